@@ -1,0 +1,1 @@
+"""Interp: take small transformers apart."""
