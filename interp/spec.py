@@ -1,0 +1,336 @@
+"""The frozen description of a task model: task, architecture, origin. TOML on disk, its hash is its identity.
+
+A spec says what a model is, never how it is run: no device, no path, no seed. Defaults live here and nowhere else.
+This module imports neither torch nor pandas, so that a sweep can read ten thousand specs in a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
+from pydantic import field_serializer, field_validator
+
+from interp.errors import SpecError, one_of
+
+SCHEMA = 1
+
+Scalar: TypeAlias = StrictBool | StrictInt | StrictFloat | StrictStr
+Size: TypeAlias = Annotated[StrictInt, Field(ge=1)]
+Natural: TypeAlias = Annotated[StrictInt, Field(ge=0)]
+Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+PLAIN_POSITIONS = ("none", "learned", "sinusoidal")
+"""Positions that are not a formula of (i, n); any other value of `positions` names a registered formula."""
+
+
+class _Frozen(BaseModel):
+    """Immutable, strict about unknown fields; all complaints come at once as a SpecError."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise SpecError(_sentences(type(self), error)) from None
+
+
+def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
+    """Pydantic's complaints as sentences that name the field, its value, and what would be right."""
+    sentences = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"]) or kind.__name__
+        inner = item.get("ctx", {}).get("error")
+        if isinstance(inner, SpecError):
+            sentences += [f"{where}: {problem}" for problem in inner.problems]
+        elif item["type"] == "extra_forbidden":
+            sentences.append(one_of("field", where, (f.alias or name for name, f in kind.model_fields.items())))
+        elif item["type"] == "missing":
+            sentences.append(f"{where} is missing")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            sentences.append(f"{where} = {item['input']!r}: {message[0].lower()}{message[1:]}")
+    return sentences
+
+
+class TaskRef(_Frozen):
+    """Which task: its name, its parameters, the seed of its fixed data set, the hash of its table if it has one."""
+
+    name: StrictStr
+    parameters: tuple[tuple[str, Scalar], ...] = ()
+    data_seed: Natural = 0
+    table_sha256: StrictStr | None = None
+
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def _sorted(cls, value: Any) -> Any:
+        return tuple(sorted(dict(value).items()))
+
+    @field_serializer("parameters")
+    def _as_mapping(self, value: tuple[tuple[str, Scalar], ...]) -> dict[str, Scalar]:
+        return dict(value)
+
+
+class Bias(_Frozen):
+    """Which of the attention's projections have a bias."""
+
+    q: StrictBool = False
+    k: StrictBool = False
+    v: StrictBool = False
+    o: StrictBool = False
+
+
+class MLP(_Frozen):
+    """The feed-forward part of a block: d_model -> d_mlp -> d_model."""
+
+    d_mlp: Size
+    activation: Literal["relu", "gelu"] = "relu"
+
+
+class Layer(_Frozen):
+    """One block. `normalizer` is what turns scores into the pattern; `norm` is layer norm: two different words.
+
+    mixing: "dot" (scores from queries and keys) or "linear" (a learned max_length x max_length pattern).
+    query_key, value_output: "learned" factors, or one "full" d_model x d_model matrix per head (d_head = d_model);
+    value_output may also be the "identity", so that a head's output is the mixed residual stream itself.
+    log_length: scores are multiplied by ln(n), n the "current" number of tokens or a fixed training length.
+    """
+
+    n_heads: Size = 1
+    d_head: Size
+    mixing: Literal["dot", "linear"] = "dot"
+    normalizer: Literal["softmax", "none"] = "softmax"
+    scale: Positive | Literal["inv_sqrt_d_head", "inv_sqrt_d_model"] = "inv_sqrt_d_head"
+    log_length: Size | Literal["none", "current"] = "none"
+    query_key: Literal["learned", "full"] = "learned"
+    value_output: Literal["learned", "full", "identity"] = "learned"
+    bias: Bias = Bias()
+    mlp: MLP | None = None
+    norm: Literal["none", "pre", "post"] = "none"
+    norm_eps: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
+
+    def problems(self, d_model: int) -> list[str]:
+        """Sentences about this layer in a residual stream of d_model dimensions; empty when it can be built."""
+        found = []
+        whole = [name for name in ("query_key", "value_output") if getattr(self, name) in ("full", "identity")]
+        if whole and self.d_head != d_model:
+            found.append(
+                f"{whole[0]} = {getattr(self, whole[0])!r} needs d_head = d_model = {d_model}, not {self.d_head}"
+            )
+        if self.mixing == "linear" and (self.log_length != "none" or self.bias.q or self.bias.k):
+            found.append("linear mixing has no queries and keys: log_length and the q and k biases do not apply")
+        if self.log_length != "none" and self.normalizer == "none":
+            found.append("log_length scales the scores of a softmax; normalizer = 'none' has none")
+        if self.value_output == "identity" and (self.bias.v or self.bias.o):
+            found.append("value_output = 'identity' has neither a v nor an o bias")
+        return found
+
+
+class Construction(_Frozen):
+    """Exact weights from a proof: the construction's registered name, variant and arguments."""
+
+    kind: Literal["construction"] = "construction"
+    name: StrictStr
+    variant: StrictStr = ""
+    arguments: tuple[tuple[str, Scalar], ...] = ()
+
+    _sorted = field_validator("arguments", mode="before")(lambda value: tuple(sorted(dict(value).items())))
+    _as_mapping = field_serializer("arguments")(lambda self, value: dict(value))
+
+
+class Training(_Frozen):
+    """How a model is trained: initialization, optimizer, schedule, data order. Never which seed.
+
+    init: "normal" (every matrix N(0, init_std), biases zero) or "torch" (torch.nn's defaults: embeddings N(0, 1),
+    linear maps and their biases uniform in +-1/sqrt(fan_in)).
+    data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new ones.
+    """
+
+    kind: Literal["training"] = "training"
+    epochs: Natural = 100
+    batch_size: Size = 128
+    data: Literal["fixed", "fresh"] = "fixed"
+    samples_per_epoch: Size | None = None
+    optimizer: Literal["adam"] = "adam"
+    learning_rate: Positive = 1e-3
+    final_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    warmup_epochs: Natural = 0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    init: Literal["normal", "torch"] = "normal"
+    init_std: Positive = 0.02
+
+    def problems(self) -> list[str]:
+        found = []
+        if not all(0 <= beta < 1 for beta in self.betas):
+            found.append(f"betas = {self.betas}: both must lie in [0, 1)")
+        if (self.data == "fresh") != (self.samples_per_epoch is not None):
+            found.append("samples_per_epoch goes with data = 'fresh', and only with it")
+        return found
+
+
+class ModelSpec(_Frozen):
+    """Everything that makes two task models the same model, but for the seed.
+
+    readout: "linear" (unembedding), "relu_mlp" (d_model -> readout_width -> n_out), "scalar" (one number).
+    readout_at: "all" positions, the "last" one, or the position of a token of the task, such as "=".
+    positions: "none", "learned", "sinusoidal", or the name of a registered formula of (i, n); they enter the
+    "residual" stream or the inputs of "attention" alone.
+    max_length: the number of positions that linear mixing and learned positions have weights for.
+    n_out: number of outputs; left out, the task says it.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    task: TaskRef
+    d_model: Size
+    direction: Literal["causal", "bidirectional"] = "causal"
+    embedding: Literal["learned", "frozen"] = "learned"
+    layers: tuple[Layer, ...]
+    positions: StrictStr = "none"
+    positions_enter: Literal["residual", "attention"] = "residual"
+    max_length: Size | None = None
+    readout: Literal["linear", "relu_mlp", "scalar"] = "linear"
+    readout_width: Size | None = None
+    readout_bias: StrictBool = True
+    readout_at: StrictStr = "all"
+    n_out: Size | None = None
+    decision: Literal["argmax", "sigmoid", "indicator"] = "argmax"
+    tolerance: Positive | None = None
+    dtype: Literal["float64", "float32", "float16", "bfloat16"] = "float32"
+    origin: Construction | Training | None = Field(default=None, discriminator="kind")
+
+    # ---------------------------------------------------------------- what can be built
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with this spec, one sentence each; empty when it can be built."""
+        found = [] if self.layers else ["layers is empty: a task model has at least one"]
+        found += [
+            f"layer {i}: {problem}" for i, layer in enumerate(self.layers) for problem in layer.problems(self.d_model)
+        ]
+        if len({(layer.n_heads, layer.d_head) for layer in self.layers}) > 1:
+            found.append("all layers share n_heads and d_head (TransformerLens has one of each); pad with zero heads")
+        if len({layer.norm for layer in self.layers}) > 1:
+            found.append("all layers share one norm: none, pre or post")
+        sized = self.positions == "learned" or any(layer.mixing == "linear" for layer in self.layers)
+        if sized != (self.max_length is not None):
+            found.append("max_length goes with linear mixing or learned positions, and only with them")
+        if self.direction == "causal" and any(layer.mixing == "linear" for layer in self.layers):
+            found.append("linear mixing is built for direction = 'bidirectional' only")
+        if self.positions_enter == "attention" and self.positions not in ("learned",):
+            found.append(f"positions_enter = 'attention' is built for learned positions, not {self.positions!r}")
+        if (self.readout == "relu_mlp") != (self.readout_width is not None):
+            found.append("readout_width goes with readout = 'relu_mlp', and only with it")
+        if self.readout == "relu_mlp" and not self.readout_bias:
+            found.append("readout = 'relu_mlp' always has its biases; leave readout_bias out")
+        if self.readout == "scalar" and self.n_out not in (None, 1):
+            found.append(f"readout = 'scalar' has one output, not n_out = {self.n_out}")
+        if (self.readout == "scalar") != (self.decision != "argmax"):
+            found.append(f"decision = {self.decision!r} does not fit readout = {self.readout!r}")
+        if (self.decision == "indicator") != (self.tolerance is not None):
+            found.append("tolerance goes with decision = 'indicator', and only with it")
+        return found + (self.origin.problems() if isinstance(self.origin, Training) else [])
+
+    def check(self) -> ModelSpec:
+        """This spec, or a SpecError with all its problems."""
+        if found := self.problems():
+            raise SpecError(found)
+        return self
+
+    # ---------------------------------------------------------------- derived, never stored
+
+    @property
+    def symmetry(self) -> Literal["counts", "distinct_tokens", "slots", "position_codes", "none"]:
+        """What an output can depend on; engines, certificates and measures dispatch on it, never on a task's name.
+
+        counts: an output depends only on its own token and on how often each token occurs before it.
+        distinct_tokens: the same over the whole sequence, at every depth: equal tokens have equal rows.
+        slots: one layer of linear mixing: an output is a sum of one term per position, before the readout.
+        position_codes: rows with equal token and equal position code are equal.
+        """
+        if any(layer.mixing == "linear" for layer in self.layers):
+            return "slots" if len(self.layers) == 1 and self.positions == "none" else "none"
+        if self.positions == "none":
+            if self.direction == "bidirectional":
+                return "distinct_tokens"
+            return "counts" if len(self.layers) == 1 else "none"
+        formula = self.positions not in PLAIN_POSITIONS
+        return "position_codes" if formula and self.direction == "bidirectional" else "none"
+
+    @property
+    def additive_residual(self) -> bool:
+        """Is the last residual stream the sum of what the parts wrote? (not after post-layer-norm)"""
+        return all(layer.norm != "post" for layer in self.layers)
+
+    @property
+    def linear_readout(self) -> bool:
+        """Are the logits an affine map of the last residual stream?"""
+        return self.readout != "relu_mlp"
+
+    @property
+    def training(self) -> Training:
+        """The training recipe; the default one where the origin is none."""
+        return self.origin if isinstance(self.origin, Training) else Training()
+
+    # ---------------------------------------------------------------- identity and text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with defaults left out: a new field with a default moves no id."""
+        plain = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        if self.origin is not None:
+            plain["origin"]["kind"] = self.origin.kind
+        for owner, empty in (("task", "parameters"), ("origin", "arguments")):
+            if not plain.get(owner, {}).get(empty, True):
+                del plain[owner][empty]
+        return plain
+
+    @property
+    def id(self) -> str:
+        """Slug and hash, e.g. count01-d32-h16-0a1b2c3d4e; equal specs, and only they, have equal ids."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        heads = self.layers[0].n_heads if self.layers else 0
+        return f"{self.task.name}-d{self.d_model}-h{heads}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ModelSpec:
+        """A spec from plain data. Raises SpecError with every problem at once, and for a newer schema by name."""
+        schema = data.get("schema", SCHEMA)
+        if schema != SCHEMA:
+            raise SpecError([f"schema {schema!r} is not known to this version of interp, which reads schema {SCHEMA}"])
+        return cls(**data)
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps({"schema": SCHEMA, **self.to_dict()})
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> ModelSpec:
+        """Read a spec (shape of models/*/*/model.toml; the table [zoo] of that file is not part of the spec)."""
+        data = read_toml(path)
+        data.pop("zoo", None)
+        try:
+            return cls.from_dict(data)
+        except SpecError as error:
+            raise SpecError([f"{path}: {problem}" for problem in error.problems]) from None
+
+    def replace(self, **changes: Any) -> ModelSpec:
+        """A copy with fields changed, validated anew (model_copy would not)."""
+        plain = {name: getattr(self, name) for name in type(self).model_fields if name != "schema_version"}
+        return type(self)(**{**plain, **changes})
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The plain data of a TOML file, or one sentence on why it cannot be read."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError([f"no such file: {path}"]) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SpecError([f"{path} is not a readable TOML file: {error}"]) from None
