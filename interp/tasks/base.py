@@ -1,0 +1,196 @@
+"""What a task is: tokens, labels, a seeded sampler, and, where finite, the exact input domain."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import InterpError, one_of
+from interp.spec import Scalar, TaskRef
+
+IGNORED = -100
+"""The class of a position whose output nobody reads (torch's own convention for cross_entropy)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs with their labels: tokens padded on the right to one length.
+
+    labels are in the task's own units: one answer a row, or one a position (then -1 where there is none).
+    """
+
+    tokens: Int[Tensor, "rows length"]
+    lengths: Int[Tensor, rows]
+    labels: Int[Tensor, rows *length] | Bool[Tensor, rows]
+
+    @property
+    def attention_mask(self) -> Bool[Tensor, "rows length"]:
+        """True at tokens, False at padding."""
+        return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice | Tensor) -> Batch:
+        return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows])
+
+    def to(self, device: str | torch.device) -> Batch:
+        return replace(
+            self, tokens=self.tokens.to(device), lengths=self.lengths.to(device), labels=self.labels.to(device)
+        )
+
+
+class Task(ABC):
+    """One task. A subclass states its words as class attributes and implements the abstract methods.
+
+    name: how specs call it. family: which of the papers' families it belongs to, or a word of your own.
+    vocabulary: the tokens in the order of their ids. pad: the token that fills up short rows, or None.
+    splits: the names that sample(split=) understands.
+    readout: whose outputs are read: "all" positions, the "last", or the position of a token.
+    defaults: parameters with their default values; anything else is refused.
+    """
+
+    name: ClassVar[str]
+    family: ClassVar[str] = "custom"
+    defaults: ClassVar[Mapping[str, Scalar]] = {}
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    readout: ClassVar[str] = "all"
+    vocabulary: tuple[str, ...]
+    pad: str | None = None
+
+    def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
+        for name in parameters:
+            if name not in self.defaults:
+                raise InterpError(one_of(f"parameter of task {self.name}", name, self.defaults))
+        for name, value in parameters.items():
+            wanted = type(self.defaults[name])
+            if wanted is not type(value) and not (wanted is float and type(value) is int):
+                raise InterpError(f"{self.name}: {name} = {value!r} must be a {wanted.__name__}")
+        self.data_seed = data_seed
+        self.parameters: dict[str, Scalar] = {**self.defaults, **parameters}
+
+    # ------------------------------------------------------------ what every task says
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of tokens."""
+        return len(self.vocabulary)
+
+    @property
+    @abstractmethod
+    def n_out(self) -> int:
+        """Number of outputs of a model of this task."""
+
+    @abstractmethod
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        """n fresh inputs from the distribution of a split; equal arguments give equal batches."""
+
+    @abstractmethod
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """What the model is trained to put out at each position, as an output index; IGNORED where nobody reads."""
+
+    @abstractmethod
+    def answers(
+        self, classes: Int[Tensor, rows *length], tokens: Int[Tensor, "rows length"]
+    ) -> Int[Tensor, rows *length] | Bool[Tensor, rows]:
+        """Output indices at the positions that are read, turned into the units of Batch.labels."""
+
+    def dataset(self, split: str) -> Batch:
+        """The paper's fixed data set of a split, where the paper has one."""
+        raise InterpError(f"task {self.name} has no fixed data set; use sample(n, split, seed)")
+
+    # ------------------------------------------------------------ shared by all
+
+    @property
+    def ref(self) -> TaskRef:
+        """The reference to this task that a spec holds: only parameters that differ from the defaults."""
+        changed = {name: value for name, value in self.parameters.items() if value != self.defaults[name]}
+        return TaskRef(name=self.name, parameters=changed, data_seed=self.data_seed)
+
+    @property
+    def pad_id(self) -> int | None:
+        return None if self.pad is None else self.token_id(self.pad)
+
+    def token_id(self, token: str) -> int:
+        """The id of a token. Raises InterpError for a token outside the vocabulary."""
+        try:
+            return self.vocabulary.index(token)
+        except ValueError:
+            raise InterpError(one_of(f"token of task {self.name}", token, self.vocabulary)) from None
+
+    def parse(self, text: str) -> list[int]:
+        """Token ids of a string, longest token first, spaces ignored. Raises InterpError for what is no token."""
+        words = sorted(self.vocabulary, key=len, reverse=True)
+        pattern = re.compile("|".join(re.escape(word) for word in words))
+        squeezed = re.sub(r"\s+", "", text)
+        ids, end = [], 0
+        for match in pattern.finditer(squeezed):
+            if match.start() != end:
+                break
+            ids.append(self.token_id(match.group()))
+            end = match.end()
+        if end != len(squeezed):
+            raise InterpError(
+                f"{squeezed[end]!r} at position {end} is no token of task {self.name}: {', '.join(self.vocabulary)}"
+            )
+        return ids
+
+    def format(self, tokens: Sequence[int] | Int[Tensor, length]) -> str:
+        """The string of a row of token ids; the inverse of parse."""
+        return "".join(self.vocabulary[int(token)] for token in tokens)
+
+    def check_split(self, split: str) -> str:
+        if split not in self.splits:
+            raise InterpError(one_of(f"split of task {self.name}", split, self.splits))
+        return split
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+        return f"{type(self).__name__}({arguments})"
+
+
+def check_size(name: str, value: int, least: int = 1) -> int:
+    """value, or an InterpError that says it must be an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InterpError(f"{name} = {value!r} must be an integer of at least {least}")
+    return value
+
+
+T = TypeVar("T", bound=type[Task])
+_REGISTRY: dict[str, type[Task]] = {}
+
+
+def register_task(kind: T) -> T:
+    """Make a Task subclass known by its name; usable as a decorator. Raises InterpError on a name that is taken."""
+    name = getattr(kind, "name", None)
+    if not isinstance(kind, type) or not issubclass(kind, Task) or not name:
+        raise InterpError(f"{kind!r} must be a subclass of interp.Task with a name")
+    known = _REGISTRY.get(name)
+    # The same class again (a notebook cell run twice) replaces itself; another class may not take the name.
+    if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise InterpError(f"a task named {name!r} is registered already, by {known.__module__}")
+    _REGISTRY[name] = kind
+    return kind
+
+
+def registered_tasks() -> dict[str, type[Task]]:
+    """All known tasks by name."""
+    return dict(sorted(_REGISTRY.items()))
+
+
+def make_task(ref: TaskRef | str) -> Task:
+    """The task that a reference names. Raises InterpError for an unknown name or parameter."""
+    if isinstance(ref, str):
+        ref = TaskRef(name=ref)
+    if ref.name not in _REGISTRY:
+        raise InterpError(one_of("task", ref.name, _REGISTRY))
+    make: Callable[..., Task] = _REGISTRY[ref.name]
+    parameters: dict[str, Any] = dict(ref.parameters)
+    return make(data_seed=ref.data_seed, **parameters)

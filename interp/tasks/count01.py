@@ -1,0 +1,180 @@
+"""The Count01 language: are there more 1s than 0s? (Zsámboki et al. 2025, Definition 3.1)
+
+    [BOS] 0 1 1 2 0 1 = 4 [EOS]        three 1s, two 0s: the answer is 4
+    [BOS] 0 1 2 =     5 [EOS]          a tie: the answer is 5
+
+Section 4.1 and appendix A print the rule the other way round; Definition 3.1 is right (erratum 1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.tasks.base import IGNORED, Batch, Task, check_size, register_task
+
+BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
+LANGUAGE = re.compile(r"\[BOS\][012]*=[45]\[EOS\]")
+"""The regular expression of Definition 3.1; membership also asks that the answer be right."""
+
+
+@dataclass(frozen=True)
+class CountBox:
+    """A finite set of inputs up to order: every (n0, n1, n2) with each count in its inclusive range."""
+
+    n0: tuple[int, int]
+    n1: tuple[int, int]
+    n2: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.ranges.items():
+            if not 0 <= low <= high:
+                raise InterpError(f"the range of {name} is {low}..{high}; it must satisfy 0 <= low <= high")
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        return {"n0": self.n0, "n1": self.n1, "n2": self.n2}
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """Number of values of n0, n1 and n2."""
+        return tuple(high - low + 1 for low, high in self.ranges.values())  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        a, b, c = self.sides
+        return a * b * c
+
+    def counts(self, start: int = 0, stop: int | None = None) -> Int[Tensor, "inputs 3"]:
+        """Rows start..stop of the enumeration (n2 runs fastest), so that a big box can be walked in chunks."""
+        index = torch.arange(start, len(self) if stop is None else min(stop, len(self)))
+        _, n1_side, n2_side = self.sides
+        low = torch.tensor([low for low, _ in self.ranges.values()])
+        return torch.stack([index // (n1_side * n2_side), index // n2_side % n1_side, index % n2_side], 1) + low
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} in {low}..{high}" for name, (low, high) in self.ranges.items())
+
+
+@register_task
+class Count01(Task):
+    """Answer '4' if there are more 1s than 0s before '=', else '5' (a tie is '5'), then [EOS]; 2s are noise.
+
+    Splits and sizes are the paper's (section 3): counts of 0s and 1s are uniform on 0..100, 101..150 and 151..200 for
+    train, validation and test, counts of 2s on 0..100, 0..150 and 0..200; 7000, 1500 and 1500 sentences.
+    Short rows are padded on the right with [EOS]; a causal model never sees them at '='.
+    """
+
+    name = "count01"
+    family = "count01"
+    splits = ("train", "validation", "test")
+    readout = "="
+    vocabulary = ("[BOS]", "0", "1", "2", "=", "4", "5", "[EOS]")
+    pad = "[EOS]"
+
+    boxes: ClassVar[dict[str, CountBox]] = {
+        "train": CountBox((0, 100), (0, 100), (0, 100)),
+        "validation": CountBox((101, 150), (101, 150), (0, 150)),
+        "test": CountBox((151, 200), (151, 200), (0, 200)),
+    }
+    sizes: ClassVar[dict[str, int]] = {"train": 7000, "validation": 1500, "test": 1500}
+
+    @property
+    def n_out(self) -> int:
+        return self.d_vocab
+
+    # ------------------------------------------------------------ counts
+
+    def domain(self, split: str = "test") -> CountBox:
+        """Every input of a split, up to the order of its tokens (502,500 for test)."""
+        return self.boxes[self.check_split(split)]
+
+    def sample_counts(self, n: int, split: str = "test", seed: int = 0) -> Int[Tensor, "rows 3"]:
+        """Counts (n0, n1, n2) of n sentences, each count uniform on its range."""
+        check_size("n", n, least=0)
+        box, generator = self.domain(split), _generator(seed, self.splits.index(split))
+        return torch.stack([torch.randint(lo, hi + 1, (n,), generator=generator) for lo, hi in box.ranges.values()], 1)
+
+    def dataset_counts(self, split: str) -> Int[Tensor, "rows 3"]:
+        """Counts of the fixed data set of a split; data_seed chooses it."""
+        return self.sample_counts(self.sizes[self.check_split(split)], split, self.data_seed)
+
+    @staticmethod
+    def label_counts(counts: Int[Tensor, "*rows 3"]) -> Int[Tensor, "*rows"]:
+        """The right answer token of count triples: '4' if and only if n1 > n0."""
+        return torch.where(counts[..., 1] > counts[..., 0], FOUR, FIVE)
+
+    def counts(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows 3"]:
+        """Numbers of 0s, 1s and 2s before '='."""
+        return torch.stack([(tokens == token).sum(1) for token in (ZERO, ONE, TWO)], 1)
+
+    # ------------------------------------------------------------ sentences
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.sentences(self.sample_counts(n, split, seed), seed)
+
+    def dataset(self, split: str) -> Batch:
+        return self.sentences(self.dataset_counts(split), self.data_seed)
+
+    def sentences(self, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:
+        """Whole sentences with these counts, tokens in random order: [BOS] ... = answer [EOS]."""
+        if counts.ndim != 2 or counts.shape[1] != 3 or (counts < 0).any():
+            raise InterpError(f"counts of shape {tuple(counts.shape)} must be rows of three numbers >= 0: (n0, n1, n2)")
+        lengths = counts.sum(1)
+        width = int(lengths.max()) if len(counts) else 0
+        ends = counts.cumsum(1)
+        place = torch.arange(width)
+        body = ZERO + (place >= ends[:, :1]).long() + (place >= ends[:, 1:2]).long()
+        inside = place < lengths[:, None]
+        # Sorting random keys shuffles each row; keys of 2 keep what lies beyond the row's own length at its end.
+        keys = torch.rand(body.shape, generator=_generator(seed, 10)).masked_fill(~inside, 2.0)
+        body = body.gather(1, keys.argsort(1))
+        labels = self.label_counts(counts)
+        tokens = torch.full((len(counts), width + 4), EOS)
+        tokens[:, 0] = BOS
+        tokens[:, 1 : width + 1] = torch.where(inside, body, EOS)
+        rows = torch.arange(len(counts))
+        tokens[rows, lengths + 1] = EQUALS
+        tokens[rows, lengths + 2] = labels
+        return Batch(tokens, lengths + 4, labels)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """The text after '=': the answer at '=', [EOS] at the answer (section 3)."""
+        at = (batch.tokens == EQUALS).int().argmax(1)
+        rows = torch.arange(len(batch), device=at.device)
+        classes = torch.full_like(batch.tokens, IGNORED)
+        classes[rows, at] = batch.labels.long()
+        classes[rows, at + 1] = EOS
+        return classes
+
+    def answers(self, classes: Int[Tensor, rows], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, rows]:
+        """The answer token itself."""
+        return classes
+
+    def parse(self, text: str) -> list[int]:
+        """Token ids of a sentence or of a prefix that ends with '='. Raises InterpError for anything else."""
+        ids = super().parse(text)
+        whole = self.format(ids)
+        if not LANGUAGE.fullmatch(whole) and not re.fullmatch(r"\[BOS\][012]*=", whole):
+            raise InterpError(
+                f"{text!r} is neither a sentence of Count01 ([BOS] then 0, 1, 2, then = 4|5 [EOS]) nor one up to '='"
+            )
+        return ids
+
+    def is_member(self, text: str) -> bool:
+        """Is the string in the language: of the right form, and with the right answer?"""
+        squeezed = re.sub(r"\s+", "", text)
+        if not LANGUAGE.fullmatch(squeezed):
+            return False
+        return ("4" in squeezed) == (squeezed.count("1") > squeezed.count("0"))
+
+
+def _generator(seed: int, stream: int) -> torch.Generator:
+    """Its own generator for each (seed, stream): counts of the splits and the shuffling never share numbers."""
+    check_size("seed", seed, least=0)
+    return torch.Generator().manual_seed(seed * 16 + stream)
