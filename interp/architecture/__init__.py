@@ -1,1 +1,1 @@
-
+"""The parts that task models are made of, the model itself, and its file."""

@@ -112,7 +112,7 @@ class Task(ABC):
     def ref(self) -> TaskRef:
         """The reference to this task that a spec holds: only parameters that differ from the defaults."""
         changed = {name: value for name, value in self.parameters.items() if value != self.defaults[name]}
-        return TaskRef(name=self.name, parameters=changed, data_seed=self.data_seed)
+        return TaskRef(name=self.name, parameters=tuple(changed.items()), data_seed=self.data_seed)
 
     @property
     def pad_id(self) -> int | None:

@@ -1,0 +1,139 @@
+"""The attention part: dot or linear mixing, softmax or raw scores, learned, full or identity values.
+
+A stock TransformerLens Attention with another forward: hook_q, hook_k, hook_v, hook_attn_scores, hook_pattern, hook_z
+and hook_result keep their names and shapes. Unlike stock bidirectional attention it honours the attention mask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from interp._lens import Attention, HookedTransformerConfig, HookPoint
+from interp.spec import Layer, ModelSpec
+
+
+class TaskAttention(Attention):
+    """Attention as a Layer of a spec describes it."""
+
+    def __init__(self, cfg: HookedTransformerConfig, spec: ModelSpec, layer: Layer, index: int) -> None:
+        super().__init__(cfg, "global", index)
+        for name in ("mask", "IGNORE"):  # stock buffers that would limit the length and land in the state dict
+            self._buffers.pop(name, None)
+        self.layer = layer
+        self.causal = spec.direction == "causal"
+        scales = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": spec.d_model**-0.5}
+        scale = layer.scale if isinstance(layer.scale, float) else scales[layer.scale]
+        self.attn_scale = 1 / scale  # stock calculate_attention_scores divides by it
+
+        eye = torch.eye(spec.d_model, dtype=cfg.dtype).expand(layer.n_heads, -1, -1)
+        if layer.mixing == "linear":
+            length = spec.max_length or 0
+            self.W_mix = nn.Parameter(torch.zeros(layer.n_heads, length, length, dtype=cfg.dtype))
+            self._fix("W_Q", torch.zeros_like(self.W_Q))
+            self._fix("W_K", torch.zeros_like(self.W_K))
+        elif layer.query_key == "full":
+            self._fix("W_K", eye)
+        if layer.value_output in ("full", "identity"):
+            self._fix("W_V", eye)
+        if layer.value_output == "identity":
+            self._fix("W_O", eye)
+        for name in "QKVO":
+            if not getattr(layer.bias, name.lower()):
+                self._fix(f"b_{name}", torch.zeros_like(getattr(self, f"b_{name}")))
+        if spec.positions == "learned" and spec.positions_enter == "attention":
+            # Positions that only attention sees are the attention's own: in pos_embed they would enter the residual
+            # stream's decomposition, where they never were.
+            self.W_pos = nn.Parameter(torch.zeros(spec.max_length or 0, spec.d_model, dtype=cfg.dtype))
+            self.hook_pos = HookPoint()  # [pos, d_model]
+
+    def _fix(self, name: str, value: Tensor) -> None:
+        """Turn a parameter into a constant: the optimizer and the state dict no longer see it, OV and QK still do."""
+        delattr(self, name)
+        self.register_buffer(name, value.detach().clone(), persistent=False)
+
+    def forward(
+        self,
+        query_input: Tensor,
+        key_input: Tensor,
+        value_input: Tensor,
+        past_kv_cache_entry: Any = None,
+        additive_attention_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+    ) -> Float[Tensor, "rows length d_model"]:
+        past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
+        if hasattr(self, "W_pos"):
+            here = self.hook_pos(self.W_pos[past : past + query_input.shape[1]])
+            here = here[:, None] if query_input.ndim == 4 else here  # split inputs carry a head axis
+            query_input, key_input, value_input = query_input + here, key_input + here, value_input + here
+        q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
+        if past_kv_cache_entry is not None:
+            k, v = past_kv_cache_entry.append(k, v)
+        n_keys = k.size(1)
+        q = q * self._log_length(attention_mask, n_keys, q)
+        keep = self._keep(q.size(1), n_keys, past, attention_mask, q.device)
+        z = self._fused(q, k, v, keep) if self._can_fuse(attention_mask) else self._explicit(q, k, v, keep, past)
+        if not self.cfg.use_attn_result:
+            return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
+        # Stock builds (rows, length, heads, d_head, d_model) here; the contraction never does.
+        return self.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
+
+    def _log_length(self, attention_mask: Tensor | None, n_keys: int, like: Tensor) -> Tensor | float:
+        """ln(n) for log-length-scaled attention: n tokens in each row, or the training length."""
+        choice = self.layer.log_length
+        if choice == "none":
+            return 1.0
+        if choice != "current":
+            return float(torch.tensor(float(choice)).log())
+        n = like.new_tensor([float(n_keys)]) if attention_mask is None else attention_mask.sum(-1).to(like)
+        return n.log()[:, None, None, None]
+
+    def _keep(
+        self, queries: int, keys: int, past: int, attention_mask: Tensor | None, device: torch.device
+    ) -> Bool[Tensor, "*rows 1 queries keys"] | None:
+        """Which keys a query may see: itself and before when causal, no padding; None when it may see all."""
+        keep = None
+        if self.causal:
+            order = torch.arange(past, past + queries, device=device)[:, None]
+            keep = (torch.arange(keys, device=device) <= order)[None, None]
+        if attention_mask is not None:
+            tokens = attention_mask.bool()[:, None, None, :]
+            keep = tokens.expand(-1, 1, queries, -1) if keep is None else keep & tokens
+        return keep
+
+    def _can_fuse(self, attention_mask: Tensor | None) -> bool:
+        """Nobody looks at scores or pattern, so they need not exist.
+
+        Causal attention with padding may mask a whole row, which the fused kernel answers with NaN: not then.
+        """
+        watched = any(hook.fwd_hooks or hook.bwd_hooks for hook in (self.hook_attn_scores, self.hook_pattern))
+        plain = self.layer.mixing == "dot" and self.layer.normalizer == "softmax"
+        return plain and not watched and (attention_mask is None or not self.causal)
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Float[Tensor, "rows length heads d_head"]:
+        mixed = functional.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=keep, scale=1 / self.attn_scale
+        )
+        return self.hook_z(mixed.transpose(1, 2))
+
+    def _explicit(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, past: int
+    ) -> Float[Tensor, "rows length heads d_head"]:
+        if self.layer.mixing == "linear":
+            scores = self.W_mix[:, past : past + q.size(1), : k.size(1)].expand(len(q), -1, -1, -1)
+        else:
+            scores = self.calculate_attention_scores(q, k)
+        softmax = self.layer.normalizer == "softmax"
+        if keep is not None:
+            scores = scores.masked_fill(~keep, -torch.inf if softmax else 0.0)
+        scores = self.hook_attn_scores(scores)
+        pattern = scores.softmax(-1) if softmax else scores
+        if softmax and keep is not None:
+            # A query that is padding may see nothing at all: its row is 0/0, and nobody reads it.
+            pattern = torch.where(keep.any(-1, keepdim=True), pattern, 0.0)
+        return self.calculate_z_scores(v, self.hook_pattern(pattern))

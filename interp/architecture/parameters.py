@@ -1,0 +1,123 @@
+"""Names, shapes and initial values of a task model's parameters, from its spec alone.
+
+Names are TransformerLens's. Nothing here imports it, so that engines can train models without ever loading it, and a
+checkpoint can be judged before a model is built.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from interp.spec import Layer, ModelSpec
+from interp.tasks import Task
+
+Shape = tuple[int, ...]
+
+
+def parameter_shapes(spec: ModelSpec, task: Task) -> dict[str, Shape]:
+    """Shape of each parameter by name, in the order of the forward pass. Constants (identities) are not parameters."""
+    d = spec.d_model
+    shapes: dict[str, Shape] = {"embed.W_E": (task.d_vocab, d)}
+    if spec.positions == "learned" and spec.positions_enter == "residual":
+        shapes["pos_embed.W_pos"] = (_length(spec), d)
+    for index, layer in enumerate(spec.layers):
+        shapes |= {f"blocks.{index}.{name}": shape for name, shape in _layer_shapes(spec, layer).items()}
+    n_out = outputs(spec, task)
+    if spec.readout == "relu_mlp":
+        width = spec.readout_width or 0
+        shapes |= {"unembed.W_in": (d, width), "unembed.b_in": (width,)}
+        shapes |= {"unembed.W_out": (width, n_out), "unembed.b_out": (n_out,)}
+    else:
+        shapes["unembed.W_U"] = (d, n_out)
+        if spec.readout_bias:
+            shapes["unembed.b_U"] = (n_out,)
+    return shapes
+
+
+def outputs(spec: ModelSpec, task: Task) -> int:
+    """Number of outputs: the spec's, else the task's."""
+    return 1 if spec.readout == "scalar" else spec.n_out or task.n_out
+
+
+def _length(spec: ModelSpec) -> int:
+    if spec.max_length is None:
+        raise ValueError("a spec without max_length has no position table")  # problems() refuses it first
+    return spec.max_length
+
+
+def _layer_shapes(spec: ModelSpec, layer: Layer) -> dict[str, Shape]:
+    d, h, dh = spec.d_model, layer.n_heads, layer.d_head
+    shapes: dict[str, Shape] = {}
+    if layer.norm != "none":
+        shapes |= {"ln1.w": (d,), "ln1.b": (d,)}
+    if spec.positions == "learned" and spec.positions_enter == "attention":
+        shapes["attn.W_pos"] = (_length(spec), d)
+    if layer.mixing == "linear":
+        shapes["attn.W_mix"] = (h, _length(spec), _length(spec))
+    else:
+        shapes["attn.W_Q"] = (h, d, dh)
+        if layer.query_key == "learned":
+            shapes["attn.W_K"] = (h, d, dh)
+        shapes |= {f"attn.b_{name.upper()}": (h, dh) for name in ("q", "k") if getattr(layer.bias, name)}
+    if layer.value_output == "learned":
+        shapes["attn.W_V"] = (h, d, dh)
+    if layer.bias.v:
+        shapes["attn.b_V"] = (h, dh)
+    if layer.value_output != "identity":
+        shapes["attn.W_O"] = (h, dh, d)
+    if layer.bias.o:
+        shapes["attn.b_O"] = (d,)
+    if layer.mlp is not None:
+        if layer.norm != "none":
+            shapes |= {"ln2.w": (d,), "ln2.b": (d,)}
+        shapes |= {"mlp.W_in": (d, layer.mlp.d_mlp), "mlp.b_in": (layer.mlp.d_mlp,)}
+        shapes |= {"mlp.W_out": (layer.mlp.d_mlp, d), "mlp.b_out": (d,)}
+    return shapes
+
+
+def fan_in(name: str, shape: Shape) -> int:
+    """Number of inputs that one output of this matrix sums over; x @ W throughout."""
+    if name.endswith("attn.W_O"):
+        return shape[0] * shape[1]  # all heads write to one output
+    return shape[-2]
+
+
+def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """Fresh values of every parameter: one seed fixes them all, on one platform.
+
+    Numbers are drawn in float32 whatever the dtype, so that a float64 model starts where its float32 twin does.
+    """
+    recipe = spec.training
+    generator = torch.Generator().manual_seed(seed)
+    shapes = parameter_shapes(spec, task)
+    values = {}
+    for name, shape in shapes.items():
+        kind = name.rsplit(".", 1)[-1]
+        if kind == "w":
+            value = torch.ones(shape)
+        elif kind == "b" or (kind.startswith("b_") and recipe.init == "normal"):
+            value = torch.zeros(shape)
+        elif recipe.init == "normal":
+            value = torch.randn(shape, generator=generator) * recipe.init_std
+        elif kind in ("W_E", "W_pos"):
+            value = torch.randn(shape, generator=generator)
+        else:
+            value = _uniform(
+                shape, _bias_fan_in(name, shapes) if kind.startswith("b_") else fan_in(name, shape), generator
+            )
+        values[name] = value.to(dtype or getattr(torch, spec.dtype))
+    return values
+
+
+def _bias_fan_in(name: str, shapes: dict[str, Shape]) -> int:
+    """torch.nn.Linear draws a bias with the fan-in of its matrix."""
+    matrix = name.replace(".b_", ".W_")
+    # With an identity or full map there is no matrix of that name; its d_model x d_model twin has the same fan-in.
+    return fan_in(matrix, shapes[matrix]) if matrix in shapes else shapes[name][-1]
+
+
+def _uniform(shape: Shape, inputs: int, generator: torch.Generator) -> Tensor:
+    return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(inputs)

@@ -1,0 +1,36 @@
+"""Readouts: what takes the place of `unembed`."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp._lens import HookedTransformerConfig, HookPoint, Unembed
+
+
+class ReluReadout(nn.Module):
+    """d_model -> p hidden ReLU neurons -> outputs, with hook_in, hook_pre, hook_post and hook_out."""
+
+    def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
+        super().__init__()
+        self.W_in = nn.Parameter(torch.zeros(cfg.d_model, width, dtype=cfg.dtype))
+        self.b_in = nn.Parameter(torch.zeros(width, dtype=cfg.dtype))
+        self.W_out = nn.Parameter(torch.zeros(width, cfg.d_vocab_out, dtype=cfg.dtype))
+        self.b_out = nn.Parameter(torch.zeros(cfg.d_vocab_out, dtype=cfg.dtype))
+        self.hook_in, self.hook_pre, self.hook_post, self.hook_out = (HookPoint() for _ in range(4))
+
+    def forward(self, residual: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows n_out"]:
+        hidden = self.hook_pre(self.hook_in(residual) @ self.W_in + self.b_in)
+        return self.hook_out(self.hook_post(hidden.relu()) @ self.W_out + self.b_out)
+
+
+class LinearReadout(Unembed):
+    """Stock unembedding; without a bias, b_U is a constant zero."""
+
+    def __init__(self, cfg: HookedTransformerConfig, bias: bool) -> None:
+        super().__init__(cfg)
+        if not bias:
+            zero = torch.zeros_like(self.b_U.detach())
+            del self.b_U
+            self.register_buffer("b_U", zero, persistent=False)

@@ -1,0 +1,260 @@
+"""TaskModel: a HookedTransformer built from a spec. It *is* a HookedTransformer, plus `.task` and `.spec`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp._lens import ActivationCache, HookedTransformer, HookedTransformerConfig, config, quiet_construction
+from interp.architecture.blocks import make_block
+from interp.architecture.parameters import initialize, outputs, parameter_shapes
+from interp.architecture.positions import make_positions, position_problems
+from interp.architecture.readout import LinearReadout, ReluReadout
+from interp.errors import InterpError, SpecError, UnsupportedError, one_of
+from interp.spec import ModelSpec
+from interp.tasks import Task, make_task
+
+
+def model_problems(spec: ModelSpec, task: Task) -> list[str]:
+    """Everything that keeps this spec from being built for this task; spec.problems() first."""
+    found = spec.problems() + position_problems(spec)
+    if spec.readout_at not in ("all", "last", *task.vocabulary):
+        found.append(one_of("readout_at", spec.readout_at, ("all", "last", *task.vocabulary)))
+    return found
+
+
+class TaskModel(HookedTransformer):
+    """The transformer that a spec describes, with every parameter set from `tensors`, else drawn from `seed`.
+
+    Everything of HookedTransformer works on it (run_with_cache, run_with_hooks, stack_head_results, generate, ...) or
+    refuses with a reason where the numbers would be wrong. `history` and `snapshots` are filled by training.
+    Raises SpecError with all problems of the spec, InterpError when tensors do not fit.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        task: Task | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | str | None = None,
+    ) -> None:
+        spec.check()
+        task = make_task(spec.task) if task is None else task
+        if problems := model_problems(spec, task):
+            raise SpecError(problems)
+        cfg = _config(spec, task, as_dtype(dtype or spec.dtype), torch.device(device))
+        with quiet_construction():
+            super().__init__(cfg, move_to_device=False)
+        self.spec, self.task, self.seed = spec, task, seed
+        self.history: Any = None
+        self.snapshots: Mapping[int, TaskModel] = {}
+        self.pos_embed = make_positions(spec, cfg)
+        for index in range(len(spec.layers)):
+            self.blocks[index] = make_block(spec, cfg, index)
+        if spec.readout == "relu_mlp":
+            self.unembed = ReluReadout(cfg, spec.readout_width or 0)
+        else:
+            self.unembed = LinearReadout(cfg, spec.readout_bias)
+        self.setup()  # without this the swapped parts' hook points have no names
+        self.load_parameters(initialize(spec, task, seed) if tensors is None else tensors)
+        if spec.embedding == "frozen":
+            self.embed.W_E.requires_grad_(False)
+        self.to(torch.device(device), print_details=False)
+
+    # ------------------------------------------------------------ parameters
+
+    def load_parameters(self, tensors: Mapping[str, Tensor]) -> None:
+        """Set every parameter; names and shapes must be exactly the spec's, values finite."""
+        check_parameters(self.spec, self.task, tensors)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                parameter.copy_(tensors[name])
+
+    # ------------------------------------------------------------ inputs and answers
+
+    def input_to_embed(self, input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Stock, after a check of the tokens; where padding shows in them, the mask follows from it."""
+        if not isinstance(input, Tensor):
+            raise InterpError(f"tokens must be a tensor of token ids, not {type(input).__name__}; see model.task.parse")
+        tokens = input if input.ndim == 2 else input[None]
+        self._check_tokens(tokens)
+        pad, cached = self.task.pad_id, kwargs.get("past_kv_cache")
+        if kwargs.get("attention_mask") is None and self.spec.direction == "bidirectional" and pad is not None:
+            mask = tokens != pad
+            if not mask.all():
+                kwargs["attention_mask"] = mask.int()
+        if cached is not None and kwargs.get("attention_mask") is None:
+            kwargs["attention_mask"] = torch.ones_like(tokens)  # stock would ask a tokenizer for it
+        return super().input_to_embed(tokens, *args, **kwargs)
+
+    def _check_tokens(self, tokens: Tensor) -> None:
+        if tokens.ndim != 2 or tokens.is_floating_point():
+            raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.task.d_vocab:
+            raise InterpError(
+                f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
+                f"task {self.task.name} has ids 0 to {self.task.d_vocab - 1}"
+            )
+        limit, length = self.spec.max_length, tokens.shape[1]
+        fixed = any(layer.mixing == "linear" for layer in self.spec.layers)
+        if limit is not None and (length != limit if fixed else length > limit):
+            raise InterpError(
+                f"sequences of length {length}: this model needs {'exactly' if fixed else 'at most'} {limit}"
+            )
+
+    def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, rows]:
+        """The position of each row that `readout_at` names ("last": the last token that is no padding)."""
+        if self.spec.readout_at == "all":
+            raise UnsupportedError(f"{self.spec.id} is read at all positions, not at one")
+        return find_positions(self.task, tokens, self.spec.readout_at)
+
+    @torch.no_grad()
+    def predict(
+        self, tokens: Int[Tensor, "rows length"], attention_mask: Tensor | None = None
+    ) -> Int[Tensor, rows *length] | Bool[Tensor, rows]:
+        """The task's answer to each row (or position), in the units of Batch.labels."""
+        tokens = (tokens if tokens.ndim == 2 else tokens[None]).to(self.cfg.device)
+        logits = self(tokens, attention_mask=attention_mask)
+        if self.spec.readout_at != "all":
+            logits = logits[torch.arange(len(tokens), device=tokens.device), self.answer_positions(tokens)]
+        return self.task.answers(decide(self.spec, logits), tokens)
+
+    # ------------------------------------------------------------ where stock helpers would be wrong
+
+    def run_with_cache(self, *args: Any, return_cache_object: bool = True, **kwargs: Any) -> Any:
+        """Stock, with a cache whose decompositions refuse where they would be wrong."""
+        out, cache = super().run_with_cache(*args, return_cache_object=False, **kwargs)
+        return out, (TaskCache(cache, self) if return_cache_object else cache)
+
+    def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:
+        """Stock generation; without a cache of keys where later tokens change earlier rows."""
+        if outputs(self.spec, self.task) != self.task.d_vocab:
+            self._refuse(
+                "generate", f"its {outputs(self.spec, self.task)} outputs are not the {self.task.d_vocab} tokens"
+            )
+        kwargs.setdefault("stop_at_eos", "eos_token_id" in kwargs)
+        growing = any(layer.log_length == "current" for layer in self.spec.layers)
+        if self.spec.direction == "bidirectional" or growing:
+            kwargs["use_past_kv_cache"] = False
+        return super().generate(input, max_new_tokens, **kwargs)
+
+    def process_weights_(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse("process_weights_", "folding assumes a softmax pattern, a position table and a final layer norm")
+
+    def load_and_process_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse("load_and_process_state_dict", "it folds weights; use load_state_dict or interp.load")
+
+    @property
+    def W_U(self) -> Tensor:
+        if self.spec.readout == "relu_mlp":
+            self._refuse("W_U", "its readout is a ReLU MLP (model.unembed.W_in, W_out), not a linear map")
+        return self.unembed.W_U
+
+    @property
+    def b_U(self) -> Tensor:
+        if self.spec.readout == "relu_mlp":
+            self._refuse("b_U", "its readout is a ReLU MLP (model.unembed.b_in, b_out), not a linear map")
+        return self.unembed.b_U
+
+    def _refuse(self, what: str, why: str) -> None:
+        raise UnsupportedError(f"{what} does not apply to {self.spec.id}: {why}")
+
+
+class TaskCache(ActivationCache):
+    """An ActivationCache that never decomposes what is not a sum."""
+
+    def __init__(self, cache_dict: dict[str, Tensor], model: TaskModel) -> None:
+        super().__init__(cache_dict, model)
+
+    def _need_sum(self, what: str) -> None:
+        if not self.model.spec.additive_residual:
+            self.model._refuse(what, "after post-layer-norm the residual stream is not the sum of what the parts wrote")
+
+    def decompose_resid(self, *args: Any, **kwargs: Any) -> Any:
+        self._need_sum("decompose_resid")
+        return super().decompose_resid(*args, **kwargs)
+
+    def get_full_resid_decomposition(self, *args: Any, **kwargs: Any) -> Any:
+        self._need_sum("get_full_resid_decomposition")
+        return super().get_full_resid_decomposition(*args, **kwargs)
+
+    def logit_attrs(self, *args: Any, **kwargs: Any) -> Any:
+        self._need_sum("logit_attrs")
+        if not self.model.spec.linear_readout:
+            self.model._refuse("logit_attrs", "its readout is a ReLU MLP, so logits are no sum over components")
+        return super().logit_attrs(*args, **kwargs)
+
+
+# ---------------------------------------------------------------- small shared pieces
+
+
+def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """A floating torch dtype from itself or its name."""
+    found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
+    return found
+
+
+def check_parameters(spec: ModelSpec, task: Task, tensors: Mapping[str, Tensor]) -> None:
+    """Raise InterpError unless names and shapes are exactly the spec's and every value is finite."""
+    shapes = parameter_shapes(spec, task)
+    if missing := [name for name in shapes if name not in tensors]:
+        raise InterpError(f"missing {', '.join(missing)}: {spec.id} has {len(shapes)} parameters")
+    if extra := [name for name in tensors if name not in shapes]:
+        raise InterpError(f"unexpected {', '.join(extra)}: {spec.id} has {', '.join(shapes)}")
+    for name, shape in shapes.items():
+        if tuple(tensors[name].shape) != shape:
+            raise InterpError(f"{name} has shape {tuple(tensors[name].shape)}; {spec.id} needs {shape}")
+        if not torch.isfinite(tensors[name]).all():
+            raise InterpError(f"{name} holds values that are not finite")
+
+
+def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, rows]:
+    """Where `token` stands first in each row ("last": the last position that is no padding). Every row must have it."""
+    if token == "last":
+        if task.pad_id is None:
+            return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)
+        return (tokens != task.pad_id).sum(1) - 1
+    here = tokens == task.token_id(token)
+    if not here.any(1).all():
+        row = int((~here.any(1)).int().argmax())
+        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
+    return here.int().argmax(1)
+
+
+def decide(spec: ModelSpec, logits: Tensor) -> Tensor:
+    """Output indices from logits: the argmax; for a scalar s, is s > 0 (sigmoid) or |s| within the tolerance?"""
+    if spec.decision == "argmax":
+        return logits.argmax(-1)
+    s = logits.squeeze(-1)
+    return (s > 0).long() if spec.decision == "sigmoid" else (s.abs() <= (spec.tolerance or 0.0)).long()
+
+
+def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.device) -> HookedTransformerConfig:
+    first = spec.layers[0]
+    return config(
+        n_layers=len(spec.layers),
+        d_model=spec.d_model,
+        d_head=first.d_head,
+        n_heads=first.n_heads,
+        d_mlp=first.mlp.d_mlp if first.mlp else None,
+        act_fn=first.mlp.activation if first.mlp else None,
+        attn_only=all(layer.mlp is None for layer in spec.layers),
+        n_ctx=spec.max_length or 1024,  # nominal: only linear mixing and learned positions have a length
+        d_vocab=task.d_vocab,
+        d_vocab_out=outputs(spec, task),
+        normalization_type=None,  # "LN" would add a final layer norm
+        attention_dir=spec.direction,
+        positional_embedding_type="standard",
+        dtype=dtype,
+        device=str(device),
+        use_attn_scale=False,
+    )
