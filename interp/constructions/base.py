@@ -1,0 +1,29 @@
+"""What a construction returns: exact weights, the residual directions they speak of, and the claim they prove."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ConstructedWeights:
+    """Exact weights of one model.
+
+    tensors:    parameters by name, float64.
+    directions: named residual-stream directions, (d,) each, or (n, d) for a named family such as one per token.
+    claim:      one sentence: what the model does, and on which inputs.
+    margin:     the smallest distance from a wrong decision over all inputs of the claim: for argmax readouts the lead
+                of the right logit (inf with a single class).
+    notes:      sources, errata and limits, one sentence each.
+    numbers:    the scales chosen and the quantities of the proof by name, such as kappa, alpha or gap.
+    """
+
+    tensors: dict[str, Tensor]
+    directions: dict[str, Tensor]
+    claim: str
+    margin: float
+    notes: tuple[str, ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)
