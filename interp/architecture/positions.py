@@ -18,7 +18,7 @@ from interp.errors import InterpError, one_of
 from interp.spec import PLAIN_POSITIONS, ModelSpec
 
 Formula = Callable[[Tensor, Tensor, int], Tensor]
-"""(i: (rows, length), n: (rows, 1), d_model) -> (rows, length, d_model); i counts from 0, n is the row's true length."""
+"""(i: (rows, length), n: (rows, 1), d_model) -> (rows, length, d_model); i counts from 0, n is a row's true length."""
 
 _FORMULAS: dict[str, Formula] = {}
 

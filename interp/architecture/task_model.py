@@ -55,13 +55,14 @@ class TaskModel(HookedTransformer):
         self.spec, self.task, self.seed = spec, task, seed
         self.history: Any = None
         self.snapshots: Mapping[int, TaskModel] = {}
-        self.pos_embed = make_positions(spec, cfg)
+        parts: Any = self  # stock declares the stock types of these parts
+        parts.pos_embed = make_positions(spec, cfg)
         for index in range(len(spec.layers)):
             self.blocks[index] = make_block(spec, cfg, index)
         if spec.readout == "relu_mlp":
-            self.unembed = ReluReadout(cfg, spec.readout_width or 0)
+            parts.unembed = ReluReadout(cfg, spec.readout_width or 0)
         else:
-            self.unembed = LinearReadout(cfg, spec.readout_bias)
+            parts.unembed = LinearReadout(cfg, spec.readout_bias)
         self.setup()  # without this the swapped parts' hook points have no names
         self.load_parameters(initialize(spec, task, seed) if tensors is None else tensors)
         if spec.embedding == "frozen":
@@ -133,7 +134,7 @@ class TaskModel(HookedTransformer):
         out, cache = super().run_with_cache(*args, return_cache_object=False, **kwargs)
         return out, (TaskCache(cache, self) if return_cache_object else cache)
 
-    def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:
+    def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:  # type: ignore[override]
         """Stock generation; without a cache of keys where later tokens change earlier rows."""
         if outputs(self.spec, self.task) != self.task.d_vocab:
             self._refuse(
@@ -172,10 +173,11 @@ class TaskCache(ActivationCache):
 
     def __init__(self, cache_dict: dict[str, Tensor], model: TaskModel) -> None:
         super().__init__(cache_dict, model)
+        self.task_model = model
 
     def _need_sum(self, what: str) -> None:
-        if not self.model.spec.additive_residual:
-            self.model._refuse(what, "after post-layer-norm the residual stream is not the sum of what the parts wrote")
+        if not self.task_model.spec.additive_residual:
+            self.task_model._refuse(what, "after post-layer-norm the stream is not the sum of what the parts wrote")
 
     def decompose_resid(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("decompose_resid")
@@ -187,8 +189,8 @@ class TaskCache(ActivationCache):
 
     def logit_attrs(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("logit_attrs")
-        if not self.model.spec.linear_readout:
-            self.model._refuse("logit_attrs", "its readout is a ReLU MLP, so logits are no sum over components")
+        if not self.task_model.spec.linear_readout:
+            self.task_model._refuse("logit_attrs", "its readout is a ReLU MLP, so logits are no sum over components")
         return super().logit_attrs(*args, **kwargs)
 
 

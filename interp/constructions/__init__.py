@@ -1,1 +1,11 @@
+"""Exact weights from proofs, one file per proof: the argument stands beside the weights.
 
+A file that registers constructions gets one line here.
+"""
+
+from interp.constructions.base import ConstructedWeights as ConstructedWeights
+from interp.constructions.registry import Construct as Construct
+from interp.constructions.registry import construct as construct
+from interp.constructions.registry import register_construction as register_construction
+from interp.constructions.registry import registered_constructions as registered_constructions
+from interp.constructions import count01_minimal as count01_minimal

@@ -1,0 +1,82 @@
+"""Exact models by name. A construction registers its name, default sizes and variants, and is built from any folder.
+
+A registered function takes sizes (and a variant, where the name has several) and returns a Construct: the spec whose
+origin names the construction and the arguments, the task, and the weights with their proof.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from interp.constructions.base import ConstructedWeights
+from interp.errors import InterpError, one_of
+from interp.spec import ModelSpec
+from interp.tasks import Task
+
+
+@dataclass(frozen=True)
+class Construct:
+    """What a registered construction returns."""
+
+    spec: ModelSpec
+    task: Task
+    weights: ConstructedWeights
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered construction: `<family>/<name>`, its function, the names of its variants, one line on it."""
+
+    name: str
+    make: Callable[..., Construct]
+    variants: tuple[str, ...]
+    summary: str
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Arguments with their defaults."""
+        parameters = inspect.signature(self.make).parameters
+        return {name: p.default for name, p in parameters.items() if name != "variant"}
+
+
+_ENTRIES: dict[str, Entry] = {}
+F = TypeVar("F", bound=Callable[..., Construct])
+
+
+def register_construction(name: str, variants: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Decorator: make a construction known as `<family>/<name>`. Raises InterpError on a name that is taken."""
+
+    def add(make: F) -> F:
+        if name in _ENTRIES:
+            raise InterpError(f"a construction named {name!r} is registered already")
+        summary = (inspect.getdoc(make) or "").split("\n", 1)[0]
+        _ENTRIES[name] = Entry(name, make, variants, summary)
+        return make
+
+    return add
+
+
+def registered_constructions() -> dict[str, Entry]:
+    """All known constructions by name."""
+    return dict(sorted(_ENTRIES.items()))
+
+
+def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
+    """Build the weights of a registered construction.
+
+    Raises InterpError for an unknown name, variant or size, or for sizes at which the proof does not hold.
+    """
+    if name not in _ENTRIES:
+        raise InterpError(one_of("construction", name, _ENTRIES))
+    entry = _ENTRIES[name]
+    for size in sizes:
+        if size not in entry.sizes:
+            raise InterpError(one_of(f"size of {name}", size, entry.sizes))
+    if variant and variant not in entry.variants:
+        if not entry.variants:
+            raise InterpError(f"{name} has no variants, so variant = {variant!r} does not apply")
+        raise InterpError(one_of(f"variant of {name}", variant, entry.variants))
+    return entry.make(**({"variant": variant} if variant else {}), **sizes)
