@@ -1,1 +1,1 @@
-
+"""Training: one interface, several engines, many models at once."""

@@ -1,0 +1,41 @@
+"""A progress bar that shows itself only when the work turns out to be long."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class LateBar:
+    """A rich bar on standard error, from two seconds on, and only on a terminal or in a notebook."""
+
+    PATIENCE = 2.0
+
+    def __init__(self, title: str) -> None:
+        self.title, self.start = title, time.monotonic()
+        self.console = Console(stderr=True)
+        self.bar: Progress | None = None
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        """`done` of `total` steps are done."""
+        if self.bar is None:
+            quiet = not (self.console.is_terminal or self.console.is_jupyter)
+            if quiet or time.monotonic() - self.start < self.PATIENCE:
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self.bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=self.console, transient=True)
+            self.bar.start()
+            self.bar.add_task(self.title, total=total, note=note)
+        self.bar.update(self.bar.task_ids[0], completed=done, total=total, note=note)
+
+    def __enter__(self) -> LateBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()

@@ -1,0 +1,159 @@
+"""Training many seeds of one spec together, by the fastest engine that fits it exactly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel, as_dtype, model_problems
+from interp.errors import InterpError, SpecError, one_of
+from interp.spec import ModelSpec
+from interp.tasks import Task, make_task
+from interp.training.count_space import CountSpaceEngine
+from interp.training.engine import Engine
+from interp.training.reference import ReferenceEngine
+from interp.training.state import RunState, load_state, run_key, save_state
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (CountSpaceEngine, ReferenceEngine)}
+"""From fastest to slowest; the first that does not refuse trains."""
+
+SAVE_EVERY_SECONDS = 20.0
+
+Progress = Callable[[int, int, float], None]
+"""Called after each epoch with (epochs done, epochs in all, mean loss over the models)."""
+
+
+def choose_engine(spec: ModelSpec, task: Task, device: torch.device, name: str = "auto") -> type[Engine]:
+    """The fastest engine that trains this spec exactly, or the named one. Raises InterpError with the reasons."""
+    if name != "auto":
+        if name not in ENGINES:
+            raise InterpError(one_of("engine", name, ("auto", *ENGINES)))
+        if (reason := ENGINES[name].refusal(spec, task, device)) is not None:
+            raise InterpError(f"engine {name} cannot train {spec.id}: {reason}")
+        return ENGINES[name]
+    reasons = []
+    for engine in ENGINES.values():
+        if (reason := engine.refusal(spec, task, device)) is None:
+            return engine
+        reasons.append(f"{engine.name}: {reason}")
+    raise InterpError(f"no engine can train {spec.id}: " + "; ".join(reasons))
+
+
+def train(
+    spec: ModelSpec,
+    seeds: Iterable[int] = (0,),
+    *,
+    snapshots: Iterable[int] = (),
+    engine: str = "auto",
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | bool | None = None,
+) -> list[TaskModel]:
+    """Train one model per seed, all together; a model is the same whichever others train beside it, to rounding.
+
+    seeds: each sets a model's initialization and batch order (the data set is the spec's). snapshots: epochs whose
+    models are kept in `.snapshots` (0 is the initialization). folder: where the run's state is kept while it lasts;
+    with resume=True a run that was interrupted there continues. progress: None shows a bar from two seconds on, False
+    none, or a function of (epochs done, epochs in all, mean loss).
+
+    Returns task models in the order of the seeds, each with `.history` (a DataFrame: epoch, loss in nats, accuracy on
+    the validation data; row 0 is the initialization) and `.snapshots` (epoch -> TaskModel).
+    Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines.
+    """
+    task = make_task(spec.task)
+    if problems := model_problems(spec, task):
+        raise SpecError(problems)
+    seeds, kept = _check_integers("seeds", seeds), _check_integers("snapshots", snapshots)
+    if late := [epoch for epoch in kept if epoch > spec.training.epochs]:
+        raise InterpError(f"snapshot at epoch {late[0]}: the recipe has {spec.training.epochs} epochs")
+    where, kind = torch.device(device), as_dtype(dtype or spec.dtype)
+    chosen = choose_engine(spec, task, where, engine)
+    runner = chosen(spec, task, seeds, where, kind)
+    key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
+    with _shown(progress, f"training {len(seeds)} x {spec.id}") as report:
+        run = _run(runner, kept, Path(folder) if folder is not None else None, key, resume, report)
+    return [_model(runner, run, index) for index in range(len(seeds))]
+
+
+def _check_integers(name: str, values: Iterable[int]) -> list[int]:
+    listed = list(values)
+    if bad := [v for v in listed if isinstance(v, bool) or not isinstance(v, int) or v < 0]:
+        raise InterpError(f"{name} must be integers >= 0, not {bad[0]!r}")
+    if len(set(listed)) != len(listed):
+        raise InterpError(f"{name} = {listed} holds a value twice")
+    if name == "seeds" and not listed:
+        raise InterpError("seeds is empty: give at least one")
+    return listed
+
+
+def _run(
+    engine: Engine, kept: list[int], folder: Path | None, key: dict[str, Any], resume: bool, report: Progress
+) -> RunState:
+    """All epochs that are left, saving the state now and then, and when interrupted."""
+    run = load_state(folder, key) if folder is not None and resume else None
+    epochs = engine.recipe.epochs
+    if run is None:
+        run = RunState()
+        _record(run, engine, kept, torch.full((len(engine.seeds),), torch.nan), engine.evaluate())
+    else:
+        engine.load_state(run.engine)
+    saved = time.monotonic()
+    try:
+        while run.epoch < epochs:
+            result = engine.run_epoch(run.epoch + 1)
+            run.epoch += 1
+            _record(run, engine, kept, result.loss, result.accuracy)
+            # The state of a finished epoch is taken at once, so that an interruption in the next one loses only that.
+            if folder is not None and (time.monotonic() - saved > SAVE_EVERY_SECONDS or run.epoch == epochs):
+                run.engine = engine.state()
+                save_state(folder, key, run)
+                saved = time.monotonic()
+            report(run.epoch, epochs, float(result.loss.mean()))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted after epoch {run.epoch} of {epochs}") from None
+    return run
+
+
+def _record(run: RunState, engine: Engine, kept: Sequence[int], loss: Tensor, accuracy: Tensor) -> None:
+    run.history += [
+        {"seed": seed, "epoch": run.epoch, "loss": float(value), "accuracy": float(right)}
+        for seed, value, right in zip(engine.seeds, loss, accuracy)
+    ]
+    if run.epoch in kept:
+        run.snapshots[run.epoch] = {n: p.detach().cpu().clone() for n, p in engine.parameters().items()}
+
+
+def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
+    def built(stacked: Mapping[str, Tensor]) -> TaskModel:
+        mine = {name: tensor[index] for name, tensor in stacked.items()}
+        return TaskModel(engine.spec, engine.task, mine, seed=seed, device=engine.device, dtype=engine.dtype)
+
+    seed = engine.seeds[index]
+    model = built(engine.parameters())
+    history = pd.DataFrame(run.history)
+    model.history = history[history["seed"] == seed].reset_index(drop=True)
+    model.snapshots = {epoch: built(parameters) for epoch, parameters in sorted(run.snapshots.items())}
+    return model
+
+
+@contextmanager
+def _shown(progress: Progress | bool | None, title: str) -> Iterator[Progress]:
+    """The caller's own function, nothing, or a bar that appears once the work has taken two seconds."""
+    if callable(progress):
+        yield progress
+    elif progress is False:
+        yield lambda done, total, loss: None
+    else:
+        from interp.progress import LateBar
+
+        with LateBar(title) as bar:
+            yield lambda done, total, loss: bar.update(done, total, f"loss {loss:.4f}")
