@@ -1,0 +1,85 @@
+"""How a value of a table is written down, the same on the page and in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
+from typing import TYPE_CHECKING
+
+from interp.errors import InterpError, one_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Format = str | Callable[[object], str]
+"""How a column is written: a format specification such as ".3f", or a function from a value to text."""
+
+MISSING = "–"
+
+
+def cells(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> list[list[str]]:
+    """The rows of a frame as text. A column without a format of its own gets one that suits its numbers.
+
+    Raises:
+        InterpError: a format names a column that the frame lacks, or does not fit the column's values.
+    """
+    formats = formats or {}
+    for name in formats:
+        if name not in frame.columns:
+            raise InterpError(one_of("column in formats", name, frame.columns))
+    columns = []
+    for position, name in enumerate(frame.columns):
+        values = frame.iloc[:, position].tolist()
+        write = formats.get(name) or _suitable(values)
+        try:
+            columns.append([_cell(value, write) for value in values])
+        except (ValueError, TypeError) as error:
+            raise InterpError(f"the format {write!r} does not fit the column {name!r}: {error}") from error
+    return [list(row) for row in zip(*columns)]
+
+
+def is_numeric(frame: pd.DataFrame) -> list[bool]:
+    """For each column whether it holds numbers, which are aligned to the right."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return [is_numeric_dtype(dtype) and not is_bool_dtype(dtype) for dtype in frame.dtypes]
+
+
+def _suitable(values: Iterable[object]) -> Format:
+    """As many decimals as leave about four significant digits in the largest number of the column."""
+    sizes = [abs(float(v)) for v in values if isinstance(v, Real) and not isinstance(v, Integral)]
+    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
+    if largest == 0.0:
+        return _natural
+    if not 1e-3 <= largest < 1e7:
+        return ".3e"
+    decimals = min(4, max(0, 3 - math.floor(math.log10(largest))))
+
+    def write(value: object) -> str:
+        if isinstance(value, Real) and not isinstance(value, Integral):
+            lost = 0 < abs(float(value)) < 0.5 * 10**-decimals
+            return format(float(value), ".1e" if lost else f".{decimals}f")
+        return _natural(value)
+
+    return write
+
+
+def _cell(value: object, write: Format) -> str:
+    if (
+        value is None
+        or (isinstance(value, Real) and math.isnan(value))
+        or type(value).__name__ in ("NaTType", "NAType")
+    ):
+        return MISSING
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else "no"
+    return write(value) if callable(write) else format(value, write)
+
+
+def _natural(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return "(" + ", ".join(map(_natural, value)) + ("," if len(value) == 1 else "") + ")"
+    if isinstance(value, float):
+        return format(value, "g")
+    return str(value)

@@ -1,0 +1,75 @@
+"""What several figures share: number arrays, color axes, grids of small plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from interp.report import theme
+from interp.report.theme import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
+
+
+def float32(values: ArrayLike) -> np.ndarray:
+    """Numbers as plotly stores them most compactly: a float32 array becomes base64, four bytes a number."""
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def color_range(values: ArrayLike, center: float | None = None) -> tuple[float, float]:
+    """Least and largest finite value; with a center, the same distance to both sides of it."""
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = float(finite.min()), float(finite.max())
+    if center is not None:
+        reach = max(high - center, center - low) or 1.0
+        return center - reach, center + reach
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def color_axis(low: float, high: float, title: str, diverging: bool) -> dict[str, Any]:
+    """The color axis that all traces of a figure with `coloraxis="coloraxis"` share."""
+    colors = theme.DIVERGING if diverging else theme.SEQUENTIAL
+    return {"cmin": low, "cmax": high, "colorscale": theme.scale(colors), "colorbar": {"title": {"text": plain(title)}}}
+
+
+def panels(
+    titles: Sequence[str], n_across: int, panel_height: int, shared: bool = False
+) -> tuple[go.Figure, list[tuple[int, int]]]:
+    """An empty grid of small plots with their titles, and the (row, column) of each plot, counted from 1."""
+    n_across = min(n_across, len(titles))
+    n_down = -(-len(titles) // n_across)
+    height = 90 + n_down * (panel_height + 44)
+    drawn = make_subplots(
+        rows=n_down,
+        cols=n_across,
+        subplot_titles=[plain(title) for title in titles],
+        horizontal_spacing=0.24 / n_across,
+        vertical_spacing=min(44 / (height - 90), 1 / max(n_down - 1, 1) * 0.9) if n_down > 1 else 0.0,
+        shared_xaxes=shared,
+        shared_yaxes=shared,
+    )
+    drawn.update_layout(template=theme.template(), height=height)
+    drawn.update_layout(meta={"min_width": 60 + 165 * n_across if n_across > 1 else 0}, margin={"t": 40})
+    drawn.update_annotations(font_size=13)
+    return drawn, [(1 + i // n_across, 1 + i % n_across) for i in range(len(titles))]
+
+
+def is_lowest(place: tuple[int, int], places: Sequence[tuple[int, int]]) -> bool:
+    """Whether no plot of the grid is below this one, so that it bears the title of the axis."""
+    return (place[0] + 1, place[1]) not in places
+
+
+def is_number(column: pd.Series) -> bool:
+    """Whether a column holds numbers; yes and no are none."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return is_numeric_dtype(column) and not is_bool_dtype(column)

@@ -1,0 +1,106 @@
+"""Count01: logits of heads and model (Figure 1), and where a model's answers are wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from interp.report import theme
+from interp.report.drawing import float32, panels
+from interp.report.theme import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def logit_distributions(frame: pd.DataFrame) -> go.Figure:
+    """Logits of each head and of the model, by current token and true next token (Figure 1).
+
+    A box spans the middle half of the inputs, its whiskers reach from the 5th to the 95th percentile.
+
+    Args:
+        frame: one row per input, head and token: `head` (an int or "model"), `current` ('=', '4' or '5'), `next` (the
+            true next token), `token` (whose logit it is), `logit`.
+    """
+    theme.check_frame(frame, ["head", "current", "next", "token", "logit"], "logit_distributions")
+    order = {token: position for position, token in enumerate(["=", "4", "5", "[EOS]"])}
+    contexts = sorted(
+        set(zip(frame["current"], frame["next"])), key=lambda pair: [(order.get(t, len(order)), str(t)) for t in pair]
+    )
+    titles = [f"after '{current}', when '{following}' follows" for current, following in contexts]
+    n_groups = frame["head"].nunique()
+    drawn, places = panels(titles, n_across=1, panel_height=190)
+    columns = ["current", "next", "token", "head"]
+    summary = frame.groupby(columns)["logit"].quantile([0.05, 0.25, 0.5, 0.75, 0.95]).unstack()
+    heads = sorted(frame["head"].unique(), key=lambda head: (isinstance(head, str), head))
+    tokens = sorted(frame["token"].unique(), key=lambda token: (order.get(token, len(order)), str(token)))
+    for position, ((current, following), (row, _)) in enumerate(zip(contexts, places)):
+        here = summary.loc[(current, following)]
+        for token, spare in zip(tokens, theme.COLORS):
+            if token not in here.index.get_level_values("token"):
+                continue
+            quantiles = here.loc[token].reindex(heads).dropna()
+            low, first, middle, third, high = (float32(quantiles[q]) for q in quantiles.columns)
+            color = theme.TOKEN_COLORS.get(str(token), spare)
+            box = go.Box(x=[plain(head) for head in quantiles.index], lowerfence=low, upperfence=high)
+            box.update(q1=first, median=middle, q3=third, name=f"logit of '{plain(token)}'", offsetgroup=str(token))
+            box.update(marker_color=color, line_width=1.2, fillcolor=theme.fade(color, 0.3))
+            box.update(legendgroup=str(token), showlegend=position == 0)
+            drawn.add_trace(box, row=row, col=1)
+    drawn.update_layout(boxmode="group", boxgap=0.25, boxgroupgap=0.1)
+    drawn.update_layout(meta={"min_width": 90 + 36 * n_groups if n_groups > 6 else 0})
+    drawn.update_xaxes(type="category", categoryarray=[plain(head) for head in heads], categoryorder="array")
+    drawn.update_xaxes(title_text="head, or the whole model", row=len(contexts), col=1)
+    return drawn.update_yaxes(title_text="logit", zeroline=True, zerolinecolor=theme.GREY, zerolinewidth=1)
+
+
+def error_by_difference(frame: pd.DataFrame, margin: int = 4) -> go.Figure:
+    """Share of wrong answers by n1 - n0, near the boundary between the classes.
+
+    Args:
+        frame: one row per difference: `difference` (n1 - n0), `errors`, `inputs` (numbers of inputs).
+        margin: how many differences to show on either side of the errors and of 0.
+    """
+    theme.check_frame(frame, ["difference", "errors", "inputs"], "error_by_difference")
+    wrong = frame.loc[frame["errors"] > 0, "difference"]
+    low, high = min([0, *wrong]) - margin, max([0, *wrong]) + margin
+    near = frame[frame["difference"].between(low, high)].sort_values("difference")
+    drawn = theme.figure(x="n<sub>1</sub> − n<sub>0</sub>", y="share of inputs answered wrongly", height=360)
+    drawn.update_xaxes(title_text="n<sub>1</sub> − n<sub>0</sub>: how many more '1' than '0'")
+    colors = [theme.TOKEN_COLORS["4" if difference > 0 else "5"] for difference in near["difference"]]
+    texts = [f"{errors:,} of {inputs:,} inputs" for errors, inputs in zip(near["errors"], near["inputs"])]
+    shares = near["errors"] / near["inputs"].where(near["inputs"] > 0)
+    bar = go.Bar(x=float32(near["difference"]), y=float32(shares), marker={"color": colors}, customdata=texts)
+    drawn.add_trace(bar.update(hovertemplate="difference %{x}: %{y:.3%}<br>%{customdata}<extra></extra>"))
+    if wrong.empty:
+        sentence = f"no errors on {int(frame['inputs'].sum()):,} inputs"
+        drawn.add_annotation(text=sentence, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=15)
+        drawn.update_yaxes(range=[0, 0.01])
+    drawn.update_yaxes(tickformat="~%", rangemode="tozero")
+    return drawn.update_xaxes(tickformat="d", range=[low - 0.6, high + 0.6], dtick=1 if high - low <= 24 else None)
+
+
+def error_frontier(frame: pd.DataFrame) -> go.Figure:
+    """Between which differences n1 - n0 a model still errs, by the number of '2' tokens.
+
+    Args:
+        frame: one row per number of '2' tokens: `n2`, `min_difference`, `max_difference` (of the inputs answered
+            wrongly; NaN where there are none).
+    """
+    theme.check_frame(frame, ["n2", "min_difference", "max_difference"], "error_frontier")
+    frame = frame.sort_values("n2")
+    drawn = theme.figure(height=360).update_xaxes(title_text="n<sub>2</sub>: number of '2' tokens")
+    drawn.update_yaxes(
+        title_text="n<sub>1</sub> − n<sub>0</sub> of wrong answers", zeroline=True, zerolinecolor=theme.GREY
+    )
+    if frame[["min_difference", "max_difference"]].isna().all(axis=None):
+        drawn.add_annotation(text="no errors", x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=15)
+        return drawn.update_xaxes(range=[frame["n2"].min(), frame["n2"].max()]).update_yaxes(range=[-5, 5])
+    # One bar per n2 from the least to the largest difference: unlike an area it does not bridge an n2 without errors.
+    low, high = frame["min_difference"], frame["max_difference"]
+    span = go.Bar(x=float32(frame["n2"]), base=float32(low - 0.5), y=float32(high - low + 1), width=1, name="errors")
+    texts = [f"from {a:.0f} to {b:.0f}" if a == a else "no errors" for a, b in zip(low, high)]
+    span.update(customdata=texts, hovertemplate="n2 = %{x}: %{customdata}<extra></extra>")
+    drawn.add_trace(span.update(marker={"color": theme.fade(theme.VERMILLION, 0.75), "line": {"width": 0}}))
+    return drawn.update_layout(bargap=0)

@@ -1,0 +1,167 @@
+"""Numbers against numbers: lines, bars, dots and training histories, for any family."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from interp.report import theme
+from interp.report.drawing import color_axis, color_range, float32, is_number
+from interp.report.theme import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Axis = Literal["linear", "log"]
+
+
+def lines(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    color: str | None = None,
+    x_title: str | None = None,
+    y_title: str | None = None,
+    x_type: Axis = "linear",
+    y_type: Axis = "linear",
+    markers: bool = False,
+) -> go.Figure:
+    """y against x, a line per value of `color`, each in the order of x."""
+    theme.check_frame(frame, [x, y, *([color] if color else [])], "lines")
+    drawn = theme.figure(x=x_title or x, y=y_title or y)
+    for position, (name, part) in enumerate(_groups(frame, color)):
+        part = part.sort_values(x, kind="stable")
+        trace = go.Scatter(
+            x=_positions(part[x]),
+            y=float32(part[y]),
+            name=plain(name),
+            mode="lines+markers" if markers else "lines",
+            line={"width": 2, "color": _color(position), "dash": _DASHES[position // len(theme.COLORS) % len(_DASHES)]},
+        )
+        drawn.add_trace(trace)
+    return drawn.update_xaxes(type=_axis_type(frame[x], x_type)).update_yaxes(type=y_type)
+
+
+def bars(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    color: str | None = None,
+    x_title: str | None = None,
+    y_title: str | None = None,
+    error: str | None = None,
+    stacked: bool = False,
+) -> go.Figure:
+    """A bar per row, side by side or stacked where rows share x. `error` names a column of half-lengths of whiskers."""
+    theme.check_frame(frame, [column for column in (x, y, color, error) if column], "bars")
+    drawn = theme.figure(x=x_title or x, y=y_title or y, barmode="stack" if stacked else "group")
+    for position, (name, part) in enumerate(_groups(frame, color)):
+        whiskers = (
+            {"type": "data", "array": float32(part[error]), "color": theme.INK, "thickness": 1.2} if error else None
+        )
+        trace = go.Bar(
+            x=_positions(part[x]),
+            y=float32(part[y]),
+            name=plain(name),
+            marker={"color": _color(position)},
+            error_y=whiskers,
+        )
+        drawn.add_trace(trace)
+    return drawn.update_xaxes(type=_axis_type(frame[x], "linear"))
+
+
+def scatter(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    color: str | None = None,
+    label: str | None = None,
+    x_title: str | None = None,
+    y_title: str | None = None,
+    color_title: str | None = None,
+    x_type: Axis = "linear",
+    y_type: Axis = "linear",
+    diagonal: bool = False,
+) -> go.Figure:
+    """A dot per row; a numeric `color` gives a color scale, any other a legend. `label` is shown under the pointer.
+
+    `diagonal` adds the line y = x.
+    """
+    theme.check_frame(frame, [column for column in (x, y, color, label) if column], "scatter")
+    drawn = theme.figure(x=x_title or x, y=y_title or y)
+    if diagonal:
+        low, high = color_range(np.concatenate([frame[x].to_numpy(float), frame[y].to_numpy(float)]))
+        rule = {"color": theme.GREY, "width": 1, "dash": "dash"}
+        drawn.add_trace(
+            go.Scatter(x=[low, high], y=[low, high], mode="lines", line=rule, name="equal", hoverinfo="skip")
+        )
+    is_scale = color is not None and is_number(frame[color])
+    for position, (name, part) in enumerate(_groups(frame, None if is_scale else color)):
+        marker: dict[str, Any] = {"size": 9, "line": {"width": 1, "color": theme.PAPER}, "color": _color(position)}
+        if is_scale:
+            marker |= {"color": float32(part[color]), "coloraxis": "coloraxis"}
+        trace = go.Scatter(
+            x=float32(part[x]),
+            y=float32(part[y]),
+            mode="markers",
+            marker=marker,
+            name=plain(name),
+            showlegend=bool(name),
+        )
+        if label:
+            trace.update(text=[plain(value) for value in part[label]], hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}")
+        drawn.add_trace(trace)
+    if is_scale and color is not None:
+        drawn.update_layout(coloraxis=color_axis(*color_range(frame[color]), color_title or color, diverging=False))
+    return drawn.update_xaxes(type=x_type).update_yaxes(type=y_type)
+
+
+def history(frame: pd.DataFrame) -> go.Figure:
+    """Loss (logarithmic) and accuracy by epoch, a line per seed.
+
+    Args:
+        frame: one row per seed and epoch: `seed`, `epoch`, `loss` (in nats), `accuracy` (a share).
+    """
+    theme.check_frame(frame, ["seed", "epoch", "loss", "accuracy"], "history")
+    drawn = make_subplots(rows=1, cols=2, horizontal_spacing=0.12)
+    drawn.update_layout(template=theme.template(), height=360, meta={"min_width": 620})
+    for position, (seed, part) in enumerate(_groups(frame, "seed")):
+        part = part.sort_values("epoch", kind="stable")
+        for column, quantity in enumerate(("loss", "accuracy"), start=1):
+            trace = go.Scatter(
+                x=float32(part["epoch"]),
+                y=float32(part[quantity]),
+                name=f"seed {plain(seed)}",
+                legendgroup=str(seed),
+                showlegend=column == 1,
+                line={"width": 1.8, "color": _color(position)},
+            )
+            drawn.add_trace(trace, row=1, col=column)
+    drawn.update_xaxes(title_text="epoch")
+    drawn.update_yaxes(title_text="loss (nats)", type="log", dtick="D2", row=1, col=1)
+    drawn.update_yaxes(title_text="accuracy", row=1, col=2)
+    return drawn
+
+
+_DASHES = ("solid", "dash", "dot")
+
+
+def _groups(frame: pd.DataFrame, column: str | None) -> list[tuple[object, pd.DataFrame]]:
+    if column is None:
+        return [("", frame)]
+    return list(frame.groupby(column, sort=False))
+
+
+def _positions(column: pd.Series) -> Any:
+    return float32(column) if is_number(column) else [plain(value) for value in column]
+
+
+def _axis_type(column: pd.Series, wanted: Axis) -> str:
+    return wanted if is_number(column) else "category"
+
+
+def _color(position: int) -> str:
+    return theme.COLORS[position % len(theme.COLORS)]

@@ -1,0 +1,156 @@
+"""Count01: what heads can do alone and together, and the attention that decides it (figures 3, 4, 5, 8 and 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import plotly.graph_objects as go
+
+from interp.errors import InterpError, one_of
+from interp.report import theme
+from interp.report.drawing import color_axis, color_range, float32
+from interp.report.figures_matrices import heatmap
+from interp.report.theme import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
+
+RATIOS = {
+    "w01": "w<sub>01</sub>: attention to '0' over attention to '1'",
+    "w02": "w<sub>02</sub>: attention to '0' over attention to '2'",
+}
+CATEGORY_SYMBOLS = {"successful": "circle", "mixed": "square", "failed": "diamond"}
+
+# A logarithmic axis has no place for 0 and infinity; such heads stand at the edge, and the pointer shows their ratio.
+SMALLEST_RATIO, LARGEST_RATIO = 1e-6, 1e6
+
+
+def heads_heatmap(frame: pd.DataFrame, metric: Literal["s_acc", "l_acc", "roc_auc"]) -> go.Figure:
+    """One metric of single heads (diagonal) and of pairs of heads (Figure 3).
+
+    Args:
+        frame: one row per group: `heads` (a tuple of ints), `size`, and the metric; groups of 3 or more are left out.
+
+    Raises:
+        InterpError: the metric is unknown, a column is missing, or there are neither single heads nor pairs.
+    """
+    if metric not in METRICS:
+        raise InterpError(one_of("metric", metric, METRICS))
+    theme.check_frame(frame, ["heads", "size", metric], "heads_heatmap")
+    small = frame[frame["size"].isin([1, 2])]
+    heads = sorted({head for group in small["heads"] for head in group})
+    if not heads:
+        raise InterpError("heads_heatmap draws single heads and pairs, and the frame has only larger groups")
+    place = {head: position for position, head in enumerate(heads)}
+    matrix = np.full((len(heads), len(heads)), np.nan)
+    for group, value in zip(small["heads"], small[metric]):
+        matrix[place[group[0]], place[group[-1]]] = matrix[place[group[-1]], place[group[0]]] = value
+    low = min(0.5, color_range(matrix)[0])  # 0.5 is chance; a head can be worse
+    return heatmap(matrix, heads, heads, "head", "head", METRICS[metric], limits=(low, 1.0))
+
+
+def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
+    """Distribution of each metric over the groups of a size (Figure 4): median, quartiles, least and largest.
+
+    Args:
+        frame: one row per group: `size`, and one or more of `s_acc`, `roc_auc`, `l_acc`.
+    """
+    metrics = [metric for metric in ("s_acc", "roc_auc", "l_acc") if metric in frame.columns]
+    theme.check_frame(frame, ["size", *(metrics or ["s_acc"])], "metrics_by_size")
+    drawn = theme.figure(x="number of heads in the group", y="value on the test set", boxmode="group")
+    for metric, color in zip(metrics, theme.COLORS):
+        quantiles = frame.groupby("size")[metric].quantile([0.0, 0.25, 0.5, 0.75, 1.0]).unstack()
+        low, first, middle, third, high = (float32(quantiles[q]) for q in quantiles.columns)
+        box = go.Box(x=float32(quantiles.index), lowerfence=low, q1=first, median=middle, q3=third, upperfence=high)
+        box.update(name=METRICS[metric], marker_color=color, line_width=1.5, fillcolor=theme.fade(color, 0.3))
+        drawn.add_trace(box)
+    return drawn.update_xaxes(dtick=1)
+
+
+def attention_ratios(frame: pd.DataFrame) -> go.Figure:
+    """Attention ratios of the heads at '=', with the lines w01 = 1 and w02 = 10 (Figure 5).
+
+    Args:
+        frame: one row per head: `head`, `w01`, `w02`, `s_acc`, `category` (successful, mixed or failed).
+    """
+    theme.check_frame(frame, ["head", "w01", "w02", "s_acc", "category"], "attention_ratios")
+    drawn = theme.figure(x=RATIOS["w01"], y=RATIOS["w02"], height=480)
+    drawn.update_xaxes(title_text=RATIOS["w01"]).update_yaxes(title_text=RATIOS["w02"])
+    for category, part in frame.groupby("category", sort=True):
+        texts = [
+            f"head {head}, {plain(category)}<br>w01 {w01:.3g}, w02 {w02:.3g}<br>separation accuracy {s_acc:.4f}"
+            for head, w01, w02, s_acc in zip(part["head"], part["w01"], part["w02"], part["s_acc"])
+        ]
+        dots = go.Scatter(
+            x=_drawable(part["w01"]),
+            y=_drawable(part["w02"]),
+            mode="markers",
+            name=plain(category),
+            customdata=texts,
+            hovertemplate="%{customdata}<extra></extra>",
+            marker={
+                "symbol": CATEGORY_SYMBOLS.get(str(category), "circle"),
+                "size": 13,
+                "color": float32(part["s_acc"]),
+                "coloraxis": "coloraxis",
+                "line": {"width": 1, "color": theme.INK},
+            },
+        )
+        drawn.add_trace(dots)
+    rule = {"color": theme.GREY, "width": 1.2, "dash": "dash"}
+    drawn.add_vline(x=1, line=rule, layer="below").add_hline(y=10, line=rule, layer="below")
+    low = min(0.5, color_range(frame["s_acc"])[0])
+    drawn.update_layout(coloraxis=color_axis(low, 1.0, METRICS["s_acc"], diverging=False))
+    x_range, y_range = _decades(frame["w01"], 1.0), _decades(frame["w02"], 10.0)
+    return drawn.update_xaxes(range=x_range, **_LOG).update_yaxes(range=y_range, **_LOG)
+
+
+def intervention_curve(frame: pd.DataFrame, x: Literal["w01", "w02"] = "w01", per_head: bool = False) -> go.Figure:
+    """Separation accuracy of the heads when the attention at '=' is set by hand (Figures 8 and 9).
+
+    Args:
+        frame: one row per head and ratio: `head`, `ratio`, `s_acc`.
+        x: which ratio was varied.
+        per_head: adds a thin line for each head.
+
+    Raises:
+        InterpError: `x` is neither "w01" nor "w02", or a column is missing.
+    """
+    if x not in RATIOS:
+        raise InterpError(one_of("attention ratio", x, RATIOS))
+    theme.check_frame(frame, ["head", "ratio", "s_acc"], "intervention_curve")
+    by_ratio = frame.groupby("ratio")["s_acc"]
+    mean, spread = by_ratio.mean(), by_ratio.std(ddof=0)
+    ratios = float32(mean.index)
+    drawn = theme.figure(y="separation accuracy").update_xaxes(title_text=RATIOS[x], **_LOG)
+    edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": "band"}
+    drawn.add_trace(go.Scatter(x=ratios, y=float32(mean - spread), showlegend=False, **edge))
+    band = go.Scatter(x=ratios, y=float32(np.minimum(mean + spread, 1.0)), name="one standard deviation", **edge)
+    drawn.add_trace(band.update(fill="tonexty", fillcolor=theme.fade(theme.BLUE, 0.2)))
+    if per_head:
+        for head, part in frame.sort_values("ratio").groupby("head"):
+            thin = go.Scatter(x=float32(part["ratio"]), y=float32(part["s_acc"]), mode="lines", name="single heads")
+            thin.update(line={"width": 0.8, "color": theme.fade(theme.GREY, 0.7)}, legendgroup="heads")
+            thin.update(
+                showlegend=bool(head == frame["head"].min()), hovertemplate=f"head {plain(head)}: %{{y:.4f}}<extra></extra>"
+            )
+            drawn.add_trace(thin)
+    mean_line = go.Scatter(x=ratios, y=float32(mean), mode="lines", name="mean of the heads")
+    return drawn.add_trace(mean_line.update(line={"width": 2.5, "color": theme.BLUE}))
+
+
+_LOG = {"type": "log", "exponentformat": "power", "dtick": 1}
+
+
+def _drawable(ratios: pd.Series) -> np.ndarray:
+    return float32(np.clip(ratios.to_numpy(dtype=float), SMALLEST_RATIO, LARGEST_RATIO))
+
+
+def _decades(ratios: pd.Series, reference: float) -> list[float]:
+    """Range of a logarithmic axis, in powers of ten, that shows all ratios and the reference line."""
+    powers = np.log10(np.append(_drawable(ratios), reference))
+    powers = powers[np.isfinite(powers)]
+    return [float(powers.min()) - 0.4, float(powers.max()) + 0.4]

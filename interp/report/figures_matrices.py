@@ -1,0 +1,128 @@
+"""Matrices as colored cells: heat maps of any kind, and the circuits of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+from interp.errors import InterpError
+from interp.report import theme
+from interp.report.drawing import color_axis, color_range, float32, is_lowest, panels
+from interp.report.theme import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
+
+
+def heatmap(
+    matrix: ArrayLike,
+    x: Sequence[object],
+    y: Sequence[object],
+    x_title: str,
+    y_title: str,
+    color_title: str,
+    center: float | None = None,
+    limits: tuple[float, float] | None = None,
+    square: bool = True,
+    show_values: bool = False,
+) -> go.Figure:
+    """A matrix as colored cells, its first row on top.
+
+    Args:
+        matrix: "len(y) len(x)" numbers; NaN leaves a cell empty.
+        x, y: labels of the columns and rows.
+        x_title, y_title: what they are.
+        color_title: what the numbers are, with units.
+        center: value of the neutral color of a diverging scale, usually 0; without it the scale is sequential.
+        limits: values of the first and last color; by default those of the matrix.
+        square: cells are as wide as they are high.
+        show_values: writes the numbers into the cells.
+
+    Raises:
+        InterpError: the matrix does not have a row per label of y and a column per label of x, or no cells, or two
+            labels of an axis are equal.
+    """
+    values = float32(matrix)
+    if values.shape != (len(y), len(x)) or not values.size:
+        raise InterpError(f"the heat map's matrix has shape {values.shape}; its labels want ({len(y)}, {len(x)})")
+    low, high = limits or color_range(values, center)
+    cells = _cells(values, x, y, x_title, y_title, color_title)
+    if show_values:
+        cells.update(texttemplate="%{z:.3g}", textfont={"size": 11})
+    drawn = theme.figure(cells, x=x_title, y=y_title, height=int(min(640, max(300, 150 + 34 * len(y)))))
+    drawn.update_layout(coloraxis=color_axis(low, high, color_title, center is not None))
+    drawn.update_yaxes(autorange="reversed")
+    _as_grid(drawn)
+    if square:
+        drawn.update_yaxes(scaleanchor="x")
+    return drawn
+
+
+def circuit(
+    frame: pd.DataFrame,
+    rows: str | None = None,
+    columns: str | None = None,
+    value: str = "value",
+    color_title: str | None = None,
+    n_across: int = 4,
+) -> go.Figure:
+    """A token-by-token matrix for each head, all with one color scale that is neutral at 0.
+
+    Args:
+        frame: one row per head and cell: `head`, `query` and `key` (QK) or `source` and `logit` (OV), and `value`.
+        rows, columns: names of the two token columns, where they differ from those of QK and OV.
+        color_title: what the values are; by default "attention score" for QK and "logit" for OV.
+
+    Raises:
+        InterpError: a column is missing, or a head lacks a cell or has it twice.
+    """
+    is_ov = "source" in frame.columns
+    rows, columns = rows or ("source" if is_ov else "query"), columns or ("logit" if is_ov else "key")
+    color_title = color_title or ("logit" if is_ov else "attention score")
+    theme.check_frame(frame, ["head", rows, columns, value], "circuit")
+    heads = list(dict.fromkeys(frame["head"]))
+    y, x = list(dict.fromkeys(frame[rows])), list(dict.fromkeys(frame[columns]))
+    row_title = {"query": "query token", "source": "source token"}.get(rows, rows)
+    column_title = {"key": "key token", "logit": "token of the logit"}.get(columns, columns)
+    drawn, places = panels([f"head {head}" for head in heads], n_across, panel_height=max(150, 24 * len(y)))
+    for head, (row, column) in zip(heads, places):
+        part = frame[frame["head"] == head]
+        if len(part) != len(x) * len(y) or part.duplicated([rows, columns]).any():
+            raise InterpError(
+                f"circuit: head {head} has {len(part)} rows; one for each of {len(y)} x {len(x)} cells is wanted"
+            )
+        matrix = part.pivot(index=rows, columns=columns, values=value).loc[y, x].to_numpy()
+        drawn.add_trace(_cells(float32(matrix), x, y, column_title, row_title, color_title), row=row, col=column)
+        drawn.update_xaxes(title_text=column_title if is_lowest((row, column), places) else "", row=row, col=column)
+        drawn.update_yaxes(title_text=row_title if column == 1 else "", autorange="reversed", row=row, col=column)
+    low, high = color_range(frame[value].to_numpy(), center=0.0)
+    drawn.update_layout(coloraxis=color_axis(low, high, color_title, diverging=True))
+    _as_grid(drawn)
+    return drawn
+
+
+def _cells(
+    values: np.ndarray, x: Sequence[object], y: Sequence[object], x_title: str, y_title: str, color_title: str
+) -> go.Heatmap:
+    if len(set(map(str, x))) < len(x) or len(set(map(str, y))) < len(y):
+        raise InterpError(f"the labels of a heat map must differ; they are {list(map(str, x))} and {list(map(str, y))}")
+    row, column, value = map(plain, (y_title, x_title, color_title))
+    return go.Heatmap(
+        z=values,
+        x=[plain(label) for label in x],
+        y=[plain(label) for label in y],
+        coloraxis="coloraxis",
+        xgap=1,
+        ygap=1,
+        hovertemplate=f"{row} %{{y}}<br>{column} %{{x}}<br>{value} %{{z:.4g}}<extra></extra>",
+    )
+
+
+def _as_grid(drawn: go.Figure) -> None:
+    # Labels such as "0" are names here; plotly would read them as numbers.
+    drawn.update_xaxes(type="category", showgrid=False, ticks="", constrain="domain")
+    drawn.update_yaxes(type="category", showgrid=False, ticks="", constrain="domain")

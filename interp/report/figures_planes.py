@@ -1,0 +1,169 @@
+"""Count01: what heads put out at '=', with value vectors and separators (figures 6, 7 and 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from interp.errors import InterpError
+from interp.report import theme
+from interp.report.drawing import float32, is_lowest, panels
+from interp.report.theme import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Separator = tuple[float, float, float]
+"""(w1, w2, b) of the line w1 x + w2 y + b = 0."""
+
+SYMBOLS = ("circle", "cross-thin-open", "square-open", "diamond-open")
+
+
+def head_plane(
+    points: pd.DataFrame,
+    values: pd.DataFrame,
+    separator: Separator | None,
+    head: int,
+    variance: tuple[float, float] | None = None,
+    max_points: int = 3000,
+) -> go.Figure:
+    """Outputs of one head at '=', a dot per input (Figures 6 and 7).
+
+    Args:
+        points: one row per input: `x`, `y`, `label` ('4' or '5'), and optionally `split`.
+        values: value vectors: `token`, `x`, `y`, in the same plane.
+        separator: (w1, w2, b) of the line that separates the classes, or None.
+        head: index of the head, for the axis titles.
+        variance: shares of the variance that the two axes hold, when they are principal components.
+        max_points: a larger frame is thinned evenly.
+
+    Raises:
+        InterpError: a column is missing, or there are no points.
+    """
+    theme.check_frame(points, ["x", "y", "label"], "head_plane")
+    theme.check_frame(values, ["token", "x", "y"], "head_plane (value vectors)")
+    if variance is None:
+        x_title, y_title = (f"output of head {head}, dimension {i}" for i in (1, 2))
+    else:
+        x_title, y_title = (
+            f"output of head {head}, component {i} ({v:.1%} of variance)" for i, v in zip((1, 2), variance)
+        )
+    drawn = theme.figure(x=x_title, y=y_title, height=480)
+    x_range, y_range = _ranges(points, values)
+    drawn.add_traces(_traces(_thin(points, max_points), values, separator, (x_range, y_range), size=5))
+    return drawn.update_xaxes(range=x_range).update_yaxes(range=y_range)
+
+
+def head_planes_grid(
+    points: pd.DataFrame,
+    values: pd.DataFrame,
+    separators: Mapping[int, Separator | None] | None = None,
+    notes: Mapping[int, str] | None = None,
+    n_across: int = 4,
+    max_points: int = 400,
+) -> go.Figure:
+    """`head_plane` of every head, small, each with its own axes (Figure 15).
+
+    Args:
+        points: as in `head_plane`, with a column `head`.
+        values: as in `head_plane`, with a column `head`.
+        separators: the line of each head.
+        notes: a word on each head, shown beside its number, e.g. its separation accuracy.
+        max_points: of a head; more are thinned evenly.
+    """
+    theme.check_frame(points, ["head", "x", "y", "label"], "head_planes_grid")
+    theme.check_frame(values, ["head", "token", "x", "y"], "head_planes_grid (value vectors)")
+    heads = sorted(points["head"].unique().tolist())
+    notes, separators = notes or {}, separators or {}
+    titles = [f"head {head}" + (f" · {notes[head]}" if head in notes else "") for head in heads]
+    drawn, places = panels(titles, n_across, panel_height=160)
+    for position, (head, (row, column)) in enumerate(zip(heads, places)):
+        own_points, own_values = points[points["head"] == head], values[values["head"] == head]
+        ranges = _ranges(own_points, own_values)
+        thin = _thin(own_points, max_points)
+        for trace in _traces(thin, own_values, separators.get(head), ranges, size=3.5, legend=position == 0):
+            drawn.add_trace(trace, row=row, col=column)
+        is_last = is_lowest((row, column), places)
+        drawn.update_xaxes(range=ranges[0], title_text="dimension 1" if is_last else "", row=row, col=column)
+        drawn.update_yaxes(range=ranges[1], title_text="dimension 2" if column == 1 else "", row=row, col=column)
+    return drawn.update_xaxes(nticks=4, tickfont_size=10).update_yaxes(nticks=4, tickfont_size=10)
+
+
+def _traces(
+    points: pd.DataFrame,
+    values: pd.DataFrame,
+    separator: Separator | None,
+    ranges: tuple[list[float], list[float]],
+    size: float,
+    legend: bool = True,
+) -> list[go.Scatter]:
+    traces = []
+    splits = list(dict.fromkeys(points["split"])) if "split" in points.columns else [None]
+    for label in sorted(points["label"].unique(), key=str):
+        for split, symbol in zip(splits, _cycle(SYMBOLS, len(splits))):
+            part = points[points["label"] == label]
+            part = part if split is None else part[part["split"] == split]
+            name = f"answer '{plain(label)}'" + (f", {plain(split)}" if len(splits) > 1 else "")
+            color = theme.TOKEN_COLORS.get(str(label), theme.GREY)
+            marker = {"size": size, "color": theme.fade(color, 0.65), "symbol": symbol, "line": {"width": 0}}
+            if symbol != "circle":
+                marker |= {"size": size + 1, "line": {"width": 1, "color": theme.fade(color, 0.65)}}
+            traces.append(_scatter(part, "markers", name, legend).update(marker=marker, hoverinfo="name+x+y"))
+    if separator is not None:
+        ends = _clipped_line(separator, *ranges)
+        line = {"color": theme.GREEN, "width": 2}
+        traces.append(_scatter(ends, "lines", "separator", legend).update(line=line, hoverinfo="name"))
+    labels = [plain(token) for token in values["token"]]
+    vectors = _scatter(values, "markers+text", "value vectors", legend).update(text=labels, hoverinfo="text+x+y")
+    vectors.update(textposition="top center", textfont={"size": 10 + size, "color": theme.INK})
+    vectors.update(
+        marker={"symbol": "diamond", "size": size + 5, "color": theme.INK, "line": {"width": 1, "color": theme.PAPER}}
+    )
+    return [*traces, vectors]
+
+
+def _scatter(points: Any, mode: str, name: str, legend: bool) -> go.Scatter:
+    return go.Scatter(
+        x=float32(points["x"]), y=float32(points["y"]), mode=mode, name=name, legendgroup=name, showlegend=legend
+    )
+
+
+def _cycle(symbols: Sequence[str], n: int) -> list[str]:
+    return [symbols[i % len(symbols)] for i in range(n)]
+
+
+def _thin(points: pd.DataFrame, max_points: int) -> pd.DataFrame:
+    """At most `max_points` rows, evenly spaced in the given order, so that the same frame gives the same dots."""
+    if max_points < 1:
+        raise InterpError(f"max_points is {max_points}; it must be at least 1")
+    if len(points) <= max_points:
+        return points
+    return points.iloc[np.linspace(0, len(points) - 1, max_points).round().astype(int)]
+
+
+def _ranges(points: pd.DataFrame, values: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """The box that holds all dots and value vectors, with a margin."""
+    ranges = []
+    for axis in ("x", "y"):
+        everything = np.concatenate([points[axis].to_numpy(float), values[axis].to_numpy(float)])
+        low, high = float(everything.min()), float(everything.max())
+        margin = 0.08 * (high - low) or 0.5
+        ranges.append([low - margin, high + 1.6 * margin])  # more at the top, for the labels of the vectors
+    return ranges[0], ranges[1]
+
+
+def _clipped_line(separator: Separator, x_range: list[float], y_range: list[float]) -> dict[str, list[float]]:
+    """The two points where the line meets the border of the box; none where it misses it."""
+    w1, w2, b = map(float, separator)
+    meetings = [(x, -(w1 * x + b) / w2) for x in x_range if w2] + [(-(w2 * y + b) / w1, y) for y in y_range if w1]
+    slack = [1e-9 * (r[1] - r[0]) for r in (x_range, y_range)]
+    inside = sorted(
+        (x, y)
+        for x, y in meetings
+        if x_range[0] - slack[0] <= x <= x_range[1] + slack[0] and y_range[0] - slack[1] <= y <= y_range[1] + slack[1]
+    )
+    ends = [inside[0], inside[-1]] if len(inside) > 1 else []
+    return {"x": [x for x, _ in ends], "y": [y for _, y in ends]}

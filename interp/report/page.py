@@ -1,0 +1,232 @@
+"""A report: words, tables and figures on one HTML page that opens from disk with no network.
+
+    report = Report("count01/paper", metadata={"seed": "0"})
+    report.verdict = "7 of 16 heads separate the classes."
+    report.section("Heads", "What each head alone can do.")
+    report.add_table("heads", frame, "One row per head.", formats={"s_acc": ".3f"})
+    report.add_figure("pairs", figures.heads_heatmap(frame, "s_acc"), "Separation accuracy of single heads and pairs.")
+    report.save("report.html")
+
+Every word that comes from outside (names, captions, cells, metadata, labels inside figures) is escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from interp.errors import InterpError, UnsupportedError
+from interp.report.cells import Format, cells
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    level: Literal[1, 2] = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+    is_verdict: bool = False
+
+
+@dataclass(frozen=True)
+class Metadata:
+    entries: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class FigureItem:
+    key: str
+    caption: str
+    figure: go.Figure
+
+
+@dataclass(frozen=True)
+class TableItem:
+    key: str
+    caption: str
+    frame: pd.DataFrame
+    rows: list[list[str]]
+
+
+Item = Section | Text | Metadata | FigureItem | TableItem
+
+
+class Report:
+    """A page that is filled from top to bottom.
+
+    Attributes:
+        verdict: the answer in words, shown on top; "" shows none.
+        metadata: names and values shown beside the title (which checkpoint, which seed, which versions).
+        tables: every table by its key.
+        figures: every figure by its key.
+    """
+
+    def __init__(self, title: str, subtitle: str = "", metadata: Mapping[str, str] | None = None) -> None:
+        self.title = str(title)
+        self.subtitle = str(subtitle)
+        self.metadata = {str(name): str(value) for name, value in (metadata or {}).items()}
+        self.verdict = ""
+        self.items: list[Item] = []
+        self.tables: dict[str, pd.DataFrame] = {}
+        self.figures: dict[str, go.Figure] = {}
+
+    def __repr__(self) -> str:
+        tables, figures = (", ".join(keys) or "none" for keys in (self.tables, self.figures))
+        return f"Report({self.title!r}, tables: {tables}; figures: {figures})"
+
+    def section(self, title: str, text: str = "") -> None:
+        """Starts a section, which the table of contents lists."""
+        self.items.append(Section(str(title)))
+        if text:
+            self.add_text(text)
+
+    def add_text(self, text: str) -> None:
+        """Adds text; a blank line starts a new paragraph. No markup: what is given is what is read."""
+        self.items.append(Text(str(text)))
+
+    def add_table(
+        self,
+        key: str,
+        frame: pd.DataFrame,
+        caption: str,
+        formats: Mapping[str, Format] | None = None,
+        max_rows: int = 40,
+    ) -> None:
+        """Adds a table. The page shows its first `max_rows` rows and says so; `tables[key]` has all of them.
+
+        Args:
+            formats: how columns are written, e.g. {"s_acc": ".3f"}; other columns get what suits their numbers.
+
+        Raises:
+            InterpError: the key is empty or taken, `max_rows` is below 1, or a format does not fit its column.
+            UnsupportedError: `frame` is not a DataFrame.
+        """
+        import pandas as pd
+
+        self._check_key(key, "table", self.tables)
+        if not isinstance(frame, pd.DataFrame):
+            raise UnsupportedError(f"table {key!r} is a {type(frame).__name__}; a pandas DataFrame is wanted")
+        if max_rows < 1:
+            raise InterpError(f"max_rows of table {key!r} is {max_rows}; it must be at least 1")
+        frame = frame.copy()
+        # Written down now, so that a bad format is refused where it is given.
+        self.items.append(TableItem(key, str(caption), frame, cells(frame.head(max_rows), formats)))
+        self.tables[key] = frame
+
+    def add_figure(self, key: str, figure: go.Figure, caption: str) -> None:
+        """Adds a plotly figure with its caption below. The page gives the figure its theme, light or dark.
+
+        `layout.meta = {"min_width": 700}` lets a figure that needs 700 pixels scroll sideways on a phone.
+
+        Raises:
+            InterpError: the key is empty or taken.
+            UnsupportedError: `figure` is not a plotly Figure.
+        """
+        import plotly.graph_objects as go
+
+        self._check_key(key, "figure", self.figures)
+        if not isinstance(figure, go.Figure):
+            raise UnsupportedError(f"figure {key!r} is a {type(figure).__name__}; a plotly Figure is wanted")
+        self.items.append(FigureItem(key, str(caption), figure))
+        self.figures[key] = figure
+
+    def attach(self, other: Report, prefix: str) -> None:
+        """Adds all of another report under its title, its keys as "prefix/key": one page for several models.
+
+        Raises:
+            InterpError: a key is taken.
+        """
+        if other is self:
+            raise InterpError(f"the report {self.title!r} cannot be attached to itself")
+        for kind, theirs, ours in (("table", other.tables, self.tables), ("figure", other.figures, self.figures)):
+            for key in theirs:
+                self._check_key(f"{prefix}/{key}", kind, ours)  # all of them before anything is added
+        self.items.append(Section(other.title, level=1))
+        if other.subtitle:
+            self.items.append(Text(other.subtitle))
+        if other.verdict:
+            self.items.append(Text(str(other.verdict), is_verdict=True))
+        if other.metadata:
+            self.items.append(Metadata(tuple(other.metadata.items())))
+        for item in other.items:
+            self.items.append(
+                replace(item, key=f"{prefix}/{item.key}") if isinstance(item, FigureItem | TableItem) else item
+            )
+        self.tables.update({f"{prefix}/{key}": frame for key, frame in other.tables.items()})
+        self.figures.update({f"{prefix}/{key}": figure for key, figure in other.figures.items()})
+
+    def html(self) -> str:
+        """The whole page. Equal reports give equal text, so that two reports can be compared with diff."""
+        from interp.report.render import render
+
+        return render(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page, all of it or nothing, and returns its path.
+
+        Raises:
+            InterpError: the folder does not exist or cannot be written to, or the path is a folder.
+        """
+        path = Path(path)
+        if not path.parent.is_dir():
+            raise InterpError(f"cannot save the report to {path}: the folder {path.parent} does not exist")
+        if path.is_dir():
+            raise InterpError(
+                f"cannot save the report to {path}: it is a folder; name a file such as report.html in it"
+            )
+        _write_whole(path, self.html().encode("utf-8"))
+        return path
+
+    def save_figures(self, folder: str | Path, format: Literal["svg", "png"] = "svg") -> list[Path]:
+        """Writes each figure to a file of its own, named by its key, and returns the paths. Makes the folder.
+
+        Needs the optional extra `static` (kaleido) and a Chrome or Chromium on the machine.
+
+        Raises:
+            InterpError: the format is neither "svg" nor "png", kaleido or the browser is missing, or the folder cannot
+                be written to.
+        """
+        from interp.report.static import save_figures
+
+        return save_figures(self.figures, Path(folder), format)
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: the page in a frame of its own; neither its styles nor its scripts reach the notebook."""
+        return (
+            f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
+            'style="width:100%;height:800px;border:1px solid #98a1ab;border-radius:6px;resize:vertical" '
+            f'srcdoc="{html.escape(self.html())}"></iframe>'
+        )
+
+    def _check_key(self, key: str, kind: str, taken: Mapping[str, object]) -> None:
+        if not isinstance(key, str) or not key.strip():
+            raise InterpError(f"the key of a {kind} is {key!r}; it must be a non-empty string")
+        if key in taken:
+            raise InterpError(f"the report {self.title!r} already has a {kind} {key!r}; give this one another key")
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    # In the same folder, so that the final step is a rename within one file system.
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InterpError(f"cannot save the report to {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

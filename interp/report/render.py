@@ -1,0 +1,175 @@
+"""From a `Report` to its HTML.
+
+The page carries plotly.js once, compressed; figures as JSON in data blocks, which a small script draws when they come
+into view. A content security policy lets the page run these two scripts, by their hashes, and load nothing at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from interp.report import theme
+from interp.report.cells import is_numeric
+from interp.report.page import FigureItem, Item, Metadata, Report, Section, TableItem, Text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+DEFAULT_HEIGHT = 420
+
+
+def render(report: Report) -> str:
+    """The page of a report, the same text for the same report."""
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    taken: set[str] = set()
+    items = [_view(item, taken) for item in report.items]
+    script = _resource("page.js")
+    plotly, plotly_hash = _plotly()
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_resource("page.html.jinja")).render(
+        report=report,
+        verdict=_paragraphs(report.verdict),
+        items=items,
+        contents=[item for item in items if item["kind"] == "section"],
+        policy=_policy(_sha256(script), plotly_hash),
+        style=Markup(_variables() + _resource("page.css")),
+        script=Markup(script),
+        plotly=Markup(plotly),
+        settings=Markup(_json_block(json.dumps(_settings(), sort_keys=True))),
+        has_figures=bool(report.figures),
+    )
+
+
+def _view(item: Item, taken: set[str]) -> dict[str, Any]:
+    """What the template needs to know of an item."""
+    from markupsafe import Markup
+
+    match item:
+        case Section(title, level):
+            return {"kind": "section", "id": _identifier("section", title, taken), "title": title, "level": level}
+        case Text(text, is_verdict):
+            return {"kind": "verdict" if is_verdict else "text", "paragraphs": _paragraphs(text)}
+        case Metadata(entries):
+            return {"kind": "metadata", "entries": entries}
+        case FigureItem(key, caption, figure):
+            height, min_width = _size(figure)
+            return {
+                "kind": "figure",
+                "id": _identifier("figure", key, taken),
+                "caption": caption,
+                "height": height,
+                "min_width": min_width,
+                "json": Markup(_json_block(_figure_json(figure))),
+            }
+        case TableItem(key, caption, frame, rows):
+            return {
+                "kind": "table",
+                "id": _identifier("table", key, taken),
+                "caption": caption,
+                "columns": [str(column) for column in frame.columns],
+                "numeric": is_numeric(frame),
+                "rows": rows,
+                "n_rows": len(frame),
+            }
+
+
+def _identifier(kind: str, name: str, taken: set[str]) -> str:
+    """An HTML id made from a name, with a number where two names look alike."""
+    stem = f"{kind}-{slug(name)}"
+    identifier, count = stem, 1
+    while identifier in taken:
+        count += 1
+        identifier = f"{stem}-{count}"
+    taken.add(identifier)
+    return identifier
+
+
+def slug(name: str) -> str:
+    """A name in small letters, digits, dots and hyphens."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:80] or "untitled"
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [part.strip() for part in re.split(r"\n\s*\n", str(text)) if part.strip()]
+
+
+def _size(figure: go.Figure) -> tuple[int, int]:
+    """Height and least width in pixels."""
+    meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
+    min_width = meta.get("min_width", 0)
+    return int(figure.layout.height or DEFAULT_HEIGHT), int(min_width) if isinstance(min_width, int | float) else 0
+
+
+def _figure_json(figure: go.Figure) -> str:
+    content = json.loads(figure.to_json(validate=False, engine="json"))
+    content.get("layout", {}).pop("template", None)  # the page holds it once, for all figures
+    return json.dumps({"data": content.get("data", []), "layout": content.get("layout", {})}, separators=(",", ":"))
+
+
+def _json_block(text: str) -> str:
+    """JSON that cannot end the script element it stands in: "<" and its kin become their escapes."""
+    escapes: dict[str, str | int | None] = {
+        "<": "\\u003c",
+        ">": "\\u003e",
+        "&": "\\u0026",
+        "\u2028": "\\u2028",
+        "\u2029": "\\u2029",
+    }
+    return text.translate(str.maketrans(escapes))
+
+
+def _settings() -> dict[str, Any]:
+    return {"template": json.loads(json.dumps(theme.template().to_plotly_json())), "dark": theme.DARK}
+
+
+@cache
+def _plotly() -> tuple[str, str]:
+    """plotly.js as base64 of gzip, and the hash of its source."""
+    from plotly.offline import get_plotlyjs
+
+    source = get_plotlyjs()
+    return base64.b64encode(gzip.compress(source.encode("utf-8"), mtime=0)).decode(), _sha256(source)
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
+
+
+def _policy(*script_hashes: str) -> str:
+    scripts = " ".join(f"'sha256-{digest}'" for digest in script_hashes)
+    return f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+
+
+def _variables() -> str:
+    """The theme's colors as CSS variables, so that page and figures agree."""
+    names = {
+        "ink": theme.INK,
+        "paper": theme.PAPER,
+        "grid": theme.GRID,
+        "accent": theme.BLUE,
+        "warning": theme.VERMILLION,
+    }
+    light = "".join(f"--{name}:{color};" for name, color in names.items()) + "--muted:#59616B;--panel:#F5F7F9;"
+    dark = (
+        "".join(f"--{name}:{theme.DARK[color]};" for name, color in names.items()) + "--muted:#A6AFB9;--panel:#1F242B;"
+    )
+    return (
+        f":root{{color-scheme:light;{light}}}\n"
+        f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"
+        f"@media print{{:root:root{{color-scheme:light;{light}}}}}\n"
+    )
+
+
+@cache
+def _resource(name: str) -> str:
+    return files("interp.report").joinpath(name).read_text(encoding="utf-8")

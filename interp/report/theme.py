@@ -1,0 +1,134 @@
+"""One look for every figure: colors that color-blind readers can tell apart, scales, fonts and margins.
+
+The hues are those of Okabe and Ito (2008). Figures are made in the light colors; a report turns each of them into its
+partner in `DARK` when the reader prefers a dark page, so a figure is stored once and never names a theme.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from interp.errors import InterpError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, GREY, INK, PAPER, GRID = "#E69F00", "#56B4E9", "#767C85", "#1B1F24", "#FFFFFF", "#E3E6EA"
+COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
+
+# The classes of the Count01 task wear the same colors in every figure.
+TOKEN_COLORS = {"4": VERMILLION, "5": BLUE, "[EOS]": GREEN}
+
+SEQUENTIAL = ("#440154", "#482878", "#3E4A89", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6DCD59", "#B4DE2C")
+DIVERGING = ("#0B4F8A", "#4A90C4", "#F4F4F1", "#E58A4E", "#A33C00")
+
+DARK = {
+    BLUE: "#4FA8DD",
+    VERMILLION: "#F0813A",
+    GREEN: "#2FC79B",
+    PURPLE: "#E29CC4",
+    ORANGE: "#F5B83D",
+    SKY: "#8FD0F5",
+    GREY: "#98A1AB",
+    INK: "#E6E8EB",
+    PAPER: "#16191E",
+    GRID: "#30363F",
+    **dict(zip(DIVERGING, ("#6DB6EE", "#3B6C97", "#2A2F37", "#99552F", "#FF9A5C"))),
+}
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def template() -> go.layout.Template:
+    """The plotly template of every figure, in the light colors."""
+    import plotly.graph_objects as go
+
+    axis = {
+        "automargin": True,
+        "gridcolor": GRID,
+        "linecolor": GREY,
+        "zeroline": False,
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": GREY,
+        "title": {"standoff": 8},
+    }
+    bar = {"outlinewidth": 0, "thickness": 12, "ticklen": 3, "title": {"side": "right"}}
+    layout = go.Layout(
+        autosize=True,
+        font={"family": FONT, "size": 13, "color": INK},
+        paper_bgcolor=PAPER,
+        plot_bgcolor=PAPER,
+        colorway=list(COLORS),
+        colorscale={"sequential": scale(SEQUENTIAL), "diverging": scale(DIVERGING)},
+        coloraxis={"colorbar": bar},
+        xaxis=axis,
+        yaxis=axis,
+        # Above the plot: a legend at the side would leave no room for the plot on a phone.
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "title": {"text": ""}},
+        margin={"l": 56, "r": 16, "t": 24, "b": 48},
+        hoverlabel={"font": {"family": FONT, "size": 12}},
+        height=420,
+    )
+    # A label on a marker belongs to the plot, so it has the color of the text, not of the marker.
+    data = {"scatter": [go.Scatter(textfont={"color": INK})], "heatmap": [go.Heatmap(colorbar=bar)]}
+    return go.layout.Template(layout=layout, data=data)
+
+
+def figure(
+    *traces: Any, x: str = "", y: str = "", height: int | None = None, min_width: int | None = None, **layout: Any
+) -> go.Figure:
+    """A figure in this theme with named axes.
+
+    Args:
+        x, y: titles of the axes, with units.
+        height: in pixels.
+        min_width: in pixels; a report lets a figure that needs more room than the page has scroll sideways.
+        layout: further properties of the plotly layout.
+    """
+    import plotly.graph_objects as go
+
+    drawn = go.Figure(data=list(traces), layout={"template": template()})
+    drawn.update_layout(**layout)
+    drawn.update_xaxes(title_text=plain(x)).update_yaxes(title_text=plain(y))
+    if height is not None:
+        drawn.update_layout(height=height)
+    if min_width is not None:
+        drawn.update_layout(meta={"min_width": min_width})
+    return drawn
+
+
+def scale(colors: Iterable[str]) -> list[list[Any]]:
+    """A plotly color scale with the colors evenly spaced from 0 to 1."""
+    steps = list(colors)
+    return [[i / (len(steps) - 1), color] for i, color in enumerate(steps)]
+
+
+def fade(color: str, opacity: float) -> str:
+    """The color "#RRGGBB" with an opacity from 0 to 1, as "#RRGGBBAA"; it still has its partner on a dark page."""
+    return f"{color}{round(255 * opacity):02X}"
+
+
+def plain(text: object) -> str:
+    """Text that plotly shows as it is; it would read "<s>" as a tag."""
+    return html.escape(str(text), quote=False)
+
+
+def check_frame(frame: pd.DataFrame, wanted: Iterable[str], figure_name: str) -> None:
+    """Refuses a frame that a figure cannot be drawn from.
+
+    Raises:
+        InterpError: a column is missing, or there are no rows.
+    """
+    missing = [column for column in wanted if column not in frame.columns]
+    if missing:
+        present = ", ".join(map(str, frame.columns)) or "none"
+        raise InterpError(
+            f"{figure_name} needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}; the frame has {present}"
+        )
+    if frame.empty:
+        raise InterpError(f"{figure_name} has nothing to draw: the frame has no rows")
