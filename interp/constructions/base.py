@@ -17,6 +17,7 @@ class ConstructedWeights:
     claim:      one sentence: what the model does, and on which inputs.
     margin:     the smallest distance from a wrong decision over all inputs of the claim: for argmax readouts the lead
                 of the right logit (inf with a single class).
+    variant:    which variant was built, where the construction has several.
     notes:      sources, errata and limits, one sentence each.
     numbers:    the scales chosen and the quantities of the proof by name, such as kappa, alpha or gap.
     """
@@ -25,5 +26,6 @@ class ConstructedWeights:
     directions: dict[str, Tensor]
     claim: str
     margin: float
+    variant: str = ""
     notes: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,102 @@
+"""Relation-based counting by raw scores (dot, bos) with one hidden neuron: a direction that every token shares.
+
+Without a normalizer, x' = e_t + sum_m <e_t, e_m> e_m (+ <e_t, e_BOS> e_BOS). If all tokens have the same component
+along one direction w, then <w, x'> adds up the scores, and the scores add up the count.
+
+**orthogonal** (dot; on bos with e_BOS = 0, called `bos-zero`). u_1..u_T orthonormal, w = sum u_s, e_t = u_t + w.
+Then <e_t, w> = T + 1 and <e_t, e_s> = T + 2 + [t = s]. W_in = w / (T + 1), b_in = -(1 + L (T + 2)):
+
+    gamma = 1 + sum_m (T + 2 + [x_m = t]) - 1 - L (T + 2) = k.
+
+Source: A.2.1 (errata 2 and 3: w has norm sqrt(T), lines cross at k - 1/2). e_BOS = 0 has score 0 and adds nothing, so
+bos needs no change of the readout at all: A.2.3, erratum 7.
+
+**bos-sum** (bos). e_t = u_t orthonormal, e_BOS = sum u_s. Scores: [t = s] between tokens, 1 on BOS. W_in = e_BOS,
+b_in = -(T + 1): gamma = <u_t, e_BOS> + k + <e_BOS, e_BOS> - T - 1 = 1 + k + T - T - 1 = k. Source: A.2.3, erratum 7.
+
+**simplex** (dot, bos with e_BOS = 0; d < T). e_t = [v_t; alpha] with v a direct sum of regular simplices, overlaps 0 or
+-1/(m-1), m the smallest group. W_in picks the last coordinate over alpha, b_in = 0:
+
+    gamma = 1 + sum_m (<v_t, v_m> + alpha^2) = 1 + L alpha^2 + k + rest,  -(L - k)/(m - 1) <= rest <= 0.
+
+Count k + 1 at its lowest lies above count k at its highest iff (L - k - 1)/(m - 1) < 1 for k = 1, that is **m >= L**:
+at most floor(T/L) groups, each saving one dimension, plus one for the shared coordinate: d = T - floor(T/L) + 1.
+Gap 1 - (L-2)/(m-1), for any alpha. Source: B.2.2; erratum 14 (simplices) and 15 (alpha need not be small, the printed
+conditions on it are unnecessary).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from interp.constructions.base import ConstructedWeights
+from interp.constructions.histogram_parts import check_sizes, dot_attention, finish, pad_columns, simplex_groups
+from interp.errors import InterpError
+from interp.theory.frames import simplex_dimension, simplex_sum
+from interp.theory.ranges import MixingKind
+
+
+def orthogonal(
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None
+) -> ConstructedWeights:
+    """dot, or bos with a BOS embedding of zero; d >= T, p >= 1, gamma = k, gap 1. See the module."""
+    variant = "orthogonal" if model == "dot" else "bos-zero"
+    d, p = check_sizes(model, variant, T, L, d_model, p, T, 1, "orthogonal token embeddings need d >= T")
+    tokens = torch.eye(T, d, dtype=torch.float64)
+    shared = tokens.sum(0)
+    embedding = tokens + shared
+    if model == "bos":
+        embedding = torch.cat([embedding, torch.zeros(1, d, dtype=torch.float64)])
+    return finish(
+        model, variant, {"embed.W_E": embedding, **dot_attention(d)},
+        {"count": shared / T**0.5, "tokens": tokens},
+        T=T, L=L, p=p, n_out=n_out,
+        W_in=shared[:, None] / (T + 1), b_in=torch.tensor([-(1.0 + L * (T + 2))], dtype=torch.float64),
+        claim=f"counts right on all {T}^{L} sequences; the hidden value is the count",
+        notes=("Behrens et al. (2024) A.2.1" if model == "dot" else "Behrens et al. (2024) A.2.3", "errata 2, 3 and 7"),
+    )  # fmt: skip
+
+
+def bos_sum(T: int, L: int, d_model: int | None, p: int | None, n_out: int | None) -> ConstructedWeights:
+    """bos with the sum of all tokens as BOS embedding; d >= T, p >= 1, gamma = k, gap 1. See the module."""
+    d, p = check_sizes("bos", "bos-sum", T, L, d_model, p, T, 1, "orthogonal token embeddings need d >= T")
+    tokens = torch.eye(T, d, dtype=torch.float64)
+    bos = tokens.sum(0)
+    return finish(
+        "bos", "bos-sum", {"embed.W_E": torch.cat([tokens, bos[None]]), **dot_attention(d)},
+        {"count": bos / T**0.5, "bos": bos / T**0.5, "tokens": tokens},
+        T=T, L=L, p=p, n_out=n_out,
+        W_in=bos[:, None], b_in=torch.tensor([-(T + 1.0)], dtype=torch.float64),
+        claim=f"counts right on all {T}^{L} sequences; the hidden value is the count",
+        notes=("Behrens et al. (2024) A.2.3", "erratum 7: b_in = -(T + 1) gives the count itself"),
+    )  # fmt: skip
+
+
+def simplex(
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, alpha: float = 1.0
+) -> ConstructedWeights:
+    """dot, or bos with a BOS embedding of zero; d >= T - floor(T/L) + 1, p >= 1, gap 1 - (L-2)/(m-1). See the module.
+
+    alpha: size of the coordinate that all tokens share. The gap does not depend on it; a large one adds the constant
+    L alpha^2 to the hidden value (costs digits in float32), a small one makes W_in = 1/alpha large. 1 is a good choice.
+    """
+    if not alpha > 0:
+        raise InterpError(f"alpha, the coordinate that all tokens share, must be positive, got {alpha}")
+    least = simplex_dimension(T, L) + 1
+    why = f"T - floor(T/L) + 1: simplices of at least L = {L} points each and one shared coordinate"
+    d, p = check_sizes(model, "simplex", T, L, d_model, p, least, 1, why)
+    groups, smallest = simplex_groups(T, L, d - 1)
+    tokens = pad_columns(simplex_sum(T, groups), d)
+    shared = torch.eye(d, dtype=torch.float64)[-1]
+    embedding = tokens + alpha * shared
+    if model == "bos":
+        embedding = torch.cat([embedding, torch.zeros(1, d, dtype=torch.float64)])
+    return finish(
+        model, "simplex", {"embed.W_E": embedding, **dot_attention(d)},
+        {"count": shared, "tokens": tokens},
+        T=T, L=L, p=p, n_out=n_out,
+        W_in=shared[:, None] / alpha, b_in=torch.zeros(1, dtype=torch.float64),
+        claim=f"counts right on all {T}^{L} sequences with d_model = {d}: {groups} simplices of >= {smallest} points",
+        notes=("Behrens et al. (2024) B.2.2", "errata 14 and 15"),
+        numbers={"alpha": alpha, "groups": groups},
+    )  # fmt: skip

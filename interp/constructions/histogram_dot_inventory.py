@@ -1,0 +1,105 @@
+"""Inventory-based counting by scores (dot, bos, dot-softmax), one hidden neuron per token: W_in = the embeddings.
+
+**frame** (dot, and bos with e_BOS = 0; d < T). Unit vectors e with small overlaps c, W_Q = d^(1/4) I / L,
+W_K = d^(1/4) I, b_in = -1. An overlap enters twice, by the score and by the neuron, so squared and never negative:
+
+    own neuron  1 + (1/L)(k + sum c^2) - 1,  between (k + (L-k) min c^2)/L and (k + (L-k) max c^2)/L,
+
+separate iff **(L-1) max c^2 - (L-2) min c^2 < 1**; foreign neurons stay at or below 2 max|c| - 1 < 0 for max|c| < 1/2.
+max|c| < 1/sqrt(L-1) is enough for the first (the printed 1/sqrt(2L-3) subtracts an error that cannot be negative), and
+a nearly equiangular frame does with more. Source: B.2.3, errata 16 and 17.
+
+**orthogonal** (dot-softmax; d >= T). W_Q = W_K = d^(1/4) I, b_in = -1: the own neuron is the attention on its token,
+gamma = k e / (k e + L - k), foreign ones are an attention minus 1, below 0. Source: A.3.3, erratum 10.
+
+**frame** (dot-softmax; d < T). Own neuron 2 + b_in - phi_k, phi_k = (L-k) g l / (k + (L-k) l), g = 1 - c,
+l = e^(-kappa g). The printed recipe, a binary code and a large kappa, cannot work: without BOS a large kappa sends the
+own token's weight to 1 whatever its count (erratum 26). What works is the opposite, a small kappa (1.1 to 1.5), where
+g l/(k + (L-k) l) is flat in g: then phi_k hardly depends on the overlap, and frames with overlaps up to +-0.44 do at
+L = 10. kappa is tuned to the frame; b_in lies halfway between what silences the foreign neurons and what would clip the
+own one. Source: B.3.2, errata 26 and 27.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from interp.constructions.base import ConstructedWeights
+from interp.constructions.histogram_parts import check_sizes, dot_attention, finish, pad_columns
+from interp.errors import InterpError
+from interp.theory.frame_cache import frame_for
+from interp.theory.frame_search import best_kappa, frame_slack
+from interp.theory.frames import mutual_coherence
+from interp.theory.ranges import MixingKind, hidden_ranges
+
+
+def frame(
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, seed: int = 0
+) -> ConstructedWeights:
+    """dot, or bos with a BOS embedding of zero; d by the frame, p >= T. See the module.
+
+    seed: of the frame search, where no stored or algebraic frame serves these sizes.
+    """
+    found = frame_for("squared", T, L, d_model, seed=seed)
+    d, p = check_sizes(model, "frame", T, L, d_model, p, found.shape[1], T, "the smallest frame stored for these sizes")
+    slack, coherence = frame_slack(found, "squared", L), mutual_coherence(found)
+    if slack <= 0:
+        raise InterpError(
+            f"histogram/{model}-exact (variant frame) found no {T} vectors in {d} dimensions with "
+            f"(L-1) max c^2 - (L-2) min c^2 < 1 at L={L}, at best {1 - slack:.4g}; the Welch bound suggests "
+            f"d_model = {math.floor(T * (L - 1) / (T + L - 2)) + 1} or a little more"
+        )
+    vectors = pad_columns(found, d)
+    embedding = vectors if model == "dot" else torch.cat([vectors, torch.zeros(1, d, dtype=torch.float64)])
+    return finish(
+        model, "frame", {"embed.W_E": embedding, **dot_attention(d, 1 / L)}, {"tokens": vectors},
+        T=T, L=L, p=p, n_out=n_out, W_in=vectors.T.contiguous(), b_in=-torch.ones(T, dtype=torch.float64),
+        claim=f"counts right on all {T}^{L} sequences with d_model = {d}; only the own token's neuron fires",
+        notes=("Behrens et al. (2024) B.2.3", "errata 16 and 17"),
+        numbers={"coherence": coherence, "slack": slack},
+    )  # fmt: skip
+
+
+def softmax_orthogonal(T: int, L: int, d_model: int | None, p: int | None, n_out: int | None) -> ConstructedWeights:
+    """dot-softmax; d >= T, p >= T, gamma = k e / (k e + L - k). See the module."""
+    model, variant = "dot-softmax", "orthogonal"
+    d, p = check_sizes(model, variant, T, L, d_model, p, T, T, "orthogonal token embeddings need d >= T")
+    tokens = torch.eye(T, d, dtype=torch.float64)
+    return finish(
+        "dot-softmax", variant, {"embed.W_E": tokens, **dot_attention(d)}, {"tokens": tokens},
+        T=T, L=L, p=p, n_out=n_out, W_in=tokens.T.contiguous(), b_in=-torch.ones(T, dtype=torch.float64),
+        claim=f"counts right on all {T}^{L} sequences; the hidden value is the attention on the own token",
+        notes=("Behrens et al. (2024) A.3.3", "erratum 10"),
+    )  # fmt: skip
+
+
+def softmax_frame(
+    T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, kappa: float | None = None, seed: int = 0
+) -> ConstructedWeights:
+    """dot-softmax; d by the frame, p >= T. See the module.
+
+    kappa: inverse temperature. Too small, and overlaps count like the token itself; too large, and the attention
+    saturates on the own token whatever its count. Default: the best for the frame.
+    seed: of the frame search, where no stored frame serves these sizes.
+    """
+    model, variant = "dot-softmax", "frame"
+    found = frame_for("softmax", T, L, d_model, seed=seed)
+    d, p = check_sizes(model, variant, T, L, d_model, p, found.shape[1], T, "the smallest frame stored for these sizes")
+    kappa = best_kappa(found, L)[0] if kappa is None else kappa
+    vectors = pad_columns(found, d)
+    tensors = {"embed.W_E": vectors, **dot_attention(d, kappa)}
+    hidden = hidden_ranges(
+        "dot-softmax", vectors, L, vectors.T, W_Q=tensors["blocks.0.attn.W_Q"][0], W_K=tensors["blocks.0.attn.W_K"][0]
+    )
+    own = hidden.lo.diagonal(dim1=0, dim2=2).min()
+    foreign = hidden.hi.movedim(2, 1)[~torch.eye(T, dtype=torch.bool)].max()
+    bias = -float((own + foreign) / 2)
+    return finish(
+        "dot-softmax", variant, tensors, {"tokens": vectors},
+        T=T, L=L, p=p, n_out=n_out, W_in=vectors.T.contiguous(), b_in=torch.full((T,), bias, dtype=torch.float64),
+        claim=f"counts right on all {T}^{L} sequences with d_model = {d}; only the own token's neuron fires",
+        notes=("Behrens et al. (2024) B.3.2, which is wrong as described", "errata 26 and 27"),
+        numbers={"kappa": kappa, "b_in": bias, "coherence": mutual_coherence(vectors)},
+    )  # fmt: skip

@@ -1,0 +1,130 @@
+"""Steps that all histogram constructions share: size checks, the scaled attention, and the checked readout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.constructions.base import ConstructedWeights
+from interp.errors import InterpError, one_of
+from interp.theory.ranges import MixingKind, hidden_ranges
+from interp.theory.readout import scalar_readout, separate
+
+ROUNDING = 1e-11
+"""Smallest gap between counts, relative to the hidden values, that float64 is trusted with."""
+
+
+def check_sizes(
+    model: str, variant: str, T: int, L: int, d_model: int | None, p: int | None, d_min: int, p_min: int, why: str
+) -> tuple[int, int]:
+    """The width and the number of hidden neurons to use: the smallest unless given. `why` names the bound on d_model.
+
+    Raises InterpError for T < 2, L < 1, or sizes below what the construction needs.
+    """
+    name = f"histogram/{model}-exact (variant {variant})"
+    if T < 2 or L < 1:
+        raise InterpError(f"{name} needs an alphabet of T >= 2 tokens and a length L >= 1, got T={T}, L={L}")
+    d, width = d_min if d_model is None else d_model, p_min if p is None else p
+    if d < d_min:
+        raise InterpError(f"{name} needs d_model >= {d_min} at T={T}, L={L} ({why}), got d_model={d}")
+    if width < p_min:
+        neurons = "one hidden neuron" if p_min == 1 else f"one hidden neuron per token, p >= {p_min}"
+        raise InterpError(f"{name} needs {neurons}, got p={width}")
+    return d, width
+
+
+def check_variant(model: str, variant: str, known: tuple[str, ...]) -> None:
+    if variant not in known:
+        raise InterpError(one_of(f"variant of histogram/{model}-exact", variant, ("auto", *known)))
+
+
+def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:
+    """The rows in a wider space: zeros on the right. Inner products, hence all claims, stay as they are."""
+    return torch.nn.functional.pad(rows, (0, d - rows.shape[1]))
+
+
+def simplex_groups(T: int, L: int, d: int) -> tuple[int, int]:
+    """How many simplices to use in d dimensions, and the smallest one's size.
+
+    As few as fit, since larger ones have smaller overlaps; at least L points each, one simplex where T >= L.
+    """
+    groups = min(T // max(L, 2), max(1, T - d))
+    return groups, T // groups if groups else 1
+
+
+def dot_attention(d: int, query_scale: float = 1.0) -> dict[str, Tensor]:
+    """W_K = d^(1/4) I, W_Q = query_scale d^(1/4) I: scores over sqrt(d) are query_scale times the inner product."""
+    identity = torch.eye(d, dtype=torch.float64)[None] * d**0.25
+    return {"blocks.0.attn.W_Q": identity * query_scale, "blocks.0.attn.W_K": identity}
+
+
+def finish(
+    model: MixingKind,
+    variant: str,
+    tensors: Mapping[str, Tensor],
+    directions: dict[str, Tensor],
+    *,
+    T: int,
+    L: int,
+    p: int,
+    n_out: int | None,
+    W_in: Float[Tensor, "d m"],
+    b_in: Float[Tensor, " m"],
+    claim: str,
+    notes: tuple[str, ...],
+    numbers: Mapping[str, float] | None = None,
+) -> ConstructedWeights:
+    """Adds the readout, after checking the proof on the exact ranges of the hidden values over all T^L sequences.
+
+    W_in has one column (every token reads its count from it) or T (token t reads neuron t, which must stay at or below
+    0 for every other token). Thresholds are midpoints between the counts' ranges. Further neurons up to p are zero.
+    Raises InterpError where a foreign neuron fires or counts overlap, naming them.
+    """
+    ranges = hidden_ranges(
+        model, tensors["embed.W_E"], L, W_in, bias=b_in,
+        W_Q=_head(tensors, "W_Q"), W_K=_head(tensors, "W_K"), W_mix=_head(tensors, "W_mix"),
+    ).over_positions()  # fmt: skip
+    numbers = dict(numbers or {})
+    if W_in.shape[1] == 1:
+        lo, hi = ranges.lo[..., 0], ranges.hi[..., 0]
+    else:
+        lo, hi = ranges.lo.diagonal(dim1=0, dim2=2).T, ranges.hi.diagonal(dim1=0, dim2=2).T
+        foreign = ranges.hi.movedim(2, 1)[~torch.eye(T, dtype=torch.bool)]
+        numbers["foreign_slack"] = -float(foreign.max())
+        if float(foreign.max()) > 1e-9:
+            raise InterpError(
+                f"histogram/{model}-exact (variant {variant}) does not work at T={T}, L={L}: "
+                f"the neuron of a token that is not the own one reaches {float(foreign.max()):.3g} > 0"
+            )
+    try:
+        cut = separate(lo.relu().amin(0), hi.relu().amax(0))
+    except InterpError as overlap:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) does not work at T={T}, L={L}: {overlap}"
+        ) from None
+    size = float(hi.abs().max())
+    if cut.gap < ROUNDING * size:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) separates the counts by {cut.gap:.3g} only, "
+            f"too little for float64 next to hidden values of {size:.3g}: choose other scales"
+        )
+    readout = scalar_readout(cut.thresholds, rising=cut.rising, n_out=n_out)
+    neurons = W_in.shape[1]
+    W_out = torch.zeros(p, len(readout.weight), dtype=torch.float64)
+    W_out[:neurons] = readout.weight
+    weights = dict(tensors)
+    weights["unembed.W_in"] = pad_columns(W_in, p)
+    weights["unembed.b_in"] = torch.nn.functional.pad(b_in, (0, p - neurons))
+    weights["unembed.W_out"] = W_out
+    weights["unembed.b_out"] = readout.bias
+    # Next to a threshold the right line leads by (distance to the threshold) / (L + 1): see scalar_readout.
+    margin = cut.gap / (2 * (L + 1))
+    return ConstructedWeights(weights, directions, claim, margin, variant, notes, {"gap": cut.gap, **numbers})
+
+
+def _head(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
+    stacked = tensors.get(f"blocks.0.attn.{name}")
+    return None if stacked is None else stacked[0]

@@ -1,0 +1,244 @@
+"""The exact range of a direction of the mixed token, over all T^L sequences.
+
+One mixing layer sends position l to x'_l = e_{x_l} + sum_m A_lm v_{x_m}. Fix the own token t, its count k and a
+direction w, and ask for the smallest and largest w.x'_l over every sequence in which t stands at l and occurs k times.
+The other L - k slots may hold any other tokens, repeated as one likes, so:
+
+- scores without a normalizer (dot, bos): w.x' is a constant plus one term per slot, each term depends on the slot's
+  token alone, so every slot takes the same best token o.
+- softmax over scores (dot-softmax, bos-softmax): w.x' is a constant plus a ratio (N_0 + sum n_m) / (D_0 + sum d_m)
+  with positive denominators. Shared over the slots, that is a mediant of per-slot ratios and lies between the smallest
+  and the largest of them, so again one token o in every slot is extreme.
+- a fixed pattern (lin, lin-softmax): slots differ, so each takes its own best other token, and the k - 1 further copies
+  of t go to the slots where an own copy beats the best other token by most.
+
+So O(T^2 L) numbers replace T^L sequences, and the result is exact: no sampling, no bound.
+Source: errata on Behrens et al. (2024), section C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import InterpError, one_of
+
+MixingKind = Literal["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]
+_BLOCK = 1 << 22  # numbers in one temporary: 32 MiB in float64
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """lo and hi of every direction, by own token, (position,) count and direction. Count k stands at index k - 1.
+
+    A count that no sequence reaches (T = 1 and k < L) has the empty interval lo = inf, hi = -inf.
+    """
+
+    lo: Float[Tensor, "T *position L p"]
+    hi: Float[Tensor, "T *position L p"]
+
+    def over_positions(self) -> Ranges:
+        """The same with the position axis, if there is one, merged away: (T, L, p)."""
+        if self.lo.ndim == 3:
+            return self
+        return Ranges(self.lo.amin(1), self.hi.amax(1))
+
+
+@dataclass(frozen=True)
+class TokenMixing:
+    """One mixing layer as tables over tokens: x'_l = residual[x_l] + sum_m A_lm value[x_m] (+ the BOS term).
+
+    Exactly one of `pattern` (L, L), the finished attention pattern of linear mixing, and `scores` (T, T), own token by
+    other token, is given. `softmax` says whether scores are normalized; `bos_value` and `bos_scores` describe the one
+    BOS token that a bos model sees besides the L tokens. Build it with `token_mixing`, or by hand for other models.
+    """
+
+    length: int
+    residual: Float[Tensor, "T d"]
+    value: Float[Tensor, "T d"]
+    pattern: Float[Tensor, "L L"] | None = None
+    scores: Float[Tensor, "T T"] | None = None
+    softmax: bool = False
+    bos_value: Float[Tensor, " d"] | None = None
+    bos_scores: Float[Tensor, " T"] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.pattern is None) == (self.scores is None):
+            raise InterpError("a token mixing has either a pattern (linear) or a score table (dot), not both or none")
+        if (self.bos_value is None) != (self.bos_scores is None):
+            raise InterpError("a BOS token needs both bos_value and bos_scores")
+        if self.pattern is not None and self.bos_value is not None:
+            raise InterpError("linear mixing has no BOS token")
+
+    def ranges(self, directions: Float[Tensor, "d p"], bias: Float[Tensor, " p"] | None = None) -> Ranges:
+        """Smallest and largest x' @ directions + bias: (T, L, p), for a fixed pattern (T, position, L, p)."""
+        own, value = self.residual @ directions, self.value @ directions
+        if bias is not None:
+            own = own + bias
+        bos = torch.zeros_like(own[0]) if self.bos_value is None else self.bos_value @ directions
+        if self.pattern is not None:
+            return Ranges(-_linear_highest(-own, -value, self.pattern), _linear_highest(own, value, self.pattern))
+        n_tokens, width = own.shape
+        block = max(1, _BLOCK // n_tokens**2)
+        parts = [self._dot(own[:, s], value[:, s], bos[s]) for s in _blocks(width, block)]
+        return Ranges(torch.cat([p.lo for p in parts], -1), torch.cat([p.hi for p in parts], -1))
+
+    def _dot(self, own: Tensor, value: Tensor, bos: Tensor) -> Ranges:
+        """Score mixing: the same other token in every other slot; the extreme over which token that is."""
+        n_tokens, width = own.shape
+        same = torch.eye(n_tokens, dtype=torch.bool)[:, :, None]
+        lo = own.new_full((n_tokens, self.length, width), torch.inf)
+        hi = -lo
+        for k in range(1, self.length):
+            mixed = self.two_token_mix(own, value, bos, k)
+            lo[:, k - 1] = mixed.masked_fill(same, torch.inf).amin(1)
+            hi[:, k - 1] = mixed.masked_fill(same, -torch.inf).amax(1)
+        alone = self.two_token_mix(own, value, bos, self.length).diagonal().T
+        lo[:, -1] = hi[:, -1] = alone
+        return Ranges(lo, hi)
+
+    def two_token_mix(
+        self, own: Float[Tensor, "T p"], value: Float[Tensor, "T p"], bos: Float[Tensor, " p"], k: int
+    ) -> Float[Tensor, "T T p"]:
+        """Entry (t, o): the mixed value of t in a sequence of k times t and L - k times o. Scores only."""
+        assert self.scores is not None
+        s_own, s_other = self.scores.diagonal()[:, None], self.scores
+        s_bos = self.bos_scores[:, None] if self.bos_scores is not None else None
+        if self.softmax:  # shifted by the largest score that is present, so no exponential overflows and D >= 1
+            top = torch.maximum(s_own, s_other) if k < self.length else s_own.expand_as(s_other)
+            top = top if s_bos is None else torch.maximum(top, s_bos)
+            s_own, s_other = torch.exp(s_own - top), torch.exp((s_other - top).clamp(max=0))
+            s_bos = None if s_bos is None else torch.exp(s_bos - top)
+            total = k * s_own + (self.length - k) * s_other + (0 if s_bos is None else s_bos)
+            s_own, s_other, s_bos = s_own / total, s_other / total, None if s_bos is None else s_bos / total
+        mixed = own[:, None] + (k * s_own)[..., None] * value[:, None]
+        mixed = mixed + ((self.length - k) * s_other)[..., None] * value[None]
+        return mixed if s_bos is None else mixed + s_bos[..., None] * bos
+
+    def extreme_sequence(
+        self, direction: Float[Tensor, " d"], token: int, count: int, *, highest: bool, position: int = 0
+    ) -> list[int]:
+        """A sequence (without BOS) where `token` stands at `position`, occurs `count` times, and reaches the extreme.
+
+        Raises InterpError where no such sequence exists.
+        """
+        sign = 1.0 if highest else -1.0
+        n_tokens = self.residual.shape[0]
+        if not (0 <= token < n_tokens and 1 <= count <= self.length and 0 <= position < self.length):
+            raise InterpError(f"no sequence of length {self.length} over {n_tokens} tokens has token {token} at "
+                              f"position {position} and {count} times")  # fmt: skip
+        if n_tokens == 1 and count < self.length:
+            raise InterpError(f"with one token every count is {self.length}, so count {count} never occurs")
+        own, value = sign * (self.residual @ direction)[:, None], sign * (self.value @ direction)[:, None]
+        others = [o for o in range(n_tokens) if o != token]
+        if count == self.length:
+            return [token] * self.length
+        if self.pattern is None:
+            bos = value.new_zeros(1) if self.bos_value is None else sign * (self.bos_value @ direction)[None]
+            mixed = self.two_token_mix(own, value, bos, count)[token, :, 0]
+            best = max(others, key=lambda o: float(mixed[o]))
+            slots = [m for m in range(self.length) if m != position]
+            copies = {position, *slots[: count - 1]}
+            return [token if m in copies else best for m in range(self.length)]
+        row = self.pattern[position]
+        best_other = [max(others, key=lambda o: float(row[m] * value[o, 0])) for m in range(self.length)]
+        advantage = [float(row[m] * (value[token, 0] - value[best_other[m], 0])) for m in range(self.length)]
+        slots = sorted((m for m in range(self.length) if m != position), key=lambda m: -advantage[m])
+        copies = {position, *slots[: count - 1]}
+        return [token if m in copies else best_other[m] for m in range(self.length)]
+
+
+def _linear_highest(own: Tensor, value: Tensor, pattern: Tensor) -> Float[Tensor, "T position L p"]:
+    """Fixed pattern: the largest value by own token, position and count."""
+    n_tokens, width = value.shape
+    length = pattern.shape[0]
+    everything = own[:, None] + pattern.sum(1)[None, :, None] * value[:, None]
+    out = own.new_full((n_tokens, length, length, width), -torch.inf)
+    out[:, :, -1] = everything
+    if n_tokens == 1 or length == 1:
+        return out
+    same = torch.eye(n_tokens, dtype=torch.bool)[:, :, None]
+    top = value[None].masked_fill(same, -torch.inf).amax(1)[:, None, None]
+    bottom = value[None].masked_fill(same, torch.inf).amin(1)[:, None, None]
+    off = pattern[~torch.eye(length, dtype=torch.bool)].view(length, length - 1)[None, :, :, None]
+    block = max(1, _BLOCK // (n_tokens * length**2))
+    for s in _blocks(width, block):
+        best_other = torch.where(off > 0, off * top[..., s], off * bottom[..., s])
+        advantage = (off * value[:, None, None, s] - best_other).sort(2, descending=True).values
+        base = own[:, None, s] + pattern.diagonal()[None, :, None] * value[:, None, s] + best_other.sum(2)
+        out[:, :, 0, s] = base
+        out[:, :, 1:-1, s] = base[:, :, None] + advantage.cumsum(2)[:, :, :-1]
+    return out
+
+
+def _blocks(width: int, block: int) -> list[slice]:
+    return [slice(start, min(start + block, width)) for start in range(0, width, block)]
+
+
+def token_mixing(
+    kind: MixingKind,
+    embedding: Float[Tensor, "rows d"],
+    length: int,
+    *,
+    W_Q: Float[Tensor, "d d_head"] | None = None,
+    W_K: Float[Tensor, "d d_head"] | None = None,
+    W_mix: Float[Tensor, "L L"] | None = None,
+    scale: float | None = None,
+) -> TokenMixing:
+    """The mixing layer of a histogram model, value and output the identity.
+
+    `embedding` has T rows, for the bos kinds T + 1 with BOS last. dot and bos kinds need W_Q and W_K (scale is
+    1/sqrt(d) unless given), lin kinds W_mix (the logits where there is a softmax). The dtype is the embedding's.
+    Raises InterpError on an unknown kind, missing matrices or sizes that do not fit.
+    """
+    if kind not in get_args(MixingKind):
+        raise InterpError(one_of("mixing kind", kind, get_args(MixingKind)))
+    softmax = kind.endswith("-softmax")
+    if kind.startswith("lin"):
+        if W_mix is None or W_mix.shape != (length, length):
+            raise InterpError(
+                f"{kind} mixing needs W_mix of shape ({length}, {length}), "
+                f"got {None if W_mix is None else tuple(W_mix.shape)}"
+            )
+        pattern = W_mix.softmax(-1) if softmax else W_mix
+        return TokenMixing(length, embedding, embedding, pattern=pattern)
+    if W_Q is None or W_K is None:
+        raise InterpError(f"{kind} mixing needs W_Q and W_K")
+    d = embedding.shape[1]
+    if W_Q.shape != W_K.shape or W_Q.shape[0] != d:
+        raise InterpError(
+            f"W_Q and W_K must both be ({d}, d_head) for embeddings of width {d}, "
+            f"got {tuple(W_Q.shape)} and {tuple(W_K.shape)}"
+        )
+    scores = (embedding @ W_Q) @ (embedding @ W_K).T * (d**-0.5 if scale is None else scale)
+    if not kind.startswith("bos"):
+        return TokenMixing(length, embedding, embedding, scores=scores, softmax=softmax)
+    tokens = embedding[:-1]
+    return TokenMixing(
+        length, tokens, tokens, scores=scores[:-1, :-1], softmax=softmax,
+        bos_value=embedding[-1], bos_scores=scores[:-1, -1],
+    )  # fmt: skip
+
+
+def hidden_ranges(
+    kind: MixingKind,
+    embedding: Float[Tensor, "rows d"],
+    length: int,
+    directions: Float[Tensor, "d p"],
+    *,
+    bias: Float[Tensor, " p"] | None = None,
+    W_Q: Float[Tensor, "d d_head"] | None = None,
+    W_K: Float[Tensor, "d d_head"] | None = None,
+    W_mix: Float[Tensor, "L L"] | None = None,
+    scale: float | None = None,
+) -> Ranges:
+    """Exact range of every hidden pre-activation x' @ directions + bias over all T^L sequences: see the module.
+
+    Shapes (T, L, p), for lin kinds (T, position, L, p). Errors as in `token_mixing`.
+    """
+    mixing = token_mixing(kind, embedding, length, W_Q=W_Q, W_K=W_K, W_mix=W_mix, scale=scale)
+    return mixing.ranges(directions, bias)
