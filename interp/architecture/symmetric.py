@@ -45,6 +45,10 @@ class Rows:
     def __getitem__(self, index: Tensor | slice) -> Rows:
         return Rows(self.query[index], self.counts[index])
 
+    def stacked(self, dtype: torch.dtype) -> Rows:
+        """The same rows for every model of a stack."""
+        return Rows(self.query[None], self.counts[None].to(dtype))
+
     def to(self, device: str | torch.device, dtype: torch.dtype) -> Rows:
         return Rows(self.query.to(device), self.counts.to(device, dtype))
 
@@ -152,3 +156,18 @@ def logits(tables: TokenTables, rows: Rows) -> Float[Tensor, "models rows n_out"
 def stack_one(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """One model as a stack of one."""
     return {name: tensor.detach()[None] for name, tensor in tensors.items()}
+
+
+def rows_at(
+    spec: ModelSpec,
+    d_vocab: int,
+    tokens: Int[Tensor, "rows length"],
+    positions: Int[Tensor, rows],
+    mask: Tensor,
+) -> Rows:
+    """One row for each sequence: its token at a position, and the keys that this position sees."""
+    seen = mask.bool()
+    if spec.direction == "causal":
+        seen = seen & (torch.arange(tokens.shape[1], device=tokens.device) <= positions[:, None])
+    counts = torch.stack([((tokens == token) & seen).sum(1) for token in range(d_vocab)], 1)
+    return Rows(tokens.gather(1, positions[:, None])[:, 0], counts)

@@ -113,6 +113,20 @@ class Count01(Task):
         """Numbers of 0s, 1s and 2s before '='."""
         return torch.stack([(tokens == token).sum(1) for token in (ZERO, ONE, TWO)], 1)
 
+    @classmethod
+    def answer_rows(cls, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
+        """What '=' sees in sentences with these counts: query token, number of each key token, right output."""
+        keys = torch.zeros(len(counts), len(cls.vocabulary), dtype=torch.long)
+        keys[:, ZERO : TWO + 1] = counts
+        keys[:, BOS] = keys[:, EQUALS] = 1
+        return torch.full((len(counts),), EQUALS), keys, cls.label_counts(counts)
+
+    @classmethod
+    def end_rows(cls, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for the right answer token, after which [EOS] is right."""
+        _, keys, answers = cls.answer_rows(counts)
+        return answers, keys.scatter(1, answers[:, None], 1), torch.full((len(counts),), EOS)
+
     # ------------------------------------------------------------ sentences
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:

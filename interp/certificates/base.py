@@ -1,0 +1,95 @@
+"""Certificates: is a model right on every input? The result, and the open list of methods.
+
+A family registers how its models are certified; methods are chosen by the spec's derived symmetry and what the task's
+domain is, never by a task's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pandas as pd
+
+from interp.architecture.task_model import TaskModel
+from interp.errors import UnsupportedError
+
+Status = Literal["certified", "refuted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was proved about a model on a whole domain.
+
+    status: "certified" (right on every input), "refuted" (a counterexample is given) or "undecided".
+    accuracy: exact share of right answers, or the interval (low, high) that holds it. worst_margin: the smallest
+    distance of a right answer's logit from the best wrong one, negative where the model errs. rounding: bound on the
+    error of that distance in the arithmetic the model runs in; no certificate is given where the margin does not
+    exceed it. tables: by name, what else was learned on the way, such as where the errors lie.
+    """
+
+    model: str
+    status: Status
+    accuracy: float | tuple[float, float]
+    n_inputs: int
+    worst_margin: float
+    counterexample: str | None
+    method: str
+    domain: str
+    seconds: float
+    rounding: float | None = None
+    n_errors: int | None = None
+    notes: tuple[str, ...] = ()
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row with everything but the tables, for printing."""
+        row: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("model", "status", "accuracy", "n_errors", "n_inputs", "worst_margin", "rounding",
+                         "counterexample", "domain", "method", "seconds")
+        }  # fmt: skip
+        return pd.DataFrame([row])
+
+    def __str__(self) -> str:
+        share = self.accuracy if isinstance(self.accuracy, float) else f"in {self.accuracy}"
+        tail = f"; wrong at {self.counterexample}" if self.counterexample else ""
+        return f"{self.model}: {self.status} on {self.n_inputs:,} inputs ({self.domain}), accuracy {share}{tail}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to certify. refusal(model): why it does not hold for a model, or None; run(model, **options)."""
+
+    name: str
+    refusal: Callable[[TaskModel], str | None]
+    run: Callable[..., Certificate]
+
+
+_METHODS: dict[str, Method] = {}
+
+
+def register_method(name: str, refusal: Callable[[TaskModel], str | None]) -> Callable[..., Any]:
+    """Decorator: make a function from a model (and options) to a Certificate a method of certification."""
+
+    def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
+        _METHODS[name] = Method(name, refusal, run)
+        return run
+
+    return add
+
+
+def method_for(model: TaskModel) -> Method:
+    """The first registered method that holds for a model. Raises UnsupportedError with every method's reason."""
+    reasons = []
+    for method in _METHODS.values():
+        if (reason := method.refusal(model)) is None:
+            return method
+        reasons.append(f"{method.name}: {reason}")
+    raise UnsupportedError(f"{model.spec.id} cannot be certified: " + "; ".join(reasons))
+
+
+def certify_model(model: TaskModel, **options: Any) -> Certificate:
+    """Certify a task model on its task's whole domain, or the part that options name."""
+    return method_for(model).run(model, **options)
