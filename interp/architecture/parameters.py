@@ -7,10 +7,12 @@ checkpoint can be judged before a model is built.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from interp.errors import InterpError
 from interp.spec import Layer, ModelSpec
 from interp.tasks import Task
 
@@ -76,6 +78,26 @@ def _layer_shapes(spec: ModelSpec, layer: Layer) -> dict[str, Shape]:
         shapes |= {"mlp.W_in": (d, layer.mlp.d_mlp), "mlp.b_in": (layer.mlp.d_mlp,)}
         shapes |= {"mlp.W_out": (layer.mlp.d_mlp, d), "mlp.b_out": (d,)}
     return shapes
+
+
+def check_shapes(spec: ModelSpec, task: Task, found: Mapping[str, Sequence[int]]) -> None:
+    """Raise InterpError unless names and shapes are exactly the spec's."""
+    wanted = parameter_shapes(spec, task)
+    if missing := [name for name in wanted if name not in found]:
+        raise InterpError(f"missing {', '.join(missing)}: {spec.id} has {len(wanted)} parameters")
+    if extra := [name for name in found if name not in wanted]:
+        raise InterpError(f"unexpected {', '.join(extra)}: {spec.id} has {', '.join(wanted)}")
+    for name, shape in wanted.items():
+        if tuple(found[name]) != shape:
+            raise InterpError(f"{name} has shape {tuple(found[name])}; {spec.id} needs {shape}")
+
+
+def check_parameters(spec: ModelSpec, task: Task, tensors: Mapping[str, Tensor]) -> None:
+    """Raise InterpError unless names and shapes are exactly the spec's and every value is finite."""
+    check_shapes(spec, task, {name: tensor.shape for name, tensor in tensors.items()})
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise InterpError(f"{name} holds values that are not finite")
 
 
 def fan_in(name: str, shape: Shape) -> int:

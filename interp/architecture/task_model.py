@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp._lens import ActivationCache, HookedTransformer, HookedTransformerConfig, config, quiet_construction
 from interp.architecture.blocks import make_block
-from interp.architecture.parameters import initialize, outputs, parameter_shapes
+from interp.architecture.parameters import check_parameters, initialize, outputs
 from interp.architecture.positions import make_positions, position_problems
 from interp.architecture.readout import LinearReadout, ReluReadout
 from interp.errors import InterpError, SpecError, UnsupportedError, one_of
@@ -31,7 +31,8 @@ class TaskModel(HookedTransformer):
     """The transformer that a spec describes, with every parameter set from `tensors`, else drawn from `seed`.
 
     Everything of HookedTransformer works on it (run_with_cache, run_with_hooks, stack_head_results, generate, ...) or
-    refuses with a reason where the numbers would be wrong. `history` and `snapshots` are filled by training.
+    refuses with a reason where the numbers would be wrong. `history` and `snapshots` are filled by training,
+    `summary` by training and by the checkpoint it was read from.
     Raises SpecError with all problems of the spec, InterpError when tensors do not fit.
     """
 
@@ -55,6 +56,7 @@ class TaskModel(HookedTransformer):
         self.spec, self.task, self.seed = spec, task, seed
         self.history: Any = None
         self.snapshots: Mapping[int, TaskModel] = {}
+        self.summary: Mapping[str, Any] = {}
         parts: Any = self  # stock declares the stock types of these parts
         parts.pos_embed = make_positions(spec, cfg)
         for index in range(len(spec.layers)):
@@ -119,7 +121,7 @@ class TaskModel(HookedTransformer):
     @torch.no_grad()
     def predict(
         self, tokens: Int[Tensor, "rows length"], attention_mask: Tensor | None = None
-    ) -> Int[Tensor, rows *length] | Bool[Tensor, rows]:
+    ) -> Int[Tensor, rows * length] | Bool[Tensor, rows]:
         """The task's answer to each row (or position), in the units of Batch.labels."""
         tokens = (tokens if tokens.ndim == 2 else tokens[None]).to(self.cfg.device)
         logits = self(tokens, attention_mask=attention_mask)
@@ -203,20 +205,6 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
     return found
-
-
-def check_parameters(spec: ModelSpec, task: Task, tensors: Mapping[str, Tensor]) -> None:
-    """Raise InterpError unless names and shapes are exactly the spec's and every value is finite."""
-    shapes = parameter_shapes(spec, task)
-    if missing := [name for name in shapes if name not in tensors]:
-        raise InterpError(f"missing {', '.join(missing)}: {spec.id} has {len(shapes)} parameters")
-    if extra := [name for name in tensors if name not in shapes]:
-        raise InterpError(f"unexpected {', '.join(extra)}: {spec.id} has {', '.join(shapes)}")
-    for name, shape in shapes.items():
-        if tuple(tensors[name].shape) != shape:
-            raise InterpError(f"{name} has shape {tuple(tensors[name].shape)}; {spec.id} needs {shape}")
-        if not torch.isfinite(tensors[name]).all():
-            raise InterpError(f"{name} holds values that are not finite")
 
 
 def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, rows]:

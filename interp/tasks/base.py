@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -28,7 +30,7 @@ class Batch:
 
     tokens: Int[Tensor, "rows length"]
     lengths: Int[Tensor, rows]
-    labels: Int[Tensor, rows *length] | Bool[Tensor, rows]
+    labels: Int[Tensor, rows * length] | Bool[Tensor, rows]
 
     @property
     def attention_mask(self) -> Bool[Tensor, "rows length"]:
@@ -98,13 +100,22 @@ class Task(ABC):
 
     @abstractmethod
     def answers(
-        self, classes: Int[Tensor, rows *length], tokens: Int[Tensor, "rows length"]
-    ) -> Int[Tensor, rows *length] | Bool[Tensor, rows]:
+        self, classes: Int[Tensor, rows * length], tokens: Int[Tensor, "rows length"]
+    ) -> Int[Tensor, rows * length] | Bool[Tensor, rows]:
         """Output indices at the positions that are read, turned into the units of Batch.labels."""
 
     def dataset(self, split: str) -> Batch:
         """The paper's fixed data set of a split, where the paper has one."""
         raise InterpError(f"task {self.name} has no fixed data set; use sample(n, split, seed)")
+
+    def tables(self) -> dict[str, Tensor]:
+        """Data that no parameter generates, such as a user's own table: a checkpoint carries it, a ref its hash."""
+        return {}
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Task:
+        """The task with these tables; the inverse of tables()."""
+        raise InterpError(f"task {cls.name} has no tables")
 
     # ------------------------------------------------------------ shared by all
 
@@ -112,7 +123,13 @@ class Task(ABC):
     def ref(self) -> TaskRef:
         """The reference to this task that a spec holds: only parameters that differ from the defaults."""
         changed = {name: value for name, value in self.parameters.items() if value != self.defaults[name]}
-        return TaskRef(name=self.name, parameters=tuple(changed.items()), data_seed=self.data_seed)
+        tables = self.tables()
+        return TaskRef(
+            name=self.name,
+            parameters=tuple(changed.items()),
+            data_seed=self.data_seed,
+            table_sha256=tensors_sha256(tables) if tables else None,
+        )
 
     @property
     def pad_id(self) -> int | None:
@@ -185,12 +202,29 @@ def registered_tasks() -> dict[str, type[Task]]:
     return dict(sorted(_REGISTRY.items()))
 
 
-def make_task(ref: TaskRef | str) -> Task:
-    """The task that a reference names. Raises InterpError for an unknown name or parameter."""
+def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) -> Task:
+    """The task that a reference names, with its tables where it has some.
+
+    Raises InterpError for an unknown name or parameter, and for tables that are not the ones the reference hashes.
+    """
     if isinstance(ref, str):
         ref = TaskRef(name=ref)
     if ref.name not in _REGISTRY:
         raise InterpError(one_of("task", ref.name, _REGISTRY))
-    make: Callable[..., Task] = _REGISTRY[ref.name]
+    found = tensors_sha256(tables) if tables else None
+    if found != ref.table_sha256:
+        raise InterpError(f"task {ref.name} needs the tables with sha256 {ref.table_sha256}, not {found}")
+    kind = _REGISTRY[ref.name]
+    make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
     parameters: dict[str, Any] = dict(ref.parameters)
     return make(data_seed=ref.data_seed, **parameters)
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor], salt: str = "") -> str:
+    """The hash of named tensors: names, dtypes, shapes and bytes, in the order of the names, after `salt`."""
+    digest = hashlib.sha256(salt.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,136 @@
+"""A user's own HookedTransformer state dict, with its spec beside it, read as strictly as a checkpoint of ours.
+
+A state dict cannot say which way attention looks, how scores are scaled or what the tokens mean: a ModelSpec, as TOML
+or JSON beside the file, does. What the spec has as constants (identity values, absent biases) may be in the file only
+with those values; position tables of zeros are no positions.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from interp.architecture.checkpoint import MAX_BYTES, Checkpoint, as_checkpoint_error, opened, regular_file
+from interp.architecture.parameters import check_parameters, outputs, parameter_shapes
+from interp.errors import CheckpointError, InterpError, SpecError
+from interp.spec import ModelSpec
+from interp.tasks import Task, make_task
+
+BUFFERS = (".mask", ".IGNORE")
+"""Endings of the constant buffers that TransformerLens puts into its state dicts."""
+
+
+def read_state_dict(
+    path: str | Path, spec: ModelSpec | str | Path | None = None, max_bytes: int = MAX_BYTES
+) -> Checkpoint:
+    """Read a .pt or .pth state dict (torch's weights_only loader, nothing executed) or plain safetensors.
+
+    spec: the ModelSpec or the path of one; left out, <stem>.toml or <stem>.json beside the file. The seed of the
+    result is 0: the file does not say it. Raises CheckpointError for anything that is not exactly this model.
+    """
+    path = regular_file(path, max_bytes)
+    spec = _spec_beside(path, spec)
+    found = _tensors(path)
+    with as_checkpoint_error(path):
+        task = make_task(spec.check().task)
+        shapes = parameter_shapes(spec, task)
+        constants = _constants(spec, task)
+        tensors = {}
+        for name, tensor in found.items():
+            if name in shapes:
+                tensors[name] = tensor
+            elif name in constants:
+                _check_constant(name, tensor, constants[name])
+            elif name == "pos_embed.W_pos" and spec.positions in ("none", "learned"):
+                _check_constant(name, tensor, torch.zeros(tensor.shape))
+            elif not name.endswith(BUFFERS):
+                tensors[name] = tensor  # for check_parameters to refuse by name
+        check_parameters(spec, task, tensors)
+        for name, tensor in tensors.items():
+            if tensor.dtype != getattr(torch, spec.dtype):
+                raise InterpError(f"{name} has dtype {tensor.dtype}; {spec.id} needs {spec.dtype}")
+    return Checkpoint(spec, 0, tensors, task)
+
+
+def _spec_beside(path: Path, spec: ModelSpec | str | Path | None) -> ModelSpec:
+    if isinstance(spec, ModelSpec):
+        return spec
+    choices = [path.with_suffix(".toml"), path.with_suffix(".json")] if spec is None else [Path(spec)]
+    for choice in choices:
+        if choice.is_file():
+            return _read_spec(choice)
+    raise CheckpointError(
+        f"{path} needs the spec of its model beside it: none of {', '.join(str(c) for c in choices)} exists"
+    )
+
+
+def _read_spec(path: Path) -> ModelSpec:
+    if path.suffix != ".json":
+        return ModelSpec.from_toml(path)
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SpecError([f"{path} is not a readable JSON file: {error}"]) from None
+    if not isinstance(plain, dict):
+        raise SpecError([f"{path} must hold a JSON object, not {type(plain).__name__}"])
+    try:
+        return ModelSpec.from_dict(plain)
+    except SpecError as error:
+        raise SpecError([f"{path}: {problem}" for problem in error.problems]) from None
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """The named tensors of a file, nothing executed."""
+    if path.suffix == ".safetensors":
+        with opened(path):
+            return load_file(path)
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError) as error:
+        reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
+        raise CheckpointError(f"{path} is not a state dict that torch reads without running code: {reason}") from None
+    if not isinstance(found, Mapping) or not found:
+        raise CheckpointError(f"{path} holds a {type(found).__name__}; it must be a state dict, names to tensors")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor) or value.layout != torch.strided:
+            raise CheckpointError(f"{path}: its entry {name!r} is no dense tensor, so it is not a state dict")
+    return {name: value.detach() for name, value in found.items()}
+
+
+def _constants(spec: ModelSpec, task: Task) -> dict[str, Tensor]:
+    """What a stock model has as parameters and this spec as constants, by name, with their only legal values."""
+    constants: dict[str, Tensor] = {}
+    for index, layer in enumerate(spec.layers):
+        at, heads = f"blocks.{index}.attn.", layer.n_heads
+        whole = torch.eye(spec.d_model, dtype=torch.float64).expand(heads, -1, -1)
+        if layer.mixing == "linear":
+            none = torch.zeros(heads, spec.d_model, layer.d_head)
+            constants |= {at + "W_Q": none, at + "W_K": none}
+        elif layer.query_key == "full":
+            constants[at + "W_K"] = whole
+        if layer.value_output != "learned":
+            constants[at + "W_V"] = whole
+        if layer.value_output == "identity":
+            constants[at + "W_O"] = whole
+        for name in "QKV":
+            if not getattr(layer.bias, name.lower()):
+                constants[at + f"b_{name}"] = torch.zeros(heads, layer.d_head)
+        if not layer.bias.o:
+            constants[at + "b_O"] = torch.zeros(spec.d_model)
+    if not spec.readout_bias:
+        constants["unembed.b_U"] = torch.zeros(outputs(spec, task))
+    return constants
+
+
+def _check_constant(name: str, tensor: Tensor, constant: Tensor) -> None:
+    if not tensor.is_floating_point() or tensor.shape != constant.shape or not tensor.double().equal(constant.double()):
+        value = "the identity" if constant.any() else "zero"
+        raise InterpError(f"{name} must be {value} of shape {tuple(constant.shape)}: in the spec it is a constant")
