@@ -1,1 +1,39 @@
+"""Pure maths, with no model in it: frames, exact ranges, divergences of tables and their optima, bounds."""
 
+from __future__ import annotations
+
+from importlib import import_module
+
+# name -> module of this package; nothing is imported before it is asked for
+_EXPORTS: dict[str, str] = {
+    # memorization: tables, divergences, optima
+    "ConditionalTable": "table",
+    "as_table": "table",
+    "dirichlet_table": "table_generators",
+    "lookup_table": "table_generators",
+    "low_rank_table": "table_generators",
+    "entropy": "kl",
+    "kl_divergence": "kl",
+    "accuracy": "kl",
+    "memorized": "kl",
+    "singular_values": "spectrum",
+    "zero_divergence_rank": "spectrum",
+    "subspace_angles": "spectrum",
+    "least_squares": "closed_forms",
+    "weighted_least_squares": "closed_forms",
+    "newton_refinement": "newton",
+    "rank_d_optimum": "optimum",
+    "stationary_prior": "stationarity",
+    "position_priors": "stationarity",
+    "proposition1_applies": "stationarity",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _EXPORTS:
+        return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
