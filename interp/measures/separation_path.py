@@ -1,0 +1,276 @@
+"""Separators of many groups of heads, each started from a smaller group already solved.
+
+The optimum of a group H is a good start for H + {h}: its weights with zeros for the new head have the same objective,
+and the rows inside its margin are nearly the rows inside the new one. So the subsets are solved level by level, each
+from the best of the solved subsets with one head less, and on the rows that matter (`separation_solver`). Every
+separator is proven optimal on all rows. The measured ratio to liblinear is what analyses/benchmarks/subsets.py
+prints.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from numpy.typing import ArrayLike
+
+from interp.errors import InterpError
+from interp.measures import separation_data as data
+from interp.measures.separation_solver import TOLERANCE, Solutions, solve_groups
+from interp.measures.subsets import Group, all_subsets, sample_subsets
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_SUBSETS = 200_000  # more must be asked for by name: a table of 2^n rows is easily requested by accident
+_CHUNK = 3_500_000  # rows x groups handled together: about 30 MB an array
+
+
+class _Optimum(NamedTuple):
+    weights: Float[ndarray, " columns"]
+    objective: float
+    gap: float
+
+    @property
+    def relative_gap(self) -> float:
+        return self.gap / self.objective if self.objective > 0 else 0.0
+
+
+class SeparatorPath:
+    """Optimal linear separators for any groups of heads, with scikit-learn's face.
+
+        path = SeparatorPath(C=1000.0).fit(train_z, train_labels)     # train_z (rows, heads, d_head)
+        table = path.score_subsets(test_z, test_labels)               # every subset of the heads
+        table = path.score_subsets(test_z, test_labels, sample=500)   # 500 of them, spread over all sizes
+
+    Works for head outputs of any model and any two classes. What was solved is kept, so that scoring a second test
+    set, or more subsets, costs only what is new. The objective is `interp.measures.separation`'s.
+    """
+
+    def __init__(self, C: float = 1000.0, bias: str = "penalized", tolerance: float = TOLERANCE) -> None:
+        data.check_settings(C, bias, tolerance)
+        self.C, self.bias, self.tolerance = C, bias, tolerance
+
+    def fit(self, train_z: ArrayLike, y: ArrayLike) -> SeparatorPath:
+        """Take the training rows: train_z (rows, heads, d_head), two-valued labels y (rows,). Solves nothing yet."""
+        z = data.features("train_z", train_z, "rows heads d_head")
+        signs, self.classes_ = data.two_classes(y, len(z))
+        self.n_heads_, self.d_head_ = z.shape[1:]
+        self._rows = data.signed_rows(z.reshape(len(z), -1), signs)
+        self._optima: dict[int, _Optimum] = {}
+        return self
+
+    def score_subsets(
+        self,
+        test_z: ArrayLike,
+        y: ArrayLike,
+        subsets: Iterable[Any] | None = None,
+        sample: int | None = None,
+        seed: int = 0,
+        max_subsets: int = MAX_SUBSETS,
+        progress: bool = False,
+        stop: Callable[[int, int], bool] | None = None,
+    ) -> pd.DataFrame:
+        """One row a subset: heads (tuple), size, s_acc (share of test rows separated rightly), objective, relative_gap.
+
+        test_z (rows, heads, d_head), y (rows,) with the fitted labels. `subsets` is a list of groups of heads, or
+        None for all; `sample` draws that many at random from `seed` instead. `progress` shows a bar. `stop(done,
+        total)` is called between pieces of work; once it returns True, the table of the subsets finished so far comes
+        back.
+
+        Raises InterpError for empty or repeating groups, unknown heads, groups with more features than training rows,
+        more than `max_subsets` subsets, and a separator whose optimality cannot be proven.
+        """
+        import pandas as pd
+
+        self._check_fitted()
+        test = data.features("test_z", test_z, "rows heads d_head")
+        if test.shape[1:] != (self.n_heads_, self.d_head_):
+            raise InterpError(
+                f"test_z has (heads, d_head) = {test.shape[1:]}, but train_z has {(self.n_heads_, self.d_head_)}"
+            )
+        signs = data.signs_of(y, len(test), self.classes_)
+        groups = self._requested(subsets, sample, seed, max_subsets)
+        with _bar(progress) as advance:
+            self._solve(groups, lambda done, total: advance(done, total) or (stop is not None and stop(done, total)))
+        groups = [group for group in groups if _mask(group) in self._optima]
+        optima = [self._optima[_mask(group)] for group in groups]
+        return pd.DataFrame(
+            {
+                "heads": groups,
+                "size": [len(group) for group in groups],
+                "s_acc": self._accuracies(data.signed_rows(test.reshape(len(test), -1), signs), groups),
+                "objective": [optimum.objective for optimum in optima],
+                "relative_gap": [optimum.relative_gap for optimum in optima],
+            }
+        )
+
+    def weights(self, heads: Iterable[Any]) -> tuple[Float[ndarray, "heads d_head"], float]:
+        """The optimal separator (w, b) of one group of heads: positive where z w + b predicts the larger label."""
+        self._check_fitted()
+        (group,) = data.check_groups([heads], self.n_heads_)
+        self._check_size(len(group))
+        self._solve([group], lambda done, total: False)
+        solved = self._optima[_mask(group)].weights
+        w = solved[:-1].reshape(-1, self.d_head_)
+        return w[np.argsort(np.argsort(group))], float(solved[-1])
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_rows"):
+            raise InterpError("this SeparatorPath has no training rows yet: call fit(train_z, y) first")
+
+    def _check_size(self, size: int) -> None:
+        data.enough_rows(len(self._rows), size * self.d_head_)
+
+    def _requested(self, subsets: Iterable[Any] | None, sample: int | None, seed: int, max_subsets: int) -> list[Group]:
+        if subsets is not None and sample is not None:
+            raise InterpError("give either subsets or sample, not both")
+        if subsets is not None:
+            groups = data.check_groups(subsets, self.n_heads_)
+            self._check_size(max(map(len, groups)))
+            return groups
+        self._check_size(self.n_heads_)
+        if sample is not None:
+            return sample_subsets(self.n_heads_, sample, seed)
+        total = 2**self.n_heads_ - 1
+        if total > max_subsets:
+            work = _duration(total * self._seconds_each())
+            raise InterpError(
+                f"{self.n_heads_} heads have {total:,} subsets, about {work} of work here; "
+                f"ask for fewer with sample=1000, or allow them with max_subsets={total}"
+            )
+        return all_subsets(self.n_heads_)
+
+    def _seconds_each(self) -> float:
+        """Measured on a small sample; what it solves is kept."""
+        begin, before = time.perf_counter(), len(self._optima)
+        self._solve(sample_subsets(self.n_heads_, 3 * self.n_heads_, seed=0), lambda done, total: False)
+        return (time.perf_counter() - begin) / max(1, len(self._optima) - before)
+
+    def _solve(self, groups: Sequence[Group], report: Callable[[int, int], bool]) -> None:
+        """Solve the groups and what they start from: each group without its last head, and so on down to one head."""
+        wanted = {prefix for group in map(sorted, groups) for prefix in _prefixes(group)}
+        todo = sorted(
+            (group for group in wanted if _mask(group) not in self._optima), key=lambda group: (len(group), group)
+        )
+        chunk = max(1, min(512, _CHUNK // len(self._rows)))
+        begin = 0
+        while begin < len(todo):
+            size = len(todo[begin])
+            piece = [group for group in todo[begin : begin + chunk] if len(group) == size]
+            self._solve_level(piece)
+            begin += len(piece)
+            if report(begin, len(todo)):
+                return
+
+    def _solve_level(self, groups: list[Group]) -> None:
+        """Groups of one size, whose starts are solved."""
+        solutions = solve_groups(
+            self._rows,
+            self._columns(groups),
+            np.stack([self._start(group) for group in groups]),
+            data.ridge_of(self.bias, len(groups[0]) * self.d_head_),
+            self.C,
+            self.tolerance,
+        )
+        self._check_proven(groups, solutions)
+        for i, group in enumerate(groups):
+            self._optima[_mask(group)] = _Optimum(
+                solutions.weights[i], float(solutions.objective[i]), float(solutions.gap[i])
+            )
+
+    def _check_proven(self, groups: list[Group], solutions: Solutions) -> None:
+        worst = int(np.argmax(np.where(np.isnan(solutions.relative_gap), np.inf, solutions.relative_gap)))
+        if not solutions.relative_gap[worst] <= self.tolerance:
+            features = self._rows[:, self._columns([groups[worst]])[0, :-1]]
+            raise data.unproven(f"heads {groups[worst]}", solutions.relative_gap[worst], self.tolerance, features)
+
+    def _columns(self, groups: Sequence[Group]) -> ndarray:
+        heads = np.asarray(groups)
+        columns = (heads[:, :, None] * self.d_head_ + np.arange(self.d_head_)).reshape(len(groups), -1)
+        return np.append(columns, np.full((len(groups), 1), self.n_heads_ * self.d_head_), axis=1)
+
+    def _start(self, group: Group) -> Float[ndarray, " columns"]:
+        """The best solved separator with one head less, with zeros for that head."""
+        start = np.zeros(len(group) * self.d_head_ + 1)
+        mask = _mask(group)
+        parents = [(self._optima.get(mask & ~(1 << head)), place) for place, head in enumerate(group)]
+        solved = [(parent, place) for parent, place in parents if parent is not None]
+        if solved:
+            parent, place = min(solved, key=lambda pair: pair[0].objective)
+            here = place * self.d_head_
+            start[:here] = parent.weights[:here]
+            start[here + self.d_head_ :] = parent.weights[here:]
+        return start
+
+    def _accuracies(self, test: Float[ndarray, "rows columns"], groups: list[Group]) -> Float[ndarray, " groups"]:
+        accuracies = np.empty(len(groups))
+        chunk = max(1, _CHUNK // len(test))
+        for begin in range(0, len(groups), chunk):
+            piece = groups[begin : begin + chunk]
+            weights = np.zeros((len(piece), test.shape[1]))
+            for i, group in enumerate(piece):
+                weights[i, self._columns([tuple(sorted(group))])[0]] = self._optima[_mask(group)].weights
+            margin = weights @ test.T
+            # A row exactly on the plane is given to the first class, as in scikit-learn.
+            right = np.where(test[:, -1] > 0, margin > 0, margin >= 0)
+            accuracies[begin : begin + chunk] = right.mean(axis=1)
+        return accuracies
+
+
+def separation_accuracies(
+    train_z: ArrayLike,
+    train_labels: ArrayLike,
+    test_z: ArrayLike,
+    test_labels: ArrayLike,
+    groups: Iterable[Any],
+    C: float = 1000.0,
+    bias: str = "penalized",
+) -> Float[ndarray, " groups"]:
+    """s-acc of each group of heads, from head outputs (rows, heads, d_head) and two-valued labels (rows,)."""
+    path = SeparatorPath(C, bias).fit(train_z, train_labels)
+    return path.score_subsets(test_z, test_labels, subsets=groups)["s_acc"].to_numpy()
+
+
+def _mask(group: Iterable[int]) -> int:
+    return sum(1 << head for head in group)
+
+
+def _prefixes(group: Sequence[int]) -> Iterator[Group]:
+    return (tuple(group[:size]) for size in range(1, len(group) + 1))
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+@contextmanager
+def _bar(shown: bool) -> Iterator[Callable[[int, int], bool]]:
+    """A progress bar, as a function of (done, total) that never asks to stop."""
+    if not shown:
+        yield lambda done, total: False
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: list[Any] = [
+        TextColumn("separating subsets of heads"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns) as bar:
+        task = bar.add_task("", total=None)
+
+        def advance(done: int, total: int) -> bool:
+            bar.update(task, completed=done, total=total)
+            return False
+
+        yield advance

@@ -1,0 +1,170 @@
+"""Every subset of heads against one separator fitted at a time, from zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy import ndarray
+
+from interp.errors import InterpError
+from interp.measures import separation_path
+from interp.measures.separation import SeparatorPath, fit_separator, separation_accuracies
+from interp.measures.subsets import all_subsets
+
+
+def heads(seed: int, n_heads: int = 5, d_head: int = 2, n: int = 500) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    """Head outputs that each see a part of the answer, some of them nothing; training and test."""
+    generator = np.random.default_rng(seed)
+    z = generator.normal(size=(2 * n, n_heads, d_head))
+    y = np.where(z[:, 0, 0] + 0.7 * z[:, -1, -1] + 0.3 * generator.normal(size=2 * n) > 0.2, 6, 5)
+    return z[:n], y[:n], z[n:], y[n:]
+
+
+@pytest.mark.parametrize("bias", ["penalized", "free"])
+@pytest.mark.parametrize(("n_heads", "d_head"), [(5, 2), (4, 1), (3, 4), (1, 3)])
+def test_all_subsets_equal_single_fits(n_heads: int, d_head: int, bias: str) -> None:
+    z, y, test_z, test_y = heads(0, n_heads, d_head)
+    path = SeparatorPath(bias=bias).fit(z, y)
+    table = path.score_subsets(test_z, test_y)
+    assert list(table.columns) == ["heads", "size", "s_acc", "objective", "relative_gap"]
+    assert list(table["heads"]) == all_subsets(n_heads)
+    for row in table.itertuples():
+        x, test_x = (a[:, row.heads].reshape(len(a), -1) for a in (z, test_z))
+        alone = fit_separator(x, y, bias=bias)
+        assert row.size == len(row.heads)
+        assert row.objective == pytest.approx(alone.objective, rel=2e-8)
+        assert 0 <= row.relative_gap <= 1e-8
+        assert abs(row.s_acc - alone.accuracy(test_x, test_y)) <= 1 / len(test_y) + 1e-12
+        w, b = path.weights(row.heads)
+        np.testing.assert_allclose(w.ravel(), alone.w, rtol=1e-3, atol=1e-3)
+        assert row.s_acc == np.mean((test_x @ w.ravel() + b > 0) == (test_y == 6))
+
+
+def test_groups_in_any_order_and_form() -> None:
+    z, y, test_z, test_y = heads(1)
+    groups = [(4, 0), [0, 4], np.array([2]), (3, 1, 0), (0, 4)]
+    path = SeparatorPath().fit(z, y)
+    table = path.score_subsets(test_z, test_y, subsets=groups)
+    assert list(table["heads"]) == [(4, 0), (0, 4), (2,), (3, 1, 0), (0, 4)]
+    assert table["s_acc"][0] == table["s_acc"][1] == table["s_acc"][4]
+    (forward, b), (backward, same_b) = path.weights((0, 4)), path.weights((4, 0))
+    np.testing.assert_array_equal(forward, backward[::-1])
+    assert b == same_b
+    rotated, _ = path.weights((3, 0, 1))
+    np.testing.assert_array_equal(rotated, path.weights((0, 1, 3))[0][[2, 0, 1]])
+    np.testing.assert_array_equal(separation_accuracies(z, y, test_z, test_y, groups), table["s_acc"])
+
+
+def test_chunks_and_sample_agree_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y, test_z, test_y = heads(2, n_heads=6)
+    whole = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
+    monkeypatch.setattr(separation_path, "_CHUNK", 3 * len(z))
+    small = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
+    np.testing.assert_allclose(small["objective"], whole["objective"], rtol=2e-8)
+    np.testing.assert_allclose(small["s_acc"], whole["s_acc"], atol=1 / len(test_y) + 1e-12)
+    some = SeparatorPath().fit(z, y).score_subsets(test_z, test_y, sample=20, seed=4).set_index("heads")
+    assert len(some) == 20
+    np.testing.assert_allclose(some["objective"], whole.loc[some.index, "objective"], rtol=2e-8)
+
+
+def test_collapsed_heads() -> None:
+    """A head with the same output on every row does not break the separator, and adds to it only a cheaper bias."""
+    z, y, test_z, test_y = heads(3, n_heads=3)
+    z[:, 1], test_z[:, 1] = 0.25, 0.25
+    table = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
+    assert table["relative_gap"].max() <= 1e-8
+    assert abs(table.loc[[(0,)], "s_acc"].iloc[0] - table.loc[[(0, 1)], "s_acc"].iloc[0]) <= 2 / len(test_y)
+    majority = max(np.mean(test_y == 5), np.mean(test_y == 6))
+    assert table.loc[[(1,)], "s_acc"].iloc[0] == majority
+
+
+def test_solved_subsets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y, test_z, test_y = heads(4)
+    path = SeparatorPath().fit(z, y)
+    first = path.score_subsets(test_z, test_y)
+    monkeypatch.setattr(separation_path, "solve_groups", lambda *_: pytest.fail("solved again"))
+    assert path.score_subsets(test_z, test_y).equals(first)
+    path.score_subsets(z, y, sample=7)
+    monkeypatch.undo()
+    other = path.fit(z[:300], y[:300]).score_subsets(test_z, test_y)  # new rows, nothing may be kept
+    assert not np.allclose(other["objective"], first["objective"])
+
+
+def test_stop_returns_what_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y, test_z, test_y = heads(5)
+    monkeypatch.setattr(separation_path, "_CHUNK", 4 * len(z))
+    path = SeparatorPath().fit(z, y)
+    calls: list[tuple[int, int]] = []
+
+    def stop(done: int, total: int) -> bool:
+        calls.append((done, total))
+        return done >= 7
+
+    table = path.score_subsets(test_z, test_y, stop=stop, progress=True)
+    assert calls == [(4, 31), (5, 31), (9, 31)]
+    assert list(table["heads"]) == all_subsets(5)[:9]
+    assert len(path.score_subsets(test_z, test_y)) == 31  # and goes on from there
+
+
+def twenty() -> Iterator[ndarray]:
+    generator = np.random.default_rng(0)
+    yield generator.normal(size=(60, 20, 1))
+    yield np.where(generator.random(60) > 0.5, 1, -1)
+
+
+Z, Y, TEST_Z, TEST_Y = heads(6, n=30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"subsets": []}, "no groups of heads"),
+        ({"subsets": [(0,), ()]}, "a group of heads is empty"),
+        ({"subsets": [(0, 1, 0)]}, "the group (0, 1, 0) repeats a head"),
+        ({"subsets": [(0, 5)]}, "names head 5, but the heads are 0 to 4"),
+        ({"subsets": [(-1,)]}, "names head -1"),
+        ({"subsets": [0, 1]}, "0 is not a group of heads"),
+        ({"subsets": [(0,)], "sample": 3}, "either subsets or sample"),
+        ({"sample": 32}, "5 heads have 31"),
+        ({"max_subsets": 30}, "5 heads have 31 subsets"),
+        ({"test_z": TEST_Z[:, :4]}, "(heads, d_head) = (4, 2), but train_z has (5, 2)"),
+        ({"test_z": np.full_like(TEST_Z, np.nan)}, "test_z holds 300 values that are not finite"),
+        ({"y": TEST_Y + 1}, "but the separator was fitted on 5 and 6"),
+        ({"y": TEST_Y[:-1]}, "one label a row"),
+    ],
+)
+def test_bad_requests(arguments: dict, sentence: str) -> None:
+    path = SeparatorPath().fit(Z, Y)
+    with pytest.raises(InterpError) as error:
+        path.score_subsets(**{"test_z": TEST_Z, "y": TEST_Y, **arguments})
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_too_many_subsets_says_how_many_and_how_long() -> None:
+    z, y = twenty()
+    with pytest.raises(InterpError, match=r"20 heads have 1,048,575 subsets, about \d.* of work here; .*sample=1000"):
+        SeparatorPath().fit(z, y).score_subsets(z, y)
+    assert len(SeparatorPath().fit(z, y).score_subsets(z, y, sample=30)) == 30
+
+
+def test_bad_training_rows() -> None:
+    with pytest.raises(InterpError, match="one class only"):
+        SeparatorPath().fit(Z, np.ones(30))
+    with pytest.raises(InterpError, match=r"train_z has shape \(30, 10\)"):
+        SeparatorPath().fit(Z.reshape(30, -1), Y)
+    few = SeparatorPath().fit(Z[:8], Y[:8])
+    with pytest.raises(InterpError, match="8 rows are fewer than 10 features"):
+        few.score_subsets(TEST_Z, TEST_Y)
+    few.score_subsets(TEST_Z, TEST_Y, subsets=[(0, 1, 2, 3)])  # 8 features are enough for 8 rows
+    with pytest.raises(InterpError, match="call fit"):
+        SeparatorPath().score_subsets(TEST_Z, TEST_Y)
+
+
+def test_the_group_that_cannot_be_proven_is_named() -> None:
+    z = Z.copy()
+    z[:, 2] += 1e12
+    with pytest.raises(InterpError, match=r"separator of heads \(2,\) was not proven optimal"):
+        SeparatorPath(bias="free").fit(z, Y).score_subsets(TEST_Z, TEST_Y)
