@@ -47,20 +47,24 @@ def is_numeric(frame: pd.DataFrame) -> list[bool]:
 
 
 def _suitable(values: Iterable[object]) -> Format:
-    """As many decimals as leave about four significant digits in the largest number of the column."""
+    """One number of decimals for a column whose numbers are of a size, else three digits for each number."""
     sizes = [abs(float(v)) for v in values if isinstance(v, Real) and not isinstance(v, Integral)]
     largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
     if largest == 0.0:
         return _natural
     if not 1e-3 <= largest < 1e7:
         return ".3e"
+    smallest = min(size for size in sizes if size > 0)
     decimals = min(4, max(0, 3 - math.floor(math.log10(largest))))
+    is_even = smallest >= 10.0 ** (1 - decimals)
 
     def write(value: object) -> str:
-        if isinstance(value, Real) and not isinstance(value, Integral):
-            lost = 0 < abs(float(value)) < 0.5 * 10**-decimals
-            return format(float(value), ".1e" if lost else f".{decimals}f")
-        return _natural(value)
+        if not isinstance(value, Real) or isinstance(value, Integral):
+            return _natural(value)
+        number = float(value)
+        if is_even or not number:
+            return format(number, f".{decimals}f")
+        return format(number, ".3g" if abs(number) < 100 else ".0f")
 
     return write
 

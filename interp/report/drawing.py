@@ -35,6 +35,15 @@ def color_range(values: ArrayLike, center: float | None = None) -> tuple[float, 
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
+def log_axis(values: ArrayLike) -> dict[str, Any]:
+    """A logarithmic axis with a tick at each power of ten, or at fewer or more where that suits the values better."""
+    numbers = np.asarray(values, dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
+    decades = float(np.log10(numbers.max() / numbers.min())) if numbers.size else 0.0
+    tick = {"dtick": max(1, round(decades / 7))} if decades > 1.5 else {}
+    return {"type": "log", "exponentformat": "power", "tickfont": {"size": 11}, **tick}
+
+
 def color_axis(low: float, high: float, title: str, diverging: bool) -> dict[str, Any]:
     """The color axis that all traces of a figure with `coloraxis="coloraxis"` share."""
     colors = theme.DIVERGING if diverging else theme.SEQUENTIAL
@@ -42,24 +51,30 @@ def color_axis(low: float, high: float, title: str, diverging: bool) -> dict[str
 
 
 def panels(
-    titles: Sequence[str], n_across: int, panel_height: int, shared: bool = False
+    titles: Sequence[str], n_across: int, panel_height: int, gap: int = 54
 ) -> tuple[go.Figure, list[tuple[int, int]]]:
-    """An empty grid of small plots with their titles, and the (row, column) of each plot, counted from 1."""
+    """An empty grid of small plots with their titles, and the (row, column) of each plot, counted from 1.
+
+    Args:
+        panel_height, gap: height of a plot and of the space between two rows of them, in pixels.
+    """
     n_across = min(n_across, len(titles))
     n_down = -(-len(titles) // n_across)
-    height = 90 + n_down * (panel_height + 44)
+    inner = n_down * panel_height + (n_down - 1) * gap
     drawn = make_subplots(
         rows=n_down,
         cols=n_across,
         subplot_titles=[plain(title) for title in titles],
         horizontal_spacing=0.24 / n_across,
-        vertical_spacing=min(44 / (height - 90), 1 / max(n_down - 1, 1) * 0.9) if n_down > 1 else 0.0,
-        shared_xaxes=shared,
-        shared_yaxes=shared,
+        vertical_spacing=gap / inner,
     )
-    drawn.update_layout(template=theme.template(), height=height)
-    drawn.update_layout(meta={"min_width": 60 + 165 * n_across if n_across > 1 else 0}, margin={"t": 40})
+    # Above and below the plots: legend, titles and axis titles.
+    drawn.update_layout(template=theme.template(), height=inner + 124, margin={"t": 64, "b": 60})
+    if n_across > 1:
+        drawn.update_layout(meta={"min_width": 60 + 165 * n_across})
     drawn.update_annotations(font_size=13)
+    if n_across == 1:  # at the left, where a narrow page shows it
+        drawn.update_annotations(x=0, xanchor="left")
     return drawn, [(1 + i // n_across, 1 + i % n_across) for i in range(len(titles))]
 
 

@@ -66,13 +66,14 @@ def error_by_difference(frame: pd.DataFrame, margin: int = 4) -> go.Figure:
     wrong = frame.loc[frame["errors"] > 0, "difference"]
     low, high = min([0, *wrong]) - margin, max([0, *wrong]) + margin
     near = frame[frame["difference"].between(low, high)].sort_values("difference")
-    drawn = theme.figure(x="n<sub>1</sub> − n<sub>0</sub>", y="share of inputs answered wrongly", height=360)
+    drawn = theme.figure(y="share of inputs answered wrongly", height=360, barmode="overlay", showlegend=True)
     drawn.update_xaxes(title_text="n<sub>1</sub> − n<sub>0</sub>: how many more '1' than '0'")
-    colors = [theme.TOKEN_COLORS["4" if difference > 0 else "5"] for difference in near["difference"]]
-    texts = [f"{errors:,} of {inputs:,} inputs" for errors, inputs in zip(near["errors"], near["inputs"])]
-    shares = near["errors"] / near["inputs"].where(near["inputs"] > 0)
-    bar = go.Bar(x=float32(near["difference"]), y=float32(shares), marker={"color": colors}, customdata=texts)
-    drawn.add_trace(bar.update(hovertemplate="difference %{x}: %{y:.3%}<br>%{customdata}<extra></extra>"))
+    for answer, part in (("5", near[near["difference"] <= 0]), ("4", near[near["difference"] > 0])):
+        texts = [f"{errors:,} of {inputs:,} inputs" for errors, inputs in zip(part["errors"], part["inputs"])]
+        shares = part["errors"] / part["inputs"].where(part["inputs"] > 0)
+        bar = go.Bar(x=float32(part["difference"]), y=float32(shares), name=f"the answer is '{answer}'")
+        bar.update(marker_color=theme.TOKEN_COLORS[answer], customdata=texts)
+        drawn.add_trace(bar.update(hovertemplate="difference %{x}: %{y:.3%}<br>%{customdata}<extra></extra>"))
     if wrong.empty:
         sentence = f"no errors on {int(frame['inputs'].sum()):,} inputs"
         drawn.add_annotation(text=sentence, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=15)

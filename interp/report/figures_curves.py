@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.report import theme
-from interp.report.drawing import color_axis, color_range, float32, is_number
+from interp.report.drawing import color_axis, color_range, float32, is_number, log_axis
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def lines(
             line={"width": 2, "color": _color(position), "dash": _DASHES[position // len(theme.COLORS) % len(_DASHES)]},
         )
         drawn.add_trace(trace)
-    return drawn.update_xaxes(type=_axis_type(frame[x], x_type)).update_yaxes(type=y_type)
+    return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
 
 
 def bars(
@@ -70,7 +70,7 @@ def bars(
             error_y=whiskers,
         )
         drawn.add_trace(trace)
-    return drawn.update_xaxes(type=_axis_type(frame[x], "linear"))
+    return drawn.update_xaxes(**_axis(frame[x], "linear"))
 
 
 def scatter(
@@ -116,7 +116,7 @@ def scatter(
         drawn.add_trace(trace)
     if is_scale and color is not None:
         drawn.update_layout(coloraxis=color_axis(*color_range(frame[color]), color_title or color, diverging=False))
-    return drawn.update_xaxes(type=x_type).update_yaxes(type=y_type)
+    return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
 
 
 def history(frame: pd.DataFrame) -> go.Figure:
@@ -141,7 +141,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
             )
             drawn.add_trace(trace, row=1, col=column)
     drawn.update_xaxes(title_text="epoch")
-    drawn.update_yaxes(title_text="loss (nats)", type="log", dtick="D2", row=1, col=1)
+    drawn.update_yaxes(title_text="loss (nats)", **log_axis(frame["loss"]), row=1, col=1)
     drawn.update_yaxes(title_text="accuracy", row=1, col=2)
     return drawn
 
@@ -159,8 +159,10 @@ def _positions(column: pd.Series) -> Any:
     return float32(column) if is_number(column) else [plain(value) for value in column]
 
 
-def _axis_type(column: pd.Series, wanted: Axis) -> str:
-    return wanted if is_number(column) else "category"
+def _axis(column: pd.Series, wanted: Axis) -> dict[str, Any]:
+    if not is_number(column):
+        return {"type": "category"}
+    return log_axis(column) if wanted == "log" else {"type": "linear"}
 
 
 def _color(position: int) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError, one_of
 from interp.report import theme
-from interp.report.drawing import color_axis, color_range, float32
+from interp.report.drawing import color_axis, color_range, float32, log_axis
 from interp.report.figures_matrices import heatmap
 from interp.report.theme import plain
 
@@ -77,8 +77,7 @@ def attention_ratios(frame: pd.DataFrame) -> go.Figure:
         frame: one row per head: `head`, `w01`, `w02`, `s_acc`, `category` (successful, mixed or failed).
     """
     theme.check_frame(frame, ["head", "w01", "w02", "s_acc", "category"], "attention_ratios")
-    drawn = theme.figure(x=RATIOS["w01"], y=RATIOS["w02"], height=480)
-    drawn.update_xaxes(title_text=RATIOS["w01"]).update_yaxes(title_text=RATIOS["w02"])
+    drawn = theme.figure(height=480).update_xaxes(title_text=RATIOS["w01"]).update_yaxes(title_text=RATIOS["w02"])
     for category, part in frame.groupby("category", sort=True):
         texts = [
             f"head {head}, {plain(category)}<br>w01 {w01:.3g}, w02 {w02:.3g}<br>separation accuracy {s_acc:.4f}"
@@ -100,12 +99,16 @@ def attention_ratios(frame: pd.DataFrame) -> go.Figure:
             },
         )
         drawn.add_trace(dots)
-    rule = {"color": theme.GREY, "width": 1.2, "dash": "dash"}
-    drawn.add_vline(x=1, line=rule, layer="below").add_hline(y=10, line=rule, layer="below")
+    x_range, y_range = _decades(frame["w01"], 1.0), _decades(frame["w02"], 10.0)
+    # One trace for both lines, with a gap between them.
+    corners = {"x": [0, 0, None, *x_range], "y": [*y_range, None, 1, 1]}
+    x, y = ([None if power is None else 10**power for power in corners[axis]] for axis in ("x", "y"))
+    rule = {"color": theme.GREY, "width": 1.5, "dash": "dash"}
+    drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", name="w01 = 1 and w02 = 10", line=rule, hoverinfo="skip"))
     low = min(0.5, color_range(frame["s_acc"])[0])
     drawn.update_layout(coloraxis=color_axis(low, 1.0, METRICS["s_acc"], diverging=False))
-    x_range, y_range = _decades(frame["w01"], 1.0), _decades(frame["w02"], 10.0)
-    return drawn.update_xaxes(range=x_range, **_LOG).update_yaxes(range=y_range, **_LOG)
+    drawn.update_xaxes(range=x_range, **log_axis(_drawable(frame["w01"])))
+    return drawn.update_yaxes(range=y_range, **log_axis(_drawable(frame["w02"])))
 
 
 def intervention_curve(frame: pd.DataFrame, x: Literal["w01", "w02"] = "w01", per_head: bool = False) -> go.Figure:
@@ -125,7 +128,7 @@ def intervention_curve(frame: pd.DataFrame, x: Literal["w01", "w02"] = "w01", pe
     by_ratio = frame.groupby("ratio")["s_acc"]
     mean, spread = by_ratio.mean(), by_ratio.std(ddof=0)
     ratios = float32(mean.index)
-    drawn = theme.figure(y="separation accuracy").update_xaxes(title_text=RATIOS[x], **_LOG)
+    drawn = theme.figure(y="separation accuracy").update_xaxes(title_text=RATIOS[x], **log_axis(ratios))
     edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": "band"}
     drawn.add_trace(go.Scatter(x=ratios, y=float32(mean - spread), showlegend=False, **edge))
     band = go.Scatter(x=ratios, y=float32(np.minimum(mean + spread, 1.0)), name="one standard deviation", **edge)
@@ -135,14 +138,12 @@ def intervention_curve(frame: pd.DataFrame, x: Literal["w01", "w02"] = "w01", pe
             thin = go.Scatter(x=float32(part["ratio"]), y=float32(part["s_acc"]), mode="lines", name="single heads")
             thin.update(line={"width": 0.8, "color": theme.fade(theme.GREY, 0.7)}, legendgroup="heads")
             thin.update(
-                showlegend=bool(head == frame["head"].min()), hovertemplate=f"head {plain(head)}: %{{y:.4f}}<extra></extra>"
+                showlegend=bool(head == frame["head"].min()),
+                hovertemplate=f"head {plain(head)}: %{{y:.4f}}<extra></extra>",
             )
             drawn.add_trace(thin)
     mean_line = go.Scatter(x=ratios, y=float32(mean), mode="lines", name="mean of the heads")
     return drawn.add_trace(mean_line.update(line={"width": 2.5, "color": theme.BLUE}))
-
-
-_LOG = {"type": "log", "exponentformat": "power", "dtick": 1}
 
 
 def _drawable(ratios: pd.Series) -> np.ndarray:

@@ -51,15 +51,19 @@ def heatmap(
         raise InterpError(f"the heat map's matrix has shape {values.shape}; its labels want ({len(y)}, {len(x)})")
     low, high = limits or color_range(values, center)
     cells = _cells(values, x, y, x_title, y_title, color_title)
+    widths = {}
     if show_values:
         cells.update(texttemplate="%{z:.3g}", textfont={"size": 11})
-    drawn = theme.figure(cells, x=x_title, y=y_title, height=int(min(640, max(300, 150 + 34 * len(y)))))
+        widths["min_width"] = 150 + 44 * len(x)
+    height = min(620, max(260, 150 + 34 * len(y)))
+    drawn = theme.figure(cells, x=x_title, y=y_title, height=height)
     drawn.update_layout(coloraxis=color_axis(low, high, color_title, center is not None))
     drawn.update_yaxes(autorange="reversed")
     _as_grid(drawn)
     if square:
         drawn.update_yaxes(scaleanchor="x")
-    return drawn
+        widths["max_width"] = round(170 + len(x) * (height - 90) / len(y))
+    return drawn.update_layout(meta=widths)
 
 
 def circuit(
@@ -88,7 +92,7 @@ def circuit(
     y, x = list(dict.fromkeys(frame[rows])), list(dict.fromkeys(frame[columns]))
     row_title = {"query": "query token", "source": "source token"}.get(rows, rows)
     column_title = {"key": "key token", "logit": "token of the logit"}.get(columns, columns)
-    drawn, places = panels([f"head {head}" for head in heads], n_across, panel_height=max(150, 24 * len(y)))
+    drawn, places = panels([f"head {head}" for head in heads], n_across, panel_height=max(140, 22 * len(y)), gap=36)
     for head, (row, column) in zip(heads, places):
         part = frame[frame["head"] == head]
         if len(part) != len(x) * len(y) or part.duplicated([rows, columns]).any():
@@ -97,12 +101,14 @@ def circuit(
             )
         matrix = part.pivot(index=rows, columns=columns, values=value).loc[y, x].to_numpy()
         drawn.add_trace(_cells(float32(matrix), x, y, column_title, row_title, color_title), row=row, col=column)
-        drawn.update_xaxes(title_text=column_title if is_lowest((row, column), places) else "", row=row, col=column)
-        drawn.update_yaxes(title_text=row_title if column == 1 else "", autorange="reversed", row=row, col=column)
+        # All heads have the same tokens: name them once per row and column of the grid.
+        is_last, is_first = is_lowest((row, column), places), column == 1
+        drawn.update_xaxes(title_text=column_title if is_last else "", showticklabels=is_last, row=row, col=column)
+        drawn.update_yaxes(title_text=row_title if is_first else "", showticklabels=is_first, row=row, col=column)
     low, high = color_range(frame[value].to_numpy(), center=0.0)
     drawn.update_layout(coloraxis=color_axis(low, high, color_title, diverging=True))
     _as_grid(drawn)
-    return drawn
+    return drawn.update_yaxes(autorange="reversed")
 
 
 def _cells(
@@ -124,5 +130,5 @@ def _cells(
 
 def _as_grid(drawn: go.Figure) -> None:
     # Labels such as "0" are names here; plotly would read them as numbers.
-    drawn.update_xaxes(type="category", showgrid=False, ticks="", constrain="domain")
-    drawn.update_yaxes(type="category", showgrid=False, ticks="", constrain="domain")
+    grid = {"type": "category", "showgrid": False, "showline": False, "tickcolor": theme.PAPER, "ticklen": 3}
+    drawn.update_xaxes(constrain="domain", **grid).update_yaxes(constrain="domain", **grid)

@@ -46,13 +46,11 @@ def head_plane(
     theme.check_frame(points, ["x", "y", "label"], "head_plane")
     theme.check_frame(values, ["token", "x", "y"], "head_plane (value vectors)")
     if variance is None:
-        x_title, y_title = (f"output of head {head}, dimension {i}" for i in (1, 2))
+        x_title, y_title = (f"head {head}: dimension {i}" for i in (1, 2))
     else:
-        x_title, y_title = (
-            f"output of head {head}, component {i} ({v:.1%} of variance)" for i, v in zip((1, 2), variance)
-        )
+        x_title, y_title = (f"head {head}: component {i} ({v:.0%} of variance)" for i, v in zip((1, 2), variance))
     drawn = theme.figure(x=x_title, y=y_title, height=480)
-    x_range, y_range = _ranges(points, values)
+    x_range, y_range = _ranges(points, values, headroom=0.14)
     drawn.add_traces(_traces(_thin(points, max_points), values, separator, (x_range, y_range), size=5))
     return drawn.update_xaxes(range=x_range).update_yaxes(range=y_range)
 
@@ -82,7 +80,7 @@ def head_planes_grid(
     drawn, places = panels(titles, n_across, panel_height=160)
     for position, (head, (row, column)) in enumerate(zip(heads, places)):
         own_points, own_values = points[points["head"] == head], values[values["head"] == head]
-        ranges = _ranges(own_points, own_values)
+        ranges = _ranges(own_points, own_values, headroom=0.26)
         thin = _thin(own_points, max_points)
         for trace in _traces(thin, own_values, separators.get(head), ranges, size=3.5, legend=position == 0):
             drawn.add_trace(trace, row=row, col=column)
@@ -144,14 +142,14 @@ def _thin(points: pd.DataFrame, max_points: int) -> pd.DataFrame:
     return points.iloc[np.linspace(0, len(points) - 1, max_points).round().astype(int)]
 
 
-def _ranges(points: pd.DataFrame, values: pd.DataFrame) -> tuple[list[float], list[float]]:
-    """The box that holds all dots and value vectors, with a margin."""
+def _ranges(points: pd.DataFrame, values: pd.DataFrame, headroom: float) -> tuple[list[float], list[float]]:
+    """The box that holds all dots and value vectors, with a margin, and headroom for the labels of the vectors."""
     ranges = []
     for axis in ("x", "y"):
         everything = np.concatenate([points[axis].to_numpy(float), values[axis].to_numpy(float)])
         low, high = float(everything.min()), float(everything.max())
-        margin = 0.08 * (high - low) or 0.5
-        ranges.append([low - margin, high + 1.6 * margin])  # more at the top, for the labels of the vectors
+        size = (high - low) or 1.0
+        ranges.append([low - 0.08 * size, high + (headroom if axis == "y" else 0.08) * size])
     return ranges[0], ranges[1]
 
 

@@ -52,11 +52,22 @@
     const figure = JSON.parse(document.getElementById(plot.dataset.source).textContent);
     figure.layout.template = settings.template;
     const { data, layout } = isDark() ? themed(figure) : figure;
+    // The box around the figure has its size; on a phone a square figure gets lower as it gets narrower.
     layout.autosize = true;
+    delete layout.height;
+    delete layout.width;
     // A finger on a figure scrolls the page; it does not zoom the figure.
-    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
-    const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
-    return window.Plotly.react(plot, data, layout, config);
+    const isTouch = matchMedia("(hover: none)").matches;
+    if (isTouch) layout.dragmode = false;
+    return window.Plotly.react(plot, data, layout, {
+      responsive: true,
+      displaylogo: false,
+      displayModeBar: isTouch ? false : "hover",
+      // These and no others: plotly's own list has a button that uploads the figure.
+      modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+      plotlyServerURL: "",
+      toImageButtonOptions: { format: "svg", filename: plot.dataset.source.replace(/^figure-|-data$/g, "") },
+    });
   }
 
   function draw(plot) {

@@ -61,13 +61,11 @@ def _view(item: Item, taken: set[str]) -> dict[str, Any]:
         case Metadata(entries):
             return {"kind": "metadata", "entries": entries}
         case FigureItem(key, caption, figure):
-            height, min_width = _size(figure)
             return {
                 "kind": "figure",
                 "id": _identifier("figure", key, taken),
                 "caption": caption,
-                "height": height,
-                "min_width": min_width,
+                "size": _size(figure),
                 "json": Markup(_json_block(_figure_json(figure))),
             }
         case TableItem(key, caption, frame, rows):
@@ -102,11 +100,25 @@ def _paragraphs(text: str) -> list[str]:
     return [part.strip() for part in re.split(r"\n\s*\n", str(text)) if part.strip()]
 
 
-def _size(figure: go.Figure) -> tuple[int, int]:
-    """Height and least width in pixels."""
+def _size(figure: go.Figure) -> str:
+    """The size of a figure's box in CSS."""
+    height, hints = height_of(figure), size_hints(figure)
+    least = f"min-width:{hints['min_width']}px;" if "min_width" in hints else ""
+    if "max_width" in hints:
+        return f"{least}max-width:{hints['max_width']}px;aspect-ratio:{hints['max_width']}/{height}"
+    return f"{least}height:{height}px"
+
+
+def height_of(figure: go.Figure) -> int:
+    """In pixels."""
+    return int(figure.layout.height or DEFAULT_HEIGHT)
+
+
+def size_hints(figure: go.Figure) -> dict[str, int]:
+    """The widths in pixels that a figure asks for in `layout.meta`: "min_width" (scrolls where there is less room) and
+    "max_width" (for square figures: no wider, and lower where there is less room)."""
     meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
-    min_width = meta.get("min_width", 0)
-    return int(figure.layout.height or DEFAULT_HEIGHT), int(min_width) if isinstance(min_width, int | float) else 0
+    return {name: int(meta[name]) for name in ("min_width", "max_width") if isinstance(meta.get(name), int | float)}
 
 
 def _figure_json(figure: go.Figure) -> str:

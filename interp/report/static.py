@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import InterpError, one_of
-from interp.report.render import DEFAULT_HEIGHT, slug
+from interp.report.render import height_of, size_hints, slug
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -55,11 +55,11 @@ def save_figures(figures: Mapping[str, go.Figure], folder: Path, format: str) ->
 
 
 def _job(figure: go.Figure, path: Path) -> dict[str, Any]:
-    meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
+    hints = size_hints(figure)
     options = {
         "format": path.suffix.removeprefix("."),
-        "width": max(WIDTH, meta.get("min_width", 0)),
-        "height": figure.layout.height or DEFAULT_HEIGHT,
+        "width": hints.get("max_width", max(WIDTH, hints.get("min_width", 0))),
+        "height": height_of(figure),
         "scale": 2 if path.suffix == ".png" else 1,
     }
     return {"fig": figure.to_dict(), "path": path, "opts": options}

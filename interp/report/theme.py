@@ -55,9 +55,9 @@ def template() -> go.layout.Template:
         "ticks": "outside",
         "ticklen": 4,
         "tickcolor": GREY,
-        "title": {"standoff": 8},
+        "title": {"standoff": 8, "font": {"size": 13}},
     }
-    bar = {"outlinewidth": 0, "thickness": 12, "ticklen": 3, "title": {"side": "right"}}
+    bar = {"outlinewidth": 0, "thickness": 12, "ticklen": 3, "title": {"side": "right", "font": {"size": 13}}}
     layout = go.Layout(
         autosize=True,
         font={"family": FONT, "size": 13, "color": INK},
@@ -69,7 +69,14 @@ def template() -> go.layout.Template:
         xaxis=axis,
         yaxis=axis,
         # Above the plot: a legend at the side would leave no room for the plot on a phone.
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "title": {"text": ""}},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "itemsizing": "constant",
+        },
         margin={"l": 56, "r": 16, "t": 24, "b": 48},
         hoverlabel={"font": {"family": FONT, "size": 12}},
         height=420,
@@ -79,15 +86,12 @@ def template() -> go.layout.Template:
     return go.layout.Template(layout=layout, data=data)
 
 
-def figure(
-    *traces: Any, x: str = "", y: str = "", height: int | None = None, min_width: int | None = None, **layout: Any
-) -> go.Figure:
+def figure(*traces: Any, x: str = "", y: str = "", height: int | None = None, **layout: Any) -> go.Figure:
     """A figure in this theme with named axes.
 
     Args:
         x, y: titles of the axes, with units.
         height: in pixels.
-        min_width: in pixels; a report lets a figure that needs more room than the page has scroll sideways.
         layout: further properties of the plotly layout.
     """
     import plotly.graph_objects as go
@@ -97,8 +101,6 @@ def figure(
     drawn.update_xaxes(title_text=plain(x)).update_yaxes(title_text=plain(y))
     if height is not None:
         drawn.update_layout(height=height)
-    if min_width is not None:
-        drawn.update_layout(meta={"min_width": min_width})
     return drawn
 
 
