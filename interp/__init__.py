@@ -1,1 +1,84 @@
-"""Interp: take small transformers apart."""
+"""interp: take small transformers apart. What does a model compute, how, and can that be proved?
+
+The names below load what they need on first use: importing interp imports neither torch nor transformer_lens.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_PUBLIC = {
+    "Batch": "interp.tasks",
+    "Certificate": "interp.certificates",
+    "InterpError": "interp.errors",
+    "ModelSpec": "interp.spec",
+    "Report": "interp.report",
+    "Task": "interp.tasks",
+    "TaskModel": "interp.architecture.task_model",
+    "ablate_heads": "interp.measures.interventions",
+    "analyze": "interp._analyze",
+    "build": "interp.zoo",
+    "certify": "interp._analyze",
+    "head_metrics": "interp.measures.heads",
+    "list_models": "interp.zoo",
+    "list_tasks": "interp.zoo",
+    "load": "interp.zoo",
+    "register_task": "interp.tasks",
+    "reweight_attention": "interp.measures.interventions",
+    "save": "interp.zoo",
+    "train": "interp.training.train",
+}
+_ROOMS = (
+    "architecture",
+    "certificates",
+    "constructions",
+    "measures",
+    "report",
+    "sweeps",
+    "tasks",
+    "theory",
+    "training",
+)
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("interp")
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+        globals()[name] = value
+        return value
+    if name in _ROOMS:
+        return importlib.import_module(f"interp.{name}")
+    raise AttributeError(f"module 'interp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_ROOMS, "__version__"]
+
+
+if TYPE_CHECKING:
+    from interp._analyze import analyze as analyze
+    from interp._analyze import certify as certify
+    from interp.architecture.task_model import TaskModel as TaskModel
+    from interp.certificates import Certificate as Certificate
+    from interp.errors import InterpError as InterpError
+    from interp.measures.heads import head_metrics as head_metrics
+    from interp.measures.interventions import ablate_heads as ablate_heads
+    from interp.measures.interventions import reweight_attention as reweight_attention
+    from interp.report import Report as Report
+    from interp.spec import ModelSpec as ModelSpec
+    from interp.tasks import Batch as Batch
+    from interp.tasks import Task as Task
+    from interp.tasks import register_task as register_task
+    from interp.training.train import train as train
+    from interp.zoo import build as build
+    from interp.zoo import list_models as list_models
+    from interp.zoo import list_tasks as list_tasks
+    from interp.zoo import load as load
+    from interp.zoo import save as save

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -77,9 +77,7 @@ class Subject:
         """Where the answer is read in each row."""
         at = self.model.spec.readout_at if isinstance(self.model, TaskModel) else self.task.readout
         if at == "all":
-            raise UnsupportedError(
-                f"task {self.task.name} is read at every position; this measure needs one answer a row"
-            )
+            raise UnsupportedError(f"task {self.task.name} is read at every position; this needs one answer a row")
         return find_positions(self.task, tokens, at)
 
     def run_with_cache(self, batch: Batch, **kwargs: Any) -> Any:
@@ -87,13 +85,13 @@ class Subject:
 
     @torch.no_grad()
     def answer_logits(
-        self, batch: Batch, fwd_hooks: list[tuple[str, Any]] | None = None, chunk: int = 64
+        self, batch: Batch, fwd_hooks: Sequence[tuple[str, Any]] = (), chunk: int = 64
     ) -> Float[Tensor, "rows n_out"]:
         """Logits where the answer is read, in the task's order, optionally under hooks; whole sequences, in chunks."""
         positions, found = self.answer_positions(batch.tokens), []
         for start in range(0, len(batch), chunk):
             tokens = self.inputs(batch.tokens[start : start + chunk]).to(self.model.cfg.device)
-            out = self.model.run_with_hooks(tokens, fwd_hooks=fwd_hooks or [])
+            out = self.model.run_with_hooks(tokens, fwd_hooks=[*fwd_hooks])
             found.append(out[torch.arange(len(tokens)), positions[start : start + chunk]])
         return self.columns(torch.cat(found)).cpu()
 

@@ -1,0 +1,168 @@
+"""The command line: thin typer commands over the public names. `interp --help` loads neither torch nor pandas."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+app = typer.Typer(
+    help="Take small transformers apart: what they compute, how, and whether that can be proved.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Format(str, Enum):
+    """How tables are printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How tables are printed.")]
+
+
+def _print(frame: pd.DataFrame, format: Format) -> None:
+    from interp.report.text import format_table
+
+    typer.echo(format_table(frame, format.value))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"interp {version('interp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def tasks(format: FormatOption = Format.table) -> None:
+    """List the tasks."""
+    import interp
+
+    _print(interp.list_tasks(), format)
+
+
+@app.command()
+def models(format: FormatOption = Format.table) -> None:
+    """List the models: exact ones, and the trained ones that are found."""
+    import interp
+
+    _print(interp.list_models(), format)
+
+
+@app.command()
+def train(
+    spec: Annotated[Path, typer.Argument(help="A model.toml with a training recipe.")],
+    seeds: Annotated[int, typer.Option(help="How many models: seeds 0 to N-1.")] = 1,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the checkpoints.")] = Path("."),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")] = False,
+    engine: Annotated[str, typer.Option(help="Training engine; auto takes the fastest that is exact.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    format: FormatOption = Format.table,
+) -> None:
+    """Train seeds of a spec together; writes seed-N.safetensors files."""
+    import pandas as pd
+
+    import interp
+    from interp.errors import InterpError
+    from interp.training.state import FILE
+
+    described = interp.ModelSpec.from_toml(spec)
+    if seeds < 1:
+        raise InterpError(f"--seeds {seeds}: give at least 1")
+    if out.exists() and not out.is_dir():
+        raise InterpError(f"--out {out} is a file; name a folder")
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        trained = interp.train(described, range(seeds), folder=out, resume=resume, engine=engine, device=device)
+    except KeyboardInterrupt as stop:
+        typer.echo(f"{stop}; continue with: interp train {spec} --seeds {seeds} -o {out} --resume", err=True)
+        raise typer.Exit(130) from None
+    rows = []
+    for model in trained:
+        last = model.history.iloc[-1]
+        path = interp.save(model, out / f"seed-{model.seed}.safetensors")
+        rows.append({"seed": model.seed, "epochs": int(last["epoch"]), "loss": last["loss"],
+                     "accuracy": last["accuracy"], "checkpoint": str(path)})  # fmt: skip
+    (out / FILE).unlink(missing_ok=True)
+    _print(pd.DataFrame(rows), format)
+
+
+@app.command()
+def analyze(
+    checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make a comparison.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")] = Path("report.html"),
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    format: FormatOption = Format.table,
+) -> None:
+    """Write a report on one model or several, one HTML file, and print the verdict."""
+    import pandas as pd
+    from rich.console import Console
+
+    import interp
+
+    console = Console(stderr=True)
+    with console.status(f"analyzing {', '.join(checkpoints)}"):
+        report = interp.analyze(checkpoints if len(checkpoints) > 1 else checkpoints[0], out=out, device=device)
+    if "comparison" in report.tables:
+        _print(report.tables["comparison"], format)
+    elif format is Format.table:
+        typer.echo(report.verdict)
+    else:
+        _print(pd.DataFrame([{"model": report.title, "verdict": report.verdict, **report.metadata}]), format)
+    typer.echo(f"wrote {out}", err=True)
+
+
+@app.command()
+def certify(
+    checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
+    box: Annotated[str, typer.Option(help="Count01: train, validation, test or cube (0..200 each).")] = "",
+    format: FormatOption = Format.table,
+) -> None:
+    """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided."""
+    import interp
+
+    certificate = interp.certify(checkpoint, **({"box": box} if box else {}))
+    if format is Format.table:
+        typer.echo(str(certificate))
+    else:
+        _print(certificate.to_frame(), format)
+    raise typer.Exit({"certified": 0, "refuted": 1}.get(certificate.status, 3))
+
+
+def main() -> None:
+    """Run the command line; bad input is one sentence on standard error and exit code 2."""
+    from interp.errors import InterpError
+
+    try:
+        app()
+    except InterpError as error:
+        typer.echo(f"interp: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
