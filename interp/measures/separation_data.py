@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -89,28 +88,6 @@ def check_settings(C: float, bias: str, tolerance: float) -> None:
         raise InterpError(f"bias is {bias!r}; known: {', '.join(BIASES)}")
     if not 0 < tolerance < 1:
         raise InterpError(f"tolerance is {tolerance}; a relative objective gap between 0 and 1 is needed")
-
-
-def check_groups(groups: Iterable[Any], n_heads: int) -> list[tuple[int, ...]]:
-    """The groups as tuples of head indices in the order given."""
-    checked = []
-    for group in groups:
-        if isinstance(group, (int, np.integer, str)):
-            raise InterpError(
-                f"{group!r} is not a group of heads; give tuples such as (0, 3), or (0,) for a single head"
-            )
-        heads = tuple(int(head) for head in group)
-        if not heads:
-            raise InterpError("a group of heads is empty; each needs at least one head")
-        if len(set(heads)) < len(heads):
-            raise InterpError(f"the group {heads} repeats a head; name each head once")
-        outside = [head for head in heads if not 0 <= head < n_heads]
-        if outside:
-            raise InterpError(f"the group {heads} names head {outside[0]}, but the heads are 0 to {n_heads - 1}")
-        checked.append(heads)
-    if not checked:
-        raise InterpError("no groups of heads were given; give at least one, such as [(0,), (0, 3)]")
-    return checked
 
 
 def signed_rows(x: Float[ndarray, "rows features"], signs: Float[ndarray, " rows"]) -> Float[ndarray, "rows columns"]:

@@ -22,12 +22,11 @@ from numpy.typing import ArrayLike
 from interp.errors import InterpError
 from interp.measures import separation_data as data
 from interp.measures.separation_solver import TOLERANCE, Solutions, solve_groups
-from interp.measures.subsets import Group, all_subsets, sample_subsets
+from interp.measures.subsets import MAX_SUBSETS, Group, check_groups, requested, sample_subsets
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_SUBSETS = 200_000  # more must be asked for by name: a table of 2^n rows is easily requested by accident
 _CHUNK = 3_500_000  # rows x groups handled together: about 30 MB an array
 
 
@@ -95,7 +94,10 @@ class SeparatorPath:
                 f"test_z has (heads, d_head) = {test.shape[1:]}, but train_z has {(self.n_heads_, self.d_head_)}"
             )
         signs = data.signs_of(y, len(test), self.classes_)
-        groups = self._requested(subsets, sample, seed, max_subsets)
+        if subsets is None:
+            self._check_size(self.n_heads_)
+        groups = requested(subsets, sample, seed, self.n_heads_, max_subsets, self._seconds_each)
+        self._check_size(max(map(len, groups)))
         with _bar(progress) as advance:
             self._solve(groups, lambda done, total: advance(done, total) or (stop is not None and stop(done, total)))
         groups = [group for group in groups if _mask(group) in self._optima]
@@ -113,7 +115,7 @@ class SeparatorPath:
     def weights(self, heads: Iterable[Any]) -> tuple[Float[ndarray, "heads d_head"], float]:
         """The optimal separator (w, b) of one group of heads: positive where z w + b predicts the larger label."""
         self._check_fitted()
-        (group,) = data.check_groups([heads], self.n_heads_)
+        (group,) = check_groups([heads], self.n_heads_)
         self._check_size(len(group))
         self._solve([group], lambda done, total: False)
         solved = self._optima[_mask(group)].weights
@@ -126,25 +128,6 @@ class SeparatorPath:
 
     def _check_size(self, size: int) -> None:
         data.enough_rows(len(self._rows), size * self.d_head_)
-
-    def _requested(self, subsets: Iterable[Any] | None, sample: int | None, seed: int, max_subsets: int) -> list[Group]:
-        if subsets is not None and sample is not None:
-            raise InterpError("give either subsets or sample, not both")
-        if subsets is not None:
-            groups = data.check_groups(subsets, self.n_heads_)
-            self._check_size(max(map(len, groups)))
-            return groups
-        self._check_size(self.n_heads_)
-        if sample is not None:
-            return sample_subsets(self.n_heads_, sample, seed)
-        total = 2**self.n_heads_ - 1
-        if total > max_subsets:
-            work = _duration(total * self._seconds_each())
-            raise InterpError(
-                f"{self.n_heads_} heads have {total:,} subsets, about {work} of work here; "
-                f"ask for fewer with sample=1000, or allow them with max_subsets={total}"
-            )
-        return all_subsets(self.n_heads_)
 
     def _seconds_each(self) -> float:
         """Measured on a small sample; what it solves is kept."""
@@ -243,13 +226,6 @@ def _mask(group: Iterable[int]) -> int:
 
 def _prefixes(group: Sequence[int]) -> Iterator[Group]:
     return (tuple(group[:size]) for size in range(1, len(group) + 1))
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 @contextmanager

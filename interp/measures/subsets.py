@@ -1,15 +1,40 @@
-"""Subsets of heads: all of them, or a sample of every size."""
+"""Groups of heads: checked, all of them, or a sample of every size."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
 
 from interp.errors import InterpError
 
 Group = tuple[int, ...]
+MAX_SUBSETS = 200_000  # more must be asked for by name: a table of 2^n rows is easily requested by accident
+
+
+def check_groups(groups: Iterable[Any], n_heads: int) -> list[tuple[int, ...]]:
+    """The groups as tuples of head indices in the order given."""
+    checked = []
+    for group in groups:
+        if isinstance(group, (int, np.integer, str)):
+            raise InterpError(
+                f"{group!r} is not a group of heads; give tuples such as (0, 3), or (0,) for a single head"
+            )
+        heads = tuple(int(head) for head in group)
+        if not heads:
+            raise InterpError("a group of heads is empty; each needs at least one head")
+        if len(set(heads)) < len(heads):
+            raise InterpError(f"the group {heads} repeats a head; name each head once")
+        outside = [head for head in heads if not 0 <= head < n_heads]
+        if outside:
+            raise InterpError(f"the group {heads} names head {outside[0]}, but the heads are 0 to {n_heads - 1}")
+        checked.append(heads)
+    if not checked:
+        raise InterpError("no groups of heads were given; give at least one, such as [(0,), (0, 3)]")
+    return checked
 
 
 def all_subsets(n_heads: int) -> list[Group]:
@@ -42,3 +67,34 @@ def _some_of_size(n_heads: int, size: int, n: int, generator: np.random.Generato
     while len(chosen) < n:
         chosen.add(tuple(sorted(generator.permutation(n_heads)[:size].tolist())))
     return list(chosen)
+
+
+def requested(
+    subsets: Iterable[Any] | None,
+    sample: int | None,
+    seed: int,
+    n_heads: int,
+    max_subsets: int,
+    seconds_each: Callable[[], float],
+) -> list[Group]:
+    """The groups given, a sample, or all; too many are refused, with the time `seconds_each` predicts."""
+    if subsets is not None and sample is not None:
+        raise InterpError("give either subsets or sample, not both")
+    if subsets is not None:
+        return check_groups(subsets, n_heads)
+    if sample is not None:
+        return sample_subsets(n_heads, sample, seed)
+    total = 2**n_heads - 1
+    if total > max_subsets:
+        raise InterpError(
+            f"{n_heads} heads have {total:,} subsets, about {_duration(total * seconds_each())} of work here; "
+            f"ask for fewer with sample=1000, or allow them with max_subsets={total}"
+        )
+    return all_subsets(n_heads)
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -142,15 +142,15 @@ def test_hard_data(change: Callable[[ndarray], ndarray], noise: float, bias: str
 
 
 def test_scaling_a_separable_problem() -> None:
-    """Scaled by s with a free bias, the hard-margin optimum scales by s^-2; 1e6 needs the careful path."""
+    """With a free bias the hard-margin optimum scales by s^-2 when x does by s; s = 1e6 needs the careful path."""
     x, y = cloud(6, noise=0.0)
     a, b = (fit_separator(x * s, y, bias="free").objective * s**2 for s in (1e3, 1e6))
     assert b == pytest.approx(a, rel=1e-3)
 
 
 def test_all_rows_equal_by_hand() -> None:
-    # 30 rows x = 1 of class +, 10 of class -. Only s = w + b enters, and w = b:
-    # s minimizes s^2/4 + C (30 (1-s)^2 + 10 (1+s)^2), so s = 2C (30 - 10) / (1/2 + 2C 40) = 40000 / 80000.5 for C = 1000.
+    # 30 rows x = 1 of class +, 10 of class -. Only s = w + b enters, and w = b, so s minimizes
+    # s^2/4 + C (30 (1-s)^2 + 10 (1+s)^2): s = 2C (30 - 10) / (1/2 + 2C 40) = 40000 / 80000.5 for C = 1000.
     separator = fit_separator(np.ones((40, 1)), np.array([1] * 30 + [-1] * 10))
     assert separator.decision(np.ones((1, 1)))[0] == pytest.approx(40000 / 80000.5, rel=1e-10)
     assert separator.w[0] == pytest.approx(separator.b)

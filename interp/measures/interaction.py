@@ -1,0 +1,96 @@
+"""Do heads cooperate? Exact Shapley values and pairwise synergies of a measure, from its value on every subset.
+
+The paper asks whether heads work as an ensemble or in cooperation (Zsamboki et al. 2025, section 5.3); this answers
+with numbers, beyond the paper. v(H) is the measure (s-acc, l-acc, ROC AUC) of the group H, v(empty) the chance level.
+
+- The Shapley value of a head is its mean gain v(H + i) - v(H) over all orders in which the heads can arrive. The values
+  sum to v(all) - v(empty) (efficiency).
+- The synergy of two heads is v(ab) - v(a) - v(b) + v(empty): what the pair has beyond its parts, alone.
+- Their interaction index (Grabisch and Roubens 1999) is the same difference averaged over what else is present, with
+  Shapley's weights: positive where heads need each other, negative where one replaces the other, as in an ensemble.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import factorial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from interp.errors import InterpError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def shapley(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFrame:
+    """One row a head: head, value (the measure of the head alone), shapley.
+
+    `table` has the columns heads (tuples) and `metric`, and every non-empty subset of its heads once, as
+    `SeparatorPath.score_subsets` gives them; `empty` is the value of no heads. In units of the metric. Raises
+    InterpError when subsets are missing or repeated.
+    """
+    import pandas as pd
+
+    heads, values = _cube(table, metric, empty)
+    n = len(heads)
+    sizes = _sizes(n - 1)
+    weights = np.array([factorial(s) * factorial(n - s - 1) / factorial(n) for s in range(n)])[sizes]
+    rows = []
+    for axis, head in enumerate(heads):
+        without, with_head = (values.take(k, axis=axis) for k in (0, 1))
+        alone = with_head[(0,) * (n - 1)]
+        rows.append((head, float(alone), float((weights * (with_head - without)).sum())))
+    return pd.DataFrame(rows, columns=["head", "value", "shapley"])
+
+
+def pairwise_synergy(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFrame:
+    """One row a pair of heads: head_a < head_b, synergy (the pair alone), interaction (averaged over all company).
+
+    Arguments, units and errors as in `shapley`; two heads at least.
+    """
+    import pandas as pd
+
+    heads, values = _cube(table, metric, empty)
+    n = len(heads)
+    if n < 2:
+        raise InterpError(f"the table has one head ({heads[0]}); a synergy needs at least two")
+    sizes = _sizes(n - 2)
+    weights = np.array([factorial(s) * factorial(n - s - 2) / factorial(n - 1) for s in range(n - 1)])[sizes]
+    rows = []
+    for (a, head_a), (b, head_b) in combinations(enumerate(heads), 2):
+        corners = {(i, j): values.take(j, axis=b).take(i, axis=a) for i in (0, 1) for j in (0, 1)}
+        together = corners[1, 1] - corners[1, 0] - corners[0, 1] + corners[0, 0]
+        rows.append((head_a, head_b, float(together[(0,) * (n - 2)]), float((weights * together).sum())))
+    return pd.DataFrame(rows, columns=["head_a", "head_b", "synergy", "interaction"])
+
+
+def _sizes(n: int) -> ndarray:
+    """The number of ones in each corner of the n-cube (2, ..., 2)."""
+    return np.indices((2,) * n).sum(axis=0) if n else np.zeros((), int)
+
+
+def _cube(table: pd.DataFrame, metric: str, empty: float) -> tuple[list[int], Float[ndarray, ...]]:
+    """The heads in order, and the values as a cube: axis i is 1 where head i is present."""
+    missing = {"heads", metric} - set(table.columns)
+    if missing:
+        have = ", ".join(map(str, table.columns))
+        raise InterpError(f"the table has no column {sorted(missing)[0]!r}; it has {have}")
+    heads = sorted({head for group in table["heads"] for head in group})
+    n = len(heads)
+    place = {head: i for i, head in enumerate(heads)}
+    corners = {tuple(sorted(place[head] for head in group)) for group in table["heads"]}
+    if n == 0 or len(corners) != len(table) or len(table) != 2**n - 1:
+        raise InterpError(
+            f"the table holds {len(corners):,} different groups in {len(table):,} rows; "
+            f"exact values for its {n} heads need each of their {2**n - 1:,} subsets once"
+        )
+    cube = np.full(2**n, float(empty))
+    index = [sum(1 << (n - 1 - place[head]) for head in group) for group in table["heads"]]
+    cube[index] = table[metric].to_numpy(dtype=float)
+    if not np.isfinite(cube).all():
+        raise InterpError(f"the column {metric!r} or the value of no heads ({empty}) is not a finite number everywhere")
+    return heads, cube.reshape((2,) * n)

@@ -1,0 +1,159 @@
+"""Learned accuracy and ROC AUC of many groups of heads at once, from each head's contribution to the logits.
+
+A group H of heads answers with the logits z_H = sum_{i in H} contribution_i + bias (Zsamboki et al. 2025, section
+4.2). The paper keeps only the output bias: skip connection and projection bias are dropped (errata, reading 4). To
+keep them, pass a bias of its own for every row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from numpy.typing import ArrayLike
+
+from interp.errors import InterpError
+from interp.measures.separation_data import as_array, features
+from interp.measures.subsets import MAX_SUBSETS, Group, requested, sample_subsets
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BLOCK = 600_000  # logits computed together (5 MB)
+
+
+def subset_logit_metrics(
+    contributions: ArrayLike,
+    bias: ArrayLike,
+    labels: ArrayLike,
+    columns: tuple[int, int],
+    subsets: Iterable[Any] | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    max_subsets: int = MAX_SUBSETS,
+) -> pd.DataFrame:
+    """One row a group of heads: heads (tuple), size, l_acc, roc_auc.
+
+    contributions (rows, heads, classes) and bias (classes,) or (rows, classes) in units of logits, labels (rows,)
+    class indices. The groups are those of `SeparatorPath.score_subsets`: a list, all (None), or a random sample.
+    l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts as the
+    largest). roc_auc: the larger of two areas, one for each class c of `columns` ('4' and '5' in Count01): the chance
+    that logit c of a row labeled c is above that of a row labeled otherwise, ties counting half.
+
+    Raises InterpError for labels or columns outside the classes, a column without rows of both kinds, values that are
+    not finite, and the groups that `SeparatorPath` refuses.
+    """
+    import pandas as pd
+
+    parts = features("contributions", contributions, "rows heads classes")
+    n_rows, n_heads, n_classes = parts.shape
+    offset = features("bias", np.atleast_2d(as_array(bias)), "rows classes")
+    if offset.shape not in {(1, n_classes), (n_rows, n_classes)}:
+        raise InterpError(
+            f"bias has shape {as_array(bias).shape}, but {(n_classes,)} or {(n_rows, n_classes)} is needed"
+        )
+    classes = _class_indices(labels, n_rows, n_classes)
+    for column in columns:
+        _check_column(column, classes, n_classes)
+    order = np.argsort(classes, kind="stable")  # rows of one label side by side
+    scorer = _Scorer(
+        flat=np.ascontiguousarray(parts[order].transpose(1, 2, 0)).reshape(n_heads, -1),
+        offset=(offset[order] if len(offset) == n_rows else offset).T,
+        classes=classes[order],
+        columns=columns,
+    )
+    groups = requested(subsets, sample, seed, n_heads, max_subsets, scorer.seconds_each)
+    l_acc, roc_auc = scorer(groups)
+    return pd.DataFrame({"heads": groups, "size": [len(group) for group in groups], "l_acc": l_acc, "roc_auc": roc_auc})
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    flat: Float[ndarray, "heads classes_rows"]
+    offset: Float[ndarray, "classes rows_or_1"]
+    classes: Int[ndarray, " rows"]  # sorted
+    columns: tuple[int, int]
+
+    def __call__(self, groups: list[Group]) -> tuple[ndarray, ndarray]:
+        n_heads, n_rows = len(self.flat), len(self.classes)
+        l_acc, roc_auc = np.empty(len(groups)), np.empty(len(groups))
+        block = max(1, _BLOCK // self.flat.shape[1])
+        for begin in range(0, len(groups), block):
+            piece = groups[begin : begin + block]
+            member = np.zeros((len(piece), n_heads))
+            for i, group in enumerate(piece):
+                member[i, list(group)] = 1.0
+            logits = (member @ self.flat).reshape(len(piece), -1, n_rows) + self.offset
+            l_acc[begin : begin + block] = _accuracy(logits, self.classes)
+            first, second = (roc_areas(logits[:, column], self.classes == column) for column in self.columns)
+            roc_auc[begin : begin + block] = np.maximum(first, second)
+        return l_acc, roc_auc
+
+    def seconds_each(self) -> float:
+        groups = sample_subsets(len(self.flat), 3 * len(self.flat), seed=0)
+        begin = time.perf_counter()
+        self(groups)
+        return (time.perf_counter() - begin) / len(groups)
+
+
+def roc_areas(scores: Float[ndarray, "groups rows"], positive: Bool[ndarray, " rows"]) -> Float[ndarray, " groups"]:
+    """Area under the ROC curve of each group's scores; equal scores count half.
+
+    The label is written into the last bit of each score, so that one sort of plain numbers
+    orders the labels too. Groups where rows of both labels agree in all other bits are done over, with average ranks.
+    """
+    n_rows = len(positive)
+    keys = (scores + 0.0).view(np.int64)  # + 0.0 is a copy without negative zeros, which equal zero but differ in bits
+    keys ^= (keys >> 63) & np.int64(2**63 - 1)  # now integers in the order of the scores, negative ones too
+    keys &= ~1
+    keys |= positive
+    keys.sort(axis=1)
+    rank_sum = (keys & 1).astype(np.float64) @ np.arange(1.0, n_rows + 1)
+    tied = ((keys[:, 1:] ^ keys[:, :-1]) == 1).any(axis=1)
+    if tied.any():
+        from scipy.stats import rankdata
+
+        rank_sum[tied] = rankdata(scores[tied], axis=1)[:, positive].sum(axis=1)
+    n_positive = int(positive.sum())
+    smallest = n_positive * (n_positive + 1) / 2
+    return (rank_sum - smallest) / (n_positive * (n_rows - n_positive))
+
+
+def _accuracy(logits: Float[ndarray, "groups classes rows"], classes: Int[ndarray, " rows"]) -> ndarray:
+    """Share of rows where the label's logit is the first largest; `classes` is sorted."""
+    right = np.zeros(len(logits), int)
+    for label in np.unique(classes):
+        own = logits[:, :, np.searchsorted(classes, label) : np.searchsorted(classes, label, side="right")]
+        best = np.ones((len(logits), own.shape[2]), bool)
+        if label > 0:
+            best &= own[:, label] > own[:, :label].max(axis=1)
+        if label + 1 < own.shape[1]:
+            best &= own[:, label] >= own[:, label + 1 :].max(axis=1)
+        right += best.sum(axis=1)
+    return right / len(classes)
+
+
+def _class_indices(labels: ArrayLike, n_rows: int, n_classes: int) -> Int[ndarray, " rows"]:
+    array = as_array(labels)
+    if array.shape != (n_rows,):
+        raise InterpError(f"the labels have shape {array.shape}, but ({n_rows},) is needed: one label a row")
+    if array.dtype.kind not in "iu":
+        raise InterpError(f"the labels are of type {array.dtype}, but class indices (integers) are needed")
+    if array.min() < 0 or array.max() >= n_classes:
+        wrong = array[(array < 0) | (array >= n_classes)][0]
+        raise InterpError(f"the labels hold {wrong}, but the contributions have classes 0 to {n_classes - 1}")
+    return array.astype(np.int64)
+
+
+def _check_column(column: int, classes: Int[ndarray, " rows"], n_classes: int) -> None:
+    if not 0 <= column < n_classes:
+        raise InterpError(f"columns names class {column}, but the contributions have classes 0 to {n_classes - 1}")
+    n_positive = int((classes == column).sum())
+    if n_positive in (0, len(classes)):
+        share = "no row" if n_positive == 0 else "every row"
+        raise InterpError(f"{share} has the label {column}: an ROC AUC needs rows with and without it")

@@ -1,0 +1,115 @@
+"""l-acc and ROC AUC of every group against sklearn and against sums written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy import ndarray
+from sklearn.metrics import roc_auc_score
+
+from interp.errors import InterpError
+from interp.measures.subset_logits import roc_areas, subset_logit_metrics
+from interp.measures.subsets import all_subsets, sample_subsets
+
+
+def model(seed: int, rows: int = 200, heads: int = 4, classes: int = 5, whole: bool = False) -> tuple[ndarray, ...]:
+    generator = np.random.default_rng(seed)
+    contributions = generator.normal(size=(rows, heads, classes))
+    bias = generator.normal(size=classes)
+    if whole:  # whole numbers tie often
+        contributions, bias = np.round(contributions), np.round(bias)
+    return contributions, bias, generator.choice([2, 3], size=rows)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("per_row", [False, True])
+def test_every_group(whole: bool, per_row: bool) -> None:
+    contributions, bias, labels = model(0, whole=whole)
+    if per_row:
+        bias = bias + np.round(np.random.default_rng(1).normal(size=(200, 5)))
+    table = subset_logit_metrics(contributions, bias, labels, columns=(2, 3))
+    assert list(table.columns) == ["heads", "size", "l_acc", "roc_auc"]
+    assert list(table["heads"]) == all_subsets(4)
+    for row in table.itertuples():
+        logits = contributions[:, row.heads].sum(axis=1) + bias
+        assert row.size == len(row.heads)
+        assert row.l_acc == np.mean(logits.argmax(axis=1) == labels)
+        areas = [roc_auc_score(labels == column, logits[:, column]) for column in (2, 3)]
+        assert row.roc_auc == pytest.approx(max(areas), abs=1e-12)
+
+
+def test_labels_beyond_the_two_columns() -> None:
+    contributions, bias, labels = model(2)
+    labels[:40], labels[40:70] = 0, 4
+    (row,) = subset_logit_metrics(contributions, bias, labels, (2, 3), subsets=[(3, 1)]).itertuples()
+    logits = contributions[:, [1, 3]].sum(axis=1) + bias
+    assert row.l_acc == np.mean(logits.argmax(axis=1) == labels)
+    assert row.roc_auc == pytest.approx(max(roc_auc_score(labels == c, logits[:, c]) for c in (2, 3)), abs=1e-12)
+
+
+def test_equal_logits_go_to_the_first_class() -> None:
+    zero = np.zeros((6, 2, 3))
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    table = subset_logit_metrics(zero, np.zeros(3), labels, columns=(0, 1))
+    assert set(table["l_acc"]) == {0.5}
+    assert set(table["roc_auc"]) == {0.5}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    # Neighbors in the last bit, signed zeros, ties and far values: where writing the label into a bit could go wrong.
+    values=st.lists(
+        st.sampled_from(
+            [0.0, -0.0, 5e-324, -5e-324, 1.0, 1.0 + 2**-52, 1.0 - 2**-53, -1.0, -1.0 - 2**-52, 1e300, -1e300]
+        ),
+        min_size=4,
+        max_size=12,
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_areas_of_hard_scores(values: list[float], seed: int) -> None:
+    scores = np.array([values, values[::-1]])
+    positive = np.random.default_rng(seed).permutation(len(values)) < max(1, len(values) // 2)
+    expected = []
+    for row in scores:
+        wins = (row[positive][:, None] > row[~positive]).sum() + 0.5 * (row[positive][:, None] == row[~positive]).sum()
+        expected.append(wins / (positive.sum() * (~positive).sum()))
+    np.testing.assert_allclose(roc_areas(scores, positive), expected, atol=1e-12)
+
+
+def test_blocks_and_samples() -> None:
+    contributions, bias, labels = model(3, rows=3000, heads=9)  # several blocks
+    whole = subset_logit_metrics(contributions, bias, labels, (2, 3)).set_index("heads")
+    some = subset_logit_metrics(contributions, bias, labels, (2, 3), sample=40, seed=5)
+    assert list(some["heads"]) == sample_subsets(9, 40, seed=5)
+    np.testing.assert_allclose(some["l_acc"], whole.loc[list(some["heads"]), "l_acc"], atol=1e-12)
+    np.testing.assert_allclose(some["roc_auc"], whole.loc[list(some["heads"]), "roc_auc"], atol=1e-12)
+
+
+CONTRIBUTIONS, BIAS, LABELS = model(4, rows=10)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"contributions": CONTRIBUTIONS * np.nan}, "contributions holds 200 values that are not finite"),
+        ({"contributions": CONTRIBUTIONS[0]}, "(rows, heads, classes) is needed"),
+        ({"bias": BIAS[:4]}, "bias has shape (4,), but (5,) or (10, 5) is needed"),
+        ({"labels": LABELS[:9]}, "one label a row"),
+        ({"labels": LABELS.astype(float)}, "class indices (integers) are needed"),
+        ({"labels": LABELS + 2}, "the labels hold 5, but the contributions have classes 0 to 4"),
+        ({"columns": (2, 5)}, "columns names class 5"),
+        ({"columns": (2, 4)}, "no row has the label 4"),
+        ({"labels": np.full(10, 2)}, "every row has the label 2"),
+        ({"subsets": [()]}, "empty"),
+        ({"subsets": [(0,)], "sample": 2}, "either subsets or sample"),
+        ({"max_subsets": 14}, "4 heads have 15 subsets, about 0 seconds of work here"),
+    ],
+)
+def test_bad_input(change: dict, sentence: str) -> None:
+    arguments = {"contributions": CONTRIBUTIONS, "bias": BIAS, "labels": LABELS, "columns": (2, 3), **change}
+    with pytest.raises(InterpError) as error:
+        subset_logit_metrics(**arguments)
+    assert sentence in str(error.value)
