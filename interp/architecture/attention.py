@@ -95,7 +95,7 @@ class TaskAttention(Attention):
 
     def _keep(
         self, queries: int, keys: int, past: int, attention_mask: Tensor | None, device: torch.device
-    ) -> Bool[Tensor, "*rows 1 queries keys"] | None:
+    ) -> Bool[Tensor, "*rows 1 #queries keys"] | None:
         """Which keys a query may see: itself and before when causal, no padding; None when it may see all."""
         keep = None
         if self.causal:
@@ -103,7 +103,8 @@ class TaskAttention(Attention):
             keep = (torch.arange(keys, device=device) <= order)[None, None]
         if attention_mask is not None:
             tokens = attention_mask.bool()[:, None, None, :]
-            keep = tokens.expand(-1, 1, queries, -1) if keep is None else keep & tokens
+            # Not expanded over the queries: then the fused kernel keeps it (rows, keys), and memory linear in length.
+            keep = tokens if keep is None else keep & tokens
         return keep
 
     def _can_fuse(self, attention_mask: Tensor | None) -> bool:

@@ -6,39 +6,29 @@ tried in which lengths are unlimited, weight decay sees nothing, and every helpe
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp._lens import HookedTransformerConfig
+from interp.architecture.formulas import Formula, position_formula, registered_positions
+from interp.architecture.formulas import register_positions as register_positions
 from interp.errors import InterpError, one_of
 from interp.spec import PLAIN_POSITIONS, ModelSpec
 
-Formula = Callable[[Tensor, Tensor, int], Tensor]
-"""(i: (rows, length), n: (rows, 1), d_model) -> (rows, length, d_model); i counts from 0, n is a row's true length."""
-
-_FORMULAS: dict[str, Formula] = {}
-
-
-def register_positions(name: str) -> Callable[[Formula], Formula]:
-    """Make a formula known by a name that specs can use; a decorator. Raises InterpError on a name that is taken."""
-
-    def add(formula: Formula) -> Formula:
-        if name in PLAIN_POSITIONS or name in _FORMULAS:
-            raise InterpError(f"positions named {name!r} are known already")
-        _FORMULAS[name] = formula
-        return formula
-
-    return add
-
 
 def position_problems(spec: ModelSpec) -> list[str]:
-    """One sentence if the spec's positions are unknown."""
-    known = (*PLAIN_POSITIONS, *_FORMULAS)
-    return [] if spec.positions in known else [one_of("positions", spec.positions, known)]
+    """One sentence if the spec's positions are unknown, or a formula has no room in d_model."""
+    known = (*PLAIN_POSITIONS, *registered_positions())
+    if spec.positions not in known:
+        return [one_of("positions", spec.positions, known)]
+    if spec.positions in PLAIN_POSITIONS:
+        return []
+    try:
+        position_formula(spec.positions)(torch.zeros(1, 1), torch.ones(1, 1), spec.d_model)
+    except InterpError as error:
+        return [str(error)]
+    return []
 
 
 class NoPositions(nn.Module):
@@ -92,17 +82,10 @@ class LearnedPositions(NoPositions):
         return rows.expand(len(tokens), -1, -1)
 
 
-def sinusoidal(i: Tensor, n: Tensor, d_model: int) -> Tensor:
-    """sin and cos of i / 10000^(2j/d), interleaved (Vaswani et al. 2017, section 3.5)."""
-    rates = torch.exp(torch.arange(0, d_model, 2, device=i.device, dtype=i.dtype) * (-math.log(10000.0) / d_model))
-    angles = i[..., None] * rates
-    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :d_model]
-
-
 def make_positions(spec: ModelSpec, cfg: HookedTransformerConfig) -> NoPositions:
     """The module that takes the place of `pos_embed`."""
     if spec.positions == "none" or spec.positions_enter == "attention":
         return NoPositions(cfg)
     if spec.positions == "learned":
         return LearnedPositions(cfg, spec.max_length or 0)
-    return FormulaPositions(cfg, sinusoidal if spec.positions == "sinusoidal" else _FORMULAS[spec.positions])
+    return FormulaPositions(cfg, position_formula(spec.positions))

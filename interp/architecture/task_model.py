@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp._lens import ActivationCache, HookedTransformer, HookedTransformerConfig, config, quiet_construction
 from interp.architecture.blocks import make_block
+from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
 from interp.architecture.positions import make_positions, position_problems
 from interp.architecture.readout import LinearReadout, ReluReadout
@@ -54,6 +55,7 @@ class TaskModel(HookedTransformer):
         with quiet_construction():
             super().__init__(cfg, move_to_device=False)
         self.spec, self.task, self.seed = spec, task, seed
+        self.length_limit: LengthLimit | None = None
         self.history: Any = None
         self.snapshots: Mapping[int, TaskModel] = {}
         self.summary: Mapping[str, Any] = {}
@@ -88,6 +90,9 @@ class TaskModel(HookedTransformer):
             raise InterpError(f"tokens must be a tensor of token ids, not {type(input).__name__}; see model.task.parse")
         tokens = input if input.ndim == 2 else input[None]
         self._check_tokens(tokens)
+        if self.length_limit is not None and tokens.numel():
+            longest = int(find_positions(self.task, tokens, "last").max()) + 1
+            self.length_limit.check(longest, self.embed.W_E.dtype)
         pad, cached = self.task.pad_id, kwargs.get("past_kv_cache")
         if kwargs.get("attention_mask") is None and self.spec.direction == "bidirectional" and pad is not None:
             mask = tokens != pad
@@ -112,7 +117,7 @@ class TaskModel(HookedTransformer):
                 f"sequences of length {length}: this model needs {'exactly' if fixed else 'at most'} {limit}"
             )
 
-    def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, rows]:
+    def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """The position of each row that `readout_at` names ("last": the last token that is no padding)."""
         if self.spec.readout_at == "all":
             raise UnsupportedError(f"{self.spec.id} is read at all positions, not at one")
@@ -121,9 +126,11 @@ class TaskModel(HookedTransformer):
     @torch.no_grad()
     def predict(
         self, tokens: Int[Tensor, "rows length"], attention_mask: Tensor | None = None
-    ) -> Int[Tensor, rows * length] | Bool[Tensor, rows]:
+    ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
         """The task's answer to each row (or position), in the units of Batch.labels."""
         tokens = (tokens if tokens.ndim == 2 else tokens[None]).to(self.cfg.device)
+        self._check_tokens(tokens)
+        self.task.check_input(tokens)
         logits = self(tokens, attention_mask=attention_mask)
         if self.spec.readout_at != "all":
             logits = logits[torch.arange(len(tokens), device=tokens.device), self.answer_positions(tokens)]
@@ -207,7 +214,7 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
     return found
 
 
-def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, rows]:
+def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
     """Where `token` stands first in each row ("last": the last position that is no padding). Every row must have it."""
     if token == "last":
         if task.pad_id is None:

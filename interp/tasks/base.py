@@ -29,8 +29,8 @@ class Batch:
     """
 
     tokens: Int[Tensor, "rows length"]
-    lengths: Int[Tensor, rows]
-    labels: Int[Tensor, rows * length] | Bool[Tensor, rows]
+    lengths: Int[Tensor, "rows"]
+    labels: Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]
 
     @property
     def attention_mask(self) -> Bool[Tensor, "rows length"]:
@@ -100,8 +100,8 @@ class Task(ABC):
 
     @abstractmethod
     def answers(
-        self, classes: Int[Tensor, rows * length], tokens: Int[Tensor, "rows length"]
-    ) -> Int[Tensor, rows * length] | Bool[Tensor, rows]:
+        self, classes: Int[Tensor, "rows *length"], tokens: Int[Tensor, "rows length"]
+    ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
         """Output indices at the positions that are read, turned into the units of Batch.labels."""
 
     def dataset(self, split: str) -> Batch:
@@ -159,9 +159,12 @@ class Task(ABC):
             )
         return ids
 
-    def format(self, tokens: Sequence[int] | Int[Tensor, length]) -> str:
+    def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
         """The string of a row of token ids; the inverse of parse."""
         return "".join(self.vocabulary[int(token)] for token in tokens)
+
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+        """Raise InterpError for a row that is no input of this task; here every row of tokens is one."""
 
     def check_split(self, split: str) -> str:
         if split not in self.splits:

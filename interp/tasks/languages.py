@@ -1,0 +1,220 @@
+"""What the formal languages share: strings over an alphabet between [CLS] and (for some) [EOS], one bool a row.
+
+    [CLS] 0 1 1 0                  a string of FIRST, PARITY or ONE: n = length + 1 tokens
+    [CLS] 0 1 1 0 [EOS]            a string of PALINDROME: n = length + 2 tokens
+
+The label is True if and only if the string is in the language. The papers' n counts the marks, the lengths that they
+plot do not (erratum 30); here `length` is always the number of symbols.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.spec import Scalar
+from interp.tasks.base import IGNORED, Batch, Task, check_size
+
+ENUMERATION_LIMIT = 1 << 22
+"""The most strings that `enumerate` makes at once."""
+
+
+class Language(Task):
+    """A language of strings. A subclass says its alphabet, who is a member, and how strings are drawn.
+
+    length: symbols in each training string. shortest: if not 0, training lengths are uniform on shortest..length.
+    test_length: symbols in each test string; 0 draws test strings like training strings.
+    """
+
+    family = "languages"
+    readout = "[CLS]"
+    pad = "[PAD]"
+    defaults: ClassVar[Mapping[str, Scalar]] = {"length": 20, "shortest": 0, "test_length": 0}
+    alphabet: ClassVar[tuple[str, ...]] = ("0", "1")
+    ends: ClassVar[bool] = False
+    """Does [EOS] close the string?"""
+
+    def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
+        super().__init__(data_seed, **parameters)
+        self.vocabulary = (*self.alphabet, "[CLS]", *(["[EOS]"] if self.ends else []), "[PAD]")
+        longest, shortest, test = self._sizes
+        check_size("length", longest)
+        check_size("shortest", shortest, least=0)
+        check_size("test_length", test, least=0)
+        if shortest > longest:
+            raise InterpError(f"{self.name}: shortest = {shortest} must not exceed length = {longest}")
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        return tuple(int(self.parameters[key]) for key in ("length", "shortest", "test_length"))  # type: ignore[return-value]
+
+    # ------------------------------------------------------------ what a language says
+
+    @abstractmethod
+    def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
+        """Is each string in the language? symbols are places in the alphabet; those beyond a row's length are 0."""
+
+    @abstractmethod
+    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
+        """One random string of each length, from the language's distribution; what lies beyond a length is ignored."""
+
+    # ------------------------------------------------------------ strings and tokens
+
+    @property
+    def n_out(self) -> int:
+        return 1
+
+    @property
+    def n_marks(self) -> int:
+        """How many tokens of a row are no symbols: n - length."""
+        return 1 + self.ends
+
+    def batch(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Batch:
+        """Rows of tokens with their labels, from symbols (places in the alphabet) and lengths of at least 1."""
+        if len(lengths) and int(lengths.min()) < 1:
+            raise InterpError(f"a string of length 0 is no input of task {self.name}: lengths start at 1")
+        width = symbols.shape[1]
+        inside = torch.arange(width) < lengths[:, None]
+        symbols = torch.where(inside, symbols, 0)
+        tokens = torch.full((len(symbols), width + self.n_marks), self.token_id("[PAD]"))
+        tokens[:, 0] = self.token_id("[CLS]")
+        tokens[:, 1 : width + 1] = torch.where(inside, symbols, self.token_id("[PAD]"))
+        if self.ends:
+            tokens[torch.arange(len(tokens)), lengths + 1] = self.token_id("[EOS]")
+        return Batch(tokens, lengths + self.n_marks, self.member(symbols, lengths))
+
+    def encode(self, strings: Sequence[str]) -> Batch:
+        """Strings of the alphabet, such as "0110", as rows of tokens with labels.
+
+        Raises InterpError for an empty string or a symbol outside the alphabet.
+        """
+        rows = [[self._place(string, at) for at in range(len(string))] for string in strings]
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
+        symbols = torch.zeros(len(rows), max((len(row) for row in rows), default=0), dtype=torch.long)
+        for row, values in zip(symbols, rows):
+            row[: len(values)] = torch.tensor(values, dtype=torch.long)
+        return self.batch(symbols, lengths)
+
+    def _place(self, string: str, at: int) -> int:
+        if string[at] not in self.alphabet:
+            raise InterpError(
+                f"{string[at]!r} at position {at} of a string of {self.name} is outside its alphabet "
+                f"{', '.join(self.alphabet)}"
+            )
+        return self.alphabet.index(string[at])
+
+    def symbols(self, tokens: Int[Tensor, "rows width"]) -> tuple[Int[Tensor, "rows symbols"], Int[Tensor, "rows"]]:
+        """Symbols (0 beyond a row's length) and lengths of rows of tokens; the inverse of batch.
+
+        Raises InterpError for a row that is not [CLS], at least one symbol, [EOS] where the language has it, padding.
+        """
+        self.check_input(tokens)
+        lengths = (tokens < len(self.alphabet)).sum(1)
+        inner = tokens[:, 1 : 1 + int(lengths.max())] if len(tokens) else tokens[:, 1:]
+        return torch.where(inner < len(self.alphabet), inner, 0), lengths
+
+    def check_input(self, tokens: Int[Tensor, "rows width"]) -> None:
+        """Raise InterpError unless every row is [CLS], some symbols, [EOS] where the language has it, padding."""
+        is_symbol = tokens < len(self.alphabet)
+        lengths = is_symbol.sum(1)
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        wanted = torch.full_like(tokens, self.token_id("[PAD]"))
+        wanted[:, :1] = self.token_id("[CLS]")
+        if self.ends:
+            wanted[place == lengths[:, None] + 1] = self.token_id("[EOS]")
+        inside = (place >= 1) & (place <= lengths[:, None])
+        right = torch.where(inside, is_symbol, tokens == wanted)
+        # The [EOS] of a row that fills the whole width is missing where it has no place left.
+        good = right.all(1) & (lengths >= 1) & (lengths + self.n_marks <= tokens.shape[1])
+        if not good.all():
+            row = int((~good).int().argmax())
+            form = "[CLS], at least one symbol" + (", [EOS]" if self.ends else "") + ", then only [PAD]"
+            raise InterpError(
+                f"row {row}, {self._short(tokens[row])}, is no input of task {self.name}: it must be {form}"
+            )
+
+    def _short(self, row: Int[Tensor, "width"]) -> str:
+        text = self.format(row)
+        return repr(text if len(text) <= 60 else text[:57] + "...")
+
+    def parse(self, text: str) -> list[int]:
+        """Token ids of "0110", or of "[CLS]0110" with [EOS] where the language has it. Raises InterpError otherwise."""
+        squeezed = re.sub(r"\s+", "", text)
+        if not squeezed.startswith("[CLS]"):
+            return self.encode([squeezed]).tokens[0].tolist()
+        ids = super().parse(squeezed)
+        self.check_input(torch.tensor([ids]))
+        return ids
+
+    def is_member(self, text: str) -> bool:
+        """Is a string of the alphabet in the language?"""
+        return bool(self.encode([re.sub(r"\s+", "", text)]).labels[0])
+
+    # ------------------------------------------------------------ labels in the model's terms
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows width"]:
+        """1 for members and 0 for others at [CLS], nothing elsewhere."""
+        classes = torch.full_like(batch.tokens, IGNORED)
+        classes[:, 0] = batch.labels.long()
+        return classes
+
+    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows width"]) -> Bool[Tensor, "rows"]:
+        """Is each string in the language?"""
+        return classes == 1
+
+    # ------------------------------------------------------------ samples and domains
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        """n strings with the lengths of a split, from the paper's distribution (appendix B)."""
+        longest, shortest, test = self._sizes
+        if self.check_split(split) == "test" and test:
+            longest, shortest = test, 0
+        return self.strings(n, longest, shortest or longest, seed=seed, stream=self.splits.index(split))
+
+    def strings(self, n: int, length: int, shortest: int | None = None, *, seed: int = 0, stream: int = 2) -> Batch:
+        """n random strings of one length, or of lengths uniform on shortest..length."""
+        check_size("n", n, least=0)
+        check_size("length", length)
+        check_size("seed", seed, least=0)
+        shortest = check_size("shortest", length if shortest is None else shortest)
+        if shortest > length:
+            raise InterpError(f"shortest = {shortest} must not exceed length = {length}")
+        generator = torch.Generator().manual_seed(seed * 16 + stream)
+        lengths = self._lengths(n, shortest, length, generator)
+        return self.batch(self.draw(lengths, generator), lengths)
+
+    def _lengths(self, n: int, shortest: int, longest: int, generator: torch.Generator) -> Int[Tensor, "rows"]:
+        return torch.randint(shortest, longest + 1, (n,), generator=generator)
+
+    def enumerate(self, length: int) -> Batch:
+        """Every string of one length, in lexicographic order. Raises InterpError where there are too many."""
+        check_size("length", length)
+        base = len(self.alphabet)
+        if base**length > ENUMERATION_LIMIT:
+            raise InterpError(
+                f"length = {length}: {base}^{length} strings are more than the {ENUMERATION_LIMIT} we list"
+            )
+        powers = base ** torch.arange(length - 1, -1, -1)
+        symbols = torch.arange(base**length)[:, None] // powers % base
+        return self.batch(symbols, torch.full((len(symbols),), length))
+
+    def enumerate_up_to(self, length: int) -> Batch:
+        """Every string of every length from 1 to `length`, padded to one width."""
+        check_size("length", length)
+        parts = [self.enumerate(each) for each in range(1, length + 1)]
+        width = parts[-1].tokens.shape[1]
+        grown = [torch.nn.functional.pad(p.tokens, (0, width - p.tokens.shape[1]), value=self.pad_id) for p in parts]
+        return Batch(torch.cat(grown), torch.cat([p.lengths for p in parts]), torch.cat([p.labels for p in parts]))
+
+
+def uniform_bits(lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
+    """Independent fair bits."""
+    width = int(lengths.max()) if len(lengths) else 0
+    return torch.randint(0, 2, (len(lengths), width), generator=generator)

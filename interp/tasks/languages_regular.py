@@ -1,0 +1,65 @@
+"""FIRST, PARITY and ONE: three regular languages over {0, 1} (Chiang and Cholak 2022; Nowak et al. 2022)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.tasks.base import register_task
+from interp.tasks.languages import Language, uniform_bits
+
+POISSON_RATE = 1.5
+"""Mean number of ones of the strings of ONE (appendix B.2)."""
+
+
+@register_task
+class First(Language):
+    """FIRST = {w : w_1 = 1}; strings are uniform (appendix B.1)."""
+
+    name = "first"
+
+    def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
+        return symbols[:, :1].sum(1) == 1
+
+    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
+        return uniform_bits(lengths, generator)
+
+
+@register_task
+class Parity(Language):
+    """PARITY = {w : w has an odd number of 1s}; strings are uniform (appendix B.1).
+
+    Odd as in the paper; the published code calls the even strings True (erratum 37).
+    """
+
+    name = "parity"
+
+    def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
+        return symbols.sum(1) % 2 == 1
+
+    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
+        return uniform_bits(lengths, generator)
+
+
+@register_task
+class One(Language):
+    """ONE = {w : w has exactly one 1}; the number of ones is Poisson(1.5), their places uniform (appendix B.2).
+
+    A number of ones above the length is cut to the length. A share of .335 is in the language, so that a model that
+    always says no is right on .665 (language_data, item 9).
+    """
+
+    name = "one"
+
+    def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
+        return symbols.sum(1) == 1
+
+    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
+        ones = torch.poisson(torch.full((len(lengths),), POISSON_RATE), generator=generator).long()
+        ones = torch.minimum(ones, lengths)
+        width = int(lengths.max()) if len(lengths) else 0
+        # The ranks of random keys are a random order of the places; keys of 2 keep places beyond the length last.
+        keys = torch.rand(len(lengths), width, generator=generator, dtype=torch.float64)
+        keys = keys.masked_fill(torch.arange(width) >= lengths[:, None], 2.0)
+        return (keys.argsort(1).argsort(1) < ones[:, None]).long()
