@@ -162,7 +162,7 @@ def rows_at(
     spec: ModelSpec,
     d_vocab: int,
     tokens: Int[Tensor, "rows length"],
-    positions: Int[Tensor, rows],
+    positions: Int[Tensor, "rows"],
     mask: Tensor,
 ) -> Rows:
     """One row for each sequence: its token at a position, and the keys that this position sees."""

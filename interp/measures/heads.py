@@ -38,9 +38,9 @@ class HeadOutputs:
 
     z: Float[Tensor, "rows heads d_head"]
     contributions: Float[Tensor, "rows heads n_out"]
-    bias: Float[Tensor, n_out]
+    bias: Float[Tensor, "n_out"]
     skip: Float[Tensor, "rows n_out"]
-    labels: Int[Tensor, rows]
+    labels: Int[Tensor, "rows"]
 
     @property
     def n_heads(self) -> int:
@@ -69,7 +69,7 @@ def head_outputs(model: Model, batch: Batch, *, read: int = 0, layer: int = -1) 
     return decompose(subject, batch, positions, labels, z, layer)
 
 
-def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, rows], Int[Tensor, rows]]:
+def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
     """Position and right output of each row's read number `read`. Raises InterpError where a row has fewer."""
     classes = task.classes(batch)
     order = (classes != IGNORED).cumsum(1)

@@ -27,7 +27,7 @@ from interp.tasks import Batch
 # ---------------------------------------------------------------- attention ratios (section 5.4)
 
 
-def token_weights(subject: Subject, w01: float, w02: float, tokens: Sequence[str]) -> Float[Tensor, d_vocab]:
+def token_weights(subject: Subject, w01: float, w02: float, tokens: Sequence[str]) -> Float[Tensor, "d_vocab"]:
     """Unnormalized attention per token: w01 = a0/a1, w02 = a0/a2 (inf: none to the third), zero to all others."""
     for name, ratio in (("w01", w01), ("w02", w02)):
         if not ratio > 0:

@@ -23,7 +23,7 @@ class Subject:
 
     model: HookedTransformer
     task: Task
-    token_ids: Int[Tensor, d_vocab] | None = None
+    token_ids: Int[Tensor, "d_vocab"] | None = None
 
     @classmethod
     def of(cls, model: Model, task: Task | str | None = None, tokens: Mapping[str, int] | None = None) -> Subject:
@@ -73,7 +73,7 @@ class Subject:
         """The model's outputs in the task's order."""
         return outputs if self.token_ids is None else outputs[..., self.token_ids]
 
-    def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, rows]:
+    def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """Where the answer is read in each row."""
         at = self.model.spec.readout_at if isinstance(self.model, TaskModel) else self.task.readout
         if at == "all":

@@ -166,7 +166,7 @@ class Count01(Task):
         classes[rows, at + 1] = EOS
         return classes
 
-    def answers(self, classes: Int[Tensor, rows], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, rows]:
+    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
         """The answer token itself."""
         return classes
 

@@ -23,7 +23,7 @@ def fresh_epoch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
     return task.sample(n, "train", seed=derived_seed(spec.id, seed, "data", epoch) % 2**31)
 
 
-def epoch_order(spec: ModelSpec, n: int, seed: int, epoch: int) -> Int[Tensor, n]:
+def epoch_order(spec: ModelSpec, n: int, seed: int, epoch: int) -> Int[Tensor, "n"]:
     """The order in which an epoch passes over n examples."""
     generator = torch.Generator().manual_seed(derived_seed(spec.id, seed, "order", epoch))
     return torch.randperm(n, generator=generator)

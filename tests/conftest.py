@@ -1,0 +1,31 @@
+"""Switched on before anything of interp is imported: shapes and types of every annotated function are checked.
+
+The hook takes a list of modules, not the package: it would wrap compiled kernels as well, which numba then cannot
+compile, and a package's name would take all of its modules in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jaxtyping
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def checked_modules() -> list[str]:
+    """Every module of interp but those that compile code (they mention numba) and those that only gather names."""
+    modules = []
+    for file in sorted((ROOT / "interp").rglob("*.py")):
+        if file.name != "__init__.py" and "kernels" not in file.parts and "numba" not in file.read_text("utf-8"):
+            modules.append(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    return modules
+
+
+jaxtyping.install_import_hook(checked_modules(), "beartype.beartype")
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)  # tests run side by side, and one thread adds up in one order
