@@ -125,26 +125,26 @@ def _verdict(
     improved = int((gains > 0.01).sum())
     alone = int((heads["l_acc"] > 0.8).sum())
     pairs_alone = int((pairs["l_acc"] > 0.8).sum())
-    if good == len(heads) == 1:
-        kind = "a single head does all the work"
+    if len(heads) == 1:
+        kind = f"The model has one head, whose outputs a linear separator splits with accuracy {best.max():.4f}."
     elif good >= 2:
-        kind = "a pseudo-ensemble: several heads each solve the counting alone"
+        kind = "The heads are a pseudo-ensemble: several of them each solve the counting alone."
     elif good == 1:
-        kind = "one head counts; the others do not"
+        kind = "One head counts alone; the others do not."
     elif improved:
-        kind = "cooperation: no head separates the answers alone, and pairs do better than their members"
+        kind = "The heads cooperate: none separates the answers alone, and pairs do better than their members."
     else:
-        kind = "no head and no pair of heads separates the answers"
+        kind = "No head and no pair of heads separates the answers."
     exactly = "exactly, over every input" if row["exact"] else "on a sample"
     sentences = [
-        f"The heads are {kind}." if good != 1 else f"{kind.capitalize()}.",
+        kind,
         f"{good} of {len(heads)} heads are successful (s-acc of at least .98), {failed} failed, {mixed} mixed.",
     ]
     if len(pairs):
         sentences.append(
             f"{improved} of {len(pairs)} pairs separate better than their better member by more than a point. "
-            f"Left alone with the readout, {alone} of {len(heads)} heads and {pairs_alone} of {len(pairs)} pairs answer "
-            "with l-acc above .8" + ("; the readout balances the biases of many heads." if alone < good else ".")
+            f"Left alone with the readout, {alone} of {len(heads)} heads and {pairs_alone} of {len(pairs)} pairs "
+            "answer with l-acc above .8" + ("; the readout balances the biases of many heads." if alone < good else ".")
         )
     sentences.append(f"Accuracy at '=' is {row['accuracy']:.4f}, measured {exactly}.")
     report.verdict = " ".join(sentences)
@@ -154,8 +154,8 @@ def _verdict(
 def _heads(report: Report, metrics: pd.DataFrame, heads: pd.DataFrame) -> None:
     report.section(
         "Heads",
-        "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training set. l-acc: accuracy "
-        "when all other heads are silenced. ROC AUC: the better of the '4' and '5' logits as a score. w01, w02: "
+        "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training set. l-acc: "
+        "accuracy when all other heads are silenced. ROC AUC: the better of the '4' and '5' logits as a score. w01, w02: "
         "attention to '0' relative to '1' and '2'. weight: the head's share in the readout of '4' against '5'.",
     )
     report.add_table("heads", heads, "Every head, measured on the test set (section 5 of the paper).")
@@ -215,14 +215,15 @@ def _planes(report: Report, subject: Subject, heads: pd.DataFrame, train: Batch,
 
 def _plane_tables(
     subject: Subject, fitted: HeadOutputs, tested: HeadOutputs
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, tuple[float, float, float] | None]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, tuple[float, float, float]]]:
     """Points, value vectors and separators of every head, in two dimensions."""
     from sklearn.decomposition import PCA
 
     ids = [subject.task.token_id(token) for token in ("0", "1", "2")]
     vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
     words = np.array(subject.task.vocabulary)[tested.labels]
-    points, values, lines = [], [], {}
+    points, values = [], []
+    lines: dict[int, tuple[float, float, float]] = {}
     for head in range(tested.n_heads):
         z, d_head = tested.z[:, head].numpy(), tested.z.shape[-1]
         its_values = np.zeros((0, d_head)) if vectors is None else vectors[head]

@@ -54,7 +54,7 @@ def analyze(
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
     """
     started = time.perf_counter()
-    sources = list(source) if isinstance(source, (list, tuple)) else [source]
+    sources: list[Source] = [source] if isinstance(source, (str, Path, HookedTransformer)) else list(source)
     if not sources:
         raise InterpError("nothing to analyze: give at least one name, path or model")
     if out is not None:

@@ -92,7 +92,7 @@ def add_attention(report: Report, subject: Subject) -> None:
         report.add_figure(
             f"attention_layer_{layer}",
             draw.circuit(frame, color_title="attention weight"),
-            f"Rows: the token that looks; columns: the token it looks at (layer {layer}, the first tokens of one input).",
+            f"Rows: the token that looks; columns: the token it looks at (layer {layer}, one input).",
         )
 
 

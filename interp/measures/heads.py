@@ -1,8 +1,8 @@
 """What heads put out where the answer is read, and how good any group of them is: l-acc, ROC AUC, s-acc.
 
 Zsámboki et al. 2025, section 5.1. A head's output O_i is hook_z; its contribution to the logit of token t is
-O_i w_{i,t} with w = W_O W_U. Learned accuracy keeps the contributions of a group and the readout's bias b_t alone: the skip
-connection and the projection bias are dropped (erratum 4), or kept with `with_skip`.
+O_i w_{i,t} with w = W_O W_U. Learned accuracy keeps the contributions of a group and the readout's bias b_t alone: the
+skip connection and the projection bias are dropped (erratum 4), or kept with `with_skip`.
 """
 
 from __future__ import annotations
