@@ -55,14 +55,14 @@ def _suitable(values: Iterable[object]) -> Format:
     if not 1e-3 <= largest < 1e7:
         return ".3e"
     smallest = min(size for size in sizes if size > 0)
-    decimals = min(4, max(0, 3 - math.floor(math.log10(largest))))
+    decimals = 4 if largest <= 1 else max(0, 3 - math.floor(math.log10(largest)))  # shares have four
     is_even = smallest >= 10.0 ** (1 - decimals)
 
     def write(value: object) -> str:
         if not isinstance(value, Real) or isinstance(value, Integral):
             return _natural(value)
         number = float(value)
-        if is_even or not number:
+        if is_even:
             return format(number, f".{decimals}f")
         return format(number, ".3g" if abs(number) < 100 else ".0f")
 

@@ -22,7 +22,7 @@ def float32(values: ArrayLike) -> np.ndarray:
     return np.ascontiguousarray(values, dtype=np.float32)
 
 
-def color_range(values: ArrayLike, center: float | None = None) -> tuple[float, float]:
+def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[float, float]:
     """Least and largest finite value; with a center, the same distance to both sides of it."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
@@ -44,7 +44,7 @@ def log_axis(values: ArrayLike) -> dict[str, Any]:
     return {"type": "log", "exponentformat": "power", "tickfont": {"size": 11}, **tick}
 
 
-def color_axis(low: float, high: float, title: str, diverging: bool) -> dict[str, Any]:
+def color_axis(low: int | float, high: int | float, title: str, diverging: bool) -> dict[str, Any]:
     """The color axis that all traces of a figure with `coloraxis="coloraxis"` share."""
     colors = theme.DIVERGING if diverging else theme.SEQUENTIAL
     return {"cmin": low, "cmax": high, "colorscale": theme.scale(colors), "colorbar": {"title": {"text": plain(title)}}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
@@ -28,7 +28,7 @@ CATEGORY_SYMBOLS = {"successful": "circle", "mixed": "square", "failed": "diamon
 SMALLEST_RATIO, LARGEST_RATIO = 1e-6, 1e6
 
 
-def heads_heatmap(frame: pd.DataFrame, metric: Literal["s_acc", "l_acc", "roc_auc"]) -> go.Figure:
+def heads_heatmap(frame: pd.DataFrame, metric: str) -> go.Figure:
     """One metric of single heads (diagonal) and of pairs of heads (Figure 3).
 
     Args:
@@ -111,7 +111,7 @@ def attention_ratios(frame: pd.DataFrame) -> go.Figure:
     return drawn.update_yaxes(range=y_range, **log_axis(_drawable(frame["w02"])))
 
 
-def intervention_curve(frame: pd.DataFrame, x: Literal["w01", "w02"] = "w01", per_head: bool = False) -> go.Figure:
+def intervention_curve(frame: pd.DataFrame, x: str = "w01", per_head: bool = False) -> go.Figure:
     """Separation accuracy of the heads when the attention at '=' is set by hand (Figures 8 and 9).
 
     Args:

@@ -25,8 +25,8 @@ def heatmap(
     x_title: str,
     y_title: str,
     color_title: str,
-    center: float | None = None,
-    limits: tuple[float, float] | None = None,
+    center: int | float | None = None,
+    limits: tuple[int | float, int | float] | None = None,
     square: bool = True,
     show_values: bool = False,
 ) -> go.Figure:

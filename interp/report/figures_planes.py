@@ -16,7 +16,7 @@ from interp.report.theme import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-Separator = tuple[float, float, float]
+Separator = Sequence[float] | np.ndarray
 """(w1, w2, b) of the line w1 x + w2 y + b = 0."""
 
 SYMBOLS = ("circle", "cross-thin-open", "square-open", "diamond-open")
@@ -51,7 +51,7 @@ def head_plane(
         x_title, y_title = (f"head {head}: component {i} ({v:.0%} of variance)" for i, v in zip((1, 2), variance))
     drawn = theme.figure(x=x_title, y=y_title, height=480)
     x_range, y_range = _ranges(points, values, headroom=0.14)
-    drawn.add_traces(_traces(_thin(points, max_points), values, separator, (x_range, y_range), size=5))
+    drawn.add_traces(_traces(_thin(points, max_points), values, separator, (x_range, y_range), size=5.0))
     return drawn.update_xaxes(range=x_range).update_yaxes(range=y_range)
 
 

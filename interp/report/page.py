@@ -189,7 +189,7 @@ class Report:
         _write_whole(path, self.html().encode("utf-8"))
         return path
 
-    def save_figures(self, folder: str | Path, format: Literal["svg", "png"] = "svg") -> list[Path]:
+    def save_figures(self, folder: str | Path, format: str = "svg") -> list[Path]:
         """Writes each figure to a file of its own, named by its key, and returns the paths. Makes the folder.
 
         Needs the optional extra `static` (kaleido) and a Chrome or Chromium on the machine.

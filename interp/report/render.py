@@ -92,8 +92,8 @@ def _identifier(kind: str, name: str, taken: set[str]) -> str:
 
 
 def slug(name: str) -> str:
-    """A name in small letters, digits, dots and hyphens."""
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:80] or "untitled"
+    """A name in small letters, digits, dots, underscores and hyphens."""
+    return re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-.")[:80] or "untitled"
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -43,14 +43,15 @@ def save_figures(figures: Mapping[str, go.Figure], folder: Path, format: str) ->
     jobs = [_job(figure, path) for figure, path in zip(figures.values(), paths)]
     try:
         # Without mathjax=False kaleido would fetch it from the network.
-        kaleido.write_fig_from_object_sync(jobs, kopts={"mathjax": False})
+        failures = kaleido.write_fig_from_object_sync(jobs, kopts={"mathjax": False})
     except ChromeNotFoundError:
         raise InterpError(
             "saving figures needs Chrome or Chromium, and none was found; install one, or name it in BROWSER_PATH"
         ) from None
-    missing = [path.name for path in paths if not path.is_file()]
-    if missing:
-        raise InterpError(f"the browser did not write {', '.join(missing)} to {folder}")
+    except (OSError, RuntimeError) as error:
+        raise InterpError(f"cannot save figures to {folder}: the browser failed ({error})") from error
+    if failures:
+        raise InterpError(f"cannot save {len(failures)} of {len(paths)} figures to {folder}: {failures[0]}")
     return paths
 
 

@@ -110,7 +110,7 @@ def scale(colors: Iterable[str]) -> list[list[Any]]:
     return [[i / (len(steps) - 1), color] for i, color in enumerate(steps)]
 
 
-def fade(color: str, opacity: float) -> str:
+def fade(color: str, opacity: int | float) -> str:
     """The color "#RRGGBB" with an opacity from 0 to 1, as "#RRGGBBAA"; it still has its partner on a dark page."""
     return f"{color}{round(255 * opacity):02X}"
 

@@ -1,0 +1,220 @@
+import html
+import os
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from interp.errors import InterpError
+from interp.report import Report, figures, page
+
+HOSTILE = """</script><script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>{{7*7}}'"&"""
+
+
+class Tags(HTMLParser):
+    """All elements of a page with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        if self.tags[-1:] and self.tags[-1][0] not in ("script", "style"):
+            self.words.append(data)
+
+    def count(self, tag):
+        return sum(name == tag for name, _ in self.tags)
+
+
+def small_report(word="heads"):
+    report = Report(word, word, {word: word})
+    report.verdict = word
+    report.section(word, word)
+    report.add_table("t", pd.DataFrame({word: [word, (word, 1)]}), word)
+    frame = pd.DataFrame({word: [1.0, 2.0], "y": [1.0, 2.0], "who": [word, "b"]})
+    figure = figures.lines(frame, word, "y", color="who")
+    figure.update_layout(title=word)
+    report.add_figure("f", figure, word)
+    other = Report(word, word, {word: word})
+    other.verdict = word
+    other.add_figure(word, figure, word)
+    report.attach(other, word)
+    return report
+
+
+def test_hostile_words_change_no_tag():
+    tame, hostile = Tags(small_report().html()), Tags(small_report(HOSTILE).html())
+    assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in tame.tags]
+    assert [list(attributes) for _, attributes in hostile.tags] == [list(attributes) for _, attributes in tame.tags]
+    # Title, subtitle, verdict, metadata, section, text, contents, cells and captions all show it as it is.
+    assert "".join(hostile.words).count(HOSTILE) >= 15
+
+
+def test_every_id_is_given_once_and_every_link_leads_to_one(report):
+    report = small_report(HOSTILE)
+    report.section(HOSTILE)
+    tags = Tags(report.html()).tags
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for tag, attributes in tags if tag == "a"]
+    assert len(links) == 3
+    assert all(link[0] == "#" and link[1:] in ids for link in links)
+
+
+def test_the_page_is_small_and_holds_plotly_once(report):
+    text = report.html()
+    assert len(text.encode()) < 3_000_000
+    assert text.count("H4sI") == 1  # the first bytes of gzip in base64
+    assert Tags(text).count("script") == len(report.figures) + 3  # a block each, settings, plotly, the page's own
+
+
+def test_nothing_is_loaded_from_anywhere(report):
+    text = report.html()
+    for _, attributes in Tags(text).tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert name not in attributes or (attributes[name] or "").startswith("#")
+    assert not re.search(r"url\(|@import", text)
+    assert not re.search(r"https?://", text)
+    policy = next(a["content"] for _, a in Tags(text).tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    script_sources = policy.split(";")[1].split()
+    assert "'unsafe-inline'" not in script_sources
+    assert "'unsafe-eval'" not in script_sources
+
+
+def test_the_policy_has_the_hashes_of_both_scripts(report):
+    import base64
+    import gzip
+    import hashlib
+
+    text = report.html()
+    own = text.rsplit("<script>", 1)[1].split("</script>", 1)[0]
+    packed = re.search(r'<script type="text/plain" id="plotly">([^<]*)</script>', text).group(1)
+    plotly = gzip.decompress(base64.b64decode(packed)).decode()
+    for source in (own, plotly):
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert f"&#39;sha256-{digest}&#39;" in text
+
+
+def test_equal_reports_give_equal_pages():
+    assert small_report().html() == small_report().html()
+
+
+def test_text_and_tables_can_be_read_without_scripts():
+    words = "".join(Tags(small_report().html()).words)
+    assert "The figures need JavaScript" in words
+    assert "(heads, 1)" in words
+
+
+def test_a_page_without_figures_carries_no_plotly():
+    report = Report("t")
+    report.add_text("one\n\ntwo")
+    text = report.html()
+    assert len(text) < 20_000
+    assert "<p>one</p>\n<p>two</p>" in text
+
+
+def test_a_long_table_says_what_it_leaves_out():
+    report = Report("t")
+    report.add_table("long", pd.DataFrame({"n": range(50)}), "Numbers.", max_rows=3)
+    text = report.html()
+    assert "The first 3 of 50 rows." in text
+    assert text.count("<tr>") == 4
+    assert len(report.tables["long"]) == 50
+
+
+def test_a_table_is_the_one_that_was_added():
+    frame = pd.DataFrame({"n": [1]})
+    report = Report("t")
+    report.add_table("n", frame, "")
+    frame["n"] = 2
+    assert report.tables["n"]["n"].tolist() == [1]
+
+
+def test_keys_are_refused_when_taken_or_empty():
+    report = small_report()
+    with pytest.raises(InterpError, match="already has a table 't'"):
+        report.add_table("t", pd.DataFrame({"a": [1]}), "")
+    with pytest.raises(InterpError, match="already has a figure 'f'"):
+        report.add_figure("f", go.Figure(), "")
+    with pytest.raises(InterpError, match="must be a non-empty string"):
+        report.add_figure(" ", go.Figure(), "")
+    report.add_table("f", pd.DataFrame({"a": [1]}), "a table may share a figure's key")
+
+
+def test_wrong_kinds_are_refused():
+    report = Report("t")
+    with pytest.raises(InterpError, match="figure 'f' is a dict; a plotly Figure is wanted"):
+        report.add_figure("f", {}, "")
+    with pytest.raises(InterpError, match="table 't' is a list; a pandas DataFrame is wanted"):
+        report.add_table("t", [], "")
+    with pytest.raises(InterpError, match="max_rows of table 't' is 0"):
+        report.add_table("t", pd.DataFrame({"a": [1]}), "", max_rows=0)
+    with pytest.raises(InterpError, match=r"format '\.3q' does not fit the column 'a'"):
+        report.add_table("t", pd.DataFrame({"a": [1]}), "", formats={"a": ".3q"})
+    assert not report.items
+    assert not report.tables
+
+
+def test_attach_prefixes_keys_and_keeps_the_order():
+    whole, part = Report("all"), Report("seed-1", "sub", {"seed": "1"})
+    whole.section("Comparison")
+    part.verdict = "right"
+    part.section("Heads")
+    part.add_table("heads", pd.DataFrame({"a": [1]}), "caption")
+    whole.attach(part, "seed-1")
+    assert list(whole.tables) == ["seed-1/heads"]
+    words = [word.strip() for word in Tags(whole.html()).words if word.strip()]
+    start = words.index("Comparison", words.index("Contents") + 2)
+    assert words[start:][:7] == ["Comparison", "seed-1", "sub", "right", "seed", "1", "Heads"]
+    with pytest.raises(InterpError, match="already has a table 'seed-1/heads'"):
+        whole.attach(part, "seed-1")
+    with pytest.raises(InterpError, match="cannot be attached to itself"):
+        whole.attach(whole, "again")
+
+
+def test_save_writes_the_page(tmp_path):
+    path = small_report().save(tmp_path / "report.html")
+    assert path.read_text(encoding="utf-8") == small_report().html()
+    assert os.listdir(tmp_path) == ["report.html"]
+
+
+def test_save_refuses_places_it_cannot_write_to(tmp_path):
+    report = Report("t")
+    with pytest.raises(InterpError, match=r"the folder .*missing does not exist"):
+        report.save(tmp_path / "missing" / "report.html")
+    with pytest.raises(InterpError, match="it is a folder"):
+        report.save(tmp_path)
+    with pytest.raises(InterpError, match=r"cannot save the report to /proc/report\.html"):
+        report.save("/proc/report.html")
+
+
+def test_a_failed_save_leaves_the_old_page_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(page.os, "fsync", fail)
+    with pytest.raises(InterpError, match="No space left on device"):
+        Report("t").save(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["report.html"]
+
+
+def test_a_notebook_gets_one_frame():
+    report = small_report(HOSTILE)
+    cell = Tags(report._repr_html_())
+    assert [tag for tag, _ in cell.tags] == ["iframe"]
+    attributes = cell.tags[0][1]
+    assert attributes["srcdoc"] == report.html()
+    assert "allow-same-origin" not in attributes["sandbox"]
+    assert html.escape(HOSTILE) in report._repr_html_()
