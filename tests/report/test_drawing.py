@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from interp.report.drawing import color_range, is_lowest, log_axis, panels
+
+
+@pytest.mark.parametrize(
+    ("values", "center", "expected"),
+    [
+        ([1.0, np.nan, 3.0, np.inf], None, (1.0, 3.0)),
+        ([2.0, 2.0], None, (1.5, 2.5)),
+        ([np.nan], None, (0.0, 1.0)),
+        ([-1.0, 3.0], 0, (-3.0, 3.0)),
+        ([0.0, 0.0], 0, (-1.0, 1.0)),
+    ],
+)
+def test_color_range(values, center, expected):
+    assert color_range(values, center) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [([1, 1e3], 1), ([1e-6, 1e8], 2), ([1, 20], None), ([0, -1, np.nan], None), ([0.1, np.inf, 10], 1)],
+)
+def test_log_axis_ticks(values, step):
+    assert log_axis(np.array(values, dtype=float)).get("dtick") == step
+
+
+def test_panels_fill_rows_from_the_left():
+    figure, places = panels(["a", "b", "c", "d", "<e>"], n_across=2, panel_height=100)
+    assert places == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
+    assert [is_lowest(place, places) for place in places] == [False, False, False, True, True]
+    assert [note.text for note in figure.layout.annotations] == ["a", "b", "c", "d", "&lt;e&gt;"]
+    assert figure.layout.meta["min_width"] > 300
+
+
+def test_one_panel_needs_no_width():
+    figure, places = panels(["a"], n_across=4, panel_height=100)
+    assert places == [(1, 1)]
+    assert figure.layout.meta is None

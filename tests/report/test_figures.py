@@ -1,0 +1,104 @@
+"""What holds for every figure."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from interp.errors import InterpError
+from interp.report import figures, theme
+
+CALLS = {
+    "attention_ratios": lambda f: figures.attention_ratios(f["heads"]),
+    "bars": lambda f: figures.bars(f["heads"], "head", "s_acc"),
+    "circuit": lambda f: figures.circuit(f["qk"]),
+    "error_by_difference": lambda f: figures.error_by_difference(f["errors"]),
+    "error_frontier": lambda f: figures.error_frontier(f["frontier"]),
+    "head_plane": lambda f: figures.head_plane(f["points"], f["values"], (1.0, 1.0, 0.0), 3),
+    "head_planes_grid": lambda f: figures.head_planes_grid(f["points"], f["values"]),
+    "heads_heatmap": lambda f: figures.heads_heatmap(f["groups"], "s_acc"),
+    "history": lambda f: figures.history(f["history"]),
+    "intervention_curve": lambda f: figures.intervention_curve(f["curve"], "w02"),
+    "lines": lambda f: figures.lines(f["history"], "epoch", "loss", "seed"),
+    "logit_distributions": lambda f: figures.logit_distributions(f["logits"]),
+    "metrics_by_size": lambda f: figures.metrics_by_size(f["groups"]),
+    "scatter": lambda f: figures.scatter(f["heads"], "w01", "w02"),
+}
+FRAMES = ["heads", "groups", "points", "values", "curve", "logits", "errors", "frontier", "history", "qk"]
+
+
+def test_every_figure_is_called_here():
+    assert {*CALLS, "heatmap"} == set(figures.__all__)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_axes_are_named(frames, name):
+    figure = CALLS[name](frames)
+    titled = {"x": 0, "y": 0}
+    for axis in [*figure.select_xaxes(), *figure.select_yaxes()]:
+        titled[axis.plotly_name[0]] += bool(axis.title.text)
+    assert min(titled.values()) >= 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_caption_is_left_to_the_report(frames, name):
+    assert not CALLS[name](frames).layout.title.text
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_empty_frame_is_refused(frames, name):
+    with pytest.raises(InterpError, match=f"{name}.* has nothing to draw: the frame has no rows"):
+        CALLS[name]({key: frames[key].iloc[:0] for key in FRAMES})
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_missing_column_is_named(frames, name):
+    with pytest.raises(InterpError, match=f"{name}.* needs the columns? .*; the frame has odd"):
+        CALLS[name]({key: pd.DataFrame({"odd": [1]}) for key in FRAMES})
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_caller_keeps_his_table(frames, name):
+    before = {key: frames[key].copy() for key in FRAMES}
+    CALLS[name](frames)
+    for key in FRAMES:
+        pd.testing.assert_frame_equal(frames[key], before[key])
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLS) - {"error_by_difference", "bars"}))
+def test_numbers_are_stored_as_four_bytes(frames, name):
+    kinds = set()
+
+    def collect(value):
+        if isinstance(value, dict):
+            if "bdata" in value:
+                kinds.add(value["dtype"])
+            for item in value.values():
+                collect(item)
+        elif isinstance(value, list):
+            assert len(value) < 40 or not isinstance(value[0], float), "a list of numbers"
+            for item in value:
+                collect(item)
+
+    collect(json.loads(CALLS[name](frames).to_json())["data"])
+    assert kinds == {"f4"}
+
+
+def test_colors_of_every_figure_have_a_partner_in_the_dark(frames):
+    known = {*theme.DARK, *theme.SEQUENTIAL}
+
+    def check(value, name):
+        if isinstance(value, dict):
+            for item in value.values():
+                check(item, name)
+        elif isinstance(value, list | tuple):
+            for item in value:
+                check(item, name)
+        elif isinstance(value, str) and value.startswith("#"):
+            assert value[:7] in known, name
+
+    for name, call in CALLS.items():
+        figure = call(frames).to_plotly_json()
+        figure["data"] = [{k: v for k, v in trace.items() if not isinstance(v, np.ndarray)} for trace in figure["data"]]
+        check(figure, name)
