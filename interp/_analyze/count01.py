@@ -155,8 +155,8 @@ def _heads(report: Report, metrics: pd.DataFrame, heads: pd.DataFrame) -> None:
     report.section(
         "Heads",
         "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training set. l-acc: "
-        "accuracy when all other heads are silenced. ROC AUC: the better of the '4' and '5' logits as a score. w01, w02: "
-        "attention to '0' relative to '1' and '2'. weight: the head's share in the readout of '4' against '5'.",
+        "accuracy when all other heads are silenced. ROC AUC: the better of the '4' and '5' logits as a score. w01, "
+        "w02: attention to '0' relative to '1' and '2'. weight: the head's share in the readout of '4' against '5'.",
     )
     report.add_table("heads", heads, "Every head, measured on the test set (section 5 of the paper).")
     names = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
@@ -165,7 +165,7 @@ def _heads(report: Report, metrics: pd.DataFrame, heads: pd.DataFrame) -> None:
     for metric, name in names.items():
         report.add_figure(
             f"heads_{metric}",
-            draw.heads_heatmap(metrics, metric),  # type: ignore[arg-type]
+            draw.heads_heatmap(metrics, metric),
             f"{name.capitalize()} of single heads (diagonal) and of pairs (Figure 3 of the paper).",
         )
     report.add_table("groups", metrics, "The same as numbers: single heads, then pairs.", max_rows=20)
@@ -255,20 +255,21 @@ def _interventions(report: Report, subject: Subject, train: Batch, test: Batch) 
     if not subject.count_space:
         report.add_text("Left out for a model that is run on whole sequences; call interp.reweight_attention for it.")
         return
-    for key, swept, sweep in (("w01", {"w01": SWEEP_W01}, "Figure 8"), ("w02", {"w02": SWEEP_W02}, "Figure 9")):
-        frame = reweight_attention(subject, **swept, train=train, test=test)  # type: ignore[arg-type]
-        caption = {
-            "w01": "No attention to '2', and the ratio between '0' and '1' varied",
-            "w02": "Equal attention to '0' and '1', and the ratio between '0' and '2' varied",
-        }[key]
+    swept = {
+        "w01": (reweight_attention(subject, w01=SWEEP_W01, train=train, test=test), "Figure 8"),
+        "w02": (reweight_attention(subject, w02=SWEEP_W02, train=train, test=test), "Figure 9"),
+    }
+    captions = {
+        "w01": "No attention to '2', and the ratio between '0' and '1' varied",
+        "w02": "Equal attention to '0' and '1', and the ratio between '0' and '2' varied",
+    }
+    for key, (frame, figure) in swept.items():
         report.add_figure(
             f"intervention_{key}",
-            draw.intervention_curve(frame.rename(columns={key: "ratio"}), x=key),  # type: ignore[arg-type]
-            f"{caption}: mean s-acc over the heads, the band is one standard deviation ({sweep}).",
+            draw.intervention_curve(frame.rename(columns={key: "ratio"}), x=key),
+            f"{captions[key]}: mean s-acc over the heads, the band is one standard deviation ({figure}).",
         )
-        report.add_table(
-            f"intervention_{key}", frame, "The same as numbers, a row for each head and ratio.", max_rows=8
-        )
+        report.add_table(f"intervention_{key}", frame, "The same as numbers, head by head.", max_rows=8)
 
 
 def _logits(report: Report, subject: Subject, test: Batch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp._lens import ActivationCache, HookedTransformer, HookedTransformerConfig, config, quiet_construction
@@ -15,6 +15,7 @@ from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
 from interp.architecture.positions import make_positions, position_problems
 from interp.architecture.readout import LinearReadout, ReluReadout
+from interp.architecture.symmetric import count_space_refusal, logits, rows_at, stack_one, token_tables
 from interp.errors import InterpError, SpecError, UnsupportedError, one_of
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
@@ -131,10 +132,24 @@ class TaskModel(HookedTransformer):
         tokens = (tokens if tokens.ndim == 2 else tokens[None]).to(self.cfg.device)
         self._check_tokens(tokens)
         self.task.check_input(tokens)
-        logits = self(tokens, attention_mask=attention_mask)
-        if self.spec.readout_at != "all":
-            logits = logits[torch.arange(len(tokens), device=tokens.device), self.answer_positions(tokens)]
-        return self.task.answers(decide(self.spec, logits), tokens)
+        return self.task.answers(decide(self.spec, self._read(tokens, attention_mask)), tokens)
+
+    def _read(self, tokens: Int[Tensor, "rows length"], mask: Tensor | None) -> Float[Tensor, "rows *length n_out"]:
+        """Logits where the spec reads them: from token counts where they decide and nobody's hook is in the way."""
+        if self.spec.readout_at == "all":
+            return self(tokens, attention_mask=mask)
+        positions = self.answer_positions(tokens)
+        if count_space_refusal(self.spec) is None and not any(hook.fwd_hooks for hook in self.hook_dict.values()):
+            keep = torch.ones_like(tokens) if mask is None else mask
+            rows = rows_at(self.spec, self.task.d_vocab, tokens, positions, keep)
+            tables = token_tables(self.spec, stack_one(dict(self.named_parameters())))
+            return logits(tables, rows.stacked(tables.scores.dtype))[0]
+        # Whole sequences, few enough at a time that no (rows, heads, length, length) pattern passes 512 MB.
+        size = max(1, 2**27 // (self.cfg.n_heads * tokens.shape[1] ** 2))
+        masks = [None] * len(tokens) if mask is None else mask.split(size)
+        read = [self(part, attention_mask=m)[torch.arange(len(part)), at]
+                for part, m, at in zip(tokens.split(size), masks, positions.split(size))]  # fmt: skip
+        return torch.cat(read)
 
     # ------------------------------------------------------------ where stock helpers would be wrong
 
