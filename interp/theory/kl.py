@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from interp.errors import InterpError
-from interp.theory.table import as_table
+from interp.theory.table import ConditionalTable, as_table
 
 
 def entropy_rows(conditional: Float[np.ndarray, "contexts outputs"]) -> Float[np.ndarray, " contexts"]:
@@ -36,20 +36,25 @@ def kl_rows(
 
     Source: Dana 2024, section 4; the sign and index slips of d^S_KL as in erratum 1.
     """
-    if conditional.shape != logits.shape:
-        raise InterpError(f"the table has shape {conditional.shape} but the logits have shape {logits.shape}")
-    if np.isnan(logits).any():
-        raise InterpError("the logits contain NaN, so their divergence is not defined")
     positive = conditional > 0
     ratio = np.log(np.where(positive, conditional, 1.0)) - log_softmax(logits)
     return np.maximum((conditional * np.where(positive, ratio, 0.0)).sum(axis=1), 0.0)
 
 
-def kl_divergence(table: Any, logits: Float[np.ndarray, "contexts outputs"], prior: Any = None) -> float:
-    """The prior-weighted mean of `kl_rows`: d_KL(pi, f), exact."""
+def kl_divergence(table: Any, logits: Any, prior: Any = None) -> float:
+    """The prior-weighted mean of `kl_rows`: d_KL(pi, f), exact. logits: array or tensor (contexts, outputs)."""
     checked = as_table(table, prior)
-    logits = np.asarray(logits, dtype=np.float64).reshape(-1, np.shape(logits)[-1])
-    return float(checked.prior @ kl_rows(checked.conditional, logits))
+    return float(checked.prior @ kl_rows(checked.conditional, checked_logits(checked, logits)))
+
+
+def checked_logits(table: ConditionalTable, logits: Any) -> Float[np.ndarray, "contexts outputs"]:
+    """The logits as float64, or an InterpError where they do not fit the table or contain NaN."""
+    array = np.asarray(logits.detach().cpu() if hasattr(logits, "detach") else logits, dtype=np.float64)
+    if array.shape != table.conditional.shape:
+        raise InterpError(f"the table has shape {table.conditional.shape} but the logits have shape {array.shape}")
+    if np.isnan(array).any():
+        raise InterpError("the logits contain NaN, so their divergence is not defined")
+    return array
 
 
 def centered_residual(
@@ -69,19 +74,18 @@ def right_rows(
     conditional: Float[np.ndarray, "contexts outputs"], logits: Float[np.ndarray, "contexts outputs"]
 ) -> Bool[np.ndarray, " contexts"]:
     """Whether the largest logit is at a most likely output (memorized). A tie for the largest logit counts as wrong."""
-    if conditional.shape != logits.shape:
-        raise InterpError(f"the table has shape {conditional.shape} but the logits have shape {logits.shape}")
     best = logits == logits.max(axis=1, keepdims=True)
     target = conditional == conditional.max(axis=1, keepdims=True)
     return (best.sum(axis=1) == 1) & (best & target).any(axis=1)
 
 
-def memorized(table: Any, logits: Float[np.ndarray, "contexts outputs"]) -> int:
+def memorized(table: Any, logits: Any) -> int:
     """The number of memorized associations: contexts whose most likely output has the single largest logit."""
-    return int(right_rows(as_table(table).conditional, np.asarray(logits, dtype=np.float64)).sum())
+    checked = as_table(table)
+    return int(right_rows(checked.conditional, checked_logits(checked, logits)).sum())
 
 
-def accuracy(table: Any, logits: Float[np.ndarray, "contexts outputs"], prior: Any = None) -> float:
+def accuracy(table: Any, logits: Any, prior: Any = None) -> float:
     """The prior probability of the contexts that are memorized, from 0 to 1."""
     checked = as_table(table, prior)
-    return float(checked.prior @ right_rows(checked.conditional, np.asarray(logits, dtype=np.float64)))
+    return float(checked.prior @ right_rows(checked.conditional, checked_logits(checked, logits)))

@@ -68,15 +68,15 @@ def rank_d_optimum(
     Source: Dana 2024, sections 3.2 and 4 (f_W*); errata 3, 11 and table B.
     """
     checked = as_table(table, prior)
-    if not isinstance(d, int | np.integer) or d < 1:
-        raise InterpError(f"d is {d!r}; a whole number of at least 1 is needed")
+    if d < 1:
+        raise InterpError(f"d is {d}; at least 1 is needed")
     likely = checked.prior > 0
     if d >= min(int(likely.sum()), checked.n_outputs - 1):
-        return _zero_optimum(checked, int(d), likely)
-    rows = ConditionalTable(checked.conditional[likely], checked.prior[likely])
+        return _zero_optimum(checked, d, likely)
+    rows = as_table(checked.conditional[likely], checked.prior[likely])
     if random_starts is None:
         random_starts = 8 if rows.conditional.size <= 10_000 else 0
-    starts = _starts(rows, int(d), random_starts, np.random.default_rng(seed), floor)
+    starts = _starts(rows, d, random_starts, np.random.default_rng(seed), floor)
     runs = [_search(rows, name, W_U, W_E, max_iterations) for name, W_U, W_E in starts]
     return _finish(checked, rows, likely, runs)
 
@@ -144,7 +144,7 @@ def _finish(
     everywhere = np.zeros((checked.n_contexts, len(W_U)))
     everywhere[likely] = W_E
     if not likely.all():
-        rest = ConditionalTable(checked.conditional[~likely])
+        rest = as_table(checked.conditional[~likely])
         everywhere[~likely] = newton_refinement(rest, W_U).W_E
     found = rank_d_map(checked, W_U, everywhere, method)
     restarts = pd.DataFrame(

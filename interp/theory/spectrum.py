@@ -65,7 +65,7 @@ def top_directions(centered: Float[np.ndarray, "contexts outputs"], d: int) -> F
 
 
 def subspace_angles(
-    first: Float[np.ndarray, "d1 outputs"], second: Float[np.ndarray, "d2 outputs"]
+    first: Float[np.ndarray, "d1 outputs"], second: Float[np.ndarray, "d2 _"]
 ) -> Float[np.ndarray, " angles"]:
     """Principal angles in degrees, smallest first, between two row spaces, without the all-ones direction.
 

@@ -20,29 +20,22 @@ class ConditionalTable:
     """The distribution pi(output | context) of a next token, and how likely each context is.
 
     conditional   (contexts, outputs), rows sum to one, float64, read-only
-    prior         (contexts,), sums to one; uniform when not given
-    contexts      each context's tokens, oldest first; (0,), (1,), ... when not given
+    prior         (contexts,), sums to one
+    contexts      each context's tokens, oldest first
     Raises InterpError, one sentence, for a negative or NaN entry, a row that does not sum to one, or a wrong shape.
-    Source: Dana 2024, section 3 (k-gram) and section 4 (the bigram problem, matrix Pi).
+    `as_table` fills in a uniform prior and contexts (0,), (1,), ... Source: Dana 2024, section 3 (k-gram) and
+    section 4 (the bigram problem, matrix Pi).
     """
 
     conditional: Float[np.ndarray, "contexts outputs"]
-    prior: Float[np.ndarray, " contexts"] = None  # type: ignore[assignment]
-    contexts: tuple[tuple[int, ...], ...] = ()
+    prior: Float[np.ndarray, " contexts"]
+    contexts: tuple[tuple[int, ...], ...]
     name: str = "table"
 
     def __post_init__(self) -> None:
         conditional = _checked_rows(self.conditional)
-        n = len(conditional)
-        prior = np.full(n, 1.0 / n) if self.prior is None else _checked_prior(self.prior, n)
-        contexts = self.contexts or tuple((token,) for token in range(n))
-        contexts = tuple(tuple(int(token) for token in context) for context in contexts)
-        if len(contexts) != n:
-            raise InterpError(f"the table has {n} rows but {len(contexts)} contexts were given; give one for each row")
-        if len({len(context) for context in contexts}) != 1:
-            raise InterpError("the contexts of a table must all have the same number of tokens")
-        if len(set(contexts)) != n:
-            raise InterpError("the contexts of a table must all be different")
+        prior = _checked_prior(self.prior, len(conditional))
+        contexts = _checked_contexts(self.contexts, len(conditional))
         for array in (conditional, prior):
             array.setflags(write=False)
         object.__setattr__(self, "conditional", conditional)
@@ -86,33 +79,37 @@ class ConditionalTable:
         return np.log(np.maximum(self.conditional, floor))
 
 
-def as_table(table: Any, prior: Any = None) -> ConditionalTable:
+def as_table(table: Any, prior: Any = None, contexts: Any = None, name: str = "array") -> ConditionalTable:
     """A ConditionalTable from one, from an object with .conditional and .prior, or from an array (N, M) or (N, .., M).
 
-    An array with k leading axes of token indices becomes a k-gram table. `prior` replaces the table's own prior.
+    An array with k leading axes of token indices becomes a k-gram table. `prior` and `contexts` replace the table's
+    own; without any, the prior is uniform and the contexts are (0,), (1,), ...
     """
-    if isinstance(table, ConditionalTable):
-        return table if prior is None else ConditionalTable(table.conditional, prior, table.contexts, table.name)
-    contexts = getattr(table, "contexts", ())
+    if isinstance(table, ConditionalTable) and prior is None and contexts is None:
+        return table
     if hasattr(table, "conditional"):
         prior = getattr(table, "prior", None) if prior is None else prior
-        name, table = getattr(table, "name", "table"), table.conditional
-    else:
-        name = "array"
+        contexts = getattr(table, "contexts", None) if contexts is None else contexts
+        name, table = getattr(table, "name", name), table.conditional
     conditional = _float_array("the table", table)
     if conditional.ndim < 2:
         raise InterpError(
             f"the table has shape {conditional.shape}; (contexts, outputs) or (tokens, .., outputs) is needed"
         )
     leading = conditional.shape[:-1]
-    if len(leading) > 1:
-        if len(set(leading)) != 1:
-            raise InterpError(
-                f"the table has shape {conditional.shape}; the context axes of a k-gram table must be equally long"
-            )
-        contexts = contexts or all_contexts(leading[0], len(leading))
-        prior = prior if prior is None else _float_array("the prior", prior).reshape(-1)
-    return ConditionalTable(conditional.reshape(-1, conditional.shape[-1]), prior, contexts, name)
+    if len(set(leading)) != 1:
+        raise InterpError(
+            f"the table has shape {conditional.shape}; the context axes of a k-gram table must be equally long"
+        )
+    rows = _checked_rows(conditional.reshape(-1, conditional.shape[-1]))
+    if prior is None:
+        prior = np.full(len(rows), 1.0 / len(rows))
+    else:
+        prior = _float_array("the prior", prior)
+        prior = _checked_prior(prior.reshape(-1) if prior.shape == leading else prior, len(rows))
+    if contexts is None:
+        contexts = all_contexts(leading[0], len(leading))
+    return ConditionalTable(rows, prior, _checked_contexts(contexts, len(rows)), str(name))
 
 
 def all_contexts(n_tokens: int, order: int) -> tuple[tuple[int, ...], ...]:
@@ -164,3 +161,18 @@ def _checked_prior(value: Any, n_contexts: int) -> np.ndarray:
     if abs(prior.sum() - 1) > SUM_TOLERANCE:
         raise InterpError(f"the prior sums to {prior.sum():.6g}, not to one; divide it by its sum")
     return prior / prior.sum()
+
+
+def _checked_contexts(value: Any, n_contexts: int) -> tuple[tuple[int, ...], ...]:
+    contexts = tuple(tuple(int(token) for token in context) for context in value)
+    if len(contexts) != n_contexts:
+        raise InterpError(
+            f"the table has {n_contexts} rows but {len(contexts)} contexts were given; give one for each row"
+        )
+    if len({len(context) for context in contexts}) != 1:
+        raise InterpError("the contexts of a table must all have the same number of tokens")
+    if len(set(contexts)) != n_contexts:
+        raise InterpError("the contexts of a table must all be different")
+    if min(min(context, default=-1) for context in contexts) < 0:
+        raise InterpError("the contexts of a table must be of at least one token each, and no token negative")
+    return contexts

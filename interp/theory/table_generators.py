@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.errors import InterpError, one_of
-from interp.theory.table import ConditionalTable, all_contexts
+from interp.theory.table import ConditionalTable, all_contexts, as_table
 
 Seed = int | np.random.Generator
 PRIORS = ("uniform", "zipf", "stationary")
@@ -109,7 +109,7 @@ def _table(rows: np.ndarray, n_tokens: int, order: int, prior: Any, name: str) -
         prior = stationary_prior(rows, n_tokens, order)
     elif isinstance(prior, str):
         prior = named_prior(prior, len(rows))
-    return ConditionalTable(rows, prior, contexts, name)
+    return as_table(rows, prior, contexts, name)
 
 
 def _dirichlet_rows(rng: np.random.Generator, n: int, m: int, concentration: float) -> np.ndarray:

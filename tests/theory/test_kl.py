@@ -48,7 +48,7 @@ def test_erratum_10_divergence_is_log_mean_exp_of_the_centered_residual():
     # d_KL = E log E_{pi}[e^fbar] exactly; largest relative error 2e-13 over 6000 instances in the errata.
     rng = np.random.default_rng(0)
     for _ in range(300):
-        n, m = rng.integers(2, 9, size=2)
+        n, m = (int(size) for size in rng.integers(2, 9, size=2))
         table = dirichlet_table(n, m, 10 ** rng.uniform(-0.5, 1), seed=rng)
         logits = np.log(table.conditional) + 10 ** rng.uniform(-2, 1) * rng.normal(size=(n, m))
         fbar = kl.centered_residual(table.conditional, logits)

@@ -9,7 +9,7 @@ from interp.theory.joint_newton import balance, polish
 from interp.theory.kl import kl_divergence
 from interp.theory.newton import newton_refinement
 from interp.theory.optimum import rank_d_optimum
-from interp.theory.table import ConditionalTable
+from interp.theory.table import as_table
 from interp.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
 
 
@@ -81,7 +81,7 @@ def test_plain_arrays_zero_priors_and_unlikely_contexts():
     rows = dirichlet_table(12, 8, seed=0).conditional
     prior = np.array([0.0, 0.0] + [0.1] * 10)
     found = rank_d_optimum(rows, d=2, prior=prior)
-    alone = rank_d_optimum(ConditionalTable(rows[2:]), d=2)
+    alone = rank_d_optimum(as_table(rows[2:]), d=2)
     assert found.kl == pytest.approx(alone.kl, abs=1e-9)
     assert np.isfinite(found.W_E).all()
     # contexts that never occur still get their best embedding for this W_U
@@ -142,8 +142,8 @@ def test_curvature_is_the_second_derivative_of_the_eliminated_divergence():
 
 
 def test_bad_width():
-    for d in (0, -1, 1.5):
-        with pytest.raises(InterpError, match="whole number"):
+    for d in (0, -1):
+        with pytest.raises(InterpError, match="at least 1"):
             rank_d_optimum(dirichlet_table(4, 4), d)
 
 

@@ -4,7 +4,7 @@ import pytest
 from interp.errors import InterpError
 from interp.theory import spectrum
 from interp.theory.closed_forms import least_squares
-from interp.theory.table import ConditionalTable
+from interp.theory.table import as_table
 from interp.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
 
 
@@ -57,7 +57,7 @@ def test_centerings_have_zero_weighted_mean():
 def test_sqrt_prior_spectrum_is_that_of_repeated_rows():
     # A row of prior 3/4 counts like three equal rows of prior 1/4.
     rows = dirichlet_table(2, 5, seed=3).conditional
-    weighted = ConditionalTable(rows, [0.25, 0.75])
+    weighted = as_table(rows, [0.25, 0.75])
     repeated = np.log(rows[[0, 1, 1, 1]])
     repeated -= repeated.mean(axis=1, keepdims=True)
     expected = np.linalg.svd(repeated, compute_uv=False)[:2] / 2

@@ -34,14 +34,24 @@ def test_bad_tables_get_one_clear_sentence(conditional, prior, says):
 
 
 def test_contexts_must_fit():
-    for contexts, says in [([(0,)], "1 contexts"), ([(0,), (0,)], "different"), ([(0,), (0, 1)], "same number")]:
+    for contexts, says in [
+        ([(0,)], "1 contexts"),
+        ([(0,), (0,)], "different"),
+        ([(0,), (0, 1)], "same number"),
+        ([(0,), (-1,)], "negative"),
+    ]:
         with pytest.raises(InterpError, match=says):
-            ConditionalTable(GOOD, None, tuple(contexts))
+            as_table(GOOD, None, contexts)
+
+
+def test_a_table_made_directly_is_checked_too():
+    with pytest.raises(InterpError, match="row 0 sums to 2"):
+        ConditionalTable(2 * GOOD, np.full(2, 0.5), ((0,), (1,)))
 
 
 def test_a_table_is_checked_copied_and_frozen():
     source = GOOD.copy()
-    table = ConditionalTable(source)
+    table = as_table(source)
     source[0, 0] = 9
     assert table.conditional[0, 0] == 0.5
     np.testing.assert_array_equal(table.prior, [0.5, 0.5])
@@ -70,15 +80,15 @@ def test_kgram_arrays_and_table_like_objects():
         prior = np.full(9, 1 / 9)
 
     assert as_table(Task()).complete
-    assert not ConditionalTable(GOOD, None, ((0,), (3,))).complete
+    assert not as_table(GOOD, contexts=((0,), (3,))).complete
 
 
 def test_log_conditional_floors_zeros_only_below_the_floor():
     table = as_table([[1.0, 0.0], [0.5, 0.5]])
     assert table.has_zeros
     np.testing.assert_allclose(table.log_conditional(1e-6)[0], [0, np.log(1e-6)])
-    with pytest.raises(InterpError, match="floor is 0"):
-        table.log_conditional(0)
+    with pytest.raises(InterpError, match="floor is 0.0"):
+        table.log_conditional(0.0)
 
 
 @pytest.mark.parametrize("concentration", [1e-3, 0.1, 1.0, 50.0])
