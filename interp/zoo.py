@@ -21,8 +21,8 @@ from safetensors import SafetensorError, safe_open
 
 from interp.architecture.checkpoint import Checkpoint, read_checkpoint, read_header, save_checkpoint
 from interp.architecture.foreign import read_state_dict
+from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import parameter_shapes
-from interp.architecture.task_model import TaskModel
 from interp.constructions import Construct, construct, registered_constructions
 from interp.errors import CheckpointError, InterpError
 from interp.spec import Construction, ModelSpec, read_toml
@@ -30,6 +30,8 @@ from interp.tasks import Task, make_task, registered_tasks
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from interp.architecture.task_model import TaskModel
 
 SPEC_FILE = "model.toml"
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -53,20 +55,17 @@ def build(
     the name of a trained model, whose spec is taken. Raises InterpError for unknown names and for a spec whose
     construction does not build just that spec.
     """
+    from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
+
     if isinstance(name_or_spec, str) and name_or_spec in registered_constructions():
-        made = construct(name_or_spec, variant, **sizes)
-        return _exact(made, seed, device, dtype)
+        return construct(name_or_spec, variant, **sizes).model(seed=seed, device=device, dtype=dtype)
     if variant is not None or sizes:
         given = ", ".join([*(["variant"] if variant is not None else []), *sizes])
         raise InterpError(f"{given}: only constructions take sizes, and {_short(name_or_spec)} is none")
     spec = name_or_spec if isinstance(name_or_spec, ModelSpec) else ModelSpec.from_toml(_find_spec(name_or_spec))
     if not isinstance(spec.origin, Construction):
         return TaskModel(spec, seed=seed, device=device, dtype=dtype)
-    made = construct(spec.origin.name, spec.origin.variant or None, **dict(spec.origin.arguments))
-    if made.spec != spec:
-        what = _difference(made.spec, spec)
-        raise InterpError(f"{spec.origin.name} with these arguments builds {made.spec.id}, not {spec.id}: {what}")
-    return _exact(made, seed, device, dtype)
+    return _construct(spec, spec.origin).model(seed=seed, device=device, dtype=dtype)
 
 
 def load(
@@ -81,11 +80,10 @@ def load(
     dict of your own (.pt, .pth or plain .safetensors) needs its spec: `spec`, or a TOML or JSON file of the same stem.
     Raises InterpError with the places tried and the closest names, CheckpointError for a broken file.
     """
-    if (
-        isinstance(name_or_path, str)
-        and name_or_path in registered_constructions()
-        and not Path(name_or_path).is_file()
-    ):
+    from interp.architecture.task_model import TaskModel
+
+    exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()
+    if exact and not Path(name_or_path).is_file():
         return build(name_or_path, device=device, dtype=dtype)
     path = find_checkpoint(name_or_path)
     checkpoint = _read(path, spec)
@@ -93,6 +91,7 @@ def load(
         checkpoint.spec, checkpoint.task, checkpoint.tensors, seed=checkpoint.seed, device=device, dtype=dtype
     )
     model.summary = checkpoint.summary
+    model.length_limit = _proven_limit(checkpoint)
     return model
 
 
@@ -101,6 +100,8 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
 
     Raises InterpError for anything but a task model, and for weights that the spec's dtype would round.
     """
+    from interp.architecture.task_model import TaskModel
+
     if not isinstance(model, TaskModel):
         raise InterpError(
             f"save needs a task model (interp.build, load or train), not a {type(model).__name__}; "
@@ -112,8 +113,26 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
     )
 
 
-def _exact(made: Construct, seed: int, device: str | torch.device, dtype: torch.dtype | str | None) -> TaskModel:
-    return TaskModel(made.spec, made.task, made.weights.tensors, seed=seed, device=device, dtype=dtype)
+def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:
+    """The length up to which a proof holds, if these weights are still those of the proof that the origin names."""
+    origin = checkpoint.spec.origin
+    if not isinstance(origin, Construction):
+        return None
+    try:
+        proof = _construct(checkpoint.spec, origin).weights
+    except InterpError:  # unknown here, or built otherwise by this version: weights without a proof
+        return None
+    same = all(proof.tensors[name].equal(tensor) for name, tensor in checkpoint.tensors.items())
+    return proof.length_limit if same else None
+
+
+def _construct(spec: ModelSpec, origin: Construction) -> Construct:
+    """What the origin of a spec builds, which must be just that spec."""
+    made = construct(origin.name, origin.variant or None, **dict(origin.arguments))
+    if made.spec != spec:
+        what = _difference(made.spec, spec)
+        raise InterpError(f"{origin.name} with these arguments builds {made.spec.id}, not {spec.id}: {what}")
+    return made
 
 
 def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:

@@ -6,11 +6,9 @@ compile, and a package's name would take all of its modules in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import jaxtyping
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,12 +9,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
 
 from interp.constructions.base import ConstructedWeights
 from interp.errors import InterpError, one_of
 from interp.spec import ModelSpec
 from interp.tasks import Task
+
+if TYPE_CHECKING:
+    from interp.architecture.task_model import TaskModel
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,16 @@ class Construct:
     spec: ModelSpec
     task: Task
     weights: ConstructedWeights
+
+    def model(
+        self, *, seed: int = 0, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None
+    ) -> TaskModel:
+        """The task model with these weights; it refuses strings longer than its number format can hold."""
+        from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
+
+        model = TaskModel(self.spec, self.task, self.weights.tensors, seed=seed, device=device, dtype=dtype)
+        model.length_limit = self.weights.length_limit
+        return model
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,12 @@ def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
     for size in sizes:
         if size not in entry.sizes:
             raise InterpError(one_of(f"size of {name}", size, entry.sizes))
+    if missing := [
+        size for size, value in entry.sizes.items() if value is inspect.Parameter.empty and size not in sizes
+    ]:
+        raise InterpError(
+            f"{name} needs {', '.join(missing)}, which {'has' if len(missing) == 1 else 'have'} no default"
+        )
     if variant and variant not in entry.variants:
         if not entry.variants:
             raise InterpError(f"{name} has no variants, so variant = {variant!r} does not apply")

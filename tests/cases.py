@@ -1,0 +1,32 @@
+"""Tables of cases, tokens -> labels, one per task; the tests of tasks, constructions, certificates and reports share
+them. Written by hand from the papers' definitions, never computed by interp."""
+
+from __future__ import annotations
+
+COUNT01 = {
+    # What stands before '=' -> the answer (Definition 3.1: '4' if and only if there are more 1s than 0s).
+    "": "5",
+    "0": "5",
+    "1": "4",
+    "2": "5",
+    "01": "5",
+    "10": "5",
+    "0101": "5",
+    "011": "4",
+    "101": "4",
+    "110": "4",
+    "001": "5",
+    "222": "5",
+    "12": "4",
+    "21222": "4",
+    "02": "5",
+    "2012": "5",
+    "120121": "4",
+    "0" * 100: "5",
+    "1" * 100: "4",
+    "01" * 100 + "1": "4",
+    "10" * 100 + "0": "5",
+    "2" * 200 + "1": "4",
+    "1" * 200 + "0" * 200 + "2" * 200: "5",
+    "1" * 200 + "0" * 199 + "2" * 200: "4",
+}

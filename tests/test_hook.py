@@ -1,0 +1,43 @@
+"""The checks of shapes are really on, and reach every annotation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+
+from interp.tasks import Batch, Count01
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_a_wrong_shape_fails_in_a_function() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match="label_counts"):
+        Count01.label_counts(torch.zeros(3, 4, dtype=torch.long))
+
+
+def test_a_wrong_shape_fails_in_a_dataclass() -> None:
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    Batch(tokens, torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+    with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
+        Batch(tokens, torch.zeros(3, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+
+
+def test_a_wrong_dtype_fails() -> None:
+    with pytest.raises(jaxtyping.TypeCheckError, match="counts"):
+        Count01.label_counts(torch.zeros(2, 3))
+
+
+def test_every_axis_of_an_annotation_is_quoted() -> None:
+    """An unquoted single axis is an unknown name, and beartype then checks nothing of that function."""
+    unquoted = re.compile(r"\b(?:Float|Int|Bool|Complex|Num|Shaped)\[(?:Tensor|np\.ndarray|NDArray[^,]*), *[A-Za-z*]")
+    found = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in sorted((ROOT / "interp").rglob("*.py"))
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if unquoted.search(line)
+    ]
+    assert found == []
