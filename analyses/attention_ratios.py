@@ -1,0 +1,46 @@
+"""Does a head's attention decide how well it separates the answers? w01, w02 and s-acc of every head (Figures 5, 13).
+
+python analyses/attention_ratios.py count01/paper count01/paper/seed-1 --out out/ratios [--quick | --smoke]
+
+Takes several checkpoints of one task; their heads are pooled in the verdict. All modes measure the same.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+import interp
+from interp.measures.attention import attention_ratios
+from interp.measures.heads import category
+from interp.report import Report
+from interp.report import figures as draw
+from interp.report.script import Arguments, run
+
+
+def study(arguments: Arguments) -> Report:
+    report, frames = Report("Attention ratios at the answer"), []
+    for name in arguments.checkpoints:
+        model = interp.load(name)
+        metrics = interp.head_metrics(model, "singles")
+        heads = attention_ratios(model).assign(s_acc=metrics["s_acc"], category=metrics["s_acc"].map(category))
+        report.section(name)
+        report.add_figure(f"ratios/{name}", draw.attention_ratios(heads), "Each dot is a head, colored by s-acc.")
+        frames.append(heads.assign(model=name))
+    pooled = pd.concat(frames, ignore_index=True)
+    report.section("All heads")
+    report.add_table("attention_ratios", pooled, "w01, w02: attention to '0' relative to '1' and '2'.")
+    good = pooled[pooled["category"] == "successful"]
+    if good.empty:
+        report.verdict = f"None of {len(pooled)} heads is successful, so the paper's pattern cannot be looked for."
+    else:
+        between = good["w01"].between(0.8, 1.25).mean()
+        report.verdict = (
+            f"{len(good)} of {len(pooled)} heads are successful. Of these, {between:.0%} attend about equally to '0' "
+            f"and '1' (w01 from {good['w01'].min():.2f} to {good['w01'].max():.2f}; paper: about 1), and "
+            f"{(good['w02'] > 10).mean():.0%} have w02 above 10 (paper: all)."
+        )
+    return report
+
+
+if __name__ == "__main__":
+    run(study, __doc__, default="count01/paper")

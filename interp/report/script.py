@@ -1,0 +1,79 @@
+"""The face that all runnable studies in analyses/ share: arguments in; verdict, tables and a page out.
+
+    from interp.report.script import Arguments, run
+
+    def study(arguments: Arguments) -> Report: ...
+
+    if __name__ == "__main__":
+        run(study, __doc__, default="count01/paper")
+
+gives `python analyses/X.py CHECKPOINT --out DIR [--quick | --smoke]`: the verdict on standard output, each table as
+DIR/<key>.csv and everything as DIR/report.html. Bad input is one sentence and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from interp.errors import InterpError
+from interp.files import write_atomically
+from interp.report.page import Report
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a study was asked: which checkpoints (names or paths), how thoroughly, where results go."""
+
+    checkpoints: tuple[str, ...]
+    mode: Literal["full", "quick", "smoke"]
+    out: Path
+
+    @property
+    def checkpoint(self) -> str:
+        """The one checkpoint of a study of one model."""
+        if len(self.checkpoints) != 1:
+            raise InterpError(f"this study takes one checkpoint, not {len(self.checkpoints)}")
+        return self.checkpoints[0]
+
+    def pick(self, full: int, quick: int, smoke: int) -> int:
+        """A size by mode."""
+        return {"full": full, "quick": quick, "smoke": smoke}[self.mode]
+
+
+def run(study: Callable[[Arguments], Report], doc: str | None, default: str | None = None) -> None:
+    """Parse the command line, run the study, print its verdict, write its tables and its page."""
+    lines = (doc or "").strip().splitlines()
+    parser = argparse.ArgumentParser(description=lines[0] if lines else None)
+    if default is not None:
+        parser.add_argument("checkpoints", nargs="*", default=[default], help=f"names or files (default {default})")
+    parser.add_argument("--out", type=Path, required=True, help="folder for report.html and one CSV a table")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="smaller, minutes at most")
+    size.add_argument("--smoke", action="store_true", help="does it run at all: seconds")
+    given = parser.parse_args()
+    mode: Literal["full", "quick", "smoke"] = "smoke" if given.smoke else "quick" if given.quick else "full"
+    arguments = Arguments(tuple(getattr(given, "checkpoints", ())), mode, given.out)
+    try:
+        report = study(arguments)
+        write(report, given.out)
+    except InterpError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(report.verdict)
+    print(f"wrote {given.out / 'report.html'} and {len(report.tables)} tables", file=sys.stderr)
+
+
+def write(report: Report, folder: Path) -> None:
+    """DIR/report.html, and each table as DIR/<key>.csv."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterpError(f"cannot write to {folder}: {error.strerror or error}") from None
+    for key, frame in report.tables.items():
+        write_atomically(folder / f"{key.replace('/', '-')}.csv", frame.to_csv(index=False, lineterminator="\n"))
+    report.save(folder / "report.html")
