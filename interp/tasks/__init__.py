@@ -7,6 +7,7 @@ from interp.tasks.base import make_task as make_task
 from interp.tasks.base import register_task as register_task
 from interp.tasks.base import registered_tasks as registered_tasks
 from interp.tasks.count01 import Count01 as Count01
+from interp.tasks.histogram import Histogram as Histogram
 from interp.tasks.languages import Language as Language
 from interp.tasks.languages_dyck import Dyck1 as Dyck1
 from interp.tasks.languages_dyck import Dyck2 as Dyck2

@@ -1,0 +1,187 @@
+"""The histogram task: how often does each token of a sequence occur in it? (Behrens et al. 2024, section 4)
+
+1 2 4 4 2 2        ->  1 3 2 2 3 3
+[BOS] 1 2 4 4 2 2  ->  - 1 3 2 2 3 3        in bos models
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.spec import Scalar
+from interp.tasks.base import IGNORED, Batch, Task, check_size, register_task
+from interp.theory.block_samplers import check_sampler, largest_block
+
+BOS_TOKEN = "[BOS]"
+ENUMERATION_LIMIT = 2_000_000
+
+
+@register_task
+class Histogram(Task):
+    """The number of occurrences of each position's token among L tokens from an alphabet of T.
+
+    T: size of the alphabet, tokens "0" to "T-1". L: length of the sequences. bos: every sequence begins with [BOS],
+    which has the last id and is neither counted nor read (label -1). sampler: "published" (the authors' code: no
+    sequence of one token; count 1 has twice the share of the others) or "paper" (appendix C, corrected: every count
+    1..L has the share 1/L); see interp.theory.block_samplers. Both need T >= L.
+    zero_class: L + 1 output classes, class c meaning count c (the authors' code); else L classes, c meaning count
+    c + 1.
+    """
+
+    name = "histogram"
+    family = "histogram"
+    readout = "all"
+    defaults: ClassVar[Mapping[str, Scalar]] = {
+        "T": 32,
+        "L": 10,
+        "bos": False,
+        "sampler": "published",
+        "zero_class": False,
+    }
+
+    def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
+        super().__init__(data_seed, **parameters)
+        self.T = check_size("T", self.parameters["T"])  # type: ignore[arg-type]
+        self.L = check_size("L", self.parameters["L"])  # type: ignore[arg-type]
+        self.bos, self.zero_class = bool(self.parameters["bos"]), bool(self.parameters["zero_class"])
+        self.sampler = check_sampler(str(self.parameters["sampler"]))
+        self.vocabulary = (*map(str, range(self.T)), *([BOS_TOKEN] if self.bos else []))
+
+    @property
+    def n_out(self) -> int:
+        return self.L + self.zero_class
+
+    @property
+    def bos_id(self) -> int | None:
+        return self.T if self.bos else None
+
+    # ------------------------------------------------------------ samples
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        """n sequences from the named sampler; both splits have its distribution. Raises InterpError for L > T."""
+        check_size("n", n, least=0)
+        check_size("seed", seed, least=0)
+        if self.L > self.T:
+            raise InterpError(
+                f"the {self.sampler} sampler gives every block its own token, so a sequence of L = {self.L} tokens "
+                f"needs an alphabet of T >= {self.L}, not T = {self.T}"
+            )
+        generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
+        block = self._blocks(n, generator)
+        # Each row's blocks get its first tokens in a random order of the alphabet: distinct, and uniform.
+        alphabet = torch.rand(n, self.T, generator=generator).argsort(1)
+        ordered = alphabet.gather(1, block)
+        return self.batch(ordered.gather(1, torch.rand(n, self.L, generator=generator).argsort(1)))
+
+    def _blocks(self, n: int, generator: torch.Generator) -> Int[Tensor, "n L"]:
+        """The number of the block at each position before the shuffle."""
+        largest = torch.tensor([0] + [largest_block(self.sampler, left) for left in range(1, self.L + 1)])
+        left = torch.full((n,), self.L)
+        ends = torch.zeros(n, self.L + 1, dtype=torch.long)
+        while int(left.max()) if n else 0:
+            draw = torch.rand(n, generator=generator, dtype=torch.float64)
+            size = torch.where(left > 0, 1 + (draw * largest[left]).long(), 0)
+            left = left - size
+            ends[torch.arange(n), self.L - left] = 1  # a new block begins here
+        return ends.cumsum(1)[:, : self.L]
+
+    def batch(self, sequences: Int[Tensor, "rows L"]) -> Batch:
+        """Sequences over the alphabet with their labels, [BOS] put in front where the task has it."""
+        if self.bos:
+            sequences = torch.nn.functional.pad(sequences, (1, 0), value=self.T)
+        lengths = torch.full((len(sequences),), sequences.shape[1])
+        return Batch(sequences, lengths, self.counts(sequences))
+
+    # ------------------------------------------------------------ the whole domain
+
+    @property
+    def n_sequences(self) -> int:
+        return int(self.T**self.L)
+
+    @property
+    def n_multisets(self) -> int:
+        """Sequences up to the order of their tokens."""
+        return math.comb(self.T + self.L - 1, self.L)
+
+    def all_sequences(self) -> Batch:
+        """Every one of the T^L sequences. Raises InterpError where there are more than two million."""
+        _few_enough(self.n_sequences, f"sequences (T = {self.T}, L = {self.L})")
+        index = torch.arange(self.n_sequences)
+        digits = [index // self.T**power % self.T for power in reversed(range(self.L))]
+        return self.batch(torch.stack(digits, 1))
+
+    def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
+        """One sorted sequence for every multiset of L tokens, and in how many orders it occurs.
+
+        They decide whatever does not depend on order. Raises InterpError where there are more than two million.
+        """
+        _few_enough(self.n_multisets, f"multisets (T = {self.T}, L = {self.L})")
+        rows = torch.tensor(list(combinations_with_replacement(range(self.T), self.L)))
+        batch = self.batch(rows)
+        # L! / prod count!; each token of count c stands at c positions, so c!^(1/c) at each of them makes c!.
+        counts = batch.labels[:, int(self.bos) :].double()
+        logs = torch.lgamma(torch.tensor(self.L + 1.0).double()) - (torch.lgamma(counts + 1) / counts).sum(1)
+        return batch, logs.exp().round()
+
+    def enumerate(self) -> Batch:
+        """All sequences where there are few enough, else all multisets. Raises InterpError for too many of those."""
+        return self.all_sequences() if self.n_sequences <= ENUMERATION_LIMIT else self.all_multisets()[0]
+
+    # ------------------------------------------------------------ labels, classes, answers
+
+    def counts(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """How often each position's token occurs in its row; -1 at [BOS]."""
+        counts = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
+        return counts.masked_fill(tokens == self.T, -1) if self.bos else counts
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """The class of each count, IGNORED at [BOS]. Raises InterpError for counts that have no class."""
+        if len(batch) and int(batch.labels.max()) > self.L:
+            raise InterpError(f"a count of {int(batch.labels.max())} has no class: task {self!r} counts up to {self.L}")
+        classes = batch.labels.long() - (0 if self.zero_class else 1)
+        return classes.masked_fill(batch.labels < 0, IGNORED)
+
+    def answers(
+        self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
+    ) -> Int[Tensor, "rows length"]:
+        """Counts; -1 at [BOS]."""
+        counts = classes.long() + (0 if self.zero_class else 1)
+        return counts.masked_fill(tokens == self.T, -1) if self.bos else counts
+
+    # ------------------------------------------------------------ text and bad input
+
+    def parse(self, text: str) -> list[int]:
+        """Token ids of words between spaces or commas, such as "3 1 3 12". Raises InterpError for what is no token."""
+        return [self.token_id(word) for word in text.replace(",", " ").split()]
+
+    def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
+        return " ".join(self.vocabulary[int(token)] for token in tokens)
+
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+        """Raise InterpError for tokens outside the alphabet, and for a [BOS] that is missing or in the wrong place."""
+        if tokens.numel() == 0:
+            raise InterpError(f"tokens of shape {tuple(tokens.shape)} hold no sequence of task histogram")
+        if not 0 <= int(tokens.min()) <= int(tokens.max()) < self.d_vocab:
+            raise InterpError(
+                f"token ids run from {int(tokens.min())} to {int(tokens.max())}; the alphabet of T = {self.T} tokens"
+                f"{' and [BOS]' if self.bos else ''} has ids 0 to {self.d_vocab - 1}"
+            )
+        if self.bos and not (tokens[:, 0] == self.T).all():
+            row = int((tokens[:, 0] != self.T).int().argmax())
+            raise InterpError(f"row {row} begins with token {int(tokens[row, 0])}, not with [BOS] (id {self.T})")
+        if self.bos and (tokens[:, 1:] == self.T).any():
+            row = int((tokens[:, 1:] == self.T).any(1).int().argmax())
+            raise InterpError(f"row {row} has a [BOS] (id {self.T}) after its first position")
+
+
+def _few_enough(number: int, what: str) -> None:
+    if number > ENUMERATION_LIMIT:
+        raise InterpError(f"{number:,} {what} are too many to enumerate; the limit is {ENUMERATION_LIMIT:,}")
