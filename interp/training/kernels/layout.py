@@ -1,0 +1,152 @@
+"""Where the parameters of a histogram model lie in the kernels' flat vector, and the arrays that a training step works
+in.
+
+Each matrix is kept in the orientation in which all three of its products (forward, gradient of the weights, gradient
+of the input) read it row by row, and every row is padded to whole vectors with zeros. Padding has zero gradient, so
+Adam keeps it zero.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+PAD_BYTES = 64  # one vector
+
+# The numbers that the compiled code loops over and branches on. vocab: T, or T + 1 with the BOS token; classes: n_out;
+# first: the count that class 0 stands for; chunk: sequences are handled together until they have this many rows.
+Sizes = namedtuple("Sizes", "T vocab L d p classes first dot softmax bos frozen chunk scale")
+
+# embed (vocab, D); project: W_Q, W_K and W_in transposed, one below the other, (2 d + p, D), and its two parts; b_in
+# (P); out: W_out transposed (classes, P); b_out (C); mix: W_mix transposed (L, Lpad). Without their part: no rows. D,
+# P, C, Lpad are d, p, classes, L padded.
+Params = namedtuple("Params", "embed project query_key w_in b_in out b_out mix")
+
+Work = namedtuple(
+    "Work",
+    # one batch: the distinct tokens of each sequence, their multiplicities, their number (BOS not among them), for
+    # each position the index of its token among them; the rows and columns (tokens, with BOS) of its coefficient
+    # matrix, which starts at start[b]
+    "token count distinct place rows columns start "
+    # token tables: embed transposed; project times that, and its parts; W_in's part transposed back to (vocab, P)
+    "embed_t table query key values_t values scores "
+    # their gradients
+    "d_query_key d_query d_key d_values d_scores d_scores_t "
+    # mixing coefficients, sequence after sequence
+    "attention coefficient d_coefficient mix d_mix "
+    # the rows of one chunk: hidden values, their gradient, logits (then their gradient), labels, weights; W_out, b_out
+    # with -inf padding
+    "hidden d_hidden logits label weight out_t bias",
+)
+
+
+def padded(n: int, dtype: Any) -> int:
+    """The smallest whole number of vectors that holds n numbers."""
+    lanes = PAD_BYTES // np.dtype(dtype).itemsize
+    return -(-n // lanes) * lanes
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros that start at a multiple of the vector size."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + PAD_BYTES, np.uint8)
+    offset = -raw.ctypes.data % PAD_BYTES
+    return raw[offset : offset + size].view(dtype).reshape(shape)
+
+
+def shapes(s: Sizes, dtype: Any) -> dict[str, tuple[int, int]]:
+    """The padded shape of each block of the flat vector, in order; vectors are matrices of one row."""
+    D, P, C, M = (padded(n, dtype) for n in (s.d, s.p, s.classes, s.L))
+    return {
+        "embed": (s.vocab, D),
+        "project": ((2 * s.d if s.dot else 0) + s.p, D),
+        "b_in": (1, P),
+        "out": (s.classes, P),
+        "b_out": (1, C),
+        "mix": (0 if s.dot else s.L, M),
+    }
+
+
+def flat_size(s: Sizes, dtype: Any) -> int:
+    return sum(rows * columns for rows, columns in shapes(s, dtype).values())
+
+
+def params_of(flat: np.ndarray, s: Sizes) -> Params:
+    """The blocks of a flat vector as matrices (views)."""
+    blocks, at = {}, 0
+    for name, (rows, columns) in shapes(s, flat.dtype).items():
+        blocks[name] = flat[at : at + rows * columns].reshape(rows, columns)
+        at += rows * columns
+    split = len(blocks["project"]) - s.p
+    return Params(query_key=blocks["project"][:split], w_in=blocks["project"][split:], **blocks)
+
+
+def named_views(flat: np.ndarray, s: Sizes) -> dict[str, np.ndarray]:
+    """The parameters under their names and in their shapes, x @ W convention, without the padding (views: writing to
+    one writes to `flat`).
+    """
+    block, d, p, n = params_of(flat, s), s.d, s.p, s.classes
+    views = {"embed.W_E": block.embed[:, :d]}
+    if s.dot:
+        views["blocks.0.attn.W_Q"] = block.query_key[:d, :d].T[None]
+        views["blocks.0.attn.W_K"] = block.query_key[d:, :d].T[None]
+    else:
+        views["blocks.0.attn.W_mix"] = block.mix[:, : s.L].T[None]
+    views["unembed.W_in"] = block.w_in[:, :d].T
+    views["unembed.b_in"] = block.b_in[0, :p]
+    views["unembed.W_out"] = block.out[:, :p].T
+    views["unembed.b_out"] = block.b_out[0, :n]
+    return views
+
+
+def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
+    """The arrays of one training step on at most `batch` sequences."""
+
+    def zeros(*shape: int) -> np.ndarray:
+        return aligned(shape, dtype)
+
+    P, C, V, M = (padded(n, dtype) for n in (s.p, s.classes, s.vocab, s.L))
+    qk = 2 * s.d if s.dot else 0
+    table = zeros(qk + s.p, V)
+    d_query_key = zeros(qk, V)
+    columns = s.L + int(s.bos)
+    coefficients = batch * columns * (s.L if s.dot else M) + M  # the last vector of a sequence may reach beyond its end
+    rows = s.chunk + s.L
+    bias = zeros(1, C)
+    bias[:] = -np.inf
+    return Work(
+        token=np.zeros((batch, columns), np.int64),
+        count=np.zeros((batch, columns), np.int64),
+        distinct=np.zeros(batch, np.int64),
+        place=np.zeros((batch, s.L), np.int64),
+        rows=np.zeros(batch, np.int64),
+        columns=np.zeros(batch, np.int64),
+        start=np.zeros(batch + 1, np.int64),
+        embed_t=zeros(s.d, V),
+        table=table,
+        query=table[: qk // 2],
+        key=table[qk // 2 : qk],
+        values_t=table[qk:],
+        values=zeros(s.vocab, P),
+        scores=zeros(s.vocab, V),
+        d_query_key=d_query_key,
+        d_query=d_query_key[: qk // 2],
+        d_key=d_query_key[qk // 2 :],
+        d_values=zeros(s.vocab, P),
+        d_scores=zeros(s.vocab, V),
+        d_scores_t=zeros(s.vocab, V),
+        attention=zeros(coefficients),
+        coefficient=zeros(coefficients),
+        d_coefficient=zeros(coefficients),
+        mix=zeros(s.L, M),
+        d_mix=zeros(s.L, M),
+        hidden=zeros(rows, P),
+        d_hidden=zeros(rows, P),
+        logits=zeros(rows, C),
+        label=np.zeros(rows, np.int64),
+        weight=zeros(rows),
+        out_t=zeros(s.p, C),
+        bias=bias,
+    )
