@@ -91,6 +91,8 @@ def test_bad_tables() -> None:
         shapley(table.iloc[1:], "s_acc")
     with pytest.raises(InterpError, match="7 different groups in 8 rows"):
         shapley(pd.concat([table, table.iloc[:1]]), "s_acc")
+    with pytest.raises(InterpError, match="6 different groups in 7 rows"):
+        shapley(pd.concat([table.iloc[1:], table.iloc[1:2]]), "s_acc")
     with pytest.raises(InterpError, match="not a finite number"):
         pairwise_synergy(table.assign(s_acc=np.nan), "s_acc")
     with pytest.raises(InterpError, match="a synergy needs at least two"):

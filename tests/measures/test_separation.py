@@ -12,6 +12,7 @@ from numpy import ndarray
 from scipy.optimize import minimize
 
 from interp.errors import InterpError
+from interp.measures import separation_solver
 from interp.measures.separation import fit_separator
 from interp.measures.separation_data import signed_rows
 from interp.measures.separation_solver import prove, prove_carefully, solve_groups
@@ -109,8 +110,37 @@ def test_gap_bounds_the_distance_to_the_minimum(bias: float, distance: float) ->
         assert left <= careful_gap
 
 
-def test_any_working_set_gives_the_same_optimum() -> None:
+@pytest.mark.parametrize("bias", [1.0, 0.0])
+def test_gap_is_primal_minus_dual(bias: float) -> None:
+    """D(a) = sum a - |Z^T a|^2 / 2 - sum a^2 / 4C at a = 2C max(0, u), balanced over the classes for a free bias."""
+    C, (x, y) = 10.0, cloud(11, n=50, d=3)
+    rows = signed_rows(x, y.astype(float))
+    w = np.random.default_rng(1).normal(size=(1, 4))
+    u = 1 - w @ rows.T
+    a = 2 * C * np.maximum(0, u[0])
+    if bias == 0:
+        plus, minus = a[y > 0].sum(), a[y < 0].sum()
+        assert plus > 2 * minus or minus > 2 * plus
+        a[y > 0] *= min(1.0, minus / plus)
+        a[y < 0] *= min(1.0, plus / minus)
+    pull = (a @ rows)[: 4 if bias else 3]
+    dual = a.sum() - 0.5 * pull @ pull - (a**2).sum() / (4 * C)
+    objective, gap, _ = prove(rows, np.arange(4)[None], w, u, np.array([1.0, 1.0, 1.0, bias]), C)
+    assert objective[0] - gap[0] == pytest.approx(dual, rel=1e-9)
+
+
+def test_careful_proof_without_a_feasible_dual() -> None:
+    """Only one class has rows inside the margin: with a free bias the dual point must be 0, so nothing is proven."""
+    x, y = cloud(12, n=50, d=3)
+    rows, w, ridge = signed_rows(x, y.astype(float)), np.array([0.0, 0.0, 0.0, -2.0]), np.array([1.0, 1.0, 1.0, 0.0])
+    objective, gap = prove_carefully(rows, w, 1 - rows @ w, ridge, 1000.0)
+    assert objective == pytest.approx(9000.0 * (y > 0).sum())
+    assert gap == pytest.approx(objective)
+
+
+def test_any_working_set_gives_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slack of -50 hardly any row is in the first working set; the others must be found on the way."""
+    monkeypatch.setattr(separation_solver, "_solve_carefully", lambda *_: pytest.fail("not needed here"))
     x, y = cloud(4, n=500, d=6)
     rows, columns, ridge = signed_rows(x, y.astype(float)), np.array([[0, 1, 6], [2, 5, 6]]), np.ones(3)
     start = np.random.default_rng(0).normal(size=(2, 3))

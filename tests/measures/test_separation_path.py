@@ -57,6 +57,26 @@ def test_groups_in_any_order_and_form() -> None:
     np.testing.assert_array_equal(separation_accuracies(z, y, test_z, test_y, groups), table["s_acc"])
 
 
+def test_agrees_with_liblinear_on_count01_heads() -> None:
+    """Averages of values over 0s, 1s and 2s, as one attention layer makes them; classes overlap."""
+    from sklearn.svm import LinearSVC
+
+    generator = np.random.default_rng(0)
+    counts = np.append(generator.integers(0, 101, (3000, 3)), np.ones((3000, 1)), axis=1)
+    weighted = counts[:, None] * np.exp(generator.normal(size=(4, 4)))
+    z = np.einsum("rht,htd->rhd", weighted / weighted.sum(axis=2, keepdims=True), generator.normal(size=(4, 4, 2)))
+    y = np.where(counts[:, 1] > counts[:, 0], 5, 6)
+    train, test = slice(0, 2000), slice(2000, 3000)
+    table = SeparatorPath().fit(z[train], y[train]).score_subsets(z[test], y[test])
+    for row in table.itertuples():
+        x = z[:, row.heads].reshape(3000, -1)
+        theirs = LinearSVC(C=1000.0, tol=1e-8, dual=False, max_iter=100_000).fit(x[train], y[train])
+        hinge = np.maximum(0.0, 1.0 - np.where(y[train] == 6, 1, -1) * theirs.decision_function(x[train]))
+        objective = 0.5 * (np.sum(theirs.coef_**2) + theirs.intercept_[0] ** 2) + 1000.0 * np.sum(hinge**2)
+        assert row.objective <= objective * (1 + 1e-12)
+        assert abs(row.s_acc - theirs.score(x[test], y[test])) <= 1 / 1000 + 1e-12
+
+
 def test_chunks_and_sample_agree_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     z, y, test_z, test_y = heads(2, n_heads=6)
     whole = SeparatorPath().fit(z, y).score_subsets(test_z, test_y).set_index("heads")
@@ -78,6 +98,25 @@ def test_collapsed_heads() -> None:
     assert abs(table.loc[[(0,)], "s_acc"].iloc[0] - table.loc[[(0, 1)], "s_acc"].iloc[0]) <= 2 / len(test_y)
     majority = max(np.mean(test_y == 5), np.mean(test_y == 6))
     assert table.loc[[(1,)], "s_acc"].iloc[0] == majority
+
+
+def test_starts_are_as_good_as_the_best_smaller_group() -> None:
+    z, y, test_z, test_y = heads(7, n_heads=4)
+    path = SeparatorPath().fit(z, y)
+    table = path.score_subsets(test_z, test_y).set_index("heads")
+    for group in all_subsets(4)[4:]:
+        start = path._start(group)
+        hinge = np.maximum(0, 1 - np.where(y == 6, 1, -1) * (z[:, group].reshape(len(z), -1) @ start[:-1] + start[-1]))
+        smaller = [group[:i] + group[i + 1 :] for i in range(len(group))]
+        best = min(table["objective"][part] for part in smaller)
+        assert 0.5 * start @ start + 1000 * (hinge**2).sum() == pytest.approx(best, rel=1e-9)
+
+
+def test_rows_on_the_plane_get_the_first_class() -> None:
+    """Outputs of zero and balanced classes: w = b = 0, and every row lies on the plane."""
+    z, y = np.zeros((40, 2, 2)), np.array([5, 6] * 20)
+    table = SeparatorPath().fit(z, y).score_subsets(z[:10], np.array([5] * 7 + [6] * 3))
+    assert set(table["s_acc"]) == {0.7}
 
 
 def test_solved_subsets_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
