@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.nn import functional
 
@@ -40,7 +40,7 @@ class Rows:
     """What an output depends on: the query token and how often each token occurs among the keys it sees."""
 
     query: Int[Tensor, "*rows"]
-    counts: Float[Tensor, "*rows d_vocab"]
+    counts: Num[Tensor, "*rows d_vocab"]
 
     def __getitem__(self, index: Tensor | slice) -> Rows:
         return Rows(self.query[index], self.counts[index])

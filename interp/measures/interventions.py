@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -122,13 +122,11 @@ def _as_list(value: float | Iterable[float]) -> list[float]:
 
 # ---------------------------------------------------------------- ablation
 
-Mode = Literal["zero", "mean"]
-
 
 def ablate_heads(
     model: Model,
     groups: str | Iterable[Iterable[int]] = "singles",
-    mode: Mode = "zero",
+    mode: str = "zero",
     *,
     test: Batch | None = None,
     reference: Batch | None = None,
@@ -169,7 +167,7 @@ def _accuracy_without(outputs: HeadOutputs, group: Sequence[int], means: Float[T
     return float((logits.argmax(-1) == outputs.labels).double().mean())
 
 
-def _hooked_accuracy(subject: Subject, test: Batch, group: Sequence[int], mode: Mode, reference: Batch | None) -> float:
+def _hooked_accuracy(subject: Subject, test: Batch, group: Sequence[int], mode: str, reference: Batch | None) -> float:
     """The same on any model, by a hook on the last layer's hook_z."""
     name = f"blocks.{subject.model.cfg.n_layers - 1}.attn.hook_z"
     value: Tensor | float = 0.0

@@ -38,8 +38,7 @@ class CountSpaceEngine(Engine):
         self.rows = rows.to(device, dtype)
         self.targets = classes[classes != -100].reshape(rows.query.shape).to(device)
         self.held_out = held_out_rows.to(device, dtype)
-        self.held_out_answer = task.answers(torch.arange(task.n_out), held_out.tokens[:1]).to(device)
-        self.held_out_labels = held_out.labels.to(device)
+        self.held_out_batch = held_out
         self.steps = -(-len(batch) // self.recipe.batch_size)
         size = max(1, GROUP_ROWS // self.recipe.batch_size)
         self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
@@ -63,8 +62,10 @@ class CountSpaceEngine(Engine):
         right = []
         for group in self.groups:
             chosen = logits(token_tables(self.spec, group.leaves), first).argmax(-1)
-            right.append((self.held_out_answer[chosen] == self.held_out_labels).double().mean(1))
-        return torch.cat(right).cpu()
+            for outputs in chosen.cpu():
+                answers = self.task.answers(outputs, self.held_out_batch.tokens)
+                right.append((answers == self.held_out_batch.labels).double().mean())
+        return torch.stack(right)
 
     def parameters(self) -> dict[str, Tensor]:
         return {

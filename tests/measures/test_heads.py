@@ -1,0 +1,133 @@
+"""Head measures against definitions computed by hand, scikit-learn, and the hooked forward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import LinearSVC
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.measures import heads
+from interp.measures.subject import Subject
+
+
+@pytest.fixture(scope="module")
+def model() -> interp.TaskModel:
+    return interp.load("count01/paper", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def batch(model: interp.TaskModel) -> interp.Batch:
+    return model.task.sample(12, "train", seed=5)
+
+
+def test_outputs_from_counts_are_those_of_the_hooks(model, batch) -> None:
+    found = heads.head_outputs(model, batch)
+    at = (batch.tokens == 4).int().argmax(1)
+    _, cache = model.run_with_cache(batch.tokens)
+    torch.testing.assert_close(found.z, cache["z", 0][torch.arange(12), at].detach(), rtol=1e-10, atol=1e-12)
+    assert torch.equal(found.labels, batch.labels)
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_all_contributions_and_the_skip_add_up_to_the_logits(model, batch, read) -> None:
+    found = heads.head_outputs(model, batch, read=read)
+    at = (batch.tokens == 4).int().argmax(1) + read
+    whole = model(batch.tokens)[torch.arange(12), at].detach()
+    torch.testing.assert_close(found.logits(range(16), with_skip=True), whole, rtol=1e-10, atol=1e-10)
+
+
+def test_learned_accuracy_is_that_of_a_model_with_the_other_heads_zeroed(model, batch) -> None:
+    """Erratum 4: without the skip connection and the projection bias. Here by editing the residual stream."""
+    found = heads.head_outputs(model, batch)
+    group = (3, 5)
+    at, rows = (batch.tokens == 4).int().argmax(1), torch.arange(12)
+    _, cache = model.run_with_cache(batch.tokens)
+    z = cache["z", 0][rows, at]
+    written = sum(z[:, head] @ model.W_O[0, head] for head in group)
+    logits = written @ model.W_U + model.b_U
+    assert heads.learned_accuracy(found, group) == float((logits.argmax(-1) == batch.labels).double().mean())
+    torch.testing.assert_close(found.logits(group), logits.detach(), rtol=1e-10, atol=1e-10)
+
+
+def test_head_metrics_against_scikit_learn(model) -> None:
+    train, test = model.task.sample(300, "train", seed=1), model.task.sample(200, "train", seed=2)
+    groups = [(3,), (0, 3), (1, 2, 4)]
+    table = interp.head_metrics(model, groups, train=train, test=test)
+    fitted, tested = heads.head_outputs(model, train), heads.head_outputs(model, test)
+    for row, group in zip(table.itertuples(), groups):
+        svm = LinearSVC(C=1000.0, tol=1e-8, max_iter=2_000_000, dual=True)
+        svm.fit(fitted.z[:, list(group)].flatten(1).numpy(), fitted.labels)
+        accuracy = svm.score(tested.z[:, list(group)].flatten(1).numpy(), tested.labels)
+        assert row.s_acc == pytest.approx(accuracy, abs=1 / 200 + 1e-12)
+        logits = tested.logits(group).numpy()
+        by_hand = max(roc_auc_score(tested.labels == answer, logits[:, answer]) for answer in (5, 6))
+        assert row.roc_auc == pytest.approx(by_hand)
+    assert table["heads"].to_list() == groups
+    assert table["size"].to_list() == [1, 2, 3]
+
+
+def test_named_groups_have_the_right_numbers() -> None:
+    assert len(heads.select_groups("singles", 16)) == 16
+    assert len(heads.select_groups("pairs", 16)) == 120
+    assert len(heads.select_groups("singles+pairs", 16)) == 136
+    assert len(heads.select_groups("all", 6)) == 63
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        ("triples", "neither one of singles"),
+        ([()], "group of heads is empty"),
+        ([(16,)], "head 16 does not exist: the model has heads 0 to 15"),
+        ([(-1,)], "head -1 does not exist"),
+        ([(1, 1)], "names a head twice"),
+    ],
+)
+def test_bad_groups_are_one_sentence(model, batch, groups, sentence) -> None:
+    with pytest.raises(InterpError, match=sentence):
+        interp.head_metrics(model, groups, train=batch, test=batch)
+
+
+def test_categories_follow_section_5_2() -> None:
+    assert [heads.category(s) for s in (1.0, 0.98, 0.979, 0.61, 0.6, 0.3)] == [
+        "successful", "successful", "mixed", "mixed", "failed", "failed",
+    ]  # fmt: skip
+
+
+def test_head_weights_sum_to_one_and_follow_the_readout(model) -> None:
+    table = heads.head_weights(model)
+    by_hand = np.array(
+        [float((model.W_O[0, i] @ (model.W_U[:, 5] - model.W_U[:, 6])).norm().detach()) for i in range(16)]
+    )
+    np.testing.assert_allclose(table["weight"], by_hand / by_hand.sum(), rtol=1e-10)
+
+
+def test_end_accuracy_of_all_heads_is_one_where_the_model_ends_its_sentences(model) -> None:
+    test = model.task.sample(100, "test", seed=0)
+    assert heads.end_accuracy(model, [tuple(range(16))], test=test, with_skip=True)["l_acc"][0] == 1.0
+
+
+def test_logit_distributions_hold_the_models_own_logits(model, batch) -> None:
+    table = heads.logit_distributions(model, batch)
+    assert set(table["head"]) == {*range(16), "model"}
+    whole = table[(table["head"] == "model") & (table["current"] == "=") & (table["token"] == "4")]
+    at = (batch.tokens == 4).int().argmax(1)
+    expected = model(batch.tokens)[torch.arange(12), at, 5].detach().numpy()
+    np.testing.assert_allclose(whole["logit"], expected, rtol=1e-9)
+    assert set(table["next"]) == {"4", "5", "[EOS]"}
+
+
+def test_what_is_no_sum_over_heads_is_refused() -> None:
+    spec = interp.ModelSpec(
+        task={"name": "count01"}, d_model=8, readout="relu_mlp", readout_width=4, readout_at="=",
+        layers=[{"n_heads": 2, "d_head": 4}],
+    )  # fmt: skip
+    model = interp.build(spec)
+    with pytest.raises(UnsupportedError, match="ReLU readout the logits are no sum over heads"):
+        heads.head_outputs(model, model.task.sample(4, "train", seed=0))
+    with pytest.raises(InterpError, match="no HookedTransformer"):
+        Subject.of("count01/paper")  # type: ignore[arg-type]

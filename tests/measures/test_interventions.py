@@ -1,0 +1,138 @@
+"""Interventions: from counts and by hooks the same; attention ratios and circuits against the cached pattern."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.measures import attention, heads, interventions
+
+
+@pytest.fixture(scope="module")
+def model() -> interp.TaskModel:
+    return interp.load("count01/paper/seed-1", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def batch(model: interp.TaskModel) -> interp.Batch:
+    return model.task.sample(10, "train", seed=3)
+
+
+def test_ratios_are_those_of_the_pattern_in_every_input(model, batch) -> None:
+    table = attention.attention_ratios(model)
+    _, cache = model.run_with_cache(batch.tokens)
+    row, at = 0, int((batch.tokens[0] == 4).int().argmax())
+    weights = cache["pattern", 0][row, :, at].detach()
+    first = [int((batch.tokens[row] == token).int().argmax()) for token in (1, 2, 3)]
+    assert all(int(batch.tokens[row, p]) == t for p, t in zip(first, (1, 2, 3)))
+    np.testing.assert_allclose(table["w01"], (weights[:, first[0]] / weights[:, first[1]]).numpy(), rtol=1e-8)
+    np.testing.assert_allclose(table["w02"], (weights[:, first[0]] / weights[:, first[2]]).numpy(), rtol=1e-8)
+
+
+def test_circuits_are_the_scores_and_the_direct_logits(model, batch) -> None:
+    scores, direct = attention.qk_circuit(model), attention.ov_circuit(model)
+    _, cache = model.run_with_cache(batch.tokens[:1])
+    at = int((batch.tokens[0] == 4).int().argmax())
+    head = 3
+    mine = scores[(scores["head"] == head) & (scores["query"] == "=") & (scores["key"] == "[BOS]")]["score"].item()
+    assert mine == pytest.approx(float(cache["attn_scores", 0][0, head, at, 0]))
+    value = cache["v", 0][0, 0, head]
+    logits = (value @ model.W_O[0, head] @ model.W_U).detach().numpy()
+    table = direct[(direct["head"] == head) & (direct["source"] == "[BOS]")]
+    np.testing.assert_allclose(table["logit"], logits, rtol=1e-9)
+    assert table["token"].to_list() == list(model.task.vocabulary)
+
+
+@pytest.mark.parametrize(("w01", "w02"), [(2.0, 5.0), (1.0, float("inf")), (0.01, 3.0)])
+def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w02) -> None:
+    positions = (batch.tokens == 4).int().argmax(1)
+    hook = interventions.attention_hook(model, batch, w01, w02)
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
+        hooked = heads.from_cache(model, batch, positions)
+    counted = interventions.reweighted_outputs(model, batch, w01, w02)
+    torch.testing.assert_close(counted, hooked, rtol=1e-10, atol=1e-11)
+
+
+def test_the_pattern_under_the_hook_has_the_ratios_and_sums_to_one(model, batch) -> None:
+    hook = interventions.attention_hook(model, batch, 4.0, 8.0)
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
+        _, cache = model.run_with_cache(batch.tokens)
+    at = (batch.tokens == 4).int().argmax(1)
+    weights = cache["pattern", 0][torch.arange(10), :, at]
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    zero, one = (weights[0, 0, batch.tokens[0] == token].max() for token in (1, 2))
+    assert float(zero / one) == pytest.approx(4.0)
+    assert float(weights[0, :, 0].abs().max()) == 0.0  # [BOS] gets nothing
+
+
+def test_a_sentence_without_the_attended_tokens_has_output_zero(model) -> None:
+    empty = model.task.sentences(torch.tensor([[0, 0, 3]]))
+    assert not interventions.reweighted_outputs(model, empty, 1.0, float("inf")).any()
+
+
+def test_a_clean_head_separates_perfectly_in_exact_arithmetic(model) -> None:
+    """With w01 = 1 and no '2', z = (n0 v0 + n1 v1)/(n0 + n1): one line separates the answers wherever v0 != v1."""
+    batch = model.task.sample(300, "train", seed=4)
+    table = interp.reweight_attention(model, w01=1.0, train=batch, test=batch)
+    assert table["s_acc"].mean() > 0.95
+    far = interp.reweight_attention(model, w01=1e6, train=batch, test=batch)
+    assert far["s_acc"].mean() < table["s_acc"].mean()
+
+
+@pytest.mark.parametrize("mode", ["zero", "mean"])
+def test_ablation_equals_a_hook_on_hook_z(model, mode) -> None:
+    test, reference = model.task.sample(40, "train", seed=8), model.task.sample(30, "train", seed=9)
+    table = interp.ablate_heads(model, [(3,), (0, 5)], mode, test=test, reference=reference)
+    at = (reference.tokens == 4).int().argmax(1)
+    means = heads.from_cache(model, reference, at).mean(0)
+    for group, accuracy in zip(table["heads"][1:], table["accuracy"][1:]):
+
+        def silence(z: torch.Tensor, hook: object, group: tuple[int, ...] = group) -> torch.Tensor:
+            changed = z.clone()
+            changed[:, :, list(group)] = means[list(group)] if mode == "mean" else 0.0
+            return changed
+
+        with model.hooks(fwd_hooks=[("blocks.0.attn.hook_z", silence)]):
+            answers = model.predict(test.tokens)
+        assert accuracy == pytest.approx(float((answers == test.labels).double().mean()))
+    assert table["accuracy"][0] == pytest.approx(float((model.predict(test.tokens) == test.labels).double().mean()))
+
+
+def test_a_model_with_a_relu_readout_is_ablated_through_hooks() -> None:
+    spec = interp.ModelSpec(
+        task={"name": "count01"}, d_model=8, readout="relu_mlp", readout_width=4, readout_at="=",
+        layers=[{"n_heads": 2, "d_head": 4}],
+    )  # fmt: skip
+    model = interp.build(spec, seed=1)
+    test = model.task.sample(8, "train", seed=0)
+    table = interp.ablate_heads(model, "singles", test=test)
+    assert table["heads"].to_list() == [(), (0,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"w01": 0.0}, "w01 = 0.0 must be a ratio above 0"),
+        ({"w01": -1.0}, "must be a ratio above 0"),
+        ({"w01": float("nan")}, "must be a ratio above 0"),
+        ({"w01": float("inf")}, "cannot both be inf"),
+        ({"w01": []}, "sweep of attention ratios is empty"),
+        ({"tokens": ("0", "1", "x")}, "unknown token of task count01 'x'"),
+    ],
+)
+def test_bad_ratios_are_one_sentence(model, batch, arguments, sentence) -> None:
+    with pytest.raises(InterpError, match=sentence):
+        interp.reweight_attention(model, train=batch, test=batch, **arguments)
+
+
+def test_bad_mode_and_models_without_circuits(model, batch) -> None:
+    with pytest.raises(InterpError, match="mode = 'noise' must be 'zero' or 'mean'"):
+        interp.ablate_heads(model, mode="noise", test=batch)
+    learned = interp.build(model.spec.replace(positions="learned", max_length=700))
+    with pytest.raises(UnsupportedError, match="token-by-token circuits are exact for one attention layer"):
+        attention.qk_circuit(learned)
+    ratios = attention.attention_ratios(learned, batch=batch)
+    assert ratios.notna().all(axis=None)
