@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from interp.architecture.limits import LengthLimit
+
 
 @dataclass(frozen=True)
 class ConstructedWeights:
@@ -20,6 +22,7 @@ class ConstructedWeights:
     variant:    which variant was built, where the construction has several.
     notes:      sources, errata and limits, one sentence each.
     numbers:    the scales chosen and the quantities of the proof by name, such as kappa, alpha or gap.
+    length_limit: where a proof for every length meets finite precision; None where there is no such limit.
     """
 
     tensors: dict[str, Tensor]
@@ -29,3 +32,4 @@ class ConstructedWeights:
     variant: str = ""
     notes: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
+    length_limit: LengthLimit | None = None

@@ -23,15 +23,29 @@ Count k + 1 at its lowest lies above count k at its highest iff (L - k - 1)/(m -
 at most floor(T/L) groups, each saving one dimension, plus one for the shared coordinate: d = T - floor(T/L) + 1.
 Gap 1 - (L-2)/(m-1), for any alpha. Source: B.2.2; erratum 14 (simplices) and 15 (alpha need not be small, the printed
 conditions on it are unnecessary).
+
+**counter-frame** the same with any unit vectors v whose overlaps c satisfy **(L-1) max c - (L-2) min c < 1**, found by
+search. Large alphabets gain: at T = 64, L = 10 d = 54 where simplices need 59. Gap 1 - (L-1) max c + (L-2) min c.
+Source: B.2.2 with the one-sided condition of erratum 14.
 """
 
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.constructions.base import ConstructedWeights
-from interp.constructions.histogram_parts import check_sizes, dot_attention, finish, pad_columns, simplex_groups
+from interp.constructions.histogram_parts import (
+    check_sizes,
+    check_slack,
+    dot_attention,
+    finish,
+    pad_columns,
+    simplex_groups,
+)
 from interp.errors import InterpError
+from interp.theory.frame_cache import frame_for
 from interp.theory.frames import simplex_dimension, simplex_sum
 from interp.theory.ranges import MixingKind
 
@@ -80,23 +94,47 @@ def simplex(
     alpha: size of the coordinate that all tokens share. The gap does not depend on it; a large one adds the constant
     L alpha^2 to the hidden value (costs digits in float32), a small one makes W_in = 1/alpha large. 1 is a good choice.
     """
-    if not alpha > 0:
-        raise InterpError(f"alpha, the coordinate that all tokens share, must be positive, got {alpha}")
     least = simplex_dimension(T, L) + 1
     why = f"T - floor(T/L) + 1: simplices of at least L = {L} points each and one shared coordinate"
     d, p = check_sizes(model, "simplex", T, L, d_model, p, least, 1, why)
-    groups, smallest = simplex_groups(T, L, d - 1)
-    tokens = pad_columns(simplex_sum(T, groups), d)
+    groups, _ = simplex_groups(T, L, d - 1)
+    return _shared_coordinate(
+        model, "simplex", simplex_sum(T, groups), T, L, d, p, n_out, alpha, {"groups": float(groups)}
+    )
+
+
+def counter_frame(
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None,
+    alpha: float = 1.0, seed: int = 0,
+) -> ConstructedWeights:  # fmt: skip
+    """dot, or bos with a BOS embedding of zero; d by the frame, p >= 1. See the module.
+
+    alpha as in `simplex`; seed of the frame search, where no stored or algebraic frame serves these sizes.
+    """
+    found = frame_for("one-sided", T, L, None if d_model is None else d_model - 1, seed=seed)
+    why = "the smallest frame at hand for these sizes and one shared coordinate"
+    d, p = check_sizes(model, "counter-frame", T, L, d_model, p, found.shape[1] + 1, 1, why)
+    check_slack(model, "counter-frame", found, T, L, extra=1)
+    return _shared_coordinate(model, "counter-frame", found, T, L, d, p, n_out, alpha, {})
+
+
+def _shared_coordinate(
+    model: MixingKind, variant: str, frame: Float[Tensor, "T width"], T: int, L: int, d: int, p: int,
+    n_out: int | None, alpha: float, numbers: dict[str, float],
+) -> ConstructedWeights:  # fmt: skip
+    if not alpha > 0:
+        raise InterpError(f"alpha, the coordinate that all tokens share, must be positive, got {alpha}")
+    tokens = pad_columns(frame, d)
     shared = torch.eye(d, dtype=torch.float64)[-1]
     embedding = tokens + alpha * shared
     if model == "bos":
         embedding = torch.cat([embedding, torch.zeros(1, d, dtype=torch.float64)])
     return finish(
-        model, "simplex", {"embed.W_E": embedding, **dot_attention(d)},
+        model, variant, {"embed.W_E": embedding, **dot_attention(d)},
         {"count": shared, "tokens": tokens},
         T=T, L=L, p=p, n_out=n_out,
         W_in=shared[:, None] / alpha, b_in=torch.zeros(1, dtype=torch.float64),
-        claim=f"counts right on all {T}^{L} sequences with d_model = {d}: {groups} simplices of >= {smallest} points",
+        claim=f"counts right on all {T}^{L} sequences with d_model = {d}; the last coordinate adds up the scores",
         notes=("Behrens et al. (2024) B.2.2", "errata 14 and 15"),
-        numbers={"alpha": alpha, "groups": groups},
+        numbers={"alpha": alpha, **numbers},
     )  # fmt: skip

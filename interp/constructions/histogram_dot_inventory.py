@@ -5,9 +5,10 @@ W_K = d^(1/4) I, b_in = -1. An overlap enters twice, by the score and by the neu
 
     own neuron  1 + (1/L)(k + sum c^2) - 1,  between (k + (L-k) min c^2)/L and (k + (L-k) max c^2)/L,
 
-separate iff **(L-1) max c^2 - (L-2) min c^2 < 1**; foreign neurons stay at or below 2 max|c| - 1 < 0 for max|c| < 1/2.
-max|c| < 1/sqrt(L-1) is enough for the first (the printed 1/sqrt(2L-3) subtracts an error that cannot be negative), and
-a nearly equiangular frame does with more. Source: B.2.3, errata 16 and 17.
+separate iff **(L-1) max c^2 - (L-2) min c^2 < 1**. max|c| < 1/sqrt(L-1) is enough (the printed 1/sqrt(2L-3) subtracts
+an error that cannot be negative), and a nearly equiangular frame does with more. Foreign neurons stay at or below
+M + M - 1 with M = max|c|, silent for M <= 1/2; a frame with larger M works with W_Q scaled by (1 - M)/(L M) instead of
+1/L, and a gap as much smaller. Source: B.2.3, errata 16 and 17.
 
 **orthogonal** (dot-softmax; d >= T). W_Q = W_K = d^(1/4) I, b_in = -1: the own neuron is the attention on its token,
 gamma = k e / (k e + L - k), foreign ones are an attention minus 1, below 0. Source: A.3.3, erratum 10.
@@ -22,16 +23,21 @@ own one. Source: B.3.2, errata 26 and 27.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from interp.constructions.base import ConstructedWeights
-from interp.constructions.histogram_parts import check_sizes, dot_attention, finish, pad_columns
+from interp.constructions.histogram_parts import (
+    check_sizes,
+    dot_attention,
+    finish,
+    own_and_foreign,
+    pad_columns,
+    silencing_bias,
+)
 from interp.errors import InterpError
 from interp.theory.frame_cache import frame_for
 from interp.theory.frame_search import best_kappa, frame_slack
-from interp.theory.frames import mutual_coherence
+from interp.theory.frames import mutual_coherence, squared_bound
 from interp.theory.ranges import MixingKind, hidden_ranges
 
 
@@ -48,17 +54,18 @@ def frame(
     if slack <= 0:
         raise InterpError(
             f"histogram/{model}-exact (variant frame) found no {T} vectors in {d} dimensions with "
-            f"(L-1) max c^2 - (L-2) min c^2 < 1 at L={L}, at best {1 - slack:.4g}; the Welch bound suggests "
-            f"d_model = {math.floor(T * (L - 1) / (T + L - 2)) + 1} or a little more"
+            f"(L-1) max c^2 - (L-2) min c^2 < 1 at L={L}, at best {1 - slack:.4g}; "
+            f"none exist below d_model = {squared_bound(T, L)}"
         )
+    scale = min(1 / L, (1 - coherence) / (L * coherence)) if coherence > 0 else 1 / L
     vectors = pad_columns(found, d)
     embedding = vectors if model == "dot" else torch.cat([vectors, torch.zeros(1, d, dtype=torch.float64)])
     return finish(
-        model, "frame", {"embed.W_E": embedding, **dot_attention(d, 1 / L)}, {"tokens": vectors},
+        model, "frame", {"embed.W_E": embedding, **dot_attention(d, scale)}, {"tokens": vectors},
         T=T, L=L, p=p, n_out=n_out, W_in=vectors.T.contiguous(), b_in=-torch.ones(T, dtype=torch.float64),
         claim=f"counts right on all {T}^{L} sequences with d_model = {d}; only the own token's neuron fires",
         notes=("Behrens et al. (2024) B.2.3", "errata 16 and 17"),
-        numbers={"coherence": coherence, "slack": slack},
+        numbers={"coherence": coherence, "slack": slack, "query_scale": scale},
     )  # fmt: skip
 
 
@@ -93,9 +100,8 @@ def softmax_frame(
     hidden = hidden_ranges(
         "dot-softmax", vectors, L, vectors.T, W_Q=tensors["blocks.0.attn.W_Q"][0], W_K=tensors["blocks.0.attn.W_K"][0]
     )
-    own = hidden.lo.diagonal(dim1=0, dim2=2).min()
-    foreign = hidden.hi.movedim(2, 1)[~torch.eye(T, dtype=torch.bool)].max()
-    bias = -float((own + foreign) / 2)
+    own, foreign = own_and_foreign(hidden)
+    bias = silencing_bias(own.lo, foreign)
     return finish(
         "dot-softmax", variant, tensors, {"tokens": vectors},
         T=T, L=L, p=p, n_out=n_out, W_in=vectors.T.contiguous(), b_in=torch.full((T,), bias, dtype=torch.float64),

@@ -20,11 +20,11 @@ from interp.theory.frames import simplex_dimension
 from interp.theory.ranges import MixingKind
 
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "lin": ("uniform", "diagonal", "simplex"),
-    "lin-softmax": ("uniform", "diagonal", "simplex"),
-    "dot": ("orthogonal", "simplex", "frame"),
+    "lin": ("uniform", "diagonal", "simplex", "frame"),
+    "lin-softmax": ("uniform", "diagonal", "simplex", "frame"),
+    "dot": ("orthogonal", "simplex", "counter-frame", "frame"),
     "dot-softmax": ("orthogonal", "frame"),
-    "bos": ("bos-sum", "bos-zero", "simplex", "frame"),
+    "bos": ("bos-sum", "bos-zero", "simplex", "counter-frame", "frame"),
     "bos-softmax": (
         "orthogonal", "binary", "circle", "quarter-circle",
         "binary-printed", "circle-printed", "quarter-circle-printed",
@@ -35,48 +35,50 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 
 def lin_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
-    n_out: int | None = None, *, a: float | None = None,
+    n_out: int | None = None, *, a: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Fixed mixing, p >= T: `uniform` (A.3.1), `diagonal` (main text), `simplex` (d_model >= T - floor(T/L)).
+    """Fixed mixing, p >= T: `uniform` (A.3.1), `diagonal` (main text), `simplex` (d_model >= T - floor(T/L)), `frame`.
 
-    auto: uniform for d_model >= T (and by default), simplex below. `a` is the uniform weight. See histogram_linear.
+    auto: uniform for d_model >= T (and by default), simplex where d_model is large enough for it, else frame. `a`
+    belongs to uniform, `seed` to frame. See histogram_linear.
     """
-    return _linear("lin", T, L, d_model, p, variant, n_out, a)
+    return _linear("lin", T, L, d_model, p, variant, n_out, a, seed)
 
 
 def lin_softmax_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
-    n_out: int | None = None,
+    n_out: int | None = None, *, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Softmax of a fixed matrix, p >= T: `uniform` (A.3.2), `diagonal`, `simplex` (d_model >= T - floor(T/L)).
+    """Softmax of a fixed matrix, p >= T: `uniform` (A.3.2), `diagonal`, `simplex` (d_model >= T - floor(T/L)), `frame`.
 
-    auto: uniform for d_model >= T (and by default), simplex below. See histogram_linear.
+    auto: uniform for d_model >= T (and by default), simplex where d_model is large enough for it, else frame. `seed`
+    belongs to frame. See histogram_linear.
     """
-    return _linear("lin-softmax", T, L, d_model, p, variant, n_out, None)
+    return _linear("lin-softmax", T, L, d_model, p, variant, n_out, None, seed)
 
 
 def dot_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
-    n_out: int | None = None, *, alpha: float | None = None, seed: int = 0,
+    n_out: int | None = None, *, alpha: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Raw scores: `orthogonal` (A.2.1, p >= 1), `simplex` (B.2.2, p >= 1, d_model >= T - floor(T/L) + 1), `frame`
-    (B.2.3, p >= T, d_model 8 at T=32, L=10).
+    """Raw scores: `orthogonal` (A.2.1, p >= 1), `simplex` (B.2.2, p >= 1, d_model >= T - floor(T/L) + 1),
+    `counter-frame` (B.2.2, p >= 1), `frame` (B.2.3, p >= T, d_model 8 at T=32, L=10).
 
-    auto: orthogonal for d_model >= T (and by default), simplex where d_model is large enough for it, else frame.
-    `alpha` belongs to simplex (histogram_counting_direction), `seed` to frame (histogram_dot_inventory).
+    auto: orthogonal for d_model >= T (and by default), simplex where d_model is large enough for it, else frame where
+    p >= T, else counter-frame. `alpha` belongs to simplex and counter-frame (see histogram_counting_direction), `seed`
+    to the frames (see also histogram_dot_inventory).
     """
     return _scores("dot", T, L, d_model, p, variant, n_out, alpha, seed)
 
 
 def bos_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
-    n_out: int | None = None, *, alpha: float | None = None, seed: int = 0,
+    n_out: int | None = None, *, alpha: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
     """Raw scores with BOS: `bos-sum` (A.2.3, BOS = sum of tokens), `bos-zero` (A.2.3, as dot, BOS = 0), p >= 1, and
-    with BOS = 0 also `simplex` (B.2.2, p >= 1, d_model >= T - floor(T/L) + 1) and `frame` (B.2.3, p >= T).
+    with BOS = 0 also `simplex` and `counter-frame` (B.2.2, p >= 1) and `frame` (B.2.3, p >= T): all as for dot.
 
-    auto: bos-sum for d_model >= T (and by default), simplex where d_model is large enough for it, else frame.
-    `alpha` belongs to simplex (histogram_counting_direction), `seed` to frame (histogram_dot_inventory).
+    auto: bos-sum for d_model >= T (and by default), below as for dot.
     """
     return _scores("bos", T, L, d_model, p, variant, n_out, alpha, seed)
 
@@ -105,7 +107,7 @@ def bos_softmax_exact(
 
 def dot_softmax_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
-    n_out: int | None = None, *, kappa: float | None = None, seed: int = 0,
+    n_out: int | None = None, *, kappa: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
     """Softmax over scores, p >= T: `orthogonal` (A.3.3), `frame` (d_model 6 at T=32, L=10; 7 or more for a margin).
 
@@ -116,18 +118,25 @@ def dot_softmax_exact(
         variant = "orthogonal" if (d_model is None or d_model >= T) and kappa is None else "frame"
     check_variant("dot-softmax", variant, VARIANTS["dot-softmax"])
     if variant == "orthogonal":
-        _unused("dot-softmax", variant, kappa=kappa)
+        _unused("dot-softmax", variant, kappa=kappa, seed=seed)
         return dot_inventory.softmax_orthogonal(T, L, d_model, p, n_out)
-    return dot_inventory.softmax_frame(T, L, d_model, p, n_out, kappa, seed)
+    return dot_inventory.softmax_frame(T, L, d_model, p, n_out, kappa, seed or 0)
 
 
 def _linear(
     model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, variant: str, n_out: int | None,
-    a: float | None,
+    a: float | None, seed: int | None,
 ) -> ConstructedWeights:  # fmt: skip
     if variant == "auto":
-        variant = "uniform" if d_model is None or d_model >= T else "simplex"
+        if d_model is None or d_model >= T:
+            variant = "uniform"
+        else:
+            variant = "simplex" if d_model >= simplex_dimension(T, L) else "frame"
     check_variant(model, variant, VARIANTS[model])
+    if variant == "frame":
+        _unused(model, variant, a=a)
+        return linear.frame(model, T, L, d_model, p, n_out, seed or 0)
+    _unused(model, variant, seed=seed)
     if variant == "uniform":
         return linear.uniform(model, T, L, d_model, p, n_out, a)
     _unused(model, variant, a=a)
@@ -136,21 +145,26 @@ def _linear(
 
 def _scores(
     model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, variant: str, n_out: int | None,
-    alpha: float | None, seed: int,
+    alpha: float | None, seed: int | None,
 ) -> ConstructedWeights:  # fmt: skip
     if variant == "auto":
         if d_model is None or d_model >= T:
             variant = VARIANTS[model][0] if alpha is None else "simplex"
-        elif d_model > simplex_dimension(T, L) or p is None or p < T:
+        elif d_model > simplex_dimension(T, L):
             variant = "simplex"
         else:
-            variant = "frame"
+            variant = "frame" if p is not None and p >= T else "counter-frame"
     check_variant(model, variant, VARIANTS[model])
-    if variant == "simplex":
-        return counting.simplex(model, T, L, d_model, p, n_out, 1.0 if alpha is None else alpha)
-    _unused(model, variant, alpha=alpha)
+    coordinate = 1.0 if alpha is None else alpha
+    if variant == "counter-frame":
+        return counting.counter_frame(model, T, L, d_model, p, n_out, coordinate, seed or 0)
     if variant == "frame":
-        return dot_inventory.frame(model, T, L, d_model, p, n_out, seed)
+        _unused(model, variant, alpha=alpha)
+        return dot_inventory.frame(model, T, L, d_model, p, n_out, seed or 0)
+    _unused(model, variant, seed=seed)
+    if variant == "simplex":
+        return counting.simplex(model, T, L, d_model, p, n_out, coordinate)
+    _unused(model, variant, alpha=alpha)
     if variant == "bos-sum":
         return counting.bos_sum(T, L, d_model, p, n_out)
     return counting.orthogonal(model, T, L, d_model, p, n_out)

@@ -17,6 +17,11 @@ Own neuron a (k - rest), 0 <= rest <= (L - k)/(m - 1); foreign at most a (L - 1)
 Count k + 1 lies above count k iff (L - 2)/(m - 1) < 1, that is **m >= L**, so d = T - floor(T/L) is enough.
 Gap (1 - (L-2)/(m-1))/L. Source: B.2.1, erratum 14. (A symmetric bound |overlap| < 1/(2L-3) allows less: at T = 32,
 L = 10 these overlaps of -1/9 break it and the construction works; the best known frame with d = 29 breaks it too.)
+
+**frame** d < T: any unit vectors whose overlaps c satisfy **(L-1) max c - (L-2) min c < 1**, found by search. Large
+alphabets gain: at T = 64, L = 10 d = 53 where simplices need 58. With M = max c a foreign neuron reaches
+M + a (L - 1 + M) - 1, so a = (1 - M)/(L - 1 + M) where that is below 1/L; with softmax a stays 1/L and b_in is halfway
+between silencing the foreign neurons and clipping the own one. Source: B.2.1, errata 13 and 14.
 """
 
 from __future__ import annotations
@@ -28,10 +33,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.constructions.base import ConstructedWeights
-from interp.constructions.histogram_parts import check_sizes, finish, pad_columns, simplex_groups
+from interp.constructions.histogram_parts import (
+    check_sizes,
+    check_slack,
+    finish,
+    own_and_foreign,
+    pad_columns,
+    silencing_bias,
+    simplex_groups,
+)
 from interp.errors import InterpError
-from interp.theory.frames import simplex_dimension, simplex_sum
-from interp.theory.ranges import MixingKind
+from interp.theory.frame_cache import frame_for
+from interp.theory.frames import overlaps, simplex_dimension, simplex_sum
+from interp.theory.ranges import MixingKind, hidden_ranges
 
 
 def uniform(
@@ -78,7 +92,33 @@ def simplex(
     mix = torch.full((L, L), 1 / L if model == "lin" else 0.0, dtype=torch.float64)
     frame = pad_columns(simplex_sum(T, groups), d)
     return _inventory(model, "simplex", frame, mix, -1.0, T, L, p, n_out,
-                      {"a": 1 / L, "groups": groups}, ("Behrens et al. (2024) B.2.1", "erratum 14"))  # fmt: skip
+                      {"a": 1 / L, "groups": float(groups)}, ("Behrens et al. (2024) B.2.1", "erratum 14"))  # fmt: skip
+
+
+def frame(
+    model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, seed: int = 0
+) -> ConstructedWeights:
+    """A = a everywhere, a one-sided frame; d by the frame, p >= T. See the module.
+
+    seed: of the frame search, where no stored or algebraic frame serves these sizes.
+    """
+    found = frame_for("one-sided", T, L, d_model, seed=seed)
+    d, p = check_sizes(
+        model, "frame", T, L, d_model, p, found.shape[1], T, "the smallest frame at hand for these sizes"
+    )
+    check_slack(model, "frame", found, T, L, extra=0)
+    vectors = pad_columns(found, d)
+    highest = overlaps(found).highest
+    a, bias = 1 / L, -1.0
+    if highest > 1 / (L + 1) and model == "lin":
+        a = (1 - highest) / (L - 1 + highest)
+    mix = torch.full((L, L), a if model == "lin" else 0.0, dtype=torch.float64)
+    if highest > 1 / (L + 1) and model == "lin-softmax":
+        own, foreign = own_and_foreign(hidden_ranges(model, vectors, L, vectors.T, W_mix=mix).over_positions())
+        bias = silencing_bias(own.lo, foreign)
+    return _inventory(model, "frame", vectors, mix, bias, T, L, p, n_out,
+                      {"a": a, "b_in": bias, "highest_overlap": highest},
+                      ("Behrens et al. (2024) B.2.1", "errata 13 and 14"))  # fmt: skip
 
 
 def _inventory(

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from interp.constructions.base import ConstructedWeights
 from interp.errors import InterpError, one_of
-from interp.theory.ranges import MixingKind, hidden_ranges
+from interp.theory.frame_search import frame_slack
+from interp.theory.frames import one_sided_bound
+from interp.theory.ranges import MixingKind, Ranges, hidden_ranges
 from interp.theory.readout import scalar_readout, separate
 
 ROUNDING = 1e-11
@@ -55,10 +57,33 @@ def simplex_groups(T: int, L: int, d: int) -> tuple[int, int]:
     return groups, T // groups if groups else 1
 
 
+def check_slack(model: str, variant: str, frame: Float[Tensor, "T d"], T: int, L: int, extra: int) -> None:
+    """Refuses a frame that breaks the one-sided condition, naming the bound on d_model: `extra` above the frame's."""
+    slack = frame_slack(frame, "one-sided", L)
+    if slack <= 0:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) found no {T} vectors in {frame.shape[1]} dimensions with "
+            f"(L-1) max c - (L-2) min c < 1 at L={L}, at best {1 - slack:.4g}; "
+            f"none exist below d_model = {one_sided_bound(T, L) + extra}"
+        )
+
+
 def dot_attention(d: int, query_scale: float = 1.0) -> dict[str, Tensor]:
     """W_K = d^(1/4) I, W_Q = query_scale d^(1/4) I: scores over sqrt(d) are query_scale times the inner product."""
     identity = torch.eye(d, dtype=torch.float64)[None] * d**0.25
     return {"blocks.0.attn.W_Q": identity * query_scale, "blocks.0.attn.W_K": identity}
+
+
+def silencing_bias(own: Float[Tensor, "T *rest"], foreign: Float[Tensor, "n *rest"]) -> float:
+    """The bias halfway between what silences every foreign neuron and what would begin to clip the own one."""
+    return -float((own.min() + foreign.max()) / 2)
+
+
+def own_and_foreign(hidden: Ranges) -> tuple[Ranges, Float[Tensor, "pairs L"]]:
+    """For one neuron per token: the range (T, L) of the own token's neuron, and the highest values of all others."""
+    lo, hi = hidden.lo.diagonal(dim1=0, dim2=2).T, hidden.hi.diagonal(dim1=0, dim2=2).T
+    other = ~torch.eye(len(lo), dtype=torch.bool)
+    return Ranges(lo, hi), hidden.hi.movedim(2, 1)[other]
 
 
 def finish(
@@ -91,8 +116,8 @@ def finish(
     if W_in.shape[1] == 1:
         lo, hi = ranges.lo[..., 0], ranges.hi[..., 0]
     else:
-        lo, hi = ranges.lo.diagonal(dim1=0, dim2=2).T, ranges.hi.diagonal(dim1=0, dim2=2).T
-        foreign = ranges.hi.movedim(2, 1)[~torch.eye(T, dtype=torch.bool)]
+        own, foreign = own_and_foreign(ranges)
+        lo, hi = own.lo, own.hi
         numbers["foreign_slack"] = -float(foreign.max())
         if float(foreign.max()) > 1e-9:
             raise InterpError(

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,13 +15,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.theory.frame_search import best_kappa, frame_slack, search_frame
-from interp.theory.frames import equiangular_frame, mutual_coherence
+from interp.theory.frame_search import Criterion, best_kappa, frame_slack, search_frame
+from interp.theory.frames import equiangular_frame, simplex_sum
 
 STORED_AT = Path(__file__).with_name("frames.npz")
-STORED: tuple[tuple[Literal["squared", "softmax"], int, int, int, int, int, int], ...] = (
+STORED: tuple[tuple[Criterion, int, int, int, int, int, int], ...] = (
     # criterion, T, L, d, seed, restarts, steps
+    ("one-sided", 16, 6, 13, 0, 8, 4000),
+    ("one-sided", 32, 10, 29, 0, 4, 3000),
+    ("one-sided", 64, 10, 53, 0, 4, 3000),
+    ("one-sided", 64, 15, 59, 0, 4, 3000),
+    ("squared", 16, 6, 5, 0, 8, 3000),
     ("squared", 32, 10, 8, 0, 8, 3000),
+    ("squared", 32, 15, 11, 0, 8, 3000),
+    ("squared", 64, 10, 12, 0, 4, 3000),
+    ("squared", 64, 15, 15, 0, 4, 3000),
+    ("softmax", 32, 10, 6, 0, 24, 4000),
+    ("softmax", 32, 10, 7, 0, 12, 4000),
+    ("softmax", 32, 10, 8, 0, 4, 3000),
+    ("softmax", 32, 10, 12, 0, 4, 3000),
+    ("softmax", 32, 15, 10, 0, 4, 4000),
+    ("softmax", 32, 15, 12, 0, 4, 4000),
+    ("softmax", 64, 10, 9, 0, 4, 4000),
+    ("softmax", 64, 10, 12, 0, 4, 3000),
+    ("softmax", 64, 15, 14, 0, 4, 4000),
 )
 
 
@@ -38,16 +53,12 @@ def stored_frames() -> dict[tuple[str, int, int, int], Float[Tensor, "T d"]]:
     return found
 
 
-def usable_slack(frame: Float[Tensor, "T d"], criterion: Literal["squared", "softmax"], L: int) -> float:
-    """The slack of a frame for its construction, -inf where overlaps alone let foreign neurons fire (|c| >= 1/2)."""
-    if criterion == "softmax":
-        return best_kappa(frame, L)[1]
-    return frame_slack(frame, "squared", L) if mutual_coherence(frame) < 0.5 else -math.inf
+def best_slack(frame: Float[Tensor, "T d"], criterion: Criterion, L: int) -> float:
+    """The slack of a frame, for the softmax criterion at its best kappa."""
+    return best_kappa(frame, L)[1] if criterion == "softmax" else frame_slack(frame, criterion, L)
 
 
-def frame_for(
-    criterion: Literal["squared", "softmax"], T: int, L: int, d: int | None = None, *, seed: int = 0
-) -> Float[Tensor, "T width"]:
+def frame_for(criterion: Criterion, T: int, L: int, d: int | None = None, *, seed: int = 0) -> Float[Tensor, "T width"]:
     """A frame of T vectors for length L, at most d wide: stored, from algebra, or else by a seeded search of seconds.
 
     Rows of a larger stored frame serve smaller alphabets. Without d there is no search: the smallest width at hand that
@@ -56,18 +67,18 @@ def frame_for(
     """
     if T < 2 or L < 1 or (d is not None and d < 2):
         raise InterpError(f"a frame needs T >= 2, L >= 1 and d >= 2, got T={T}, L={L}, d={d}")
-    ready = [(usable_slack(f, criterion, L), f) for f in _at_hand(criterion, T, T if d is None else d)]
+    ready = [(best_slack(f, criterion, L), f) for f in frames_at_hand(criterion, T, T if d is None else d)]
     works = [(slack, f) for slack, f in ready if slack > 0]
     if d is None:
         width = min(f.shape[1] for _, f in works)  # the orthonormal basis always works
         return max((pair for pair in works if pair[1].shape[1] == width), key=lambda pair: pair[0])[1]
     if not works:
-        found = search_frame(criterion, T, max(L, 2), d, seed=seed, restarts=8, steps=3000, seconds=60).frame
-        ready.append((usable_slack(found, criterion, L), found))
+        found = search_frame(criterion, T, max(L, 2), d, seed=seed, restarts=8, steps=3000).frame
+        ready.append((best_slack(found, criterion, L), found))
     return max(ready, key=lambda pair: pair[0])[1]
 
 
-def _at_hand(criterion: str, T: int, d: int) -> list[Tensor]:
+def frames_at_hand(criterion: str, T: int, d: int) -> list[Tensor]:
     """Stored frames with enough rows, equiangular ones of exactly T rows, the orthonormal basis where it fits."""
     stored = [
         f[:T] for (kind, rows, _, width), f in stored_frames().items() if kind == criterion and rows >= T and width <= d
@@ -78,6 +89,8 @@ def _at_hand(criterion: str, T: int, d: int) -> list[Tensor]:
             algebraic.append(equiangular_frame(T, width))
         except InterpError:
             continue
+    if criterion == "one-sided":
+        algebraic += [simplex_sum(T, T - width) for width in range(max(2, (T + 1) // 2), min(d, T) + 1)]
     return stored + algebraic
 
 

@@ -123,7 +123,7 @@ def search_frame(
     log_kappa = torch.full((restarts,), 0.35, dtype=torch.float64).requires_grad_()
     optimizer = torch.optim.Adam([raw, log_kappa], betas=(0.9, 0.99))
     row, column = torch.triu_indices(T, T, 1)
-    best = FoundFrame(torch.empty(0), -math.inf, None, 0)
+    best = FoundFrame(raw[0].detach(), -math.inf, None, 0)
     end = math.inf if seconds is None else time.monotonic() + seconds
     bar, advance = _bar(progress, f"{criterion} frame T={T} L={L} d={d}", steps)
     with bar:

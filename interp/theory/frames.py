@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 
@@ -93,6 +94,50 @@ def simplex_sum(T: int, groups: int) -> Float[Tensor, "T d"]:
 def simplex_dimension(T: int, L: int) -> int:
     """The smallest dimension of a direct sum of T points in simplices of at least L (and 2) points: T - floor(T/L)."""
     return T - T // max(L, 2)
+
+
+def one_sided_bound(T: int, L: int) -> int:
+    """No T unit vectors in fewer dimensions satisfy (L-1) max c - (L-2) min c < 1 over their overlaps c.
+
+    A Welch bound with signs. Let m be the mean overlap, [low, high] the range, G the Gram matrix of rank at most d.
+    Since (c - low)(c - high) <= 0, the mean of c^2 is at most (low + high) m - low high, which bounds ||G||^2 above.
+    Below, the largest eigenvalue is at least s = 1 + (T - 1) m, and the others share the trace T - s, so
+    ||G||^2 >= s^2 + (T - s)^2 / (d - 1), or T^2 / d where s < T/d. Given high, low > ((L-1) high - 1)/(L-2); the bound
+    is the smallest d at which some (high, m) satisfies both. The difference is concave in m, so m is solved for;
+    high runs over a fine grid, and frames that would succeed by less than about 1e-6 count as excluded.
+    Raises InterpError for T < 2 or L < 1.
+    """
+    if T < 2 or L < 1:
+        raise InterpError(f"the one-sided bound needs T >= 2 and L >= 1, got T={T}, L={L}")
+    if L <= 2:  # any distinct vectors will do
+        return 1 if T == 2 else 2
+    high = torch.linspace(-1 / (T - 1), 1, 50_001, dtype=torch.float64)
+    low = (((L - 1) * high - 1) / (L - 2)).clamp(min=-1)
+    least, span = low.clamp(min=-1 / (T - 1)), low + high
+
+    def allowed(d: int) -> bool:
+        stationary = ((T * span / 2 + T / (d - 1)) / (1 + 1 / (d - 1)) - 1) / (T - 1)
+        best = -math.inf
+        for candidate in (stationary, torch.full_like(high, (T / d - 1) / (T - 1)), least, high):
+            m = torch.minimum(torch.maximum(candidate, least), high)
+            s = 1 + (T - 1) * m
+            from_above = T + T * (T - 1) * (span * m - low * high)
+            from_below = torch.where(s >= T / d, s**2 + (T - s) ** 2 / (d - 1), T**2 / d)
+            best = max(best, float((from_above - from_below).max()))
+        return best > 1e-6 * T**2
+
+    return bisect_left(range(2, T), True, key=allowed) + 2
+
+
+def squared_bound(T: int, L: int) -> int:
+    """No T unit vectors in fewer dimensions satisfy (L-1) max c^2 - (L-2) min c^2 < 1.
+
+    c^2 is the overlap of the projectors e e^T, whose traceless parts live in d (d + 1)/2 - 1 dimensions; taking the
+    shared trace away turns the condition into the one-sided one there. At T = 32, L = 10 this proves d >= 8.
+    Errors as in `one_sided_bound`.
+    """
+    needed = one_sided_bound(T, L)
+    return next(d for d in range(2, needed + 3) if d * (d + 1) // 2 - 1 >= needed)
 
 
 def binary_code(T: int) -> Float[Tensor, "T d"]:

@@ -38,8 +38,8 @@ class Ranges:
     A count that no sequence reaches (T = 1 and k < L) has the empty interval lo = inf, hi = -inf.
     """
 
-    lo: Float[Tensor, "T *position L p"]
-    hi: Float[Tensor, "T *position L p"]
+    lo: Float[Tensor, "*T_position_L_p"]
+    hi: Float[Tensor, "*T_position_L_p"]
 
     def over_positions(self) -> Ranges:
         """The same with the position axis, if there is one, merged away: (T, L, p)."""
