@@ -132,9 +132,11 @@ def test_gap_is_primal_minus_dual(bias: float) -> None:
 def test_careful_proof_without_a_feasible_dual() -> None:
     """Only one class has rows inside the margin: with a free bias the dual point must be 0, so nothing is proven."""
     x, y = cloud(12, n=50, d=3)
-    rows, w, ridge = signed_rows(x, y.astype(float)), np.array([0.0, 0.0, 0.0, -2.0]), np.array([1.0, 1.0, 1.0, 0.0])
-    objective, gap = prove_carefully(rows, w, 1 - rows @ w, ridge, 1000.0)
-    assert objective == pytest.approx(9000.0 * (y > 0).sum())
+    rows, w, ridge = signed_rows(x, y.astype(float)), np.array([0.3, -0.2, 0.0, -2.5]), np.array([1.0, 1.0, 1.0, 0.0])
+    u = 1 - rows @ w
+    assert (u[y > 0] > 0).all()
+    assert (u[y < 0] < 0).all()
+    objective, gap = prove_carefully(rows, w, u, ridge, 1000.0)
     assert gap == pytest.approx(objective)
 
 
