@@ -29,8 +29,8 @@ _EXPORTS: dict[str, str] = {
     "lookup_construction": "lookup",
     "bounds_table": "kl_bounds",
     "lemma1": "kl_bounds",
-    "attention_rank": "attention_rank",
-    "heads_needed": "attention_rank",
+    "attention_rank": "attention_heads",
+    "heads_needed": "attention_heads",
     "memorized_associations": "capacity",
     "accuracy_lower_bound": "capacity",
     # histogram: bounds, frames, exact ranges, readout

@@ -87,7 +87,7 @@ def test_log_conditional_floors_zeros_only_below_the_floor():
     table = as_table([[1.0, 0.0], [0.5, 0.5]])
     assert table.has_zeros
     np.testing.assert_allclose(table.log_conditional(1e-6)[0], [0, np.log(1e-6)])
-    with pytest.raises(InterpError, match="floor is 0.0"):
+    with pytest.raises(InterpError, match=r"floor is 0\.0"):
         table.log_conditional(0.0)
 
 
