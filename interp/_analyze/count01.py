@@ -177,7 +177,7 @@ def _attention(report: Report, subject: Subject, heads: pd.DataFrame) -> None:
         "attention_ratios",
         draw.attention_ratios(heads),
         "Each dot is a head. The paper finds successful heads where '0' and '1' get about equal attention (w01 near 1) "
-        "and '2' much less (w02 above 10; Figure 5). Ratios beyond 10^-6 or 10^6 are drawn at that edge.",
+        "and '2' much less (w02 above 10; Figure 5). Ratios beyond 10^-12 or 10^12 are drawn at that edge.",
     )
 
 

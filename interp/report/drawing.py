@@ -51,12 +51,13 @@ def color_axis(low: int | float, high: int | float, title: str, diverging: bool)
 
 
 def panels(
-    titles: Sequence[str], n_across: int, panel_height: int, gap: int = 54
+    titles: Sequence[str], n_across: int, panel_height: int, gap: int = 54, widths: Sequence[float] | None = None
 ) -> tuple[go.Figure, list[tuple[int, int]]]:
     """An empty grid of small plots with their titles, and the (row, column) of each plot, counted from 1.
 
     Args:
         panel_height, gap: height of a plot and of the space between two rows of them, in pixels.
+        widths: of the columns, relative to each other; such columns stand close together.
     """
     n_across = min(n_across, len(titles))
     n_down = -(-len(titles) // n_across)
@@ -65,7 +66,8 @@ def panels(
         rows=n_down,
         cols=n_across,
         subplot_titles=[plain(title) for title in titles],
-        horizontal_spacing=0.24 / n_across,
+        horizontal_spacing=0.07 if widths else 0.24 / n_across,
+        column_widths=widths,
         vertical_spacing=gap / inner,
     )
     # Above and below the plots: legend, titles and axis titles.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -29,30 +30,36 @@ def logit_distributions(frame: pd.DataFrame) -> go.Figure:
         set(zip(frame["current"], frame["next"])), key=lambda pair: [(order.get(t, len(order)), str(t)) for t in pair]
     )
     titles = [f"after '{current}', when '{following}' follows" for current, following in contexts]
-    n_groups = frame["head"].nunique()
-    drawn, places = panels(titles, n_across=1, panel_height=190)
+    heads = sorted(frame["head"].unique(), key=lambda head: (isinstance(head, str), head))
+    # The model's logits are the sum over its heads: beside them, on an axis of its own, or the heads could not be seen.
+    groups = [group for group in ([h for h in heads if h != "model"], [h for h in heads if h == "model"]) if group]
+    drawn, places = panels(
+        [title if first else "" for title in titles for first in (True, False)[: len(groups)]],
+        n_across=len(groups),
+        panel_height=190,
+        widths=[max(2.0, float(len(group))) for group in groups],
+    )
     columns = ["current", "next", "token", "head"]
     summary = frame.groupby(columns)["logit"].quantile([0.05, 0.25, 0.5, 0.75, 0.95]).unstack()
-    heads = sorted(frame["head"].unique(), key=lambda head: (isinstance(head, str), head))
     tokens = sorted(frame["token"].unique(), key=lambda token: (order.get(token, len(order)), str(token)))
-    for position, ((current, following), (row, _)) in enumerate(zip(contexts, places)):
-        here = summary.loc[(current, following)]
+    for (row, column), (context, group) in zip(places, product(contexts, groups)):
+        here = summary.loc[context]
         for token, spare in zip(tokens, theme.COLORS):
-            if token not in here.index.get_level_values("token"):
-                continue
-            quantiles = here.loc[token].reindex(heads).dropna()
+            quantiles = here[here.index.get_level_values("token") == token].droplevel("token").reindex(group).dropna()
             low, first, middle, third, high = (float32(quantiles[q]) for q in quantiles.columns)
             color = theme.TOKEN_COLORS.get(str(token), spare)
             box = go.Box(x=[plain(head) for head in quantiles.index], lowerfence=low, upperfence=high)
             box.update(q1=first, median=middle, q3=third, name=f"logit of '{plain(token)}'", offsetgroup=str(token))
-            box.update(marker_color=color, line_width=1.2, fillcolor=theme.fade(color, 0.3))
-            box.update(legendgroup=str(token), showlegend=position == 0)
-            drawn.add_trace(box, row=row, col=1)
+            box.update(marker_color=color, line_width=1.5, fillcolor=theme.fade(color, 0.3))
+            box.update(legendgroup=str(token), showlegend=row == column == 1)
+            drawn.add_trace(box, row=row, col=column)
     drawn.update_layout(boxmode="group", boxgap=0.25, boxgroupgap=0.1)
-    drawn.update_layout(meta={"min_width": 90 + 36 * n_groups if n_groups > 6 else 0})
+    drawn.update_layout(meta={"min_width": 130 + 36 * len(heads)} if len(heads) > 6 else {})
+    drawn.update_annotations(x=0, xanchor="left")
     drawn.update_xaxes(type="category", categoryarray=[plain(head) for head in heads], categoryorder="array")
-    drawn.update_xaxes(title_text="head, or the whole model", row=len(contexts), col=1)
-    return drawn.update_yaxes(title_text="logit", zeroline=True, zerolinecolor=theme.GREY, zerolinewidth=1)
+    drawn.update_xaxes(title_text="head" if groups[0] != ["model"] else "", row=len(contexts), col=1)
+    drawn.update_yaxes(zeroline=True, zerolinecolor=theme.GREY, zerolinewidth=1)
+    return drawn.update_yaxes(title_text="logit", col=1)
 
 
 def error_by_difference(frame: pd.DataFrame, margin: int = 4) -> go.Figure:
@@ -104,4 +111,6 @@ def error_frontier(frame: pd.DataFrame) -> go.Figure:
     texts = [f"from {a:.0f} to {b:.0f}" if a == a else "no errors" for a, b in zip(low, high)]
     span.update(customdata=texts, hovertemplate="n2 = %{x}: %{customdata}<extra></extra>")
     drawn.add_trace(span.update(marker={"color": theme.fade(theme.VERMILLION, 0.75), "line": {"width": 0}}))
+    reach = [min(0.0, float(low.min())), max(0.0, float(high.max()))]
+    drawn.update_yaxes(rangemode="tozero", dtick=1 if reach[1] - reach[0] <= 10 else None, tickformat="d")
     return drawn.update_layout(bargap=0)

@@ -25,7 +25,7 @@ RATIOS = {
 CATEGORY_SYMBOLS = {"successful": "circle", "mixed": "square", "failed": "diamond"}
 
 # A logarithmic axis has no place for 0 and infinity; such heads stand at the edge, and the pointer shows their ratio.
-SMALLEST_RATIO, LARGEST_RATIO = 1e-6, 1e6
+SMALLEST_RATIO, LARGEST_RATIO = 1e-12, 1e12
 
 
 def heads_heatmap(frame: pd.DataFrame, metric: str) -> go.Figure:

@@ -108,6 +108,7 @@ def circuit(
     low, high = color_range(frame[value].to_numpy(), center=0.0)
     drawn.update_layout(coloraxis=color_axis(low, high, color_title, diverging=True))
     _as_grid(drawn)
+    drawn.update_layout(height=drawn.layout.height - 32, margin={"t": 32})  # there is no legend above
     return drawn.update_yaxes(autorange="reversed")
 
 

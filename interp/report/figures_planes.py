@@ -82,7 +82,7 @@ def head_planes_grid(
         own_points, own_values = points[points["head"] == head], values[values["head"] == head]
         ranges = _ranges(own_points, own_values, headroom=0.26)
         thin = _thin(own_points, max_points)
-        for trace in _traces(thin, own_values, separators.get(head), ranges, size=3.5, legend=position == 0):
+        for trace in _traces(thin, own_values, separators.get(head), ranges, size=4.0, legend=position == 0):
             drawn.add_trace(trace, row=row, col=column)
         is_last = is_lowest((row, column), places)
         drawn.update_xaxes(range=ranges[0], title_text="dimension 1" if is_last else "", row=row, col=column)
@@ -99,6 +99,10 @@ def _traces(
     legend: bool = True,
 ) -> list[go.Scatter]:
     traces = []
+    if separator is not None:
+        ends = _clipped_line(separator, *ranges)
+        line = {"color": theme.GREEN, "width": 2}
+        traces.append(_scatter(ends, "lines", "separator", legend).update(line=line, hoverinfo="name"))
     splits = list(dict.fromkeys(points["split"])) if "split" in points.columns else [None]
     for label in sorted(points["label"].unique(), key=str):
         for split, symbol in zip(splits, _cycle(SYMBOLS, len(splits))):
@@ -110,10 +114,6 @@ def _traces(
             if symbol != "circle":
                 marker |= {"size": size + 1, "line": {"width": 1, "color": theme.fade(color, 0.65)}}
             traces.append(_scatter(part, "markers", name, legend).update(marker=marker, hoverinfo="name+x+y"))
-    if separator is not None:
-        ends = _clipped_line(separator, *ranges)
-        line = {"color": theme.GREEN, "width": 2}
-        traces.append(_scatter(ends, "lines", "separator", legend).update(line=line, hoverinfo="name"))
     labels = [plain(token) for token in values["token"]]
     vectors = _scatter(values, "markers+text", "value vectors", legend).update(text=labels, hoverinfo="text+x+y")
     vectors.update(textposition="top center", textfont={"size": 10 + size, "color": theme.INK})

@@ -13,14 +13,13 @@ Every word that comes from outside (names, captions, cells, metadata, labels ins
 from __future__ import annotations
 
 import html
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from interp.errors import InterpError, UnsupportedError
+from interp.files import write_atomically
 from interp.report.cells import Format, cells
 
 if TYPE_CHECKING:
@@ -186,8 +185,7 @@ class Report:
             raise InterpError(
                 f"cannot save the report to {path}: it is a folder; name a file such as report.html in it"
             )
-        _write_whole(path, self.html().encode("utf-8"))
-        return path
+        return write_atomically(path, self.html())
 
     def save_figures(self, folder: str | Path, format: str = "svg") -> list[Path]:
         """Writes each figure to a file of its own, named by its key, and returns the paths. Makes the folder.
@@ -215,18 +213,3 @@ class Report:
             raise InterpError(f"the key of a {kind} is {key!r}; it must be a non-empty string")
         if key in taken:
             raise InterpError(f"the report {self.title!r} already has a {kind} {key!r}; give this one another key")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    # In the same folder, so that the final step is a rename within one file system.
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InterpError(f"cannot save the report to {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ def test_boxes_hold_percentiles_per_context_head_and_token():
     values = np.arange(101.0)
     rows = [
         pd.DataFrame({"head": head, "current": current, "next": following, "token": token, "logit": values + shift})
-        for head in [1, 0, "model"]
+        for head in [10, 2, "model"]
         for current, following, shift in [("4", "[EOS]", 1000.0), ("=", "5", 0.0)]
         for token in ["[EOS]", "4"]
     ]
@@ -18,13 +18,25 @@ def test_boxes_hold_percentiles_per_context_head_and_token():
         "after '=', when '5' follows",
         "after '4', when '[EOS]' follows",
     ]
-    first, *_, last = figure.data
-    assert len(figure.data) == 4
-    assert list(first.x) == ["0", "1", "model"]
+    # Two contexts, the heads and the model, two tokens.
+    assert [(trace.xaxis, len(trace.x)) for trace in figure.data] == [
+        (axis, n) for axis, n in [("x", 2), ("x2", 1), ("x3", 2), ("x4", 1)] for _ in "ab"
+    ]
+    first, last = figure.data[0], figure.data[-1]
+    assert list(first.x) == ["2", "10"]
+    assert list(last.x) == ["model"]
+    assert sum(trace.showlegend for trace in figure.data) == 2
     assert first.name == "logit of '4'"
     assert last.name == "logit of '[EOS]'"
     assert [first.lowerfence[0], first.q1[0], first.median[0], first.q3[0], first.upperfence[0]] == [5, 25, 50, 75, 95]
-    assert last.median[2] == 1050
+    assert last.median[0] == 1050
+
+
+@pytest.mark.parametrize("head", [3, "model"])
+def test_heads_alone_or_the_model_alone_fill_the_figure(head):
+    frame = pd.DataFrame({"head": head, "current": "=", "next": "4", "token": "4", "logit": [1.0, 2.0]})
+    (box,) = logit_distributions(frame).data
+    assert list(box.x) == [str(head)]
 
 
 def test_error_shares_near_the_boundary():

@@ -52,9 +52,9 @@ def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
     )
     figure = attention_ratios(frame)
     dots = {trace.name: trace for trace in figure.data}
-    assert (dots["failed"].x[0], dots["failed"].y[0]) == (np.float32(1e-6), 1e6)
+    assert (dots["failed"].x[0], dots["failed"].y[0]) == (np.float32(1e-12), np.float32(1e12))
     assert "w01 0, w02 inf" in dots["failed"].customdata[0]
-    assert figure.layout.xaxis.range[0] < -6
+    assert figure.layout.xaxis.range[0] < -12
     rule = dots["w01 = 1 and w02 = 10"]
     assert (rule.x[0], rule.x[1]) == (1, 1)
     assert (rule.y[3], rule.y[4]) == (10, 10)

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from interp.errors import InterpError
-from interp.report import Report, figures, page
+from interp.report import Report, figures, render
 
 HOSTILE = """</script><script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>{{7*7}}'"&"""
 
@@ -103,8 +103,11 @@ def test_the_policy_has_the_hashes_of_both_scripts(report):
         assert f"&#39;sha256-{digest}&#39;" in text
 
 
-def test_equal_reports_give_equal_pages():
-    assert small_report().html() == small_report().html()
+def test_equal_reports_give_equal_pages(monkeypatch):
+    first = small_report().html()
+    render._plotly.cache_clear()
+    monkeypatch.setattr("time.time", lambda: 1e9)  # another run, at another time
+    assert small_report().html() == first
 
 
 def test_text_and_tables_can_be_read_without_scripts():
@@ -186,13 +189,22 @@ def test_save_writes_the_page(tmp_path):
     assert os.listdir(tmp_path) == ["report.html"]
 
 
+def test_a_saved_page_takes_the_place_of_the_old_one_in_one_step(tmp_path):
+    path, old = tmp_path / "report.html", tmp_path / "still-open.html"
+    path.write_text("old")
+    os.link(path, old)
+    Report("t").save(path)
+    assert old.read_text() == "old"  # not written into, as a reader of the old page would notice
+    assert "<title>t</title>" in path.read_text()
+
+
 def test_save_refuses_places_it_cannot_write_to(tmp_path):
     report = Report("t")
     with pytest.raises(InterpError, match=r"the folder .*missing does not exist"):
         report.save(tmp_path / "missing" / "report.html")
     with pytest.raises(InterpError, match="it is a folder"):
         report.save(tmp_path)
-    with pytest.raises(InterpError, match=r"cannot save the report to /proc/report\.html"):
+    with pytest.raises(InterpError, match=r"cannot write /proc/report\.html"):
         report.save("/proc/report.html")
 
 
@@ -203,7 +215,7 @@ def test_a_failed_save_leaves_the_old_page_and_nothing_else(tmp_path, monkeypatc
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(page.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(InterpError, match="No space left on device"):
         Report("t").save(path)
     assert path.read_text() == "old"
