@@ -57,6 +57,7 @@ def build(
     """
     from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
 
+    name_or_spec = _spelled(name_or_spec) if isinstance(name_or_spec, str) else name_or_spec
     if isinstance(name_or_spec, str) and name_or_spec in registered_constructions():
         return construct(name_or_spec, variant, **sizes).model(seed=seed, device=device, dtype=dtype)
     if variant is not None or sizes:
@@ -82,6 +83,7 @@ def load(
     """
     from interp.architecture.task_model import TaskModel
 
+    name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
     exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()
     if exact and not Path(name_or_path).is_file():
         return build(name_or_path, device=device, dtype=dtype)
@@ -162,6 +164,11 @@ def _short(thing: object) -> str:
 
 
 # ---------------------------------------------------------------- names
+
+
+def _spelled(name: str) -> str:
+    """A name in our spelling: the counting paper's dot+sftm is dot-softmax here."""
+    return name if Path(name).exists() else name.replace("+sftm", "-softmax")
 
 
 def model_roots() -> list[Path]:

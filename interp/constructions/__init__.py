@@ -9,3 +9,4 @@ from interp.constructions.registry import construct as construct
 from interp.constructions.registry import register_construction as register_construction
 from interp.constructions.registry import registered_constructions as registered_constructions
 from interp.constructions import count01_minimal as count01_minimal
+from interp.constructions import histogram_models as histogram_models
