@@ -10,8 +10,7 @@ prints.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from interp.errors import InterpError
 from interp.measures import separation_data as data
 from interp.measures.separation_solver import TOLERANCE, Solutions, solve_groups
 from interp.measures.subsets import MAX_SUBSETS, Group, check_groups, requested, sample_subsets
+from interp.progress import LateBar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,8 +98,14 @@ class SeparatorPath:
             self._check_size(self.n_heads_)
         groups = requested(subsets, sample, seed, self.n_heads_, max_subsets, self._seconds_each)
         self._check_size(max(map(len, groups)))
-        with _bar(progress) as advance:
-            self._solve(groups, lambda done, total: advance(done, total) or (stop is not None and stop(done, total)))
+        with LateBar("separating groups of heads") as bar:
+
+            def report(done: int, total: int) -> bool:
+                if progress:
+                    bar.update(done, total)
+                return stop is not None and stop(done, total)
+
+            self._solve(groups, report)
         groups = [group for group in groups if _mask(group) in self._optima]
         optima = [self._optima[_mask(group)] for group in groups]
         return pd.DataFrame(
@@ -137,10 +143,14 @@ class SeparatorPath:
 
     def _solve(self, groups: Sequence[Group], report: Callable[[int, int], bool]) -> None:
         """Solve the groups and what they start from: each group without its last head, and so on down to one head."""
-        wanted = {prefix for group in map(sorted, groups) for prefix in _prefixes(group)}
-        todo = sorted(
-            (group for group in wanted if _mask(group) not in self._optima), key=lambda group: (len(group), group)
-        )
+        wanted: set[Group] = set()
+        for group in groups:
+            prefix = tuple(sorted(group))
+            while prefix and prefix not in wanted:
+                wanted.add(prefix)
+                prefix = prefix[:-1]
+        new = [group for group in wanted if _mask(group) not in self._optima]
+        todo = sorted(new, key=lambda group: (len(group), group))
         chunk = max(1, min(512, _CHUNK // len(self._rows)))
         begin = 0
         while begin < len(todo):
@@ -162,10 +172,8 @@ class SeparatorPath:
             self.tolerance,
         )
         self._check_proven(groups, solutions)
-        for i, group in enumerate(groups):
-            self._optima[_mask(group)] = _Optimum(
-                solutions.weights[i], float(solutions.objective[i]), float(solutions.gap[i])
-            )
+        found = zip(solutions.weights, solutions.objective.tolist(), solutions.gap.tolist())
+        self._optima.update((_mask(group), _Optimum(*optimum)) for group, optimum in zip(groups, found))
 
     def _check_proven(self, groups: list[Group], solutions: Solutions) -> None:
         worst = int(np.argmax(np.where(np.isnan(solutions.relative_gap), np.inf, solutions.relative_gap)))
@@ -222,31 +230,3 @@ def separation_accuracies(
 
 def _mask(group: Iterable[int]) -> int:
     return sum(1 << head for head in group)
-
-
-def _prefixes(group: Sequence[int]) -> Iterator[Group]:
-    return (tuple(group[:size]) for size in range(1, len(group) + 1))
-
-
-@contextmanager
-def _bar(shown: bool) -> Iterator[Callable[[int, int], bool]]:
-    """A progress bar, as a function of (done, total) that never asks to stop."""
-    if not shown:
-        yield lambda done, total: False
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns: list[Any] = [
-        TextColumn("separating subsets of heads"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns) as bar:
-        task = bar.add_task("", total=None)
-
-        def advance(done: int, total: int) -> bool:
-            bar.update(task, completed=done, total=total)
-            return False
-
-        yield advance

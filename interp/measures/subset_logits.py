@@ -8,7 +8,7 @@ keep them, pass a bias of its own for every row.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from interp.errors import InterpError
 from interp.measures.separation_data import as_array, features
 from interp.measures.subsets import MAX_SUBSETS, Group, requested, sample_subsets
+from interp.progress import LateBar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,18 +32,19 @@ def subset_logit_metrics(
     contributions: ArrayLike,
     bias: ArrayLike,
     labels: ArrayLike,
-    columns: tuple[int, int],
+    columns: Sequence[int],
     subsets: Iterable[Any] | None = None,
     sample: int | None = None,
     seed: int = 0,
     max_subsets: int = MAX_SUBSETS,
+    progress: bool = False,
 ) -> pd.DataFrame:
     """One row a group of heads: heads (tuple), size, l_acc, roc_auc.
 
     contributions (rows, heads, classes) and bias (classes,) or (rows, classes) in units of logits, labels (rows,)
     class indices. The groups are those of `SeparatorPath.score_subsets`: a list, all (None), or a random sample.
     l_acc: share of rows whose largest logit over all classes is the label's (the first of equal logits counts as the
-    largest). roc_auc: the larger of two areas, one for each class c of `columns` ('4' and '5' in Count01): the chance
+    largest). roc_auc: the largest area over the classes c of `columns` ('4' and '5' in Count01): the chance
     that logit c of a row labeled c is above that of a row labeled otherwise, ties counting half.
 
     Raises InterpError for labels or columns outside the classes, a column without rows of both kinds, values that are
@@ -58,6 +60,8 @@ def subset_logit_metrics(
             f"bias has shape {as_array(bias).shape}, but {(n_classes,)} or {(n_rows, n_classes)} is needed"
         )
     classes = _class_indices(labels, n_rows, n_classes)
+    if not len(columns):
+        raise InterpError("columns is empty; name the classes that are answers")
     for column in columns:
         _check_column(column, classes, n_classes)
     order = np.argsort(classes, kind="stable")  # rows of one label side by side
@@ -65,10 +69,11 @@ def subset_logit_metrics(
         flat=np.ascontiguousarray(parts[order].transpose(1, 2, 0)).reshape(n_heads, -1),
         offset=(offset[order] if len(offset) == n_rows else offset).T,
         classes=classes[order],
-        columns=columns,
+        columns=tuple(columns),
     )
     groups = requested(subsets, sample, seed, n_heads, max_subsets, scorer.seconds_each)
-    l_acc, roc_auc = scorer(groups)
+    with LateBar("logits of groups of heads") as bar:
+        l_acc, roc_auc = scorer(groups, bar.update if progress else lambda done, total: None)
     return pd.DataFrame({"heads": groups, "size": [len(group) for group in groups], "l_acc": l_acc, "roc_auc": roc_auc})
 
 
@@ -77,9 +82,9 @@ class _Scorer:
     flat: Float[ndarray, "heads classes_rows"]
     offset: Float[ndarray, "classes rows_or_1"]
     classes: Int[ndarray, " rows"]  # sorted
-    columns: tuple[int, int]
+    columns: tuple[int, ...]
 
-    def __call__(self, groups: list[Group]) -> tuple[ndarray, ndarray]:
+    def __call__(self, groups: list[Group], report: Callable[[int, int], None]) -> tuple[ndarray, ndarray]:
         n_heads, n_rows = len(self.flat), len(self.classes)
         l_acc, roc_auc = np.empty(len(groups)), np.empty(len(groups))
         block = max(1, _BLOCK // self.flat.shape[1])
@@ -90,14 +95,15 @@ class _Scorer:
                 member[i, list(group)] = 1.0
             logits = (member @ self.flat).reshape(len(piece), -1, n_rows) + self.offset
             l_acc[begin : begin + block] = _accuracy(logits, self.classes)
-            first, second = (roc_areas(logits[:, column], self.classes == column) for column in self.columns)
-            roc_auc[begin : begin + block] = np.maximum(first, second)
+            areas = [roc_areas(logits[:, column], self.classes == column) for column in self.columns]
+            roc_auc[begin : begin + block] = np.max(areas, axis=0)
+            report(begin + len(piece), len(groups))
         return l_acc, roc_auc
 
     def seconds_each(self) -> float:
         groups = sample_subsets(len(self.flat), 3 * len(self.flat), seed=0)
         begin = time.perf_counter()
-        self(groups)
+        self(groups, lambda done, total: None)
         return (time.perf_counter() - begin) / len(groups)
 
 

@@ -49,6 +49,16 @@ def test_labels_beyond_the_two_columns() -> None:
     assert row.roc_auc == pytest.approx(max(roc_auc_score(labels == c, logits[:, c]) for c in (2, 3)), abs=1e-12)
 
 
+def test_any_number_of_answers() -> None:
+    contributions, bias, labels = model(5)
+    labels[:60] = 0
+    logits = contributions[:, [2]].sum(axis=1) + bias
+    for columns in [(3,), (0, 2, 3)]:
+        table = subset_logit_metrics(contributions, bias, labels, columns, subsets=[(2,)], progress=True)
+        expected = max(roc_auc_score(labels == column, logits[:, column]) for column in columns)
+        assert table["roc_auc"][0] == pytest.approx(expected, abs=1e-12)
+
+
 def test_equal_logits_go_to_the_first_class() -> None:
     zero = np.zeros((6, 2, 3))
     labels = np.array([0, 0, 0, 1, 1, 2])
@@ -101,6 +111,7 @@ CONTRIBUTIONS, BIAS, LABELS = model(4, rows=10)
         ({"labels": LABELS.astype(float)}, "class indices (integers) are needed"),
         ({"labels": LABELS + 2}, "the labels hold 5, but the contributions have classes 0 to 4"),
         ({"columns": (2, 5)}, "columns names class 5"),
+        ({"columns": ()}, "columns is empty"),
         ({"columns": (2, 4)}, "no row has the label 4"),
         ({"labels": np.full(10, 2)}, "every row has the label 2"),
         ({"subsets": [()]}, "empty"),
