@@ -31,7 +31,7 @@ from interp.errors import SpecError, one_of
 
 SCHEMA = 1
 
-Scalar: TypeAlias = StrictBool | StrictInt | StrictFloat | StrictStr
+Scalar: TypeAlias = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | StrictStr
 Size: TypeAlias = Annotated[StrictInt, Field(ge=1)]
 Natural: TypeAlias = Annotated[StrictInt, Field(ge=0)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -70,6 +70,17 @@ def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
     return sentences
 
 
+def _sorted_pairs(value: Any) -> tuple[tuple[str, Any], ...]:
+    """A table or pairs of names and values, sorted by name."""
+    try:
+        pairs = dict(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a table of names and values") from None
+    if not all(isinstance(name, str) for name in pairs):
+        raise ValueError("the names must be strings")
+    return tuple(sorted(pairs.items()))
+
+
 class TaskRef(_Frozen):
     """Which task: its name, its parameters, the seed of its fixed data set, the hash of its table if it has one."""
 
@@ -81,7 +92,7 @@ class TaskRef(_Frozen):
     @field_validator("parameters", mode="before")
     @classmethod
     def _sorted(cls, value: Any) -> Any:
-        return tuple(sorted(dict(value).items()))
+        return _sorted_pairs(value)
 
     @field_serializer("parameters")
     def _as_mapping(self, value: tuple[tuple[str, Scalar], ...]) -> dict[str, Scalar]:
@@ -151,7 +162,7 @@ class Construction(_Frozen):
     variant: StrictStr = ""
     arguments: tuple[tuple[str, Scalar], ...] = ()
 
-    _sorted = field_validator("arguments", mode="before")(lambda value: tuple(sorted(dict(value).items())))
+    _sorted = field_validator("arguments", mode="before")(lambda value: _sorted_pairs(value))
     _as_mapping = field_serializer("arguments")(lambda self, value: dict(value))
 
 
@@ -170,12 +181,12 @@ class Training(_Frozen):
     samples_per_epoch: Size | None = None
     optimizer: Literal["adam"] = "adam"
     learning_rate: Positive = 1e-3
-    final_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    final_learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     warmup_epochs: Natural = 0
     betas: tuple[float, float] = (0.9, 0.999)
     eps: Positive = 1e-8
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     init: Literal["normal", "torch"] = "normal"
     init_std: Positive = 0.02
 
