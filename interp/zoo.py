@@ -211,10 +211,13 @@ def _find_spec(name: str | Path) -> Path:
         return path
     if path.suffix == ".toml":
         raise InterpError(f"no such file: {path}")
+    if (path / SPEC_FILE).is_file():
+        return path / SPEC_FILE
     parts = _parts(str(name))
-    for folder in (path, *(root.joinpath(*parts[:2]) for root in model_roots())):
-        if len(parts) == 2 and (folder / SPEC_FILE).is_file():
-            return folder / SPEC_FILE
+    for root in model_roots():
+        file = root.joinpath(*parts, SPEC_FILE)
+        if file.is_file():
+            return file
     raise _unknown(str(name))
 
 
