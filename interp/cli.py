@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,7 @@ def _print(frame: pd.DataFrame, format: Format) -> None:
     typer.echo(format_table(frame, format.value))
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool | None) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -49,8 +50,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
+        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = None,
 ) -> None:
     pass
 
@@ -122,7 +123,7 @@ def analyze(
 
     import interp
 
-    console = Console(stderr=True)
+    console, started = Console(stderr=True), time.perf_counter()
     with console.status(f"analyzing {', '.join(checkpoints)}"):
         report = interp.analyze(checkpoints if len(checkpoints) > 1 else checkpoints[0], out=out, device=device)
     if "comparison" in report.tables:
@@ -131,7 +132,7 @@ def analyze(
         typer.echo(report.verdict)
     else:
         _print(pd.DataFrame([{"model": report.title, "verdict": report.verdict, **report.metadata}]), format)
-    typer.echo(f"wrote {out}", err=True)
+    typer.echo(f"wrote {out} in {time.perf_counter() - started:.1f} s", err=True)
 
 
 @app.command()

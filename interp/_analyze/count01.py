@@ -166,7 +166,7 @@ def _heads(report: Report, metrics: pd.DataFrame, heads: pd.DataFrame) -> None:
         report.add_figure(
             f"heads_{metric}",
             draw.heads_heatmap(metrics, metric),
-            f"{name.capitalize()} of single heads (diagonal) and of pairs (Figure 3 of the paper).",
+            f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs (Figure 3 of the paper).",
         )
     report.add_table("groups", metrics, "The same as numbers: single heads, then pairs.", max_rows=20)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +52,6 @@ def analyze(
     A HookedTransformer of your own needs its task, and `tokens` says its id of each token of the task.
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
     """
-    started = time.perf_counter()
     sources: list[Source] = [source] if isinstance(source, (str, Path, HookedTransformer)) else list(source)
     if not sources:
         raise InterpError("nothing to analyze: give at least one name, path or model")
@@ -61,7 +59,6 @@ def analyze(
         _check_out(Path(out))
     pages = [_analyze_one(one, task, tokens, device, dtype) for one in sources]
     report = pages[0][0] if len(pages) == 1 else _compare(pages)
-    report.metadata["analysis took"] = f"{time.perf_counter() - started:.1f} s"
     if out is not None:
         report.save(out)
     return report

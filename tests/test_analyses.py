@@ -1,0 +1,50 @@
+"""Every study in analyses/ runs, from another folder, and says what it found."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+STUDIES = sorted((ROOT / "analyses").glob("*.py"))
+SCRIPTS = [*STUDIES, *sorted((ROOT / "analyses" / "benchmarks").glob("*.py"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_smoke(path: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(path), "--out", str(tmp_path / "out"), "--smoke"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip()) > 20, "no verdict"
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    assert list((tmp_path / "out").glob("*.csv"))
+
+
+@pytest.mark.slow
+def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(STUDIES[0]), "count01/nothing", "--out", str(tmp_path / "out"), "--smoke"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "count01/nothing" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_no_study_imports_another_or_shadows_a_module(path: Path) -> None:
+    names = {script.stem for script in SCRIPTS}
+    tree = ast.parse(path.read_text("utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not imported & names
+    assert not any(part.startswith("_") for name in imported if name.startswith("interp") for part in name.split("."))
+    assert path.stem not in sys.stdlib_module_names

@@ -1,0 +1,117 @@
+"""The report on a Count01 model: exact numbers, a computed verdict, and models that are not ours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import interp
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.errors import InterpError
+from interp.measures.subject import Subject
+
+
+@pytest.fixture(scope="module")
+def report() -> interp.Report:
+    return interp.analyze("count01/paper")
+
+
+def test_it_holds_what_the_paper_shows(report) -> None:
+    assert {"accuracy", "heads", "groups", "intervention_w01", "intervention_w02"} <= set(report.tables)
+    assert {
+        "errors", "heads_s_acc", "heads_l_acc", "heads_roc_auc", "attention_ratios", "best_head", "worst_head",
+        "all_heads", "intervention_w01", "intervention_w02", "logit_distributions", "qk", "ov",
+    } <= set(report.figures)  # fmt: skip
+    assert len(report.tables["heads"]) == 16
+    assert len(report.tables["groups"]) == 136
+
+
+def test_accuracy_is_that_of_the_certificate_and_the_verdict_counts_heads(report) -> None:
+    exact = interp.certify("count01/paper")
+    assert report.tables["accuracy"]["accuracy"][0] == exact.accuracy
+    good = int((report.tables["heads"]["s_acc"] >= 0.98).sum())
+    assert f"{good} of 16 heads are successful" in report.verdict
+    assert f"{exact.accuracy:.4f}, measured exactly" in report.verdict
+    assert "pseudo-ensemble" in report.verdict
+
+
+def test_the_page_is_one_small_file_without_network(report, tmp_path) -> None:
+    path = report.save(tmp_path / "r.html")
+    assert path.stat().st_size < 3_000_000
+    assert "<iframe" in report._repr_html_()
+
+
+def test_several_models_start_with_a_comparison() -> None:
+    report = interp.analyze(["count01/minimal", "count01/paper/seed-1"])
+    assert report.tables["comparison"]["model"].to_list() == ["count01/minimal", "count01/paper/seed-1"]
+    assert report.tables["comparison"]["accuracy"][0] == 1.0
+
+
+def own_model(order: list[int], **changes: object) -> HookedTransformer:
+    """A stock HookedTransformer with the shipped model's weights and another order of tokens."""
+    ours = interp.load("count01/paper")
+    fields = {
+        "n_layers": 1, "d_model": 32, "n_heads": 16, "d_head": 2, "attn_only": True, "n_ctx": 700, "d_vocab": 8,
+        "normalization_type": None, "use_attn_scale": False, "device": "cpu",
+    }  # fmt: skip
+    with quiet_construction():
+        model = HookedTransformer(config(**{**fields, **changes}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+        model.embed.W_E.copy_(ours.embed.W_E[order])
+    return model
+
+
+def test_a_model_of_your_own_with_its_own_vocabulary() -> None:
+    """Token t of the task has id ids[t]; a permuted model with permuted ids gives the same outputs."""
+    plain, permuted = own_model(list(range(8))), own_model(list(range(8)))
+    order = torch.tensor([3, 0, 1, 2, 7, 6, 5, 4])
+    with torch.no_grad():
+        permuted.embed.W_E[order] = plain.embed.W_E.clone()
+        permuted.unembed.W_U[:, order] = plain.unembed.W_U.clone()
+        permuted.unembed.b_U[order] = plain.unembed.b_U.clone()
+    task = interp.load("count01/paper").task
+    ids = dict(zip(task.vocabulary, order.tolist()))
+    batch = task.sample(6, "train", seed=0)
+    torch.testing.assert_close(
+        Subject.of(permuted, "count01", ids).answer_logits(batch), Subject.of(plain, "count01").answer_logits(batch)
+    )
+
+
+@pytest.mark.slow
+def test_a_report_on_a_model_of_your_own_says_that_it_is_sampled() -> None:
+    report = interp.analyze(own_model(list(range(8))), task="count01")
+    assert {"low", "high", "n"} <= set(report.tables["accuracy"].columns)
+    assert "on a sample" in report.verdict
+    assert len(report.tables["heads"]) == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "needs its task"),
+        ({"task": "cuont01"}, "unknown task 'cuont01'; .*did you mean 'count01'"),
+        ({"task": "count01", "tokens": {"0": 1}}, "tokens lacks .BOS., 1, 2"),
+        ({"task": "count01", "tokens": {"a": 1}}, "unknown token of task count01 'a'"),
+    ],
+)
+def test_bad_input_for_your_own_model(arguments: dict, sentence: str) -> None:
+    with pytest.raises(InterpError, match=sentence):
+        interp.analyze(own_model(list(range(8))), **arguments)
+
+
+def test_a_vocabulary_that_does_not_fit() -> None:
+    with quiet_construction():
+        other = HookedTransformer(
+            config(n_layers=1, d_model=4, n_heads=1, d_head=4, attn_only=True, n_ctx=8, d_vocab=5, device="cpu")
+        )
+    with pytest.raises(InterpError, match="the model has 5 tokens, task count01 has 8"):
+        interp.analyze(other, task="count01")
+    words = interp.load("count01/paper").task.vocabulary
+    with pytest.raises(InterpError, match=r"id 5; the model's ids are 0 to 4"):
+        interp.analyze(other, task="count01", tokens={word: i for i, word in enumerate(words)})
+    with pytest.raises(InterpError, match="is a model of task count01, not parity"):
+        interp.analyze("count01/paper", task="parity")
+    with pytest.raises(InterpError, match="nothing to analyze"):
+        interp.analyze([])

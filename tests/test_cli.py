@@ -1,0 +1,150 @@
+"""The command line: tables in three formats, one sentence for bad input, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import interp
+from interp import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+SHORT = """
+schema = 1
+d_model = 4
+readout_at = "="
+layers = [{ n_heads = 2, d_head = 2 }]
+[task]
+name = "count01"
+[origin]
+kind = "training"
+epochs = 1
+batch_size = 1000
+"""
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """As from the shell, in this process: exit code, output, errors."""
+    import contextlib
+    import io
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["interp", *arguments])
+        try:
+            code: object = cli.main()
+        except SystemExit as stop:
+            code = stop.code
+    return (code if isinstance(code, int) else 0), out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_tables_in_three_formats() -> None:
+    code, out, _ = run("models", "--format", "json")
+    assert code == 0
+    assert {"count01/paper", "count01/minimal"} <= {row["name"] for row in json.loads(out)}
+    code, out, _ = run("tasks", "--format", "csv")
+    assert out.splitlines()[0].startswith("name")
+    code, out, _ = run("tasks")
+    assert "count01" in out
+
+
+def test_version_and_help() -> None:
+    assert run("--version")[1] == f"interp {interp.__version__}\n"
+    shown = CliRunner().invoke(cli.app, ["--help"]).output
+    for command in ("tasks", "models", "train", "analyze", "certify"):
+        assert command in shown
+
+
+def test_train_writes_checkpoints_and_resume_finishes(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_text(SHORT)
+    code, out, _ = run(
+        "train", str(tmp_path / "model.toml"), "--seeds", "2", "-o", str(tmp_path / "runs"), "--format", "json"
+    )
+    assert code == 0
+    rows = json.loads(out)
+    assert [row["seed"] for row in rows] == [0, 1]
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["seed-0.safetensors", "seed-1.safetensors"]
+    assert interp.load(rows[1]["checkpoint"]).seed == 1
+    code, again, _ = run(
+        "train",
+        str(tmp_path / "model.toml"),
+        "--seeds",
+        "2",
+        "-o",
+        str(tmp_path / "runs"),
+        "--resume",
+        "--format",
+        "json",
+    )
+    assert json.loads(again) == rows
+
+
+def test_analyze_writes_a_page_and_prints_the_verdict(tmp_path: Path) -> None:
+    code, out, err = run("analyze", "count01/minimal", "-o", str(tmp_path / "page.html"))
+    assert code == 0
+    assert "Accuracy at '=' is 1.0000, measured exactly" in out
+    assert "wrote" in err
+    assert "count01/minimal" in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_several_checkpoints_make_a_comparison(tmp_path: Path) -> None:
+    code, out, _ = run(
+        "analyze", "count01/minimal", "count01/paper", "-o", str(tmp_path / "p.html"), "--format", "json"
+    )
+    assert code == 0
+    assert [row["certificate"] for row in json.loads(out)] == ["certified", "refuted"]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("count01/minimal", 0), ("count01/paper", 1)])
+def test_certify_has_the_exit_code_of_its_status(name: str, expected: int) -> None:
+    code, out, _ = run("certify", name, "--format", "csv")
+    assert code == expected
+    assert len(pd.read_csv(__import__("io").StringIO(out))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["analyze", "count01/papr"], "count01/paper"),
+        (["analyze", "nowhere.safetensors"], "nowhere.safetensors"),
+        (["analyze", "count01/paper", "-o", "no/such/folder/r.html"], "the folder no/such/folder does not exist"),
+        (["certify", "count01/paper", "--box", "tset"], "unknown split of task count01 'tset'"),
+        (["train", "nowhere.toml"], "no such file: nowhere.toml"),
+        (["train", "models/count01/paper/model.toml", "--seeds", "0"], "--seeds 0: give at least 1"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert sentence in err
+    assert err.startswith("interp: ")
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_a_spec_with_problems_lists_them_all(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(
+        SHORT.replace("d_model = 4", "d_model = -4").replace("epochs = 1", "epochs = -1")
+    )
+    code, _, err = run("train", str(tmp_path / "bad.toml"))
+    assert code == 2
+    assert "d_model = -4" in err
+    assert "epochs = -1" in err
+
+
+def test_as_a_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "interp.cli", "certify", "x/y"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1

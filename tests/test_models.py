@@ -1,0 +1,53 @@
+"""Every shipped checkpoint loads, is what its folder's spec says, and every shipped spec can be built."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import interp
+from interp.architecture.task_model import model_problems
+from interp.tasks import make_task
+
+ROOT = Path(__file__).resolve().parent.parent
+SPECS = sorted((ROOT / "models").glob("*/*/model.toml"))
+README = (ROOT / "models" / "README.md").read_text("utf-8")
+CHECKPOINTS = sorted((ROOT / "models").glob("*/*/*.safetensors"))
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.parent.name}/{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", SPECS, ids=name)
+def test_the_spec_can_be_built(path: Path) -> None:
+    spec = interp.ModelSpec.from_toml(path)
+    assert model_problems(spec, make_task(spec.task)) == []
+
+
+@pytest.mark.parametrize("path", CHECKPOINTS, ids=name)
+def test_the_checkpoint_is_one_of_its_spec_and_answers(path: Path) -> None:
+    model = interp.load(path)
+    assert model.spec == interp.ModelSpec.from_toml(path.parent / "model.toml")
+    assert path.stem == f"seed-{model.seed}"
+    batch = model.task.sample(50, model.task.splits[-1], seed=1)
+    right = model.predict(batch.tokens) == batch.labels
+    assert float(right.double().mean()) > 0.5
+    assert path.stat().st_size < 300_000
+
+
+def test_models_readme_names_every_trained_model_and_its_command() -> None:
+    for folder in {path.parent for path in CHECKPOINTS}:
+        assert f"`{folder.parent.name}/{folder.name}`" in README
+        assert f"models/{folder.parent.name}/{folder.name}/model.toml" in README
+
+
+@pytest.mark.parametrize(
+    "row", re.findall(r"^\| (count01/\S+) \| (\d+) \| ([\d.]+) \|$", README, re.MULTILINE), ids=lambda r: r[0]
+)
+def test_the_accuracies_of_models_readme_are_the_certificates(row: tuple[str, str, str]) -> None:
+    name, errors, accuracy = row
+    found = interp.certify(name)
+    assert (found.n_errors, f"{found.accuracy:.6f}") == (int(errors), accuracy)

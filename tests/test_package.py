@@ -1,0 +1,83 @@
+"""The package as its users get it: what importing costs, what the wheel holds, that imports point downwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import interp
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after running code."""
+    script = f"import sys; {code}; print(' '.join({{name.split('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+HEAVY = {"torch", "transformer_lens", "pandas", "plotly", "sklearn", "numba", "wandb", "scipy"}
+
+
+def test_importing_interp_loads_nothing_heavy() -> None:
+    assert not loaded_by("import interp") & HEAVY
+    assert not loaded_by("import interp; interp.ModelSpec") & (HEAVY | {"numpy"})
+    assert not loaded_by("import interp.cli") & HEAVY
+
+
+def test_that_check_can_fail() -> None:
+    assert "torch" in loaded_by("import interp; interp.Task")
+
+
+def test_training_in_count_space_needs_no_transformer_lens() -> None:
+    code = "import interp.training.count_space, interp.architecture.checkpoint"
+    assert "transformer_lens" not in loaded_by(code)
+
+
+def test_public_names_are_these_and_all_load() -> None:
+    assert set(interp.__all__) == {
+        "Batch", "Certificate", "InterpError", "ModelSpec", "Report", "Task", "TaskModel", "ablate_heads", "analyze",
+        "build", "certify", "head_metrics", "list_models", "list_tasks", "load", "register_task", "reweight_attention",
+        "save", "train",
+    }  # fmt: skip
+    for public in interp.__all__:
+        assert getattr(interp, public).__doc__, f"{public} has no docstring"
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        _ = interp.lod
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_interp_alone_with_its_data(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"interp"}
+    data = {str(p.relative_to(ROOT)) for p in (ROOT / "interp").rglob("*") if p.is_file() and p.suffix != ".pyc"}
+    assert data <= set(names)
+    assert "interp/py.typed" in names
+
+
+def test_models_and_analyses_are_no_packages() -> None:
+    assert not list((ROOT / "models").rglob("__init__.py"))
+    assert not list((ROOT / "analyses").rglob("__init__.py"))
+
+
+def test_only_one_module_imports_transformer_lens() -> None:
+    found = [p.name for p in (ROOT / "interp").rglob("*.py") if "import transformer_lens" in p.read_text("utf-8")
+             or "from transformer_lens" in p.read_text("utf-8")]  # fmt: skip
+    assert found == ["_lens.py"]
+
+
+def test_versions_are_pinned_as_documented() -> None:
+    pins = (ROOT / "constraints.txt").read_text()
+    assert "torch==2.13.0\n" in pins
+    assert "transformer-lens==3.9.0\n" in pins
+    assert "://" not in pins

@@ -1,0 +1,67 @@
+"""What the README says is done here: its Python runs, its commands and targets exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from interp.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*HookedTransformer is deprecated.*:DeprecationWarning")
+def test_its_python_runs_in_order(monkeypatch, tmp_path) -> None:
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    found = blocks("python")
+    assert len(found) == 3
+    for block in found:
+        block = block.replace("interp.train(spec,", "interp.train(short(spec),")
+        names["short"] = lambda spec: spec.replace(origin=spec.training.model_copy(update={"epochs": 10}))
+        exec(compile(block, "README.md", "exec"), names)
+    assert (tmp_path / "mine.html").stat().st_size > 100_000
+    assert len(names["report"].tables["heads"]) == 16
+
+
+def test_its_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"\bmake ([a-z-]+)", TEXT))
+    assert {"report", "test", "test-fast", "check"} <= targets
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_the_commands_by_hand_are_those_of_make() -> None:
+    makefile = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin").replace(" --quiet", "")
+    by_hand = next(block for block in blocks("sh") if "python3 -m venv" in block)
+    for line in by_hand.splitlines()[1:]:
+        assert line in makefile, line
+
+
+def test_its_commands_are_ones_that_the_command_line_knows() -> None:
+    for line in "".join(blocks("sh")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["interp"]:
+            shown = CliRunner().invoke(app, [words[1], "--help"])
+            assert shown.exit_code == 0, line
+            for option in [word for word in words[2:] if word.startswith("--")]:
+                assert option in shown.output, f"{option} in {line}"
+        if words[:1] == ["python"]:
+            assert (ROOT / words[1]).is_file(), line
+
+
+def test_its_links_and_pictures_exist() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    assert len(links) >= 2
+    assert all((ROOT / link).exists() for link in links if not link.startswith("http"))
