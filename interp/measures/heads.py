@@ -182,6 +182,7 @@ def head_metrics(
     them. Fits are optimal, with a proven gap (see measures.separation).
     """
     from interp.measures.separation import separation_accuracies
+    from interp.measures.subset_logits import subset_logit_metrics
 
     subject = Subject.of(model)
     fitted = head_outputs(subject, subject.task.dataset("train") if train is None else train, layer=layer)
@@ -190,15 +191,13 @@ def head_metrics(
     s_acc = separation_accuracies(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(), chosen
     )
-    return pd.DataFrame(
-        {
-            "heads": chosen,
-            "size": [len(group) for group in chosen],
-            "s_acc": np.asarray(s_acc, dtype=float),
-            "l_acc": [learned_accuracy(tested, group, with_skip) for group in chosen],
-            "roc_auc": [roc_auc(tested, group, with_skip) for group in chosen],
-        }
+    bias = tested.bias + tested.skip if with_skip else tested.bias
+    answers = np.unique(tested.labels.numpy()).tolist()
+    by_logits = subset_logit_metrics(
+        tested.contributions.numpy(), bias.numpy(), tested.labels.numpy(), answers, subsets=chosen
     )
+    table = pd.DataFrame({"heads": chosen, "size": [len(group) for group in chosen], "s_acc": np.asarray(s_acc)})
+    return table.join(by_logits[["l_acc", "roc_auc"]])
 
 
 def category(s_acc: float) -> str:

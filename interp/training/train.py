@@ -18,10 +18,11 @@ from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.count_space import CountSpaceEngine
 from interp.training.engine import Engine
+from interp.training.fused import FusedEngine
 from interp.training.reference import ReferenceEngine
 from interp.training.state import RunState, load_state, run_key, save_state
 
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (CountSpaceEngine, ReferenceEngine)}
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (CountSpaceEngine, FusedEngine, ReferenceEngine)}
 """From fastest to slowest; the first that does not refuse trains."""
 
 SAVE_EVERY_SECONDS = 20.0
