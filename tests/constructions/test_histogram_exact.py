@@ -163,3 +163,23 @@ def test_named_directions_are_units_in_the_residual_stream(model, variant):
     if "count" in built.directions:  # the one hidden neuron reads the counting direction and nothing else
         w = built.tensors["unembed.W_in"][:, 0]
         torch.testing.assert_close(w / w.norm(), built.directions["count"])
+
+
+def test_the_proof_is_checked_before_the_readout_is_made():
+    """A bias too high lets foreign neurons fire, one too low clips the own one: both are refused, never built."""
+    from interp.constructions.histogram_parts import finish
+    from interp.errors import InterpError
+
+    T, L = 4, 3
+    eye = torch.eye(T, dtype=torch.float64)
+    tensors = {"embed.W_E": eye, "blocks.0.attn.W_mix": torch.full((1, L, L), 1 / L, dtype=torch.float64)}
+
+    def attempt(bias):
+        return finish("lin", "test", tensors, {}, T=T, L=L, p=T, n_out=None, W_in=eye,
+                      b_in=torch.full((T,), bias, dtype=torch.float64), claim="", notes=())  # fmt: skip
+
+    assert attempt(-0.9).margin > 0
+    with pytest.raises(InterpError, match=r"a token that is not the own one reaches 0.167 > 0"):
+        attempt(-0.5)
+    with pytest.raises(InterpError, match="counts 1 and 2 overlap"):
+        attempt(-1.7)
