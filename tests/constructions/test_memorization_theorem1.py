@@ -1,10 +1,15 @@
 """Theorem 1 as tensors, against a forward written out token by token."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
+import torch
 
 from interp.constructions.memorization_theorem1 import likeliest, theorem1_weights
 from interp.errors import InterpError
+from interp.spec import Layer, ModelSpec
+from interp.tasks.base import Task
 from interp.theory.kl import kl_divergence
 from interp.theory.optimum import rank_d_optimum
 from interp.theory.table import as_table
@@ -45,6 +50,67 @@ def test_the_layer_computes_the_optimum_exactly(n, order, m, d):
     assert weights.numbers["condition"] <= 1e6
     assert weights.tensors["blocks.0.attn.W_pos"].shape == (order, d)
     assert weights.tensors["unembed.W_U"].shape == (d, m)
+
+
+class NextToken(Task):
+    """The least task that a model of a table needs: N tokens, M outputs, read at the last position."""
+
+    name = "next-token"
+    readout = "last"
+    defaults: ClassVar = {"tokens": 4, "outputs": 6}
+
+    @property
+    def vocabulary(self):
+        return tuple(f"t{i}" for i in range(self.parameters["tokens"]))
+
+    @property
+    def n_out(self):
+        return self.parameters["outputs"]
+
+    def sample(self, n, split="test", seed=0):
+        raise NotImplementedError
+
+    def classes(self, batch):
+        raise NotImplementedError
+
+    def answers(self, classes, tokens):
+        return classes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "order", "m", "d"), [(6, 1, 5, 2), (8, 2, 10, 4), (5, 3, 10, 4), (4, 2, 9, 6), (32, 2, 20, 8)]
+)
+def test_as_a_hooked_transformer(n, order, m, d):
+    from interp.architecture.task_model import TaskModel
+
+    table = dirichlet_table(n, m, order=order, prior="zipf", seed=0)
+    best = rank_d_optimum(table, d, random_starts=2)
+    weights = theorem1_weights(table, W_U=best.W_U, W_E=best.W_E)
+    task = NextToken(tokens=n, outputs=m)
+    layer = Layer(
+        n_heads=len(weights.tensors["blocks.0.attn.W_Q"]),
+        d_head=d,
+        scale="inv_sqrt_d_model",
+        query_key="full",
+        value_output="full",
+    )
+    spec = ModelSpec(
+        task=task.ref,
+        d_model=d,
+        layers=(layer,),
+        positions="learned",
+        positions_enter="attention",
+        max_length=order,
+        readout_bias=False,
+        readout_at="last",
+        dtype="float64",
+    ).check()
+    model = TaskModel(spec, task, weights.tensors)
+    with torch.no_grad():
+        logits = model(torch.tensor(table.contexts))[:, -1]
+    assert kl_divergence(table, logits) == pytest.approx(best.kl, abs=1e-9)
+    assert kl_divergence(table, logits) == pytest.approx(weights.numbers["kl"], abs=1e-12)
 
 
 @pytest.mark.slow
