@@ -187,6 +187,19 @@ def test_unknown_names_say_what_was_tried(models: Path, name: str, word: str) ->
         assert "INTERP_MODELS" in str(error.value)
 
 
+def test_names_do_not_climb_out_of_the_folder(models: Path) -> None:
+    """Even where there is something to find: models/../secret is a whole model."""
+    shutil.copytree(models / "count01/small", models.parent / "secret")
+    assert zoo.load(models / "../secret").seed == 2  # as a path one may
+    for name in ("../secret", "../secret/seed-0", "count01/small/../seed-0"):
+        for call in (zoo.load, zoo.build, zoo.find_checkpoint):
+            with pytest.raises(InterpError, match="no model"):
+                call(name)
+    (models / "count01/small/model.toml").write_text(SPEC.to_toml() + '\n[zoo]\ndefault = "../../../secret/seed-2"\n')
+    with pytest.raises(InterpError, match="default"):
+        zoo.load("count01/small")
+
+
 def test_without_any_models_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INTERP_MODELS", str(tmp_path / "nowhere"))
