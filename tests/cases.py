@@ -30,3 +30,25 @@ COUNT01 = {
     "1" * 200 + "0" * 200 + "2" * 200: "5",
     "1" * 200 + "0" * 199 + "2" * 200: "4",
 }
+
+LANGUAGES = {
+    # Language -> string -> is it in the language?
+    "first": {"1": True, "0": False, "10": True, "01": False, "1" + "0" * 40: True, "0" + "1" * 40: False},
+    "parity": {"0": False, "1": True, "0111": True, "0110": False, "1" * 41: True, "1" * 42: False},
+    "one": {"0": False, "1": True, "00100": True, "0000": False, "01100": False, "1" * 30: False, "0" * 40 + "1": True},
+    "palindrome": {
+        "0": True,
+        "01": False,
+        "11": True,
+        "01010": True,
+        "0110": True,
+        "0111": False,
+        "10000111": False,
+        "0" * 20 + "1" + "0" * 20: True,
+        "0" * 40: True,
+        "0" * 39 + "1": False,
+        "0" * 20 + "1" + "0" * 19: False,
+    },
+    "dyck1": {"()": True, ")(": False, "(())()": True, "())(": False, "((((((": False, "(((((())))))": False, "(": False},
+    "dyck2": {"([])[]": True, "([)]": False, "[[]": False, "([[()]])": True},
+}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -23,7 +22,7 @@ class LengthLimit:
     name: str
     longest: Mapping[str, int]
     marks: int
-    beyond: Literal["refuse", "warn"] = "refuse"
+    beyond: str = "refuse"
 
     def __post_init__(self) -> None:
         if self.beyond not in ("refuse", "warn"):

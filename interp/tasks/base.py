@@ -163,7 +163,7 @@ class Task(ABC):
         """The string of a row of token ids; the inverse of parse."""
         return "".join(self.vocabulary[int(token)] for token in tokens)
 
-    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (not every task has to refuse)
         """Raise InterpError for a row that is no input of this task; here every row of tokens is one."""
 
     def check_split(self, split: str) -> str:

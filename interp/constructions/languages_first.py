@@ -1,0 +1,64 @@
+"""FIRST = {w : w_1 = 1} with two layers of one head (Chiang and Cholak 2022, section 3.1).
+
+n counts CLS, so the first symbol stands at i = 1, which the position code I[i = 1] marks.
+
+Layer 1 attends to nothing; one neuron computes max(0, I[i = 1] - I[w = 0] - I[w = CLS]) = I[i = 1 and w_1 = 1].
+Layer 2: at CLS the score of position i is c I[i = 1], so the first symbol has weight e^c / (e^c + n - 1), and the head
+averages I[i = 1 and w_1 = 1] - I[i = 1] / 2. At CLS therefore
+
+    s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2),
+
+positive if and only if w is in FIRST, for any c > 0; n |s| tends to e^c / 2.
+
+With layer norm every row is scaled by a positive number before the neuron and before the head. Neither sign nor zero
+changes, so s keeps its sign; the last norm takes it to +-sqrt(d/2) at eps = 0. There the head looks from every row, not
+from CLS alone: other rows would hold s = 0, which a norm with eps = 0 cannot scale.
+"""
+
+from __future__ import annotations
+
+from math import exp, sqrt
+
+from interp.constructions.languages_parts import Block, Head, Neuron, Proof, Stream, everywhere, norm_of, positive
+from interp.constructions.registry import Construct, register_construction
+from interp.tasks import First
+
+LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 1_000, "bfloat16": 1_000}
+"""Symbols, measured; as far as tests go."""
+
+
+@register_construction("languages/first")
+def first(
+    layer_norm: bool = False, eps: float = 0.0, c: float = 0.0, output_scale: float = 1.0, beyond: str = "refuse"
+) -> Construct:
+    """FIRST by attention to the first symbol: d = 6, or 12 with layer norm.
+
+    c: the score of the first symbol at CLS; 0 takes 1/sqrt(d), as the published code does (errata, section B). A
+    larger c makes s larger: log(n) keeps it at about 1/4. eps: of the layer norm. output_scale: what the readout
+    multiplies s by; with layer norm and eps = 0 the cross-entropy of every string is
+    ln(1 + exp(-output_scale sqrt(6))). beyond: "refuse" or "warn" at strings too long for the number format.
+    Raises InterpError for values that make no sense.
+    """
+    stream = Stream(("[i=1]", "[0]", "[1]", "[CLS]", "[i=1, w=1]", "s"), doubled=layer_norm)
+    sharpness = positive("c", c or 1 / sqrt(stream.d_model))
+    asking = everywhere(("[0]", "[1]", "[CLS]"), sharpness) if layer_norm else {"[CLS]": sharpness}
+    look = Head(matches=[(asking, {"[i=1]": 1})], moves=[({"[i=1, w=1]": 1, "[i=1]": -0.5}, {"s": 1})])
+    proof = Proof(
+        name="languages/first",
+        task=First(),
+        stream=stream,
+        words={"0": {"[0]": 1}, "1": {"[1]": 1}, "[CLS]": {"[CLS]": 1}},
+        blocks=[
+            Block(neurons=[Neuron({"[i=1]": 1, "[0]": -1, "[CLS]": -1}, {"[i=1, w=1]": 1})]),
+            Block([look]),
+        ],
+        answer="s",
+        positions="first",
+        claim="right on every string: s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2)",
+        margin=lambda length: 0.5 * exp(sharpness) / (exp(sharpness) + length),
+        longest=LONGEST,
+        notes=("Chiang and Cholak 2022, section 3.1; errata 30 and 38 of Nowak et al. 2022",),
+        numbers={"c": sharpness, "s_times_n": exp(sharpness) / 2},
+    )
+    arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}
+    return proof.build({**arguments, "beyond": beyond}, output_scale, norm_of(layer_norm, eps), beyond)

@@ -1,0 +1,90 @@
+"""PALINDROME by attention to the mirror image: no 2^-n, so that length is not paid for in bits (errata, section B).
+
+n counts CLS and EOS, which stand at i = 0 and i = n - 1 and mirror each other. The position code is
+sqrt(B) (cos t_i, sin t_i) with t_i = pi i / (n-1) and B = ln(16 n) / (1 - cos(pi / (n-1))).
+
+Layer 1: position i scores position j by -B cos t_i cos t_j + B sin t_i sin t_j = -B cos(t_i + t_j). This is largest, B,
+at the mirror image j = n-1-i, where t_i + t_j = pi. Elsewhere t_i + t_j is at least pi/(n-1) away from pi, the score
+lower by at least B (1 - cos(pi/(n-1))) = ln(16 n), and the weight at most 1/(16 n). So all others together weigh at
+most 1/16, and v_i = sum_j a_ij I[w_j = 1] differs from I[w_(n-1-i) = 1] by at most 1/16. Two neurons give
+
+    t_i = max(0, I[w_i = 1] - v_i - 1/4) + max(0, v_i - I[w_i = 1] - 1/4)
+        = 0 exactly           where w_i = w_(n-1-i), for the difference is at most 1/16,
+        >= 15/16 - 1/4 = 11/16   where not, and then so at n-1-i.
+
+Layer 2 attends uniformly: s = (1/n) sum_i t_i is **exactly 0 for palindromes and at least 11/(8n) otherwise**, in any
+number format whose scores are right to about ln(16n) - ln(16). The scores are of size B ~ 2 ln(16n) (n-1)^2 / pi^2,
+which is what limits float32.
+
+The same head averages I[w = CLS], so that slack = (11/16) / n - s, positive if and only if w is a palindrome, is the
+logit. With a tolerance of its own the model is an indicator of |s| <= tolerance, right while 11/(8n) exceeds it.
+
+With layer norm rows are scaled by positive numbers after the scores of layer 1 were taken; neurons without bias keep
+their zeros (1/4 is carried by the one word of each row), and the last norm takes slack to +-sqrt(d/2) at eps = 0, so
+that the cross-entropy of PALINDROME goes to zero too, which the paper leaves open. Layer 1 multiplies row i by
+1/sqrt(2/d (B + 1 + v_i^2)) and so on: rows that mark a mismatch are shorter than CLS by less than a factor of two,
+which the gap between 11/16 and two times 11/16 does not stand for n = 3 by itself; tests go through all strings.
+"""
+
+from __future__ import annotations
+
+from interp.constructions.languages_parts import Block, Head, LayerNorm, Neuron, Proof, Stream, everywhere, positive
+from interp.constructions.registry import Construct
+from interp.spec import Scalar
+from interp.tasks import Palindrome
+
+LONGEST = {"float64": 10_000, "float32": 4_000, "float16": 80, "bfloat16": 24}
+"""Symbols, measured; the scores grow like n^2 ln n and must be right to about ln n."""
+
+GAP = 11 / 16
+"""The smallest mismatch mark; a string that is no palindrome has two."""
+
+
+def smallest_value(length: int) -> float:
+    """11 / (8 n), the proof's lower bound of s for a string of this length that is no palindrome."""
+    return 2 * GAP / (length + 2)
+
+
+def mirror(tolerance: float, layer_norm: bool, norm: LayerNorm | None, output_scale: float, beyond: str) -> Construct:
+    """PALINDROME by its mirror image: d = 10, or 20 with layer norm. See languages_palindrome."""
+    if tolerance:
+        positive("tolerance", tolerance)
+    words = ("[0]", "[1]", "[CLS]", "[EOS]")
+    stream = Stream(("cos", "sin", *words, "mirror 1", "mismatch", "s", "slack"), doubled=norm is not None)
+    image = Head([({"cos": -1}, {"cos": 1}), ({"sin": 1}, {"sin": 1})], [({"[1]": 1}, {"mirror 1": 1})])
+    quarter = everywhere(words, -0.25)
+    differ = [
+        Neuron({**quarter, "[1]": 0.75, "mirror 1": -1}, {"mismatch": 1}),
+        Neuron({**quarter, "[1]": -1.25, "mirror 1": 1}, {"mismatch": 1}),
+    ]
+    average = Head(moves=[({"mismatch": 1}, {"s": 1}), ({"[CLS]": GAP, "mismatch": -1}, {"slack": 1})])
+    proof = Proof(
+        name="languages/palindrome",
+        variant="mirror",
+        task=Palindrome(),
+        stream=stream,
+        words={word[1:-1] if word in ("[0]", "[1]") else word: {word: 1} for word in words},
+        blocks=[Block([image], differ), Block([average])],
+        answer="s" if tolerance else "slack",
+        positions="mirror",
+        claim=_claim(tolerance),
+        margin=lambda length: smallest_value(length) / 2 if not tolerance else 0.0,
+        longest=LONGEST,
+        notes=("errata of Nowak et al. 2022, section B, after the table",),
+        numbers={"smallest_s_times_n": 2 * GAP},
+        tolerance=tolerance or None,
+    )
+    arguments: dict[str, Scalar] = {
+        "tolerance": float(tolerance),
+        "layer_norm": layer_norm,
+        "eps": norm.eps if norm else 0.0,
+        "output_scale": float(output_scale),
+        "beyond": beyond,
+    }
+    return proof.build(arguments, output_scale, norm, beyond)
+
+
+def _claim(tolerance: float) -> str:
+    if tolerance:
+        return f"right on every string with n < {2 * GAP / tolerance:.0f}, where 11/(8n) > {tolerance:g}"
+    return "right on every string: s = 0 exactly for palindromes, s >= 11/(8n) for others, the tolerance half that"

@@ -1,0 +1,109 @@
+"""Every exact language model against a numpy forward of its parameters, one string at a time, and exhaustively."""
+
+import numpy as np
+import pytest
+import torch
+from cases import LANGUAGES
+
+from interp.architecture.formulas import position_formula
+from interp.constructions import Construct, construct
+
+CASES = [
+    ("one", None, {}),
+    ("one", None, {"layer_norm": True, "eps": 1e-5, "output_scale": 3.0}),
+    ("first", None, {}),
+    ("first", None, {"c": 2.0, "output_scale": 0.5}),
+    ("first", None, {"layer_norm": True, "eps": 1e-5}),
+    ("parity", None, {}),
+    ("parity", None, {"layer_norm": True}),
+    ("palindrome", "binary", {}),
+    ("palindrome", "binary", {"tolerance": 1e-4}),
+    ("palindrome", "mirror", {}),
+    ("palindrome", "mirror", {"tolerance": 1e-2}),
+    ("palindrome", "mirror", {"layer_norm": True}),
+]
+IDS = [f"{name}-{variant}-{'-'.join(sizes)}" for name, variant, sizes in CASES]
+
+
+def numpy_forward(made: Construct, tokens: list[int]) -> float:
+    """The logit at [CLS] (position 0) of one string without padding, in float64."""
+    weights = {name: tensor.numpy() for name, tensor in made.weights.tensors.items()}
+    n, d = len(tokens), made.spec.d_model
+    i = torch.arange(n, dtype=torch.float64)[None]
+    x = weights["embed.W_E"][tokens]
+    x = x + position_formula(made.spec.positions)(i, torch.tensor([[float(n)]], dtype=torch.float64), d)[0].numpy()
+
+    def norm(x: np.ndarray, layer: int, name: str) -> np.ndarray:
+        centered = x - x.mean(1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(1, keepdims=True) + made.spec.layers[layer].norm_eps)
+        return scaled * weights[f"blocks.{layer}.{name}.w"] + weights[f"blocks.{layer}.{name}.b"]
+
+    for layer, plan in enumerate(made.spec.layers):
+        at = f"blocks.{layer}."
+        mixed = x.copy()
+        for h in range(plan.n_heads):
+            scores = x @ weights[at + "attn.W_Q"][h] @ (x @ weights[at + "attn.W_K"][h]).T
+            pattern = np.exp(scores - scores.max(1, keepdims=True))
+            pattern /= pattern.sum(1, keepdims=True)
+            mixed += pattern @ x @ weights[at + "attn.W_V"][h] @ weights[at + "attn.W_O"][h]
+        x = norm(mixed, layer, "ln1") if plan.norm == "post" else mixed
+        if plan.mlp is not None:
+            hidden = np.maximum(0, x @ weights[at + "mlp.W_in"] + weights[at + "mlp.b_in"])
+            x = x + hidden @ weights[at + "mlp.W_out"] + weights[at + "mlp.b_out"]
+            x = norm(x, layer, "ln2") if plan.norm == "post" else x
+    return float((x[0] @ weights["unembed.W_U"])[0])
+
+
+@pytest.mark.parametrize(("name", "variant", "sizes"), CASES, ids=IDS)
+def test_logits_equal_a_numpy_forward(name: str, variant: str | None, sizes: dict) -> None:
+    made = construct(f"languages/{name}", variant, **sizes)
+    batch = made.task.strings(40, 13, 1, seed=1)  # ragged: the model masks and numbers each row by its own length
+    wanted = torch.tensor(
+        [numpy_forward(made, row[:n].tolist()) for row, n in zip(batch.tokens, batch.lengths.tolist())],
+        dtype=torch.float64,
+    )
+    for dtype, atol in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
+        with torch.no_grad():
+            found = made.model(dtype=dtype)(batch.tokens)[:, 0, 0]
+        torch.testing.assert_close(found.double(), wanted, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "variant", "sizes"), CASES, ids=IDS)
+def test_right_on_every_string_up_to_length_12(name: str, variant: str | None, sizes: dict, dtype: str) -> None:
+    made = construct(f"languages/{name}", variant, **sizes)
+    model, batch = made.model(dtype=dtype), made.task.enumerate_up_to(12)
+    assert torch.equal(model.predict(batch.tokens), batch.labels)
+
+
+@pytest.mark.parametrize(("name", "variant", "sizes"), CASES, ids=IDS)
+def test_right_on_the_table_of_cases(name: str, variant: str | None, sizes: dict) -> None:
+    if "tolerance" in sizes:
+        return  # a fixed tolerance ends the proof at a length of its own
+    made = construct(f"languages/{name}", variant, **sizes)
+    batch = made.task.encode(list(LANGUAGES[name]))
+    assert made.model().predict(batch.tokens).tolist() == list(LANGUAGES[name].values())
+
+
+@pytest.mark.parametrize(("name", "variant", "sizes"), CASES, ids=IDS)
+def test_no_row_is_ever_zero_over_zero(name: str, variant: str | None, sizes: dict) -> None:
+    made = construct(f"languages/{name}", variant, **sizes)
+    _, cache = made.model().run_with_cache(made.task.enumerate_up_to(5).tokens)
+    assert all(torch.isfinite(value).all() for key, value in cache.items() if "attn_scores" not in key)
+
+
+@pytest.mark.parametrize(("name", "variant", "sizes"), CASES, ids=IDS)
+def test_padding_changes_nothing(name: str, variant: str | None, sizes: dict) -> None:
+    made = construct(f"languages/{name}", variant, **sizes)
+    model, tokens = made.model(), made.task.strings(20, 9, seed=2).tokens
+    padded = torch.nn.functional.pad(tokens, (0, 6), value=made.task.pad_id)
+    with torch.no_grad():
+        torch.testing.assert_close(model(padded)[:, 0], model(tokens)[:, 0], atol=1e-14, rtol=1e-12)
+
+
+def test_watched_and_fused_attention_agree() -> None:
+    made = construct("languages/parity")
+    model, tokens = made.model(), made.task.strings(20, 30, 3, seed=3).tokens
+    with torch.no_grad():
+        cached, _ = model.run_with_cache(tokens)
+        torch.testing.assert_close(model(tokens)[:, 0], cached[:, 0], atol=1e-14, rtol=1e-12)
