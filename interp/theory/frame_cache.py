@@ -27,6 +27,7 @@ STORED: tuple[tuple[Criterion, int, int, int, int, int, int], ...] = (
     ("one-sided", 64, 15, 59, 0, 4, 3000),
     ("squared", 16, 6, 5, 0, 8, 3000),
     ("squared", 32, 10, 8, 0, 8, 3000),
+    ("squared", 64, 10, 11, 2, 32, 10000),
     ("squared", 64, 10, 12, 0, 4, 3000),
     ("squared", 64, 15, 15, 0, 4, 3000),
     ("softmax", 32, 10, 6, 0, 24, 4000),

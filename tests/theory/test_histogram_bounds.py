@@ -1,4 +1,4 @@
-"""The feasibility table: published, corrected, necessary, verified. That `verified` can be built: tests/constructions."""
+"""The feasibility table: printed, corrected, necessary, verified. That the last can be built: tests/constructions."""
 
 import math
 
