@@ -1,0 +1,216 @@
+"""What the readout of a histogram model reads: artificial mixtures, singular values, logits, and single neurons.
+
+Functions take the same models as `interp.measures.counting`. Source: Behrens et al. (2024), Figures 3 to 6, 8, 9, 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.counting import Counter, flat_sample
+from interp.measures.mechanism import count_response
+from interp.measures.subject import Model
+
+# ---------------------------------------------------------------- artificial mixtures
+
+
+def probe_two(model: Model, own: str = "1", other: str = "2", steps: int = 101) -> pd.DataFrame:
+    """What the readout makes of e_own + total (alpha key + (1 - alpha) other): columns alpha, answer, own, key, other.
+
+    key is [BOS] where there is one (Figures 3 and 15: does the answer depend on its share alone?), else the own token:
+    alpha is then the share of the own token in the mixture. total: see `total_attention`.
+    Raises InterpError for tokens outside the alphabet or equal tokens.
+    """
+    counter = Counter.of(model)
+    key = "[BOS]" if counter.task.bos else own
+    ids = [_letter(counter, token) for token in (own, other)]
+    _distinct(own, other)
+    alpha = torch.linspace(0, 1, _steps(steps), dtype=torch.float64)
+    key_value = counter.value[counter.task.token_id(key)]
+    mixture = alpha[:, None] * key_value + (1 - alpha[:, None]) * counter.value[ids[1]]
+    answers = counter.counts(counter.embedding[ids[0]] + total_attention(counter) * mixture)
+    return pd.DataFrame({"alpha": alpha.numpy(), "answer": answers.numpy(), "own": own, "key": key, "other": other})
+
+
+def probe_three(model: Model, own: str = "1", others: tuple[str, str] = ("2", "3"), steps: int = 41) -> pd.DataFrame:
+    """What the readout makes of e_own + total (a own + b other_1 + c other_2), a + b + c = 1 (Figures 4 and 5, right).
+
+    Columns own_share (a), other_share (b), answer: all pairs on a grid with a + b <= 1. In an inventory the answer
+    depends on a and hardly on b. Raises InterpError for tokens outside the alphabet or equal tokens.
+    """
+    counter = Counter.of(model)
+    ids = [_letter(counter, token) for token in (own, *others)]
+    _distinct(own, *others)
+    grid = torch.linspace(0, 1, _steps(steps), dtype=torch.float64)
+    a, b = (axis.flatten() for axis in torch.meshgrid(grid, grid, indexing="ij"))
+    inside = a + b <= 1 + 1e-9
+    shares = torch.stack([a, b, 1 - a - b], 1)[inside]
+    answers = counter.counts(counter.embedding[ids[0]] + total_attention(counter) * (shares @ counter.value[ids]))
+    return pd.DataFrame({"own_share": shares[:, 0], "other_share": shares[:, 1], "answer": answers})
+
+
+def total_attention(counter: Counter) -> float:
+    """The sum of the attention that a position gives: 1 with softmax, the mean row sum of the matrix in lin models.
+
+    Raises UnsupportedError for raw scores, whose sum is what carries the count: no one mixture stands for all.
+    """
+    layer = counter.model.spec.layers[0]
+    if layer.normalizer == "softmax":
+        return 1.0
+    if layer.mixing == "linear":
+        mix: Any = counter.model.blocks[0].attn.W_mix
+        return float(mix.detach().double().sum(-1).mean())
+    raise UnsupportedError("raw scores have no fixed sum, so artificial mixtures of a given share do not apply")
+
+
+def _letter(counter: Counter, token: str) -> int:
+    number = counter.task.token_id(token)
+    if number >= counter.task.T:
+        raise InterpError(f"{token!r} is no token of the alphabet 0 to {counter.task.T - 1}")
+    return number
+
+
+def _distinct(*tokens: str) -> None:
+    if len(set(tokens)) < len(tokens):
+        raise InterpError(f"a mixture needs different tokens, not {', '.join(tokens)}")
+
+
+def _steps(steps: int) -> int:
+    if steps < 2:
+        raise InterpError(f"steps = {steps}: a grid has at least 2 points")
+    return steps
+
+
+# ---------------------------------------------------------------- singular values of W_in
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values of the readout's first matrix (the paper's W1), from the largest, and their dip after the T-th.
+
+    dip: s_T / s_(T+1). usual: the median of the ratios s_i / s_(i+1) of the other values. Both NaN where there are no
+    more than T values. A dip far above the usual ratio is what inventories show (Figure 6), though no proof of one.
+    """
+
+    values: Float[Tensor, "n"]
+    T: int
+    dip: float
+    usual: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """Columns index (from 1) and value."""
+        return pd.DataFrame({"index": np.arange(1, len(self.values) + 1), "value": self.values.numpy()})
+
+
+def readout_spectrum(model: Model) -> Spectrum:
+    """The singular values of W_in, (d_model, p)."""
+    counter = Counter.of(model)
+    values, T = torch.linalg.svdvals(counter.W_in), counter.task.T
+    if len(values) <= T:
+        return Spectrum(values, T, float("nan"), float("nan"))
+    ratios = values[:-1] / values[1:].clamp(min=1e-300)
+    usual = values[1:] > 1e-12 * values[0]  # the ratios of values that are zero but for rounding mean nothing
+    usual[T - 1] = False
+    return Spectrum(values, T, float(ratios[T - 1]), float(ratios[usual].median()) if usual.any() else float("nan"))
+
+
+# ---------------------------------------------------------------- logits and hidden values by count
+
+
+def logits_by_count(model: Model, tokens: Sequence[str] = ("1", "2", "3"), other: str | None = None) -> pd.DataFrame:
+    """Logits at the first position of [t, ..., t, v, ..., v] with k times t, for k = 1..L (Figures 8 and 9).
+
+    other: the token v, by default the one before t in the alphabet. Columns token, other, count (k), answer (the count
+    that the class stands for), logit.
+    """
+    counter, frames = Counter.of(model), []
+    task = counter.task
+    for token in tokens:
+        t = _letter(counter, token)
+        v = (t - 1) % task.T if other is None else _letter(counter, other)
+        if task.L > 1:
+            _distinct(token, task.vocabulary[v])
+        rows = torch.where(torch.arange(task.L) < torch.arange(1, task.L + 1)[:, None], t, v)
+        run = counter.run(task.batch(rows))
+        logits = counter.logits(run.mixed[:, int(task.bos)])
+        count, classes = (index.ravel() for index in np.indices(logits.shape))
+        answers = classes + (0 if task.zero_class else 1)
+        frames.append(
+            pd.DataFrame({"token": token, "other": task.vocabulary[v], "count": count + 1, "answer": answers,
+                          "logit": logits.ravel().numpy()})
+        )  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+def hidden_by_count(model: Model, n: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """The mean activation (after the ReLU) of each hidden neuron: columns token, count, neuron, activation.
+
+    Over n flat-sampled sequences; pairs of token and count that did not occur are left out.
+    """
+    counter = Counter.of(model)
+    run = counter.run(flat_sample(counter.task, n, seed))
+    hidden = counter.hidden(run.mixed[run.read])
+    cell = run.tokens[run.read] * counter.task.L + run.labels[run.read] - 1
+    size = counter.task.T * counter.task.L
+    sums = torch.zeros(size, hidden.shape[1], dtype=hidden.dtype).index_add_(0, cell, hidden)
+    seen = torch.bincount(cell, minlength=size)
+    known = seen.nonzero()[:, 0]
+    means = sums[known] / seen[known][:, None]
+    where, neuron = (index.ravel() for index in np.indices(means.shape))
+    cells = known.numpy()[where]
+    words = np.array(counter.task.vocabulary)
+    return pd.DataFrame(
+        {"token": words[cells // counter.task.L], "count": cells % counter.task.L + 1,
+         "neuron": neuron, "activation": means.ravel().numpy()}
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- neurons
+
+
+def neuron_responses(model: Model, n: int = 2000, seed: int = 0) -> Float[Tensor, "T p"]:
+    """How much each neuron tells the readout about the count of each token: see `mechanism.count_response`."""
+    counter = Counter.of(model)
+    run = counter.run(flat_sample(counter.task, n, seed))
+    hidden = counter.hidden(run.mixed[run.read])
+    return count_response(counter, hidden, run.tokens[run.read], run.labels[run.read])
+
+
+def neuron_selectivity(model: Model, n: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """Which tokens each neuron reads the count of: one row for each, the most important first.
+
+    Columns: neuron; response (sum over tokens); tokens, the effective number of tokens that it reads, (sum r)^2 /
+    sum r^2: 1 for a neuron of one token, T for one that reads all alike; favorite, the token with the largest response,
+    and share, its part of the sum. A neuron without any response has NaN.
+    """
+    counter = Counter.of(model)
+    response = neuron_responses(model, n, seed)
+    total = response.sum(0)
+    live = total > 1e-9 * total.max().clamp(min=1e-300)
+    shares = torch.where(live, response / total.clamp(min=1e-300), torch.nan)
+    favorites = response.argmax(0)
+    frame = pd.DataFrame(
+        {
+            "neuron": np.arange(response.shape[1]),
+            "response": total.numpy(),
+            "tokens": (1 / (shares**2).sum(0)).numpy(),
+            "favorite": np.where(live, np.array(counter.task.vocabulary)[favorites], "none"),
+            "share": shares.gather(0, favorites[None])[0].numpy(),
+        }
+    )
+    return frame.sort_values("response", ascending=False, ignore_index=True, kind="stable")
+
+
+def tokens_per_neuron(selectivity: pd.DataFrame) -> float:
+    """The mean effective number of tokens of a neuron, weighted by response."""
+    live = selectivity.dropna(subset=["tokens"])
+    return float(np.average(live["tokens"], weights=live["response"])) if len(live) else float("nan")

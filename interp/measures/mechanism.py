@@ -1,0 +1,245 @@
+"""How does a histogram model count: by relation, by inventory, or both? A verdict from interventions.
+
+The mixed token of position l, with own token t, attention A_lm and the mean v of the alphabet's values, is exactly
+
+    x' = e_t  +  [ a_BOS v_BOS + (sum_m A_lm) v ]  +  [ sum_m A_lm (v_m - v) ]
+         own     weights: how much is attended          contents: to which tokens
+
+**Relation-based** counting (Behrens et al. 2024, section 5.1): attention compares tokens, and the count is in how much
+weight it gives, along a direction that all tokens share. **Inventory-based** counting: the readout knows every token
+and finds out how much of the own one is in the mixture. So the weights carry the count in the one, the contents in the
+other, and they can be brought into conflict:
+
+- conflict: the contents are taken from another position with the same own token and another count. Which of the two
+  counts does the answer follow? It is regressed on both: 1 and 0 in a relation, 0 and 1 in an inventory.
+- without contents (set to zero, their mean) and without weights (set to the mean of the own token): how much of the
+  information on the count is left?
+
+The parts in conflict come from the model's own activations, from positions of one token, so that the readout sees
+nothing it could not meet but their combination. Where the sum of attention is constant (linear mixing, softmax without
+BOS) the weights can carry nothing: that is the paper's argument why these models need an inventory, and here it comes
+out by itself.
+
+A third test asks for memory: for each token, the few neurons are silenced that respond most to its count. An inventory
+of one neuron a token loses that token and keeps the others. It is evidence, not part of the verdict: an inventory may
+also be spread over many neurons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.measures.counting import Counter, CountingRun, flat_sample
+from interp.measures.subject import Model
+
+Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
+CLEAR = 0.7
+"""The share of the answer's dependence on the two counts in conflict that makes a verdict clear.
+
+All relation-based constructions have 1. Inventories have 0, but for small low-coherence frames with raw scores, whose
+mean is not small: 0.05 of it is in the weights at T = 32, L = 10, d = 8, and 0.26 at T = 6, L = 4, d = 3.
+"""
+COUNTS = 0.5
+"""Least balanced accuracy of a model whose mechanism is worth asking for."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """The verdict and its evidence.
+
+    accuracy: of the intact model, mean over the counts. by_weights, by_contents: by how much the answer rises when the
+    count in the weights, or in the contents, rises by one and the other stays (slopes of the regression); explained: share
+    of the answers' variance that the two counts explain together. without_contents, without_weights: squared
+    correlation of answer and count when this part is set to its mean. neurons: how many are silenced for each token.
+    own_loss, other_loss: accuracy lost on that token and, on average, on all others, mean over the tokens.
+    """
+
+    verdict: Verdict
+    accuracy: float
+    by_weights: float
+    by_contents: float
+    explained: float
+    without_contents: float
+    without_weights: float
+    neurons: int
+    own_loss: float
+    other_loss: float
+    positions: int
+
+    @property
+    def relation(self) -> float:
+        """From 0, the answer follows the contents alone, to 1, the weights alone."""
+        weights, contents = max(self.by_weights, 0.0), max(self.by_contents, 0.0)
+        return weights / (weights + contents) if weights + contents > 0 else float("nan")
+
+    @property
+    def specificity(self) -> float:
+        """1 where silencing a token's neurons costs that token alone, 0 where it costs all alike."""
+        total = abs(self.own_loss) + abs(self.other_loss)
+        return (self.own_loss - self.other_loss) / total if total > 0 else 0.0
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row."""
+        return pd.DataFrame([{**asdict(self), "relation": self.relation, "specificity": self.specificity}])
+
+    def __str__(self) -> str:
+        if self.verdict == "does not count":
+            return f"It does not count: accuracy {self.accuracy:.3f}, averaged over the counts."
+        how = "partly by relation, partly by inventory" if self.verdict == "mixed" else f"in a {self.verdict} way"
+        return (
+            f"It counts {how}: when weights and contents of the mixture stand for different counts, the answer follows "
+            f"the weights by {self.by_weights:.2f} and the contents by {self.by_contents:.2f}. Silencing the "
+            f"{self.neurons} neuron{'s' * (self.neurons > 1)} that tell{'s' * (self.neurons == 1)} most about a token "
+            f"costs that token {self.own_loss:.2f} of accuracy and the others {self.other_loss:.2f}."
+        )
+
+
+def mechanism(model: Model, n: int = 2000, seed: int = 0) -> Mechanism:
+    """Which part carries the count, from n sequences of the task's sampler. See the module.
+
+    Raises UnsupportedError for what is no histogram model, InterpError for a length or an alphabet of 1.
+    """
+    counter = Counter.of(model)
+    task = counter.task
+    if task.L < 2 or task.T < 2:
+        raise InterpError("with sequences of one token or an alphabet of one there is nothing to count")
+    # The published sampler's sequences of two have one count only; where T < L there is no sampler.
+    run = counter.run(task.sample(n, seed=seed) if 3 <= task.L <= task.T else flat_sample(task, n, seed))
+    labels, own = run.labels[run.read], run.tokens[run.read]
+    parts = decompose(counter, run)
+    donors = others_of_the_token(own, seed)
+    conflict = counter.counts(parts.own + parts.weights + parts.contents[donors])
+    by_weights, by_contents, explained = slopes(conflict, labels, labels[donors])
+    accuracy = balanced_accuracy(counter.counts(parts.mixed), labels)
+    usual = torch.stack([parts.weights[own == t].mean(0) for t in range(task.T)])[own]
+    neurons = max(1, round(counter.W_in.shape[1] / task.T))
+    own_loss, other_loss = silence_by_token(counter, parts, own, labels, neurons)
+    return Mechanism(
+        verdict=_verdict(accuracy, by_weights, by_contents),
+        accuracy=accuracy,
+        by_weights=by_weights,
+        by_contents=by_contents,
+        explained=explained,
+        without_contents=squared_correlation(counter.counts(parts.own + parts.weights), labels),
+        without_weights=squared_correlation(counter.counts(parts.own + usual + parts.contents), labels),
+        neurons=neurons,
+        own_loss=own_loss,
+        other_loss=other_loss,
+        positions=len(labels),
+    )
+
+
+def _verdict(accuracy: float, by_weights: float, by_contents: float) -> Verdict:
+    if accuracy < COUNTS or max(by_weights, by_contents) <= 0:
+        return "does not count"
+    relation = max(by_weights, 0.0) / (max(by_weights, 0.0) + max(by_contents, 0.0))
+    return "relation-based" if relation >= CLEAR else "inventory-based" if relation <= 1 - CLEAR else "mixed"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three parts of the mixed tokens that are read; their sum is x'."""
+
+    own: Float[Tensor, "positions d_model"]
+    weights: Float[Tensor, "positions d_model"]
+    contents: Float[Tensor, "positions d_model"]
+
+    @property
+    def mixed(self) -> Float[Tensor, "positions d_model"]:
+        return self.own + self.weights + self.contents
+
+
+def decompose(counter: Counter, run: CountingRun) -> Parts:
+    """x' of every position that is read, as in the module."""
+    tokens = run.labels >= 0
+    total = (run.pattern * tokens[:, None, :]).sum(-1)[run.read]
+    weights = total[:, None] * counter.value[: counter.task.T].mean(0)
+    if counter.task.bos:
+        weights = weights + run.pattern[..., 0][run.read][:, None] * counter.value[-1]
+    own = counter.embedding[run.tokens[run.read]]
+    return Parts(own, weights, run.mixed[run.read] - own - weights)
+
+
+def others_of_the_token(own: Int[Tensor, "positions"], seed: int) -> Int[Tensor, "positions"]:
+    """For each position another one, drawn at random, with the same own token (a permutation within each token)."""
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = torch.randperm(len(own), generator=generator)
+    donors = torch.empty_like(own)
+    donors[own.argsort(stable=True)] = shuffled[own[shuffled].argsort(stable=True)]
+    return donors
+
+
+def slopes(
+    answers: Int[Tensor, "positions"], first: Int[Tensor, "positions"], second: Int[Tensor, "positions"]
+) -> tuple[float, float, float]:
+    """Least squares of the answers on two counts and a constant: both slopes, and the share of variance explained."""
+    counts = torch.stack([first, second], 1).double()
+    counts = counts - counts.mean(0)
+    target = answers.double() - answers.double().mean()
+    slope = torch.linalg.lstsq(counts, target[:, None], driver="gelsd").solution[:, 0]
+    spread = float((target**2).sum())
+    rest = float(((target - counts @ slope) ** 2).sum())
+    return float(slope[0]), float(slope[1]), 1 - rest / spread if spread > 0 else 0.0
+
+
+def silence_by_token(
+    counter: Counter, parts: Parts, own: Int[Tensor, "positions"], labels: Int[Tensor, "positions"], neurons: int
+) -> tuple[float, float]:
+    """Accuracy lost on a token and on the others when the neurons that tell most about its count are zeroed."""
+    hidden = counter.hidden(parts.mixed)
+    logits = hidden @ counter.W_out + counter.b_out
+    right = (counter.count_of_class(logits.argmax(-1)) == labels).double()
+    response = count_response(counter, hidden, own, labels)
+    mine, theirs = [], []
+    for token in range(counter.task.T):
+        here = own == token
+        if not here.any() or here.all():
+            continue
+        silent = response[token].topk(min(neurons, response.shape[1])).indices
+        without = logits - hidden[:, silent] @ counter.W_out[silent]
+        lost = right - (counter.count_of_class(without.argmax(-1)) == labels).double()
+        mine.append(lost[here].mean())
+        theirs.append(lost[~here].mean())
+    return float(torch.stack(mine).mean()), float(torch.stack(theirs).mean())
+
+
+def count_response(
+    counter: Counter, hidden: Float[Tensor, "positions p"], own: Int[Tensor, "positions"],
+    labels: Int[Tensor, "positions"],
+) -> Float[Tensor, "T p"]:  # fmt: skip
+    """How much each neuron tells the readout about the count of each token.
+
+    The standard deviation, over the counts of a token, of the neuron's mean activation, times the size of what it
+    writes to the logits (less its mean over the classes, which changes no answer).
+    """
+    T, L = counter.task.T, counter.task.L
+    cell = own * L + labels - 1
+    sums = torch.zeros(T * L, hidden.shape[1], dtype=hidden.dtype).index_add_(0, cell, hidden)
+    seen = torch.bincount(cell, minlength=T * L)
+    means = (sums / seen.clamp(min=1)[:, None]).view(T, L, -1)
+    known = (seen > 0).view(T, L, 1)
+    number = known.sum(1).clamp(min=1)
+    center = (means * known).sum(1) / number
+    spread = (((means - center[:, None]) ** 2 * known).sum(1) / number).sqrt()
+    written = counter.W_out - counter.W_out.mean(1, keepdim=True)
+    return spread * written.norm(dim=1)
+
+
+def balanced_accuracy(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:
+    """Mean over the counts that occur of the share of right answers."""
+    return float(torch.stack([(answers[labels == k] == k).double().mean() for k in labels.unique()]).mean())
+
+
+def squared_correlation(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:
+    """Of answers and counts; 0 where all answers are the same."""
+    pair = torch.stack([answers.double(), labels.double()])
+    centered = pair - pair.mean(1, keepdim=True)
+    spread = float((centered[0] ** 2).sum() * (centered[1] ** 2).sum())
+    return float((centered[0] * centered[1]).sum()) ** 2 / spread if spread > 0 else 0.0
