@@ -44,15 +44,15 @@ def test_right_on_every_sequence(reference, model, variant, T, L):
     assert reference.leads(model, built, reference.all_sequences(T, L), np.float32).min() > 0
 
 
-@pytest.mark.parametrize(("model", "variant"), CASES)
-@pytest.mark.parametrize(("T", "L"), [(32, 10), (10, 14), pytest.param(64, 15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("model", "variant", "T", "L"),
+    [
+        *((*case, T, L) for case in CASES for T, L in ((32, 10), (10, 14))),
+        # the larger size is for the searched frames; everything else is a formula in T and L
+        *(pytest.param(*case, 64, 15, marks=pytest.mark.slow) for case in CASES if "frame" in case[1]),
+    ],
+)
 def test_right_in_the_exact_worst_case(reference, model, variant, T, L):
-    if T == 64 and "frame" not in variant:
-        pytest.skip("the larger size is for the searched frames; everything else is a formula in T and L")
-    check_worst_case(reference, model, variant, T, L)
-
-
-def check_worst_case(reference, model, variant, T, L):
     """Two-token sequences are the exact worst case, so this is every sequence; in float32 with a tenth of the lead."""
     built = build(model, T=T, L=L, variant=variant)
     sequences = reference.two_token_sequences(T, L)
