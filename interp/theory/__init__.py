@@ -33,6 +33,8 @@ _EXPORTS: dict[str, str] = {
     "heads_needed": "attention_heads",
     "memorized_associations": "capacity",
     "accuracy_lower_bound": "capacity",
+    "head_contributions": "decomposition",
+    "learned_directions": "decomposition",
     # histogram: bounds, frames, exact ranges, readout
     "feasibility": "histogram_bounds",
     "welch_bound": "frames",

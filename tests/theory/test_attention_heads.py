@@ -79,7 +79,7 @@ def test_float64_rank_where_it_is_well_conditioned():
 
 
 def test_heads_needed_is_the_least_number_of_full_rank():
-    for n, k in [(3, 2), (4, 2), (3, 3), (2, 4), (5, 3)]:
+    for n, k in [(3, 2), (4, 2), (3, 3), (2, 4), (5, 3), (3, 4)]:
         for d in range(1, 12):
             least = heads_needed(n, k, d, spare=0.0)
             assert attention_rank(n, k, d, least) == n**k
@@ -114,3 +114,22 @@ def test_bad_sizes():
         attention_rank(3, 2, 3, -1)
     with pytest.raises(InterpError, match=r"spare is -0\.5"):
         heads_needed(3, 2, 3, spare=-0.5)
+
+
+def test_erratum_6_the_image_of_one_sequence_does_not_span():
+    # d > k: a vector orthogonal to x(t, 1..k) is orthogonal to what any head puts out, so Lemma 3's last step fails.
+    contexts, W_E, W_pos, W_QK = generic(3, 2, 4, 50)
+    x = W_E[contexts[5]] + W_pos
+    v = np.linalg.svd(x)[2][-1]
+    outputs = attention_matrix(contexts, W_E, W_pos, W_QK).reshape(9, 50, 4)
+    np.testing.assert_allclose(outputs[5] @ v, 0, atol=1e-13)
+    assert np.abs(outputs[4] @ v).max() > 0.01
+
+
+@pytest.mark.parametrize(("n", "d", "heads", "rank"), [(6, 3, 11, 33), (8, 4, 15, 60)])
+def test_published_version_the_residual_stream_adds_d(n, d, heads, rank):
+    # with one head fewer, A alone has rank 33 of 36 (60 of 64), and A with e(t_k) beside it 36 (64)
+    contexts, W_E, W_pos, W_QK = generic(n, 2, d, heads)
+    matrix = attention_matrix(contexts, W_E, W_pos, W_QK)
+    assert attention_rank(n, 2, d, heads) == rank == np.linalg.matrix_rank(matrix, tol=1e-9)
+    assert np.linalg.matrix_rank(np.hstack([matrix, W_E[contexts[:, -1]]]), tol=1e-9) == n * n

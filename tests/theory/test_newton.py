@@ -55,6 +55,18 @@ def test_table_b_plain_newton_from_wls_stalls_and_the_safe_start_does_not():
     assert stalled >= 5
 
 
+def test_each_row_starts_from_the_better_of_wls_and_zero():
+    table = dirichlet_table(20, 10, 0.1, seed=0)
+    wls = weighted_least_squares(table, 4)
+    found = newton_refinement(table, wls.W_U, max_steps=0)
+    at_zero = np.array([row_loss(np.zeros(4), wls.W_U, p)[0] for p in table.conditional])
+    at_wls = np.array([row_loss(w, wls.W_U, p)[0] for w, p in zip(wls.W_E, table.conditional)])
+    np.testing.assert_array_equal(found.started_at_zero, at_wls > at_zero)
+    assert 0 < found.started_at_zero.sum() < 20
+    np.testing.assert_array_equal(found.W_E[~found.started_at_zero], wls.W_E[~found.started_at_zero])
+    assert not found.W_E[found.started_at_zero].any()
+
+
 def test_two_steps_take_nearly_all_of_the_gain_at_moderate_entropy():
     # table B, Dir(1) rows: wls .1483, N1 .1363, N2 .1359, converged .1359 and alike.
     for seed in range(5):
