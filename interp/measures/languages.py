@@ -1,0 +1,275 @@
+"""How formal-language models do with length: accuracy, errors of both kinds, the value s, sensitivity to one symbol.
+
+Every measure takes any model with one scalar output and lets it run beyond its length limit: to see where a proof ends
+in floats is what they are for. Lengths are numbers of symbols; CLS and EOS come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from math import isclose, log
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel, as_dtype, decide
+from interp.constructions import construct
+from interp.constructions.base import ConstructedWeights
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.accuracy import share
+from interp.spec import Construction
+from interp.tasks import Batch, Language
+from interp.theory.languages import proof_value
+
+TOKENS_AT_ONCE = 1 << 17
+"""Rows are run in chunks of about this many tokens, so that memory does not grow with the number of strings."""
+
+
+def language_of(model: TaskModel) -> Language:
+    """The language of a model. Raises UnsupportedError for other tasks, and for outputs that are no scalar."""
+    if not isinstance(model.task, Language) or model.spec.readout != "scalar":
+        raise UnsupportedError(f"{model.spec.id} is no recognizer of a formal language with one scalar output")
+    return model.task
+
+
+@contextmanager
+def beyond_limits(model: TaskModel) -> Iterator[TaskModel]:
+    """The model without its length limit, which comes back at the end."""
+    limit, model.length_limit = model.length_limit, None
+    try:
+        yield model
+    finally:
+        model.length_limit = limit
+
+
+@torch.no_grad()
+def answer_logits(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> Float[Tensor, "rows"]:
+    """The scalar output of each string, where the model is read, in the model's own arithmetic."""
+    language_of(model)
+    found = []
+    for part in tokens.split(max(1, TOKENS_AT_ONCE // max(1, tokens.shape[1]))):
+        part = part.to(model.cfg.device)
+        logits = model(part)[torch.arange(len(part)), model.answer_positions(part)]
+        found.append(logits[:, 0].cpu())
+    return torch.cat(found) if found else torch.zeros(0)
+
+
+# ---------------------------------------------------------------- accuracy against length
+
+
+def length_curve(
+    model: TaskModel,
+    lengths: Iterable[int],
+    dtypes: Sequence[str | torch.dtype] | None = None,
+    n: int = 200,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Accuracy, loss and errors on n strings of the language's distribution, for each length and number format.
+
+    dtypes: the model's weights are rounded to each; None keeps the model's own. Columns: length, dtype, n, accuracy
+    with its 95% interval (low, high), cross_entropy_bits (NaN for an indicator, which gives no probability),
+    false_accepts and false_rejects (numbers) and their rates among the strings of that kind (NaN without any),
+    smallest_logit (the smallest size of the scalar output).
+    """
+    task, rows = language_of(model), []
+    batches = {length: task.strings(n, length, seed=seed) for length in lengths}
+    for dtype in [None] if dtypes is None else dtypes:
+        used = model if dtype is None else in_dtype(model, dtype)
+        name = str(used.embed.W_E.dtype).removeprefix("torch.")
+        with beyond_limits(used):
+            for length, batch in batches.items():
+                rows.append({"length": length, "dtype": name, **errors(used, batch)})
+    return pd.DataFrame(rows)
+
+
+def errors(model: TaskModel, batch: Batch) -> dict[str, int | float]:
+    """The columns of length_curve for one batch."""
+    logits = answer_logits(model, batch.tokens).double()
+    accepts = decide(model.spec, logits[:, None]) == 1
+    wrong = accepts != batch.labels
+    members, others = int(batch.labels.sum()), int((~batch.labels).sum())
+    false_accepts, false_rejects = int((wrong & ~batch.labels).sum()), int((wrong & batch.labels).sum())
+    sampled = share(len(batch) - int(wrong.sum()), len(batch))
+    return {
+        "n": len(batch),
+        "accuracy": sampled.accuracy,
+        "low": sampled.low,
+        "high": sampled.high,
+        "cross_entropy_bits": float(cross_entropy(model, logits, batch.labels)),
+        "false_accepts": false_accepts,
+        "false_rejects": false_rejects,
+        "false_accept_rate": false_accepts / others if others else float("nan"),
+        "false_reject_rate": false_rejects / members if members else float("nan"),
+        "smallest_logit": float(logits.abs().min()),
+    }
+
+
+def cross_entropy(model: TaskModel, logits: Float[Tensor, "rows"], labels: Tensor) -> Tensor:
+    """Mean loss in bits (the published figures say bits but are in nats, language_data item 10)."""
+    if model.spec.decision != "sigmoid":
+        return torch.tensor(float("nan"))
+    return torch.nn.functional.softplus(torch.where(labels, -logits, logits)).mean() / log(2)
+
+
+def in_dtype(model: TaskModel, dtype: str | torch.dtype) -> TaskModel:
+    """A copy of a model whose weights and arithmetic are of another number format; without a length limit."""
+    tensors = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+    return TaskModel(
+        model.spec, model.task, tensors, seed=model.seed, device=model.cfg.device or "cpu", dtype=as_dtype(dtype)
+    )
+
+
+# ---------------------------------------------------------------- the value s
+
+
+def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
+    """The component s at CLS beside what the proof says it is, string by string.
+
+    Columns: string (cut to 40 symbols), length, label, s, proof, error. Raises UnsupportedError for models that are
+    not exact, that have layer norm (which scales s), or whose proof only bounds s (the mirror).
+    """
+    task, weights = language_of(model), _proof(model)
+    binary = task.name != "palindrome" or isclose(weights.numbers.get("base", 0.0), 2.0)
+    if not model.spec.additive_residual or not binary:
+        raise UnsupportedError(f"the proof of {model.spec.id} says where s is 0 or what its sign is, not its value")
+    direction, last = weights.directions["s"], f"blocks.{len(model.spec.layers) - 1}.hook_resid_post"
+    found = []
+    with beyond_limits(model), torch.no_grad():
+        for part in batch.tokens.split(max(1, TOKENS_AT_ONCE // max(1, batch.tokens.shape[1]))):
+            _, cache = model.run_with_cache(part.to(model.cfg.device), names_filter=last)
+            found.append(cache[last][:, 0].double().cpu() @ direction / (direction @ direction))
+    symbols, lengths = task.symbols(batch.tokens)
+    words = [row[:length] for row, length in zip(symbols.tolist(), lengths.tolist())]
+    frame = pd.DataFrame(
+        {
+            "string": ["".join(map(str, word[:40])) + ("..." if len(word) > 40 else "") for word in words],
+            "length": lengths.tolist(),
+            "label": batch.labels.tolist(),
+            "s": torch.cat(found).tolist(),
+            "proof": [proof_value(task.name, word, weights.numbers.get("c", 0.0)) for word in words],
+        }
+    )
+    return frame.assign(error=frame["s"] - frame["proof"])
+
+
+def _proof(model: TaskModel) -> ConstructedWeights:
+    """The proof that the model's spec names. Raises UnsupportedError for a trained model."""
+    origin = model.spec.origin
+    if not isinstance(origin, Construction):
+        raise UnsupportedError(f"{model.spec.id} is not exact: there is no proof to compare it with")
+    return construct(origin.name, origin.variant or None, **dict(origin.arguments)).weights
+
+
+# ---------------------------------------------------------------- attention and sensitivity
+
+
+@torch.no_grad()
+def attention_from_answer(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> pd.DataFrame:
+    """What every head looks at from the position that is read, without ever holding a whole pattern.
+
+    Columns: row, layer, head, position, token, weight; padding is left out. Raises UnsupportedError for mixing that is
+    no softmax of queries and keys.
+    """
+    for layer in model.spec.layers:
+        if layer.mixing != "dot" or layer.normalizer != "softmax":
+            raise UnsupportedError(f"{model.spec.id} has a layer whose attention is no softmax of scores")
+    wanted = [f"blocks.{at}.attn.hook_{name}" for at in range(len(model.spec.layers)) for name in ("q", "k")]
+    with beyond_limits(model):
+        _, cache = model.run_with_cache(tokens.to(model.cfg.device), names_filter=lambda name: name in wanted)
+    rows, read = torch.arange(len(tokens)), model.answer_positions(tokens)
+    pad = model.task.pad_id
+    keep = torch.ones_like(tokens, dtype=torch.bool) if pad is None else tokens != pad
+    if model.spec.direction == "causal":
+        keep = keep & (torch.arange(tokens.shape[1]) <= read[:, None])
+    frames = []
+    for at, layer in enumerate(model.spec.layers):
+        q, k = (cache[f"blocks.{at}.attn.hook_{name}"].cpu() for name in ("q", "k"))
+        scores = torch.einsum("bhd,bkhd->bhk", q[rows, read], k) / model.blocks[at].attn.attn_scale
+        if layer.log_length == "current":
+            scores = scores * keep.sum(1).to(scores).log()[:, None, None]
+        elif layer.log_length != "none":
+            scores = scores * log(layer.log_length)
+        weights = scores.masked_fill(~keep[:, None], -torch.inf).softmax(-1)
+        row, head, position = torch.nonzero(keep[:, None].expand_as(weights), as_tuple=True)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "row": row.tolist(),
+                    "layer": at,
+                    "head": head.tolist(),
+                    "position": position.tolist(),
+                    "token": [model.task.vocabulary[t] for t in tokens[row, position].tolist()],
+                    "weight": weights[row, head, position].double().tolist(),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def sensitivity(
+    model: TaskModel, lengths: Iterable[int], strings: int = 10, places: int = 16, seed: int = 0
+) -> pd.DataFrame:
+    """How far one changed symbol moves the output: Hahn (2020) bounds it by O(1/n) for a fixed softmax transformer.
+
+    For each length, `strings` samples with one symbol turned into the next of the alphabet, at up to `places` places
+    from the first to the last. Columns: length, n, mean_change, max_change, max_at (the symbol, from 1), and
+    max_change_times_n, which stays bounded where the bound holds.
+    """
+    task, rows = language_of(model), []
+    for length in lengths:
+        batch = task.strings(strings, length, seed=seed)
+        symbols, sizes = task.symbols(batch.tokens)
+        at = torch.linspace(0, length - 1, min(places, length)).round().long().unique()
+        flipped = symbols[:, None].repeat(1, len(at), 1)
+        flipped[:, torch.arange(len(at)), at] = (flipped[:, torch.arange(len(at)), at] + 1) % len(task.alphabet)
+        other = task.batch(flipped.flatten(0, 1), sizes.repeat_interleave(len(at)))
+        with beyond_limits(model):
+            base = answer_logits(model, batch.tokens).double()
+            change = (answer_logits(model, other.tokens).double().view(len(batch), -1) - base[:, None]).abs()
+        n = length + task.n_marks
+        largest = float(change.max())
+        rows.append(
+            {
+                "length": length,
+                "n": n,
+                "mean_change": float(change.mean()),
+                "max_change": largest,
+                "max_at": int(at[change.amax(0).argmax()]) + 1,
+                "max_change_times_n": largest * n,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+# ---------------------------------------------------------------- what heads read and write
+
+
+def components_read(model: TaskModel, directions: dict[str, Tensor] | None = None, least: float = 1e-9) -> pd.DataFrame:
+    """Every head in words: which component of the query meets which of the key, and which is moved where.
+
+    directions: named vectors of the residual stream; None takes the proof's, for exact models. Columns: layer, head,
+    circuit ("QK": source is the query's component, target the key's; "OV": source is read, target written),
+    source, target, coefficient; entries below `least` in size are left out.
+    """
+    named = _proof(model).directions if directions is None else directions
+    if not named:
+        raise InterpError("directions is empty: name at least one vector of the residual stream")
+    names, vectors = list(named), torch.stack([vector.double() for vector in named.values()])
+    if vectors.shape[1] != model.spec.d_model:
+        raise InterpError(f"directions have {vectors.shape[1]} dimensions; the model has {model.spec.d_model}")
+    sizes, rows = (vectors**2).sum(1), []
+    for layer, block in enumerate(model.blocks):
+        attn = block.attn
+        for head in range(model.spec.layers[layer].n_heads):
+            q, k, v, o = (getattr(attn, f"W_{name}")[head].detach().double().cpu() for name in "QKVO")
+            circuits = {
+                "QK": (vectors @ q) @ (vectors @ k).T / attn.attn_scale,
+                "OV": vectors @ v @ o @ vectors.T / sizes,
+            }
+            for circuit, table in circuits.items():
+                for source, target in (table.abs() > least).nonzero().tolist():
+                    rows.append((layer, head, circuit, names[source], names[target], float(table[source, target])))
+    return pd.DataFrame(rows, columns=["layer", "head", "circuit", "source", "target", "coefficient"])

@@ -1,0 +1,52 @@
+"""What the proofs of the formal languages say the value s at CLS is, string by string, from the string alone.
+
+n = number of symbols + 1 for ONE, FIRST and PARITY (CLS), + 2 for PALINDROME (CLS and EOS); erratum 30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp
+
+from interp.errors import InterpError, one_of
+from interp.theory.palindrome import exact_value
+
+
+def one(symbols: Sequence[int], c: float = 0.0) -> float:
+    """(I[k = 1] - 1/2) / n (Nowak et al. 2022, section 3.1.2)."""
+    return ((sum(symbols) == 1) - 0.5) / (len(symbols) + 1)
+
+
+def first(symbols: Sequence[int], c: float) -> float:
+    """e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2) (Chiang and Cholak 2022, section 3.1)."""
+    return exp(c) / (exp(c) + len(symbols)) * (symbols[0] - 0.5)
+
+
+def parity(symbols: Sequence[int], c: float) -> float:
+    """(weight of position k in the head of odd positions - in the head of even ones) / n (Chiang and Cholak, 3.2)."""
+    n, k = len(symbols) + 1, sum(symbols)
+    even, odd = (n + 1) // 2, n // 2
+    sign = -1 if k % 2 == 0 else 1  # -cos(k pi)
+    return (exp(c * sign) / (odd * exp(c) + even * exp(-c)) - exp(-c * sign) / (even * exp(c) + odd * exp(-c))) / n
+
+
+def palindrome(symbols: Sequence[int], c: float = 0.0) -> float:
+    """The binary code, in exact arithmetic (erratum 32)."""
+    return float(exact_value(symbols))
+
+
+VALUES: dict[str, Callable[[Sequence[int], float], float]] = {
+    "one": one,
+    "first": first,
+    "parity": parity,
+    "palindrome": palindrome,
+}
+
+
+def proof_value(language: str, symbols: Sequence[int], c: float = 0.0) -> float:
+    """s of a string of 0s and 1s. c: the score that FIRST and PARITY choose. Raises InterpError for other languages."""
+    if language not in VALUES:
+        raise InterpError(one_of("language with a proven value", language, VALUES))
+    if not symbols:
+        raise InterpError("an empty string has no value: lengths start at 1")
+    return VALUES[language](symbols, c)
