@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import InterpError
-from interp.training.kernels.samplers import SAMPLERS, count_distribution
+from interp.theory.block_samplers import SAMPLERS, count_distribution
 
 if TYPE_CHECKING:
     from interp.training.kernels.histogram import HistogramKernel

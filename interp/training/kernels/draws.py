@@ -1,4 +1,4 @@
-"""Random sequences inside the compiled loop (algorithms and distributions: `samplers.py`)."""
+"""Random sequences inside the compiled loop (algorithms and distributions: interp.theory.block_samplers)."""
 
 from __future__ import annotations
 

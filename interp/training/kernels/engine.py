@@ -18,9 +18,9 @@ from numba import njit
 
 from interp.training.kernels.adam import adam_step
 from interp.training.kernels.draws import compress, draw_sequence, scramble, shuffle_places
-from interp.training.kernels.matmul import multiply, transpose
+from interp.training.kernels.matmul import clear, multiply, transpose
 from interp.training.kernels.mixing import dot_coefficients, dot_gradient, lay_out, linear_coefficients, linear_gradient
-from interp.training.kernels.readout import chunks_logits, chunks_loss
+from interp.training.kernels.readout import batch_logits, batch_loss
 from interp.training.kernels.simd import inner
 
 
@@ -32,7 +32,6 @@ def forward_tables(s: Any, params: Any, w: Any, batch: int) -> None:
     multiply(w.table, params.project, w.embed_t, len(params.project), s.d, False)
     transpose(w.values, w.values_t, s.p, V)
     transpose(w.out_t, params.out, s.classes, s.p)
-    w.bias[0, : s.classes] = params.b_out[0, : s.classes]
     lay_out(s, w, batch)
     if s.dot:
         multiply(w.scores, w.query.T, w.key, V, s.d, False)
@@ -48,11 +47,11 @@ def step_gradient(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
     """
     V = s.vocab
     forward_tables(s, params, w, batch)
-    grads.out[:] = 0
-    grads.b_out[:] = 0
-    grads.b_in[:] = 0
-    w.d_values[:] = 0
-    loss = chunks_loss(s, params, grads, w, batch)
+    clear(grads.out)
+    clear(grads.b_out)
+    clear(grads.b_in)
+    clear(w.d_values)
+    loss = batch_loss(s, params, grads, w, batch)
     if s.dot:
         dot_gradient(s, w, batch)
         multiply(w.d_query, w.key, w.d_scores_t, s.d, V, False)
@@ -100,7 +99,7 @@ def _entry_points(sources: str) -> tuple[Any, Any, Any, Any]:
             part = tokens[first : first + size]
             describe(w, part)
             forward_tables(s, params, w, len(part))
-            chunks_logits(s, params, w, len(part), logits[first : first + size])
+            batch_logits(s, params, w, len(part), logits[first : first + size])
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def run_epoch(

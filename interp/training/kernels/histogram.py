@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from interp.errors import InterpError, one_of
+from interp.theory.block_samplers import check_sampler
 from interp.training.kernels import engine
 from interp.training.kernels.layout import Sizes, aligned, flat_size, named_views, params_of, workspace
-from interp.training.kernels.samplers import check_sampler
 
-EVALUATION_BATCH = 64
+WORK_BATCH = 32  # sequences worked on together, unless a training batch is larger
 
 
 class HistogramKernel:
@@ -67,13 +67,12 @@ class HistogramKernel:
             softmax=bool(softmax),
             bos=bool(bos),
             frozen=bool(frozen_embedding),
-            chunk=max(16, 2048 // max(int(p), 16)),
             scale=float(d) ** -0.5,
         )
         self.size = flat_size(self.sizes, self.dtype)
         self._grad = self.init_flat()
         self._grads = params_of(self._grad, self.sizes)
-        self._work = workspace(self.sizes, EVALUATION_BATCH, self.dtype)
+        self._work = workspace(self.sizes, WORK_BATCH, self.dtype)
 
     def init_flat(self) -> np.ndarray:
         """Zeros for a parameter vector or a moment of Adam, aligned; set the parameters through `views`."""

@@ -16,8 +16,8 @@ import numpy as np
 PAD_BYTES = 64  # one vector
 
 # The numbers that the compiled code loops over and branches on. vocab: T, or T + 1 with the BOS token; classes: n_out;
-# first: the count that class 0 stands for; chunk: sequences are handled together until they have this many rows.
-Sizes = namedtuple("Sizes", "T vocab L d p classes first dot softmax bos frozen chunk scale")
+# first: the count that class 0 stands for.
+Sizes = namedtuple("Sizes", "T vocab L d p classes first dot softmax bos frozen scale")
 
 # embed (vocab, D); project: W_Q, W_K and W_in transposed, one below the other, (2 d + p, D), and its two parts; b_in
 # (P); out: W_out transposed (classes, P); b_out (C); mix: W_mix transposed (L, Lpad). Without their part: no rows. D,
@@ -36,9 +36,9 @@ Work = namedtuple(
     "d_query_key d_query d_key d_values d_scores d_scores_t "
     # mixing coefficients, sequence after sequence
     "attention coefficient d_coefficient mix d_mix "
-    # the rows of one chunk: hidden values, their gradient, logits (then their gradient), labels, weights; W_out, b_out
-    # with -inf padding
-    "hidden d_hidden logits label weight out_t bias",
+    # rows: hidden values, their gradient, logits, their gradient (classes, rows), labels, weights,
+    # maxima of their logits; W_out
+    "hidden d_hidden logits d_logits label weight top out_t",
 )
 
 
@@ -112,10 +112,8 @@ def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
     table = zeros(qk + s.p, V)
     d_query_key = zeros(qk, V)
     columns = s.L + int(s.bos)
-    coefficients = batch * columns * (s.L if s.dot else M) + M  # the last vector of a sequence may reach beyond its end
-    rows = s.chunk + s.L
-    bias = zeros(1, C)
-    bias[:] = -np.inf
+    coefficients = batch * columns * M
+    rows = batch * s.L + 4  # rows are mixed four at a time
     return Work(
         token=np.zeros((batch, columns), np.int64),
         count=np.zeros((batch, columns), np.int64),
@@ -145,8 +143,9 @@ def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
         hidden=zeros(rows, P),
         d_hidden=zeros(rows, P),
         logits=zeros(rows, C),
+        d_logits=zeros(s.classes, padded(rows, dtype)),
         label=np.zeros(rows, np.int64),
-        weight=zeros(rows),
+        weight=zeros(rows + PAD_BYTES),  # the last vector of rows may reach beyond them
+        top=zeros(rows + PAD_BYTES),
         out_t=zeros(s.p, C),
-        bias=bias,
     )

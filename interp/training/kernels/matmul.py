@@ -1,9 +1,10 @@
-"""Small matrix products and transposes on arrays whose rows are padded to whole vectors."""
+"""Small matrix products, transposes and copies of arrays whose rows are padded to whole vectors."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from interp.training.kernels.shuffles import transpose_block
 from interp.training.kernels.simd import fill, fma, inner, lanes_of, load, spread, store
 
 
@@ -57,10 +58,23 @@ def multiply(out: Any, a: Any, b: Any, m: int, k: int, add: bool) -> None:
 
 
 @inner
+def clear(out: Any) -> None:
+    """Zeros in all of a C-contiguous array (`out[:] = 0` takes numba seconds to compile)."""
+    zero = fill(out.dtype.type(0))
+    for at in range(0, out.size, lanes_of(out)):
+        store(out, at, zero)
+
+
+@inner
+def copy(out: Any, a: Any) -> None:
+    for at in range(0, out.size, lanes_of(out)):
+        store(out, at, load(a, at))
+
+
+@inner
 def transpose(out: Any, a: Any, m: int, n: int) -> None:
-    """out[j, i] = a[i, j] for i < m, j < n; the padding of `out` stays as it is."""
-    for j0 in range(0, n, 16):
-        j1 = min(j0 + 16, n)
-        for i in range(m):
-            for j in range(j0, j1):
-                out[j, i] = a[i, j]
+    """out[j, i] = a[i, j] for i < m, j < n, and zeros in the padding of out's first n rows."""
+    lanes, height, width = lanes_of(out), a.shape[1], out.shape[1]
+    for i in range(0, m, lanes):
+        for j in range(0, n, lanes):
+            transpose_block(out, j * width + i, width, n - j, a, i * height + j, height, m - i)

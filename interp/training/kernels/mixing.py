@@ -2,16 +2,18 @@
 
 Sequence b with n distinct tokens (BOS one more) and r rows has a matrix C of r x n numbers, and its mixed rows are C
 times the rows of its tokens; C holds the residual too. Dot-product mixing has one row per distinct token (equal tokens
-have equal outputs), linear mixing one per position. The matrices are packed one behind the other: b's starts at
-start[b], row by row for dot (steps n, 1), column by column for linear mixing (steps 1, padded L), whose columns are
-sums of columns of the L x L matrix over the positions of a token.
+have equal outputs), linear mixing one per position. The matrices are packed one behind the other, b's from start[b]:
+column after column, each padded to whole vectors, so that the rows of a matrix are worked on side by side. What the
+padding holds is finite and never reaches a row.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from interp.training.kernels.simd import exp, fill, inner, lanes_of, largest, load, store
+from interp.training.kernels.elementary import exp
+from interp.training.kernels.matmul import clear, copy, transpose
+from interp.training.kernels.simd import at_lane, fill, fma, inner, lanes_of, largest, load, store
 
 
 @inner
@@ -25,7 +27,7 @@ def lay_out(s: Any, w: Any, batch: int) -> None:
         if s.bos:
             token[b, n], count[b, n] = s.T, 1
             columns[b] += 1
-        at += columns[b] * (n if s.dot else height)
+        at += columns[b] * height
     start[batch] = at
 
 
@@ -34,60 +36,65 @@ def dot_coefficients(s: Any, w: Any, batch: int) -> None:
     """C[i, j] = a[i, j] + (i = j): a is count_j score_ij, or its softmax over the tokens weighted by their counts."""
     token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
     scores, attention, coefficient = w.scores, w.attention, w.coefficient
-    scale, one, softmax = scores.dtype.type(s.scale), scores.dtype.type(1), s.softmax
+    lanes, height, number = lanes_of(scores), w.mix.shape[1], scores.dtype.type
+    scale, one = fill(number(s.scale)), fill(number(1))
     for b in range(batch):
-        n, at = columns[b], start[b]
-        for i in range(rows[b]):
-            t = token[b, i]
-            top = scores[t, t]
-            for j in range(n):
-                score = scores[t, token[b, j]]
-                attention[at + j] = score * scale
-                top = max(top, score)
-            if softmax:
+        n, r = columns[b], rows[b]
+        for j in range(n):
+            u, at = token[b, j], start[b] + j * height
+            for i in range(r):
+                attention[at + i] = scores[token[b, i], u]
+    for b in range(batch):  # a loop of its own: a vector cannot be read right after its numbers were written one by one
+        n, r = columns[b], rows[b]
+        for v in range(start[b], start[b] + r, lanes):
+            factor = scale
+            if s.softmax:
+                top = load(attention, v)
+                for j in range(1, n):
+                    top = largest(load(attention, v + j * height), top)
+                norm = one - one
                 for j in range(n):
-                    attention[at + j] -= top * scale
-            at += n
-    if softmax:
-        for at in range(0, start[batch], lanes_of(attention)):
-            store(attention, at, exp(load(attention, at)))
-    for b in range(batch):
-        n, at = columns[b], start[b]
-        for i in range(rows[b]):
-            norm = one - one
+                    at = v + j * height
+                    e = exp((load(attention, at) - top) * scale) * fill(number(count[b, j]))
+                    store(attention, at, e)
+                    norm = norm + e
+                factor = one / norm
             for j in range(n):
-                attention[at + j] *= count[b, j]
-                norm += attention[at + j]
-            norm = one / norm if softmax else one
-            for j in range(n):
-                attention[at + j] *= norm
-                coefficient[at + j] = attention[at + j]
-            coefficient[at + i] += one
-            at += n
+                at = v + j * height
+                a = load(attention, at) * factor
+                if s.softmax:
+                    store(attention, at, a)
+                else:
+                    a = a * fill(number(count[b, j]))
+                store(coefficient, at, a + at_lane(number(1), start[b] + j - v))
 
 
 @inner
 def dot_gradient(s: Any, w: Any, batch: int) -> None:
-    """From the gradient of C to the gradient of the score table, kept in both orientations."""
+    """From the gradient of C to the gradient of the score table, in both orientations."""
     token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
-    attention, d_coefficient, d_scores, d_scores_t = w.attention, w.d_coefficient, w.d_scores, w.d_scores_t
-    scale, softmax = d_scores.dtype.type(s.scale), s.softmax
-    d_scores[:] = 0
-    d_scores_t[:] = 0
+    attention, d_coefficient, d_scores = w.attention, w.d_coefficient, w.d_scores
+    lanes, height, number = lanes_of(attention), w.mix.shape[1], d_scores.dtype.type
+    scale, zero = fill(number(s.scale)), fill(number(0))
+    clear(d_scores)
     for b in range(batch):
-        n, at = columns[b], start[b]
-        for i in range(rows[b]):
-            t = token[b, i]
-            mean = scale - scale
-            if softmax:
-                for j in range(n):
-                    mean += attention[at + j] * d_coefficient[at + j]
+        n, r = columns[b], rows[b]
+        for v in range(start[b], start[b] + r, lanes):
+            mean = zero
+            if s.softmax:
+                for at in range(v, v + n * height, height):
+                    mean = fma(load(attention, at), load(d_coefficient, at), mean)
             for j in range(n):
-                u = token[b, j]
-                g = scale * (attention[at + j] if softmax else count[b, j]) * (d_coefficient[at + j] - mean)
-                d_scores[t, u] += g
-                d_scores_t[u, t] += g
-            at += n
+                at = v + j * height
+                a = load(attention, at) if s.softmax else fill(number(count[b, j]))
+                store(d_coefficient, at, a * (load(d_coefficient, at) - mean) * scale)
+    for b in range(batch):
+        n, r = columns[b], rows[b]
+        for j in range(n):
+            u, at = token[b, j], start[b] + j * height
+            for i in range(r):
+                d_scores[token[b, i], u] += d_coefficient[at + i]
+    transpose(w.d_scores_t, d_scores, s.vocab, s.vocab)
 
 
 @inner
@@ -110,7 +117,7 @@ def linear_coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
             for m in range(L):
                 store(effective, m * width + v, load(effective, m * width + v) / norm)
     else:
-        effective[:] = mix
+        copy(effective, mix)
     zero, one = fill(mix.dtype.type(0)), mix.dtype.type(1)
     for b in range(batch):
         first = start[b]
@@ -137,7 +144,7 @@ def linear_gradient(s: Any, grads: Any, w: Any, batch: int) -> None:
         grads.mix,
         s.L,
     )
-    d_mix[:] = 0
+    clear(d_mix)
     for b in range(batch):
         for m in range(L):
             column = start[b] + place[b, m] * width
@@ -152,3 +159,6 @@ def linear_gradient(s: Any, grads: Any, w: Any, batch: int) -> None:
         for m in range(L):
             g = load(d_mix, m * width + v)
             store(gradient, m * width + v, load(mix, m * width + v) * (g - mean) if s.softmax else g)
+    for m in range(L):
+        for position in range(L, width):
+            gradient[m, position] = 0

@@ -11,7 +11,6 @@ Indices are flat positions in a C-contiguous array of any rank. Nothing is bound
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +25,8 @@ VECTOR_BYTES = 64
 
 intrinsic: Any = extending.intrinsic  # what it makes is called by compiled code only, with other arguments than its own
 
-# A function that only compiled code calls: without the entry points for Python and C, which for functions of many arrays
-# would take longer to compile than the function.
+# A function that only compiled code calls: without the entry points for Python and C, which for a function of many
+# arrays would take longer to compile than the function.
 _INNER: Any = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 inner: Any = njit(**_INNER)
 
@@ -49,10 +48,10 @@ class Vector(types.Type):
 @register_default(Vector)
 class _VectorModel(PrimitiveModel):
     def __init__(self, manager: Any, vector: Vector) -> None:
-        super().__init__(manager, vector, _llvm_type(vector))
+        super().__init__(manager, vector, llvm_type(vector))
 
 
-def _llvm_type(vector: Vector) -> ir.VectorType:
+def llvm_type(vector: Vector) -> ir.VectorType:
     return ir.VectorType(ir.FloatType() if vector.dtype.bitwidth == 32 else ir.DoubleType(), vector.lanes)
 
 
@@ -60,32 +59,32 @@ def _suffix(vector: Vector) -> str:
     return f"v{vector.lanes}f{vector.dtype.bitwidth}"
 
 
-def _splat(builder: Any, scalar: Any, vector: Vector) -> Any:
-    one = builder.insert_element(ir.Constant(_llvm_type(vector), ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+def splat(builder: Any, scalar: Any, vector: Vector) -> Any:
+    one = builder.insert_element(ir.Constant(llvm_type(vector), ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
     mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.lanes), [0] * vector.lanes)
     return builder.shuffle_vector(one, one, mask)
 
 
-def _constant(vector: Vector, value: float) -> ir.Constant:
-    return ir.Constant(_llvm_type(vector), [value] * vector.lanes)
+def constant(vector: Vector, value: float) -> ir.Constant:
+    return ir.Constant(llvm_type(vector), [value] * vector.lanes)
 
 
-def _call(builder: Any, vector: Vector, name: str, *args: Any) -> Any:
+def call(builder: Any, vector: Vector, name: str, *args: Any) -> Any:
     """An LLVM intrinsic that takes and returns this vector."""
-    kind = _llvm_type(vector)
+    kind = llvm_type(vector)
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(kind, [kind] * len(args)), f"llvm.{name}.{_suffix(vector)}"
     )
     return builder.call(function, args)
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def address_of(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
 
-def _pointer(builder: Any, address: Any, vector: Vector) -> Any:
-    return builder.bitcast(address, _llvm_type(vector).as_pointer())
+def as_vector_pointer(builder: Any, address: Any, vector: Vector) -> Any:
+    return builder.bitcast(address, llvm_type(vector).as_pointer())
 
 
 @intrinsic
@@ -104,8 +103,8 @@ def load(typingctx: Any, array: Any, index: Any) -> Any:
     vector = Vector(array.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
-        return builder.load(_pointer(builder, address, vector), align=vector.dtype.bitwidth // 8)
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
+        return builder.load(as_vector_pointer(builder, address, vector), align=vector.dtype.bitwidth // 8)
 
     return vector(array, types.intp), codegen
 
@@ -115,8 +114,8 @@ def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     """Write `value` at flat position `index` and after."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
-        builder.store(args[2], _pointer(builder, address, value), align=value.dtype.bitwidth // 8)
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
+        builder.store(args[2], as_vector_pointer(builder, address, value), align=value.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), codegen
@@ -128,8 +127,8 @@ def spread(typingctx: Any, array: Any, index: Any) -> Any:
     vector = Vector(array.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
-        return _splat(builder, builder.load(address), vector)
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
+        return splat(builder, builder.load(address), vector)
 
     return vector(array, types.intp), codegen
 
@@ -140,9 +139,26 @@ def fill(typingctx: Any, value: Any) -> Any:
     vector = Vector(value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _splat(builder, args[0], vector)
+        return splat(builder, args[0], vector)
 
     return vector(value), codegen
+
+
+@intrinsic
+def at_lane(typingctx: Any, value: Any, lane: Any) -> Any:
+    """A scalar in one lane and zeros in the others; only zeros if there is no such lane."""
+    vector = Vector(value)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        index = ir.VectorType(ir.IntType(32), vector.lanes)
+        wanted = builder.insert_element(
+            ir.Constant(index, ir.Undefined), builder.trunc(args[1], ir.IntType(32)), ir.Constant(ir.IntType(32), 0)
+        )
+        wanted = builder.shuffle_vector(wanted, wanted, ir.Constant(index, [0] * vector.lanes))
+        here = builder.icmp_signed("==", ir.Constant(index, list(range(vector.lanes))), wanted)
+        return builder.select(here, splat(builder, args[0], vector), constant(vector, 0.0))
+
+    return vector(value, types.intp), codegen
 
 
 @intrinsic
@@ -150,7 +166,7 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     """a b + c."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _call(builder, a, "fmuladd", *args)
+        return call(builder, a, "fmuladd", *args)
 
     return a(a, b, c), codegen
 
@@ -173,7 +189,7 @@ _div = _binary(lambda builder, kind, a, b: builder.fdiv(a, b))
 largest = _binary(lambda builder, kind, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 where_positive = _binary(
     lambda builder, kind, a, b: builder.select(
-        builder.fcmp_ordered(">", a, _constant(kind, 0.0)), b, _constant(kind, 0.0)
+        builder.fcmp_ordered(">", a, constant(kind, 0.0)), b, constant(kind, 0.0)
     )
 )
 
@@ -182,7 +198,7 @@ def _unary(name: str) -> Any:
     @intrinsic
     def operation(typingctx: Any, a: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _call(builder, a, name, args[0])
+            return call(builder, a, name, args[0])
 
         return a(a), codegen
 
@@ -240,57 +256,3 @@ def _fold(builder: Any, vector: Vector, value: Any, combine: Callable[[Any, Any]
         high = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width, 2 * width))))
         value = combine(low, high)
     return builder.extract_element(value, ir.Constant(i32, 0))
-
-
-# exp(x) = 2^n exp(r) with n = round(x / ln 2), |r| <= ln(2) / 2: the Taylor sum of this degree is exact to the last
-# bit or two. ln 2 is split in two so that n ln2_high is exact. Below `smallest` the result would be subnormal: it is
-# set to 0.
-_EXP = {
-    32: {
-        "degree": 7,
-        "high": 0.693359375,
-        "low": -2.12194440e-4,
-        "smallest": -87.33,
-        "largest": 88.0,
-        "bias": 127,
-        "shift": 23,
-    },
-    64: {
-        "degree": 13,
-        "high": 6.93147180369123816490e-01,
-        "low": 1.90821492927058770002e-10,
-        "smallest": -708.0,
-        "largest": 709.0,
-        "bias": 1023,
-        "shift": 52,
-    },
-}
-
-
-@intrinsic
-def exp(typingctx: Any, a: Any) -> Any:
-    """e^x in every lane (relative error of a few units in the last place; 0 below the smallest normal number)."""
-    table = _EXP[a.dtype.bitwidth]
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def constant(value: float) -> ir.Constant:
-            return _constant(a, value)
-
-        x = args[0]
-        vanishes = builder.fcmp_ordered("<", x, constant(table["smallest"]))
-        x = builder.select(vanishes, constant(table["smallest"]), x)
-        x = builder.select(builder.fcmp_ordered(">", x, constant(table["largest"])), constant(table["largest"]), x)
-        n = _call(builder, a, "rint", builder.fmul(x, constant(1.0 / math.log(2.0))))
-        r = _call(builder, a, "fmuladd", n, constant(-table["high"]), x)
-        r = _call(builder, a, "fmuladd", n, constant(-table["low"]), r)
-        result = constant(1.0 / math.factorial(int(table["degree"])))
-        for k in range(int(table["degree"]) - 1, -1, -1):
-            result = _call(builder, a, "fmuladd", result, r, constant(1.0 / math.factorial(k)))
-        integer = ir.VectorType(ir.IntType(a.dtype.bitwidth), a.lanes)
-        exponent = builder.fptosi(builder.fadd(n, constant(table["bias"])), integer)
-        power = builder.bitcast(
-            builder.shl(exponent, ir.Constant(integer, [int(table["shift"])] * a.lanes)), _llvm_type(a)
-        )
-        return builder.select(vanishes, constant(0.0), builder.fmul(result, power))
-
-    return a(a), codegen
