@@ -246,6 +246,12 @@ class ModelSpec(_Frozen):
             found.append("max_length goes with linear mixing or learned positions, and only with them")
         if self.direction == "causal" and any(layer.mixing == "linear" for layer in self.layers):
             found.append("linear mixing is built for direction = 'bidirectional' only")
+        formula = self.positions not in PLAIN_POSITIONS
+        if self.direction == "causal" and (formula or any(layer.log_length == "current" for layer in self.layers)):
+            found.append(
+                "log_length = 'current' and formula positions depend on the whole length, which a causal model "
+                "does not know: they are built for direction = 'bidirectional' only"
+            )
         if self.positions_enter == "attention" and self.positions not in ("learned",):
             found.append(f"positions_enter = 'attention' is built for learned positions, not {self.positions!r}")
         if (self.readout == "relu_mlp") != (self.readout_width is not None):
