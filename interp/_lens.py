@@ -15,10 +15,11 @@ from typing import Any
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies warn at import; none of it is about us
     from transformer_lens import ActivationCache, HookedTransformer, HookedTransformerConfig, patching
-    from transformer_lens.components import Attention, LayerNorm, TransformerBlock, Unembed
+    from transformer_lens.components import MLP, Attention, LayerNorm, TransformerBlock, Unembed
     from transformer_lens.hook_points import HookedRootModule, HookPoint
 
 __all__ = [
+    "MLP",
     "ActivationCache",
     "Attention",
     "HookPoint",

@@ -6,6 +6,7 @@ and hook_result keep their names and shapes. Unlike stock bidirectional attentio
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -89,7 +90,7 @@ class TaskAttention(Attention):
         if choice == "none":
             return 1.0
         if choice != "current":
-            return float(torch.tensor(float(choice)).log())
+            return math.log(choice)
         n = like.new_tensor([float(n_keys)]) if attention_mask is None else attention_mask.sum(-1).to(like)
         return n.log()[:, None, None, None]
 

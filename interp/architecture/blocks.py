@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from interp._lens import HookedTransformerConfig, HookPoint, LayerNorm, TransformerBlock
+from interp._lens import MLP, HookedTransformerConfig, HookPoint, LayerNorm, TransformerBlock
 from interp.architecture.attention import TaskAttention
 from interp.spec import ModelSpec
 
@@ -45,18 +46,27 @@ class PostNormBlock(TransformerBlock):
         return self.hook_resid_post(self.ln2(self.hook_resid_post_pre_ln(mid + out)))
 
 
+class NoMLP(nn.Module):
+    """Stands for the MLP of a block without one where other blocks have one, so that decompositions find its zeros."""
+
+    def forward(self, x: Float[Tensor, "rows length d_model"]) -> Float[Tensor, "rows length d_model"]:
+        return torch.zeros_like(x)
+
+
 def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> TransformerBlock:
-    """Block number `index` of a spec."""
+    """Block number `index` of a spec. It shares the model's config, whose switches (use_attn_result, ...) reach it."""
     layer = spec.layers[index]
-    cfg = copy.copy(cfg)
-    cfg.attn_only = layer.mlp is None
-    if layer.mlp is not None:
-        cfg.d_mlp, cfg.act_fn = layer.mlp.d_mlp, layer.mlp.activation
-    cfg.eps = layer.norm_eps
     block = PostNormBlock(cfg, index) if layer.norm == "post" else TransformerBlock(cfg, index)
     block.attn = TaskAttention(cfg, spec, layer, index)
+    own = copy.copy(cfg)
+    own.eps = layer.norm_eps
     if layer.norm != "none":
-        block.ln1 = LayerNorm(cfg)
-        if layer.mlp is not None:
-            block.ln2 = LayerNorm(cfg)
+        block.ln1 = LayerNorm(own)
+    if layer.mlp is not None:
+        own.d_mlp, own.act_fn = layer.mlp.d_mlp, layer.mlp.activation
+        block.mlp = MLP(own)
+        if layer.norm != "none":
+            block.ln2 = LayerNorm(own)
+    elif not cfg.attn_only:
+        block.mlp = NoMLP()  # type: ignore[assignment]
     return block

@@ -87,10 +87,7 @@ class TaskModel(HookedTransformer):
 
     def input_to_embed(self, input: Any, *args: Any, **kwargs: Any) -> Any:
         """Stock, after a check of the tokens; where padding shows in them, the mask follows from it."""
-        if not isinstance(input, Tensor):
-            raise InterpError(f"tokens must be a tensor of token ids, not {type(input).__name__}; see model.task.parse")
-        tokens = input if input.ndim == 2 else input[None]
-        self._check_tokens(tokens)
+        tokens = self._as_rows(input)
         if self.length_limit is not None and tokens.numel():
             longest = int(find_positions(self.task, tokens, "last").max()) + 1
             self.length_limit.check(longest, self.embed.W_E.dtype)
@@ -102,6 +99,15 @@ class TaskModel(HookedTransformer):
         if cached is not None and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = torch.ones_like(tokens)  # stock would ask a tokenizer for it
         return super().input_to_embed(tokens, *args, **kwargs)
+
+    def _as_rows(self, tokens: Any) -> Tensor:
+        """Checked rows of tokens; a single row becomes a batch of one."""
+        if not isinstance(tokens, Tensor):
+            kind = type(tokens).__name__
+            raise InterpError(f"tokens must be a tensor of token ids, not {kind}; see model.task.parse")
+        tokens = tokens[None] if tokens.ndim == 1 else tokens
+        self._check_tokens(tokens)
+        return tokens
 
     def _check_tokens(self, tokens: Tensor) -> None:
         if tokens.ndim != 2 or tokens.is_floating_point():
@@ -129,8 +135,7 @@ class TaskModel(HookedTransformer):
         self, tokens: Int[Tensor, "rows length"], attention_mask: Tensor | None = None
     ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
         """The task's answer to each row (or position), in the units of Batch.labels."""
-        tokens = (tokens if tokens.ndim == 2 else tokens[None]).to(self.cfg.device)
-        self._check_tokens(tokens)
+        tokens = self._as_rows(tokens).to(self.cfg.device)
         self.task.check_input(tokens)
         return self.task.answers(decide(self.spec, self._read(tokens, attention_mask)), tokens)
 
@@ -159,22 +164,48 @@ class TaskModel(HookedTransformer):
         return out, (TaskCache(cache, self) if return_cache_object else cache)
 
     def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Stock generation; without a cache of keys where later tokens change earlier rows."""
+        """Stock generation, from rows of tokens without padding; without stored keys where they would be wrong."""
         if outputs(self.spec, self.task) != self.task.d_vocab:
             self._refuse(
                 "generate", f"its {outputs(self.spec, self.task)} outputs are not the {self.task.d_vocab} tokens"
             )
+        if any(layer.mixing == "linear" for layer in self.spec.layers):
+            self._refuse("generate", "linear mixing has weights for one length only")
+        tokens = self._as_rows(input)
+        limit, longest = self.spec.max_length, tokens.shape[1] + max_new_tokens - 1
+        if limit is not None and longest > limit:
+            raise InterpError(f"{max_new_tokens} more tokens make {longest} positions; this model has {limit}")
+        pad = self.task.pad_id
+        if self.spec.direction == "bidirectional" and pad is not None and (tokens == pad).any():
+            self._refuse("generate", "stock generation passes no mask, so it would attend to the padding")
         kwargs.setdefault("stop_at_eos", "eos_token_id" in kwargs)
-        growing = any(layer.log_length == "current" for layer in self.spec.layers)
-        if self.spec.direction == "bidirectional" or growing:
+        # Stored keys are wrong where later tokens change earlier rows; and with positions, because stock generation
+        # counts those of stored tokens twice.
+        if self.spec.direction == "bidirectional" or self.spec.positions != "none":
             kwargs["use_past_kv_cache"] = False
-        return super().generate(input, max_new_tokens, **kwargs)
+        return super().generate(tokens, max_new_tokens, **kwargs)
 
     def process_weights_(self, *args: Any, **kwargs: Any) -> None:
         self._refuse("process_weights_", "folding assumes a softmax pattern, a position table and a final layer norm")
 
     def load_and_process_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._refuse("load_and_process_state_dict", "it folds weights; use load_state_dict or interp.load")
+
+    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
+        self._need_stock_block("set_use_split_qkv_input")
+        super().set_use_split_qkv_input(use_split_qkv_input)
+
+    def set_use_attn_in(self, use_attn_in: bool) -> None:
+        self._need_stock_block("set_use_attn_in")
+        super().set_use_attn_in(use_attn_in)
+
+    def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
+        self._need_stock_block("set_use_hook_mlp_in")
+        super().set_use_hook_mlp_in(use_hook_mlp_in)
+
+    def _need_stock_block(self, what: str) -> None:
+        if self.spec.layers[0].norm == "post":
+            self._refuse(what, "blocks with post-layer-norm have no such hooks")
 
     @property
     def W_U(self) -> Tensor:
@@ -206,6 +237,13 @@ class TaskCache(ActivationCache):
     def decompose_resid(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("decompose_resid")
         return super().decompose_resid(*args, **kwargs)
+
+    def apply_ln_to_stack(self, residual_stack: Tensor, layer: int | None = None, *args: Any, **kwargs: Any) -> Tensor:
+        spec = self.task_model.spec
+        final = layer is None or layer in (-1, len(spec.layers))  # there is no final layer norm
+        if not final and spec.layers[0].norm != "none":
+            self.task_model._refuse("apply_ln_to_stack", "stock code would leave the layer norms of the blocks out")
+        return residual_stack
 
     def get_full_resid_decomposition(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("get_full_resid_decomposition")
@@ -252,14 +290,15 @@ def decide(spec: ModelSpec, logits: Tensor) -> Tensor:
 
 def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.device) -> HookedTransformerConfig:
     first = spec.layers[0]
+    mlp = next((layer.mlp for layer in spec.layers if layer.mlp is not None), None)
     return config(
         n_layers=len(spec.layers),
         d_model=spec.d_model,
         d_head=first.d_head,
         n_heads=first.n_heads,
-        d_mlp=first.mlp.d_mlp if first.mlp else None,
-        act_fn=first.mlp.activation if first.mlp else None,
-        attn_only=all(layer.mlp is None for layer in spec.layers),
+        d_mlp=mlp.d_mlp if mlp else None,
+        act_fn=mlp.activation if mlp else None,
+        attn_only=mlp is None,
         n_ctx=spec.max_length or 1024,  # nominal: only linear mixing and learned positions have a length
         d_vocab=task.d_vocab,
         d_vocab_out=outputs(spec, task),
