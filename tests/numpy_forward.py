@@ -1,0 +1,87 @@
+"""The forward pass of a spec in plain numpy, one row of tokens at a time: the reference for every engine and model.
+
+Nothing is padded and nothing is batched here, so masks, fused kernels and stacked models have something to agree with.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import erf
+
+from interp.spec import Layer, ModelSpec
+
+Weights = dict[str, np.ndarray]
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    raised = np.exp(scores - scores.max(-1, keepdims=True))
+    return raised / raised.sum(-1, keepdims=True)
+
+
+def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.ndarray:
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * w + b
+
+
+def sinusoids(n: int, d: int) -> np.ndarray:
+    wave = [[math.sin, math.cos][j % 2] for j in range(d)]
+    return np.array([[wave[j](i / 10000 ** (2 * (j // 2) / d)) for j in range(d)] for i in range(n)])
+
+
+def mix(x: np.ndarray, layer: Layer, W: Weights, causal: bool) -> tuple[np.ndarray, np.ndarray]:
+    """What attention writes, and the patterns of its heads."""
+    n, d = x.shape
+    x = x + W.get("attn.W_pos", np.zeros((n, d)))[:n]
+    scale = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": d**-0.5}.get(layer.scale, layer.scale)  # type: ignore[arg-type]
+    lengths = {"none": math.e, "current": n}.get(layer.log_length, layer.log_length)  # type: ignore[arg-type]
+    out, patterns = np.zeros((n, d)) + W.get("attn.b_O", 0.0), []
+    identities, zeros = [np.eye(d)] * layer.n_heads, np.zeros((layer.n_heads, 1))
+    for h in range(layer.n_heads):
+        value = x @ W.get("attn.W_V", identities)[h] + W.get("attn.b_V", zeros)[h]
+        if layer.mixing == "linear":
+            scores = W["attn.W_mix"][h]
+        else:
+            query = x @ W["attn.W_Q"][h] + W.get("attn.b_Q", zeros)[h]
+            key = x @ W.get("attn.W_K", identities)[h] + W.get("attn.b_K", zeros)[h]
+            scores = query @ key.T * scale * math.log(lengths)
+        seen = np.tri(n, dtype=bool) if causal else np.ones((n, n), dtype=bool)
+        softly = layer.normalizer == "softmax"
+        pattern = softmax(np.where(seen, scores, -np.inf)) if softly else np.where(seen, scores, 0)
+        patterns.append(pattern)
+        out += pattern @ value @ W.get("attn.W_O", identities)[h]
+    return out, np.stack(patterns)
+
+
+def forward(spec: ModelSpec, weights: dict[str, Any], tokens: list[int]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Logits (n, n_out) of one row of tokens, and activations by their TransformerLens names, without a row axis."""
+    W = {name: np.asarray(value, dtype=np.float64) for name, value in weights.items()}
+    seen: dict[str, np.ndarray] = {}
+    x = W["embed.W_E"][tokens]
+    if "pos_embed.W_pos" in W:
+        x = x + W["pos_embed.W_pos"][: len(tokens)]
+    if spec.positions == "sinusoidal":
+        x = x + sinusoids(len(tokens), spec.d_model)
+    for i, layer in enumerate(spec.layers):
+        at = f"blocks.{i}."
+        own = {name.removeprefix(at): value for name, value in W.items() if name.startswith(at)}
+
+        def norm(name: str, x: np.ndarray, layer: Layer = layer, own: Weights = own) -> np.ndarray:
+            return layer_norm(x, own[f"{name}.w"], own[f"{name}.b"], layer.norm_eps)
+
+        out, seen[at + "attn.hook_pattern"] = mix(
+            norm("ln1", x) if layer.norm == "pre" else x, layer, own, spec.direction == "causal"
+        )
+        x = norm("ln1", x + out) if layer.norm == "post" else x + out
+        if layer.mlp is not None:
+            hidden = (norm("ln2", x) if layer.norm == "pre" else x) @ own["mlp.W_in"] + own["mlp.b_in"]
+            fired = np.maximum(hidden, 0) if layer.mlp.activation == "relu" else hidden * (1 + erf(hidden / 2**0.5)) / 2
+            x = x + fired @ own["mlp.W_out"] + own["mlp.b_out"]
+            x = norm("ln2", x) if layer.norm == "post" else x
+        seen[at + "hook_resid_post"] = x
+    if spec.readout == "relu_mlp":
+        hidden = np.maximum(x @ W["unembed.W_in"] + W["unembed.b_in"], 0)
+        return hidden @ W["unembed.W_out"] + W["unembed.b_out"], seen
+    return x @ W["unembed.W_U"] + W.get("unembed.b_U", 0.0), seen
