@@ -55,8 +55,8 @@ class Mechanism:
     """The verdict and its evidence.
 
     accuracy: of the intact model, mean over the counts. by_weights, by_contents: by how much the answer rises when the
-    count in the weights, or in the contents, rises by one and the other stays (slopes of the regression); explained: share
-    of the answers' variance that the two counts explain together. without_contents, without_weights: squared
+    count in the weights, or in the contents, rises by one and the other stays (slopes of the regression); explained:
+    the part of the answers' variance that both counts explain together. without_contents, without_weights: squared
     correlation of answer and count when this part is set to its mean. neurons: how many are silenced for each token.
     own_loss, other_loss: accuracy lost on that token and, on average, on all others, mean over the tokens.
     """
@@ -91,13 +91,14 @@ class Mechanism:
 
     def __str__(self) -> str:
         if self.verdict == "does not count":
-            return f"It does not count: accuracy {self.accuracy:.3f}, averaged over the counts."
-        how = "partly by relation, partly by inventory" if self.verdict == "mixed" else f"in a {self.verdict} way"
+            return f"It does not count well enough to ask how: accuracy {self.accuracy:.3f}, averaged over the counts."
+        how = "is partly relation-based and partly inventory-based" if self.verdict == "mixed" else f"is {self.verdict}"
+        neurons = "neuron that tells" if self.neurons == 1 else f"{self.neurons} neurons that tell"
         return (
-            f"It counts {how}: when weights and contents of the mixture stand for different counts, the answer follows "
-            f"the weights by {self.by_weights:.2f} and the contents by {self.by_contents:.2f}. Silencing the "
-            f"{self.neurons} neuron{'s' * (self.neurons > 1)} that tell{'s' * (self.neurons == 1)} most about a token "
-            f"costs that token {self.own_loss:.2f} of accuracy and the others {self.other_loss:.2f}."
+            f"The counting {how}: when weights and contents of the mixture stand for different counts, the answer "
+            f"follows the weights by {self.by_weights:z.2f} and the contents by {self.by_contents:z.2f}. Silencing the "
+            f"{neurons} most about a token costs that token {self.own_loss:z.2f} of accuracy and the others "
+            f"{self.other_loss:z.2f}."
         )
 
 

@@ -78,6 +78,7 @@ def test_half_by_a_shared_direction_and_half_by_an_inventory_is_mixed():
     found = mechanism(interp.TaskModel(template.spec, template.task, tensors))
     assert found.accuracy == 1
     assert found.verdict == "mixed"
+    assert "partly relation-based and partly inventory-based" in str(found)
     assert found.by_weights == pytest.approx(0.5, abs=0.2)
     assert found.by_contents == pytest.approx(0.5, abs=0.2)
 
@@ -85,7 +86,7 @@ def test_half_by_a_shared_direction_and_half_by_an_inventory_is_mixed():
 def test_a_model_that_does_not_count():
     found = mechanism(interp.build(interp.build("histogram/dot-exact", T=8, L=5).spec.replace(origin=None)))
     assert found.verdict == "does not count"
-    assert "does not count" in str(found)
+    assert "It does not count" in str(found)
     with pytest.raises(InterpError, match="nothing to count"):
         mechanism(interp.build("histogram/dot-exact", T=8, L=1))
 

@@ -1,0 +1,49 @@
+"""The report on histogram models: every section, the verdict in words, models of any size."""
+
+import pytest
+
+import interp
+
+MODELS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_report_of_each_model(tmp_path, name):
+    model = interp.build(f"histogram/{name}-exact", T=5, L=4, zero_class=name == "bos")
+    report = interp.analyze(model, out=tmp_path / "report.html")
+    inventory = name in ("lin", "lin-softmax", "dot-softmax")
+    assert report.verdict.startswith(f"The counting is {'inventory' if inventory else 'relation'}-based")
+    assert report.verdict.endswith("Accuracy 1.0000, exact, over every input.")
+    assert report.tables["accuracy"]["positions"][0] == 4 * 5**4
+    expected = {"confusion", "accuracy_by_count", "accuracy_by_distinct", "conflict", "hidden_by_count", "attention",
+                "attention_by_relation", "overlaps", "cosine_distribution", "logits_by_count"}  # fmt: skip
+    assert expected <= set(report.figures)
+    assert ("score_distribution" in report.figures) == (not name.startswith("lin"))
+    assert ("probe_three" in report.figures) == (name not in ("dot", "bos"))  # raw scores have no fixed sum
+    wide = report.tables["answers_two_tokens"]
+    assert wide.drop(columns="token").to_numpy().tolist() == [[1, 2, 3, 4]] * 3
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("T", "L"), [(2, 2), (3, 5), (12, 10)])
+def test_any_size(T, L):
+    report = interp.analyze(interp.build("histogram/bos-softmax-exact", T=T, L=L))
+    assert report.verdict.startswith("The counting is relation-based")
+    assert ("exact" in report.verdict) == (T**L < 20_000)
+
+
+def test_an_untrained_model_and_a_comparison():
+    spec = interp.build("histogram/lin-exact", T=5, L=4).spec.replace(origin=None, dtype="float32")
+    report = interp.analyze([interp.build(spec), interp.build("histogram/lin-exact", T=5, L=4)])
+    table = report.tables["comparison"]
+    assert table["mechanism"].tolist() == ["does not count", "inventory-based"]
+    assert table["accuracy"][0] < 0.9
+    assert table["by contents"][1] == pytest.approx(1)
+
+
+def test_a_histogram_model_of_another_architecture_gets_the_general_report():
+    spec = interp.build("histogram/dot-exact", T=5, L=4).spec
+    plain = spec.replace(readout="linear", readout_width=None, origin=None, dtype="float32")
+    report = interp.analyze(interp.build(plain))
+    assert "mechanism" not in report.tables
+    assert report.verdict.startswith("Accuracy")
