@@ -97,7 +97,7 @@ def test_a_spec_that_claims_a_construction_is_held_to_it() -> None:
         (("none.toml", {}), "no such file: none.toml"),
         ((SPEC.replace(max_length=5), {}), "max_length"),
         ((SPEC.replace(readout_at="+"), {}), "readout_at"),
-        ((SPEC.replace(positions="spiral"), {}), "spiral"),
+        ((SPEC.replace(positions="spiral", direction="bidirectional"), {}), "spiral"),
         ((SPEC.replace(task=TaskRef(name="count")), {}), "did you mean 'count01'"),
     ],
 )

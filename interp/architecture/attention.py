@@ -92,7 +92,8 @@ class TaskAttention(Attention):
         if choice != "current":
             return math.log(choice)
         n = like.new_tensor([float(n_keys)]) if attention_mask is None else attention_mask.sum(-1).to(like)
-        return n.log()[:, None, None, None]
+        # Rows of nothing but padding have n = 0; nobody reads them, but -inf times 0 would spread through gradients.
+        return n.clamp(min=1).log()[:, None, None, None]
 
     def _keep(
         self, queries: int, keys: int, past: int, attention_mask: Tensor | None, device: torch.device

@@ -62,7 +62,7 @@ class FormulaPositions(NoPositions):
         if attention_mask is None:
             n = i.new_full((rows, 1), past_kv_pos_offset + length)
         else:
-            n = attention_mask.sum(1, keepdim=True).to(i)
+            n = attention_mask.sum(1, keepdim=True).to(i).clamp(min=1)  # a row may be all padding
         # Formulas are evaluated in float64 and rounded once: float32 angles are wrong at lengths in the thousands.
         return self.formula(i.double(), n.double(), self.d_model).to(self.W_pos.dtype)
 
