@@ -18,23 +18,32 @@ from numba import njit
 
 from interp.training.kernels.adam import adam_step
 from interp.training.kernels.draws import compress, draw_sequence, scramble, shuffle_places
-from interp.training.kernels.matmul import clear, multiply, transpose
+from interp.training.kernels.matmul import clear, multiply, multiply_column, transpose
 from interp.training.kernels.mixing import dot_coefficients, dot_gradient, lay_out, linear_coefficients, linear_gradient
 from interp.training.kernels.readout import batch_logits, batch_loss
-from interp.training.kernels.simd import inner
+from interp.training.kernels.simd import inner, lanes_of
+
+
+@inner
+def whole_vectors(s: Any, w: Any) -> int:
+    """How many columns of the token tables to fill vector by vector: all, or all but BOS's if that would begin a vector
+    of its own."""
+    return s.T if s.bos and s.T % lanes_of(w.table) == 0 else s.vocab
 
 
 @inner
 def forward_tables(s: Any, params: Any, w: Any, batch: int) -> None:
     """Token tables, scores and mixing coefficients of the batch that w describes."""
-    V = s.vocab
+    V, wide = s.vocab, whole_vectors(s, w)
     transpose(w.embed_t, params.embed, V, s.d)
-    multiply(w.table, params.project, w.embed_t, len(params.project), s.d, False)
+    multiply(w.table, params.project, w.embed_t, len(params.project), s.d, wide, False)
+    if wide < V:
+        multiply_column(w.table, s.T, params.project, params.embed, s.T, len(params.project))
     transpose(w.values, w.values_t, s.p, V)
     transpose(w.out_t, params.out, s.classes, s.p)
     lay_out(s, w, batch)
     if s.dot:
-        multiply(w.scores, w.query.T, w.key, V, s.d, False)
+        multiply(w.scores, w.query.T, w.key, V, s.d, V, False)
         dot_coefficients(s, w, batch)
     else:
         linear_coefficients(s, params, w, batch)
@@ -45,7 +54,7 @@ def step_gradient(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
     """The mean loss over the positions of the batch; every block of `grads` is overwritten (all but the embedding's if
     that is frozen).
     """
-    V = s.vocab
+    V, wide = s.vocab, whole_vectors(s, w)
     forward_tables(s, params, w, batch)
     clear(grads.out)
     clear(grads.b_out)
@@ -54,16 +63,18 @@ def step_gradient(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
     loss = batch_loss(s, params, grads, w, batch)
     if s.dot:
         dot_gradient(s, w, batch)
-        multiply(w.d_query, w.key, w.d_scores_t, s.d, V, False)
-        multiply(w.d_key, w.query, w.d_scores, s.d, V, False)
-        multiply(grads.query_key, w.d_query_key, params.embed, 2 * s.d, V, False)
+        multiply(w.d_query, w.key, w.d_scores_t, s.d, V, wide, False)  # BOS has no query: its column stays 0
+        multiply(w.d_key, w.query, w.d_scores, s.d, s.T, wide, False)
+        if wide < V:
+            multiply_column(w.d_key, s.T, w.query, w.d_scores_t, s.T, s.d)
+        multiply(grads.query_key, w.d_query_key, params.embed, 2 * s.d, V, s.d, False)
     else:
         linear_gradient(s, grads, w, batch)
-    multiply(grads.w_in, w.d_values.T, params.embed, s.p, V, False)
+    multiply(grads.w_in, w.d_values.T, params.embed, s.p, V, s.d, False)
     if not s.frozen:
-        multiply(grads.embed, w.d_values, params.w_in, V, s.p, False)
+        multiply(grads.embed, w.d_values, params.w_in, V, s.p, s.d, False)
         if s.dot:
-            multiply(grads.embed, w.d_query_key.T, params.query_key, V, 2 * s.d, True)
+            multiply(grads.embed, w.d_query_key.T, params.query_key, V, 2 * s.d, s.d, True)
     return loss
 
 

@@ -63,7 +63,7 @@ def logits_of(s: Any, params: Any, w: Any, rows: int) -> None:
         bias = load(b_out, v)
         for at in range(v, rows * C, C):
             store(logits, at, bias)
-    multiply(logits, w.hidden, w.out_t, rows, s.p, True)
+    multiply(logits, w.hidden, w.out_t, rows, s.p, s.classes, True)
 
 
 @inner
@@ -106,13 +106,13 @@ def readout_gradient(s: Any, params: Any, grads: Any, w: Any, rows: int) -> None
     hidden, d_hidden, d_logits, d_b_in, d_b_out = w.hidden, w.d_hidden, w.d_logits, grads.b_in, grads.b_out
     lanes, P, R = lanes_of(hidden), hidden.shape[1], d_logits.shape[1]
     zero = fill(hidden.dtype.type(0))
-    multiply(grads.out, d_logits, hidden, s.classes, rows, True)
+    multiply(grads.out, d_logits, hidden, s.classes, rows, s.p, True)
     for c in range(s.classes):
         g = zero
         for at in range(c * R, c * R + rows, lanes):  # rows beyond the last have weight 0
             g = g + load(d_logits, at)
         d_b_out[0, c] += total(g)
-    multiply(d_hidden, d_logits.T, params.out, rows, s.classes, False)
+    multiply(d_hidden, d_logits.T, params.out, rows, s.classes, s.p, False)
     for v in range(0, P, lanes):
         g = load(d_b_in, v)
         for at in range(v, rows * P, P):
