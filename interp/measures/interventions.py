@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.architecture.symmetric import Rows, rows_at
 from interp.architecture.symmetric import head_outputs as count_space_outputs
-from interp.architecture.symmetric import rows_at
 from interp.errors import InterpError
 from interp.measures.attention import circuit_tables
 from interp.measures.heads import HeadOutputs, from_cache, head_outputs, select_groups
@@ -76,11 +76,21 @@ def reweighted_outputs(
             with subject.model.hooks(fwd_hooks=[(name, attention_hook(subject, part, w01, w02, tokens))]):
                 found.append(from_cache(subject, part, positions[start : start + 32], layer))
         return torch.cat(found)
+    return _from_rows(subject, _rows(subject, batch), token_weights(subject, w01, w02, tokens))
+
+
+def _rows(subject: Subject, batch: Batch) -> Rows:
+    """What the answers of a batch see."""
+    positions = subject.answer_positions(batch.tokens)
+    spec, d_vocab = subject.task_model.spec, subject.task.d_vocab
+    return rows_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask).stacked(torch.float64)
+
+
+def _from_rows(subject: Subject, rows: Rows, weights: Float[Tensor, "d_vocab"]) -> Float[Tensor, "rows heads d_head"]:
+    """Head outputs under attention weights per token; zero where none of the attended tokens occurs."""
     tables = circuit_tables(subject)
-    weights = token_weights(subject, w01, w02, tokens)
-    rows = rows_at(subject.task_model.spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
     scores = weights.log().expand_as(tables.scores)
-    return count_space_outputs(replace(tables, scores=scores), rows.stacked(torch.float64))[0].nan_to_num(0.0)
+    return count_space_outputs(replace(tables, scores=scores), rows)[0].nan_to_num(0.0)
 
 
 def reweight_attention(
@@ -101,10 +111,15 @@ def reweight_attention(
     subject = Subject.of(model)
     train = subject.task.dataset("train") if train is None else train
     test = subject.task.dataset("test") if test is None else test
+    counted = [_rows(subject, batch) for batch in (train, test)] if subject.count_space else None
     frames = []
     for first in _as_list(w01):
         for second in _as_list(w02):
-            fitted, tested = (reweighted_outputs(subject, batch, first, second, tokens) for batch in (train, test))
+            if counted is None:
+                fitted, tested = (reweighted_outputs(subject, batch, first, second, tokens) for batch in (train, test))
+            else:
+                weights = token_weights(subject, first, second, tokens)
+                fitted, tested = (_from_rows(subject, rows, weights) for rows in counted)
             singles = [(head,) for head in range(fitted.shape[1])]
             s_acc = separation_accuracies(
                 fitted.numpy(), train.labels.numpy(), tested.numpy(), test.labels.numpy(), singles
