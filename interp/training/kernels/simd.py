@@ -231,28 +231,13 @@ def total(typingctx: Any, a: Any) -> Any:
     """The sum of all lanes, added as a tree."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _fold(builder, a, args[0], lambda x, y: builder.fadd(x, y))
+        index, value, width = ir.IntType(32), args[0], a.lanes
+        while width > 1:
+            width //= 2
+            kind = ir.VectorType(index, width)
+            low = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width))))
+            high = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width, 2 * width))))
+            value = builder.fadd(low, high)
+        return builder.extract_element(value, ir.Constant(index, 0))
 
     return a.dtype(a), codegen
-
-
-@intrinsic
-def peak(typingctx: Any, a: Any) -> Any:
-    """The largest lane."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _fold(builder, a, args[0], lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
-
-    return a.dtype(a), codegen
-
-
-def _fold(builder: Any, vector: Vector, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """Halve the vector until one lane is left."""
-    i32, width = ir.IntType(32), vector.lanes
-    while width > 1:
-        width //= 2
-        kind = ir.VectorType(i32, width)
-        low = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width))))
-        high = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width, 2 * width))))
-        value = combine(low, high)
-    return builder.extract_element(value, ir.Constant(i32, 0))

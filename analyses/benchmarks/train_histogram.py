@@ -1,0 +1,184 @@
+"""How much faster do the compiled kernels train the histogram models than the published training loop?
+
+    python analyses/benchmarks/train_histogram.py [--quick] [--models dot+sftm lin ...] [--rounds 9]
+
+A: the published algorithm in plain torch (nn.Embedding, nn.Linear for queries and keys, ReLU readout, eager Adam,
+batches of 32), no DataLoader. B: interp.training.kernels, one model. One thread each, in turns; CPU time, so that
+other work on the machine counts as little as possible. Two ratios per size, as min, median and max over the rounds:
+  step   A on batches made before, against B as it is: B's sampler is part of its loop, so this is a lower bound
+  whole  both with sampling and labels; A draws sample by sample in Python, as the published code does
+Columns: A, A' (with sampling), B, and `draw`, B's sampler alone with shuffled positions (which only lin needs), in
+microseconds per step; `plain` and `own`: floating-point operations of a step's products as A and as B does them;
+`peak`: the share of this core's single-precision matrix product (512 x 512, best of the run) that B reaches with `own`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from interp.training.kernels import HistogramKernel
+
+T, L, BATCH, EPOCH, CLASSES = 32, 10, 32, 10_000, 11
+STEPS = -(-EPOCH // BATCH)
+MODELS = {  # name: mixing, softmax, bos
+    "dot+sftm": ("dot", True, False),
+    "lin": ("lin", False, False),
+    "lin+sftm": ("lin", True, False),
+    "dot": ("dot", False, False),
+    "bos": ("dot", False, True),
+    "bos+sftm": ("dot", True, True),
+}
+SIZES = ((8, 8), (32, 32), (128, 128))
+
+
+class Published(nn.Module):
+    """The paper's model, position by position."""
+
+    def __init__(self, mixing: str, softmax: bool, bos: bool, d: int, p: int) -> None:
+        super().__init__()
+        self.softmax, self.bos, self.d = softmax, bos, d
+        self.embed = nn.Embedding(T + bos, d)
+        self.query = nn.Linear(d, d, bias=False) if mixing == "dot" else None
+        self.key = nn.Linear(d, d, bias=False) if mixing == "dot" else None
+        self.mix = nn.Parameter(torch.randn(L, L) / L) if mixing == "lin" else None
+        self.hidden, self.out = nn.Linear(d, p), nn.Linear(p, CLASSES)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        if self.query is not None and self.key is not None:
+            scores = self.query(x) @ self.key(x).transpose(1, 2) / self.d**0.5
+        else:
+            assert self.mix is not None
+            scores = self.mix
+        x = x + (scores.softmax(-1) if self.softmax else scores) @ x
+        logits: torch.Tensor = self.out(torch.relu(self.hidden(x)))
+        return logits[:, 1:] if self.bos else logits
+
+
+def draw_published(n: int, bos: bool, generator: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """n sequences and their counts, one sample at a time."""
+    tokens, counts = [], []
+    for _ in range(n):
+        left, sizes = L, []
+        while left:
+            sizes.append(int(generator.integers(1, left)) if left > 1 else 1)
+            left -= sizes[-1]
+        names = generator.permutation(T)[: len(sizes)]
+        order = generator.permutation(L)
+        tokens.append(np.repeat(names, sizes)[order])
+        counts.append(np.repeat(sizes, sizes)[order])
+    x = torch.from_numpy(np.stack(tokens))
+    return torch.cat([torch.full((n, 1), T), x], 1) if bos else x, torch.from_numpy(np.stack(counts))
+
+
+class Baseline:
+    def __init__(self, name: str, d: int, p: int) -> None:
+        torch.manual_seed(0)
+        self.bos, self.generator = MODELS[name][2], np.random.default_rng(0)
+        self.model = Published(*MODELS[name], d, p)
+        self.adam = torch.optim.Adam(self.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
+        self.batches = [draw_published(BATCH, self.bos, self.generator) for _ in range(32)]
+
+    def train(self, tokens: torch.Tensor, counts: torch.Tensor) -> None:
+        self.adam.zero_grad()
+        nn.functional.cross_entropy(self.model(tokens).reshape(-1, CLASSES), counts.reshape(-1)).backward()
+        self.adam.step()
+
+    def steps(self, n: int) -> None:
+        for i in range(n):
+            self.train(*self.batches[i % len(self.batches)])
+
+    def whole(self, n: int) -> None:
+        for _ in range(n):
+            self.train(*draw_published(BATCH, self.bos, self.generator))
+
+
+class Compiled:
+    def __init__(self, name: str, d: int, p: int) -> None:
+        self.kernel = HistogramKernel(*MODELS[name], T, L, d, p, CLASSES)
+        self.flat, self.m, self.v = (self.kernel.init_flat() for _ in range(3))
+        generator = np.random.default_rng(0)
+        for key, view in self.kernel.views(self.flat).items():
+            view[...] = generator.standard_normal(view.shape) * (1 if key == "embed.W_E" else view.shape[-1] ** -0.5)
+        self.epochs_done = 0
+
+    def epoch(self) -> None:
+        step = STEPS * self.epochs_done
+        self.kernel.run_epoch(self.flat, self.m, self.v, step, self.epochs_done, EPOCH, BATCH)
+        self.epochs_done += 1
+
+    def draw(self) -> None:
+        self.kernel.draw(self.epochs_done, EPOCH)
+
+
+def flops(name: str, d: int, p: int, tokens: np.ndarray) -> tuple[float, float]:
+    """Floating-point operations of the products of a step, forward and backward: by position, and as the kernels do."""
+    mixing, _, bos = MODELS[name]
+    long = L + bos
+    project = 2 * d if mixing == "dot" else 0
+    plain = 6 * BATCH * (long * d * (project + p) + long * long * d * (2 if mixing == "dot" else 1) + L * p * CLASSES)
+    distinct = np.array([len(set(sequence)) for sequence in tokens.tolist()])
+    rows = BATCH * (distinct.mean() if mixing == "dot" else L)
+    pairs = BATCH * ((distinct * (distinct + bos)).mean() if mixing == "dot" else L * distinct.mean())
+    scores = (T + bos) ** 2 * d if mixing == "dot" else 0
+    return float(plain), float(6 * ((T + bos) * d * (project + p) + scores + rows * p * CLASSES + pairs * p))
+
+
+def seconds(work: Callable[[], object], repeat: int) -> float:
+    """CPU seconds of one call."""
+    start = time.process_time()
+    for _ in range(repeat):
+        work()
+    return (time.process_time() - start) / repeat
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=None)
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--quick", action="store_true", help="dot+sftm and lin, 3 rounds")
+    options = parser.parse_args()
+    models = options.models or (["dot+sftm", "lin"] if options.quick else list(MODELS))
+    rounds = options.rounds or (3 if options.quick else 9)
+    torch.set_num_threads(1)
+    matrix, peak = torch.randn(512, 512), 0.0
+    print(f"{'us per step (median)':>45s} {'step: A / B':>20s} {'whole: A / B':>20s} {'MFLOP a step':>13s}")
+    labels = ("A", "A'", "B", "draw", "min", "med", "max", "min", "med", "max", "plain", "own", "peak")
+    print("model      d   p " + " ".join(f"{label:>6s}" for label in labels))
+    for name in models:
+        for d, p in SIZES:
+            published, compiled = Baseline(name, d, p), Compiled(name, d, p)
+            published.whole(3)
+            compiled.epoch()
+            times: dict[str, list[float]] = {"A": [], "A'": [], "B": [], "draw": []}
+            for _ in range(rounds):
+                times["B"].append(seconds(compiled.epoch, 5) / STEPS)
+                times["A"].append(seconds(partial(published.steps, 60), 1) / 60)
+                times["B"].append(seconds(compiled.epoch, 5) / STEPS)
+                times["A'"].append(seconds(partial(published.whole, 60), 1) / 60)
+                times["draw"].append(seconds(compiled.draw, 5) / STEPS)
+                peak = max(peak, *(2 * 512**3 / seconds(partial(torch.mm, matrix, matrix), 2) for _ in range(5)))
+            step = [a / b for a, b in zip(times["A"], times["B"][::2], strict=True)]
+            whole = [a / b for a, b in zip(times["A'"], times["B"][1::2], strict=True)]
+            plain, own = flops(name, d, p, compiled.kernel.draw(1, 3000))
+            share = own / float(np.median(times["B"])) / peak
+            cells = [f"{1e6 * float(np.median(values)):6.1f}" for values in times.values()]
+            cells += [f"{pick(ratios):6.1f}" for ratios in (step, whole) for pick in (min, np.median, max)]
+            cells += [f"{plain / 1e6:6.2f}", f"{own / 1e6:6.2f}", f"{share:6.0%}"]
+            print(f"{name:8s} {d:3d} {p:3d} " + " ".join(cells), flush=True)
+    print(f"single-precision matrix product: {peak / 1e9:.0f} GFLOP/s on one core")
+
+
+if __name__ == "__main__":
+    main()
