@@ -1,0 +1,197 @@
+"""Every string up to a length, though there are 2^length: by the number of ones, and by the positions that are seen.
+
+Strings of one length with equally many ones differ in the order of their symbols only. Say layer 1 scores all pairs
+alike; then what it adds to a row depends on the number k of ones, and the row of position i after layer 1 is a
+function of i, its own symbol, k and n. Position i is *seen* if the two rows that its symbol may give differ in
+anything that a later layer's queries, keys or values read. The output at CLS then depends on k (if the values of layer
+1 tell the symbols apart) and on the symbols at seen positions, so that one string stands for all that agree in these:
+
+    ONE, PARITY: nothing is seen, k matters: length + 1 classes.    FIRST: position 1 is seen, k does not matter: two.
+
+Differences are judged with the bound of certificates/rounding.py: what may be nonzero counts as seen, and what is not
+seen is exactly zero. Each class is evaluated once, and certified if its margin exceeds the bound for any order of
+evaluation in the model's number format.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel
+from interp.certificates import rounding
+from interp.certificates.base import Certificate, register_method
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.errors import InterpError
+from interp.tasks import Language
+from interp.tasks.base import check_size
+
+MOST_SEEN = 8
+"""More seen positions than this make too many classes."""
+
+ROWS_AT_ONCE = 1 << 18
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Why classes of strings do not decide this model's answers, or None."""
+    task, spec = model.task, model.spec
+    if not isinstance(task, Language) or task.alphabet != ("0", "1"):
+        return f"task {task.name} is no language over 0 and 1"
+    if spec.decision != "sigmoid" or spec.readout_at != "[CLS]" or len(spec.layers) > 2:
+        return "strings are counted for at most two layers, read at [CLS], decided by the sign"
+    if (reason := rounding.refusal(model)) is not None:
+        return reason
+    if not _scores_alike(model):
+        return "layer 1 does not score all pairs alike"
+    try:
+        seen = seen_positions(model, 12)
+    except InterpError as error:
+        return str(error)
+    return None if int(seen.sum()) <= MOST_SEEN else f"{int(seen.sum())} of 12 positions are seen: too many classes"
+
+
+def _scores_alike(model: TaskModel) -> bool:
+    """Are all scores of layer 1 zero, because no query or no key reads anything?"""
+    attn: Any = model.blocks[0].attn
+    return bool(((attn.W_Q == 0).all((1, 2)) | (attn.W_K == 0).all((1, 2))).all())
+
+
+def counts_matter(model: TaskModel) -> bool:
+    """Do the values of layer 1 tell the two symbols apart, in a way that is written anywhere?"""
+    parts: Any = model
+    difference = (parts.embed.W_E[1] - parts.embed.W_E[0]).detach().double()
+    attn = parts.blocks[0].attn
+    moved = torch.einsum("d,hdk,hke->he", difference, attn.W_V.double(), attn.W_O.double())
+    return bool((moved != 0).any())
+
+
+@torch.no_grad()
+def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, length]:
+    """Which positions' symbols a later layer may tell apart, for strings of a length with any number of ones."""
+    if len(model.spec.layers) == 1:
+        return torch.zeros(length, dtype=torch.bool)
+    task, numbers = model.task, Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
+    if not isinstance(task, Language):
+        raise InterpError(f"task {task.name} is no language")
+    counts = range(length + 1) if counts_matter(model) else (length,)
+    symbols = torch.stack([(torch.arange(length) < k).long() for k in counts])
+    tokens = task.batch(symbols, torch.full((len(symbols),), length)).tokens
+    rows = rounding.embed(numbers, model, tokens)
+    added = rounding.attention(numbers, model, 0, rows)
+    after = []
+    for symbol in (0, 1):
+        swapped = tokens.clone()
+        swapped[:, 1 : length + 1] = symbol
+        stream = numbers.add(rounding.embed(numbers, model, swapped), added)
+        after.append(rounding.neurons(numbers, model, 0, stream))
+    attn: Any = model.blocks[1].attn
+    seen = torch.zeros(length, dtype=torch.bool)
+    for weight in (attn.W_Q, attn.W_K, attn.W_V):
+        reads = (weight.detach() != 0).any(0).any(-1)  # which components any head reads at all
+        zero, one = (state.value[:, 1 : length + 1][..., reads] for state in after)
+        seen |= (zero != one).any(-1).any(0)
+    return seen
+
+
+def classes(model: TaskModel, length: int) -> Int[Tensor, "classes length"]:
+    """One string of each class: symbols at the seen positions, and the number of ones where it matters."""
+    seen = seen_positions(model, length)
+    at = seen.nonzero()[:, 0].tolist()
+    if len(at) > MOST_SEEN:
+        raise InterpError(f"{len(at)} positions of strings of length {length} are seen: more than {MOST_SEEN}")
+    free = [place for place in range(length) if place not in at]
+    rows = []
+    for chosen in itertools.product((0, 1), repeat=len(at)):
+        for extra in range(len(free) + 1) if counts_matter(model) else (0,):
+            row = [0] * length
+            for place, symbol in zip(at, chosen):
+                row[place] = symbol
+            for place in free[:extra]:
+                row[place] = 1
+            rows.append(row)
+    return torch.tensor(rows)
+
+
+@register_method("strings by counts and seen positions", refusal)
+def certify_strings(model: TaskModel, longest: int = 64, progress: Any = None) -> Certificate:
+    """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
+
+    "undecided" where a class is right, but by less than rounding might take away. tables: "lengths" (length, classes,
+    smallest_margin, rounding, status). The label must be decided by the class too, which is checked against the
+    language itself up to length 10. Raises InterpError for models that this does not fit.
+    """
+    check_size("longest", longest)
+    if (reason := refusal(model)) is not None:
+        raise InterpError(f"{model.spec.id}: {reason}")
+    task, started, rows, wrong = model.task, time.perf_counter(), [], None
+    assert isinstance(task, Language)
+    for length in range(1, longest + 1):
+        symbols = classes(model, length)
+        batch = task.batch(symbols, torch.full((len(symbols),), length))
+        _labels_follow(model, task, length, symbols)
+        margins, bounds = [], []
+        step = max(1, ROWS_AT_ONCE // (length + 2) ** 2)
+        for start in range(0, len(batch), step):
+            part = batch[slice(start, start + step)]
+            value, bound = forward_with_bound(model, part.tokens)
+            margins.append(torch.where(part.labels, value[:, 0], -value[:, 0]))
+            bounds.append(bound[:, 0])
+        margin, bound = torch.cat(margins), torch.cat(bounds)
+        if wrong is None and bool((margin < -bound).any()):
+            wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
+        sure, false = bool((margin > bound).all()), bool((margin < -bound).any())
+        status = "certified" if sure else "refuted" if false else "undecided"
+        rows.append((length, len(symbols), float(margin.min()), float(bound.max()), status))
+        if progress is not None:
+            progress(length, longest)
+    table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
+    return verdict(model, table, wrong, "one string of each class of counts and seen positions", started)
+
+
+def _labels_follow(model: TaskModel, task: Language, length: int, symbols: Int[Tensor, "classes length"]) -> None:
+    """Raise InterpError unless strings of one class have one label; every string is looked at up to length 10."""
+    if length > 10:
+        return
+    seen, counted, everything = seen_positions(model, length), counts_matter(model), task.enumerate(length)
+    words, _ = task.symbols(everything.tokens)
+    labels: dict[tuple[int, ...], bool] = {}
+    for word, label in zip(words.tolist(), everything.labels.tolist()):
+        key = (*[word[place] for place in seen.nonzero()[:, 0].tolist()], sum(word) if counted else 0)
+        if labels.setdefault(key, label) != label:
+            raise InterpError(
+                f"strings of length {length} that {model.spec.id} cannot tell apart have different labels"
+            )
+
+
+def verdict(model: TaskModel, table: pd.DataFrame, wrong: str | None, method: str, started: float) -> Certificate:
+    """The certificate of a table of lengths; certified only where every length is."""
+    task = model.task
+    assert isinstance(task, Language)
+    good = table["status"] == "certified"
+    whole = "certified" if good.all() else "refuted" if wrong is not None else "undecided"
+    n_inputs = sum(len(task.alphabet) ** int(length) for length in table["length"])
+    proven = sum(len(task.alphabet) ** int(length) for length in table.loc[good, "length"])
+    least = int(table.loc[~good, "length"].min()) - 1 if not good.all() else int(table["length"].max())
+    worst = table.loc[table["smallest_margin"].idxmin()]
+    return Certificate(
+        model=model.spec.id,
+        status=whole,  # type: ignore[arg-type]
+        accuracy=1.0 if whole == "certified" else (proven / n_inputs, 1.0),
+        n_inputs=n_inputs,
+        worst_margin=float(worst["smallest_margin"]),
+        counterexample=wrong,
+        method=f"{method}, {str(next(model.parameters()).dtype).removeprefix('torch.')}",
+        domain=f"every string of 1 to {int(table['length'].max())} symbols",
+        seconds=time.perf_counter() - started,
+        rounding=float(worst["rounding"]),
+        n_errors=0 if whole == "certified" else None,
+        notes=(f"certified at every length up to {least}", f"about 10^{math.log10(n_inputs):.0f} strings"),
+        tables={"lengths": table},
+    )

@@ -1,0 +1,127 @@
+"""PALINDROME over all strings of a length: the proof's numbers in exact rational arithmetic, and rounding against them.
+
+There are 2^length strings and each symbol counts, so no string stands for others. What is checked is the proof, length
+by length, for a model whose weights are the construction's to the last bit:
+
+binary: the exact weights p_i = 2^i / (2^n - 1) are compared as fractions: each exceeds the sum of those below it from
+i = 1 by p_1 exactly, so a string that is no palindrome has |s| >= p_1 = 2/(2^n - 1), and slack is p_0 for palindromes
+and at most p_0 - p_1 = -p_0 for others. The rounding bound is evaluated for the strings in which every part of it is
+largest (all ones, ones on the left only, ones on the right only) and these are added up.
+
+mirror: the pattern of layer 1 depends on positions alone. What leaks past the mirror image, with its rounding, must
+stay below 1/4: then matched positions give exact zeros. slack n is 11/16 for palindromes and at most
+11/16 - 2 (3/4 - leak) for others.
+"""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+import torch
+
+from interp.architecture.task_model import TaskModel
+from interp.certificates import rounding
+from interp.certificates.base import Certificate, register_method
+from interp.certificates.language_strings import verdict
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.constructions import construct
+from interp.errors import InterpError
+from interp.spec import Construction
+from interp.tasks import Palindrome
+from interp.tasks.base import check_size
+
+MOST = 128
+"""How far a certificate goes by itself; ask for more with `longest`."""
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Why the proof does not speak of this model, or None."""
+    origin = model.spec.origin
+    if not isinstance(model.task, Palindrome) or not isinstance(origin, Construction):
+        return "it is not an exact model of PALINDROME"
+    if model.spec.decision != "sigmoid":
+        return "a fixed tolerance ends the proof; see largest_length of the construction"
+    if (reason := rounding.refusal(model)) is not None:
+        return reason
+    arguments = dict(origin.arguments)
+    if arguments.get("c"):
+        return "the proof is for base 2 (c = 0 takes it)"
+    tensors = construct(origin.name, origin.variant or None, **arguments).weights.tensors
+    for name, parameter in model.named_parameters():
+        if not torch.equal(parameter.detach().cpu(), tensors[name].to(parameter.dtype)):
+            return f"{name} is no longer the construction's"
+    return None
+
+
+def binary_margin(n: int) -> Fraction:
+    """The exact smallest |slack| over all strings of n tokens, from the weights as fractions."""
+    total = 2**n - 1
+    weights = [Fraction(2**i, total) for i in range((n + 1) // 2)]
+    below, least = Fraction(0), None
+    for weight in weights[1:]:
+        gap = weight - below
+        least = gap if least is None else min(least, gap)
+        below += weight
+    return weights[0] if least is None else min(weights[0], least - weights[0])
+
+
+def _binary(model: TaskModel, length: int) -> tuple[float, float]:
+    """Exact margin and rounding bound at a length."""
+    half = length // 2
+    left = [1] * (length - half) + [0] * half
+    symbols = torch.tensor([[1] * length, left, left[::-1]])
+    assert isinstance(model.task, Palindrome)
+    tokens = model.task.batch(symbols, torch.tensor([length] * 3)).tokens
+    _, bound = forward_with_bound(model, tokens, rounded_parameters=True)
+    return float(binary_margin(length + 2)), float(bound.sum())
+
+
+@torch.no_grad()
+def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
+    """Exact margin and rounding bound at a length; the margin is negative where the leak is too large."""
+    assert isinstance(model.task, Palindrome)
+    numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
+    tokens = model.task.batch(torch.zeros(1, length, dtype=torch.long), torch.tensor([length])).tokens
+    n = tokens.shape[1]
+    weights = rounding.pattern(numbers, model, 0, rounding.embed(numbers, model, tokens))
+    off = 1 - torch.eye(n, dtype=torch.float64).flip(1)
+    # What leaks, plus how far the sum of n + 1 rounded terms near 1 can be off.
+    leak = float((weights.size[0, 0] * off).sum(1).max()) + numbers.gamma(n + 8)
+    if leak >= 0.24:  # short of 1/4 by more than rounding can move the two sums of the neurons
+        return -leak, 0.0
+    gap = 11 / 16
+    margin = min(gap, 2 * (0.75 - leak) - gap) / n
+    # The averages of at most n terms of size at most 1, each right to gamma(n + 8), and the readout.
+    return margin, 4 * numbers.gamma(n + 16) * (1 + gap)
+
+
+@register_method("proof of PALINDROME", refusal)
+def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None) -> Certificate:
+    """Is an exact PALINDROME model right on every string of 1 to `longest` symbols, in its number format?
+
+    longest: 0 goes as far as the proof carries in this format, at most to MOST. "undecided" where rounding might exceed
+    the margin: the bound is for any order of evaluation, so it ends before the lengths that tests find right.
+    tables: "lengths" (length, classes, smallest_margin, rounding, status).
+    Raises InterpError for models that are not the construction's.
+    """
+    check_size("longest", longest, least=0)
+    if (reason := refusal(model)) is not None:
+        raise InterpError(f"{model.spec.id}: {reason}")
+    started, rows = time.perf_counter(), []
+    origin = model.spec.origin
+    assert isinstance(origin, Construction)
+    scale = float(dict(origin.arguments).get("output_scale", 1.0))
+    measure = _binary if origin.variant == "binary" else _mirror
+    for length in range(1, (longest or MOST) + 1):
+        margin, bound = measure(model, length)
+        margin, bound = margin * scale, bound * (1.0 if measure is _binary else scale)
+        if length > 1 and longest == 0 and margin <= bound:
+            break
+        rows.append((length, 1, margin, bound, "certified" if margin > bound else "undecided"))
+        if progress is not None:
+            progress(length, longest or MOST)
+    table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
+    return verdict(model, table, None, f"proof of the {origin.variant} code, length by length", started)

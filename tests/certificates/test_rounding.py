@@ -1,0 +1,76 @@
+"""Rounding bounds: they hold, they are not absurd, and they know what is exact."""
+
+import pytest
+import torch
+
+from interp.architecture.task_model import TaskModel
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, exact, forward_with_bound, refusal
+from interp.constructions import construct
+from interp.spec import MLP, Layer, ModelSpec, TaskRef
+
+
+def random_model(seed: int, dtype: torch.dtype) -> TaskModel:
+    """Two layers of two heads with ReLU neurons, weights of order one, log-length scaling."""
+    layer = Layer(n_heads=2, d_head=4, mlp=MLP(d_mlp=12), log_length="current")
+    spec = ModelSpec(
+        task=TaskRef(name="parity"),
+        d_model=8,
+        direction="bidirectional",
+        layers=(layer, layer),
+        positions="parity",
+        readout="scalar",
+        readout_at="[CLS]",
+        decision="sigmoid",
+    )
+    model = TaskModel(spec, dtype=dtype)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.25)
+    return model
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_float32_stays_within_its_bound(seed: int) -> None:
+    single, double = random_model(seed, torch.float32), random_model(seed, torch.float64)
+    for name, parameter in double.named_parameters():
+        parameter.data.copy_(dict(single.named_parameters())[name].data)
+    double.pos_embed.forward = lambda *args, **kw: single.pos_embed(*args, **kw).double()  # the same rounded codes
+    tokens = single.task.strings(30, 25, seed=seed).tokens
+    value, bound = forward_with_bound(single, tokens)
+    with torch.no_grad():
+        found, reference = single(tokens)[:, 0].double(), double(tokens)[:, 0]
+        watched, _ = single.run_with_cache(tokens)
+    torch.testing.assert_close(value, reference, atol=1e-11, rtol=0)
+    for own in (found, watched[:, 0].double()):
+        error = (own - reference).abs()
+        assert (error <= bound).all()
+        assert error.max() > 1e-9  # there is something to bound
+    assert bound.max() < 0.1
+
+
+@pytest.mark.parametrize("name", ["one", "first", "parity"])
+def test_exact_models_stay_within_their_bound(name: str) -> None:
+    model = construct(f"languages/{name}").model(dtype="float32")
+    tokens = model.task.strings(20, 150, seed=1).tokens
+    value, bound = forward_with_bound(model, tokens)
+    with torch.no_grad():
+        assert ((model(tokens)[:, 0].double() - value).abs() <= bound).all()
+
+
+def test_what_is_exact_is_known_to_be() -> None:
+    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    whole = exact(torch.tensor([[3.0, -0.5, 0.0]]))
+    product = numbers.linear(whole, torch.tensor([[1.0, 0.1], [2.0, 0.0], [1.0, 1.0]]))
+    assert (product.error == 0).tolist() == [[True, False]]
+    assert numbers.add(whole, whole).error.max() == 0
+    assert numbers.add(whole, exact(torch.tensor([[0.1, 0.1, 0.1]]))).error[0].gt(0).tolist() == [True, True, False]
+    unsure = Tracked(torch.tensor([-1.0, 1e-9]), torch.tensor([0.5, 1e-8]))
+    assert numbers.relu(unsure).error.tolist() == [0.0, pytest.approx(1e-8)]
+    even = numbers.softmax(exact(torch.zeros(1, 4)))
+    assert even.error.max() < 8 * numbers.u
+
+
+def test_refusals() -> None:
+    assert "float16" in (refusal(construct("languages/one").model(dtype="float16")) or "")
+    assert "layer norm" in (refusal(construct("languages/one", layer_norm=True).model()) or "")
+    assert refusal(construct("languages/one").model()) is None
