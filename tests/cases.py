@@ -49,6 +49,14 @@ LANGUAGES = {
         "0" * 39 + "1": False,
         "0" * 20 + "1" + "0" * 19: False,
     },
-    "dyck1": {"()": True, ")(": False, "(())()": True, "())(": False, "((((((": False, "(((((())))))": False, "(": False},
+    "dyck1": {
+        "()": True,
+        ")(": False,
+        "(())()": True,
+        "())(": False,
+        "((((((": False,
+        "(((((())))))": False,
+        "(": False,
+    },  # fmt: skip
     "dyck2": {"([])[]": True, "([)]": False, "[[]": False, "([[()]])": True},
 }

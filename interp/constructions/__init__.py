@@ -3,14 +3,14 @@
 A file that registers constructions gets one line here.
 """
 
-from interp.constructions.base import ConstructedWeights as ConstructedWeights
-from interp.constructions.registry import Construct as Construct
-from interp.constructions.registry import construct as construct
-from interp.constructions.registry import register_construction as register_construction
-from interp.constructions.registry import registered_constructions as registered_constructions
 from interp.constructions import count01_minimal as count01_minimal
 from interp.constructions import histogram_models as histogram_models
 from interp.constructions import languages_first as languages_first
 from interp.constructions import languages_one as languages_one
 from interp.constructions import languages_palindrome as languages_palindrome
 from interp.constructions import languages_parity as languages_parity
+from interp.constructions.base import ConstructedWeights as ConstructedWeights
+from interp.constructions.registry import Construct as Construct
+from interp.constructions.registry import construct as construct
+from interp.constructions.registry import register_construction as register_construction
+from interp.constructions.registry import registered_constructions as registered_constructions
