@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -164,6 +166,21 @@ def test_training_is_deterministic_and_learns() -> None:
     assert kernel.evaluate(flat, seed=7) > before + 0.3
     other = random_parameters(kernel, 5)
     assert kernel.run_epoch(other, kernel.init_flat(), kernel.init_flat(), 0, 2000) != losses[0]
+
+
+def test_kernels_in_threads_do_not_disturb_each_other() -> None:
+    def train(name: str) -> np.ndarray:
+        kernel = HistogramKernel(*MODELS[name], 12, 6, 16, 16, 7)
+        flat, m, v = random_parameters(kernel, 9), kernel.init_flat(), kernel.init_flat()
+        for epoch in range(3):
+            kernel.run_epoch(flat, m, v, 313 * epoch, epoch)
+        return flat
+
+    names = list(MODELS)
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(train, names))
+    for name, flat in zip(names, together, strict=True):
+        assert np.array_equal(flat, train(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
