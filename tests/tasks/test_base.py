@@ -1,0 +1,196 @@
+"""The protocol of tasks: registration, references, parsing, tables."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.spec import TaskRef
+from interp.tasks import Batch, Count01, Task, make_task, register_task, registered_tasks
+from interp.tasks.base import check_size, tensors_sha256
+
+
+class Sums(Task):
+    """Labels by a table of the user's."""
+
+    name = "base-test-sums"
+    vocabulary = ("a", "ab", "b", "[PAD]")
+    pad = "[PAD]"
+    defaults: ClassVar[Mapping[str, Any]] = {"k": 2, "rate": 0.5, "flag": False, "word": "x"}
+
+    def __init__(self, data_seed: int = 0, table: Tensor | None = None, **parameters: Any) -> None:
+        super().__init__(data_seed, **parameters)
+        self.table = table
+
+    @property
+    def n_out(self) -> int:
+        return 2
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        zeros = torch.zeros(n, dtype=torch.long)
+        return Batch(zeros[:, None], zeros + 1, zeros)
+
+    def classes(self, batch: Batch) -> Tensor:
+        return batch.tokens
+
+    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
+        return classes
+
+    def tables(self) -> dict[str, Tensor]:
+        return {} if self.table is None else {"table": self.table}
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Any) -> Task:
+        return cls(data_seed, tables["table"], **parameters)
+
+
+register_task(Sums)
+TASK = Sums()
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_registration() -> None:
+    assert registered_tasks()["base-test-sums"] is Sums
+    assert list(registered_tasks()) == sorted(registered_tasks())
+    assert register_task(Sums) is Sums  # a notebook cell run twice
+    with pytest.raises(InterpError, match="registered already"):
+        register_task(type("Other", (Sums,), {"name": "count01"}))
+
+
+@pytest.mark.parametrize("thing", [int, type("Nameless", (Task,), {})])
+def test_only_named_tasks_are_registered(thing: Any) -> None:
+    with pytest.raises(InterpError, match="subclass"):
+        inspect.unwrap(register_task)(thing)  # past the type checks of the tests, as a user would meet it
+
+
+def test_references_and_tasks_are_inverse() -> None:
+    for task in (TASK, Sums(k=3, rate=1, data_seed=4), Sums(word="y", flag=True), Count01(data_seed=2)):
+        again = make_task(task.ref)
+        assert type(again) is type(task)
+        assert (again.parameters, again.data_seed) == (task.parameters, task.data_seed)
+        assert again.ref == task.ref
+    assert TASK.ref == TaskRef(name="base-test-sums")  # defaults are left out
+
+
+@pytest.mark.parametrize(
+    ("parameters", "word"),
+    [
+        ({"j": 1}, "'j'"),
+        ({"k": 2.5}, "k = 2.5 must be a int"),
+        ({"k": True}, "k = True"),
+        ({"flag": 1}, "flag = 1"),
+        ({"word": 1}, "word = 1"),
+        ({"rate": "1"}, "rate = '1'"),
+    ],
+)
+def test_parameters_are_checked(parameters: dict[str, Any], word: str) -> None:
+    with pytest.raises(InterpError) as error:
+        Sums(**parameters)
+    assert word in str(error.value)
+
+
+def test_unknown_tasks_name_the_closest() -> None:
+    with pytest.raises(InterpError, match="did you mean 'count01'"):
+        make_task("cuont01")
+
+
+# ---------------------------------------------------------------- text
+
+
+@given(st.lists(st.sampled_from(["a", "b", "[PAD]"]), max_size=9))
+def test_parse_takes_the_longest_token(words: list[str]) -> None:
+    text = " ".join(words)
+    found = [TASK.vocabulary[token] for token in TASK.parse(text)]
+    assert "".join(found) == "".join(words)
+    assert "".join(found).count("ab") == found.count("ab")  # never an a and a b where ab would do
+
+
+def test_parse_and_format() -> None:
+    assert TASK.parse("a b ab [PAD]") == [1, 1, 3]  # spaces are no separators
+    assert TASK.format([0, 2, 3]) == "ab[PAD]"
+    assert TASK.format(torch.tensor([1, 0])) == "aba"
+    assert TASK.parse("") == []
+    with pytest.raises(InterpError, match="'c' at position 2"):
+        TASK.parse("abcab")
+    with pytest.raises(InterpError, match=r"'\[' at position 0"):
+        TASK.parse("[PAD")
+
+
+def test_small_properties() -> None:
+    assert (TASK.d_vocab, TASK.pad_id, TASK.token_id("b")) == (4, 3, 2)
+    assert repr(Sums(k=3)) == "Sums(k=3, rate=0.5, flag=False, word='x')"
+    with pytest.raises(InterpError, match="no fixed data set"):
+        TASK.dataset("test")
+    with pytest.raises(InterpError, match="'tets'"):
+        TASK.check_split("tets")
+
+
+# ---------------------------------------------------------------- batches
+
+
+def test_batches() -> None:
+    batch = Batch(torch.arange(12).reshape(3, 4), torch.tensor([4, 2, 0]), torch.tensor([True, False, True]))
+    assert batch.attention_mask.tolist() == [[True] * 4, [True, True, False, False], [False] * 4]
+    assert len(batch[:2]) == 2
+    assert batch[torch.tensor([2])].lengths.tolist() == [0]
+    moved = batch.to("cpu")
+    assert moved.tokens.equal(batch.tokens)
+    assert len(Sums().sample(0)) == 0
+
+
+# ---------------------------------------------------------------- tables and sizes
+
+
+def test_a_task_with_a_table_needs_just_that_table() -> None:
+    table = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
+    task = Sums(table=table, k=5)
+    assert task.ref.table_sha256 is not None
+    again = make_task(task.ref, {"table": table.clone()})
+    assert again.table.equal(table)
+    assert again.ref == task.ref
+    for tables in (None, {}, {"table": table.flip(1)}, {"table": table.float()}, {"tables": table}):
+        with pytest.raises(InterpError, match="sha256"):
+            make_task(task.ref, tables)
+    with pytest.raises(InterpError, match="sha256"):
+        make_task("count01", {"table": table})
+    with pytest.raises(InterpError, match="no tables"):
+        Count01.from_tables({"table": table})
+
+
+def test_the_hash_covers_names_dtypes_shapes_bytes_and_salt() -> None:
+    one = {"x": torch.arange(6.0), "y": torch.zeros(2, 3)}
+    others = [
+        {"x": torch.arange(6.0), "z": torch.zeros(2, 3)},
+        {"x": torch.arange(6.0), "y": torch.zeros(3, 2)},
+        {"x": torch.arange(6.0).double(), "y": torch.zeros(2, 3)},
+        {"x": torch.arange(6.0), "y": torch.zeros(2, 3, dtype=torch.int32)},
+        {"x": torch.arange(6.0).flip(0), "y": torch.zeros(2, 3)},
+        {"x": torch.arange(6.0), "y": -torch.zeros(2, 3)},
+        {"x": torch.arange(6.0)},
+        {"y": torch.arange(6.0), "x": torch.zeros(2, 3)},
+        {},
+    ]
+    hashes = {tensors_sha256(tensors) for tensors in (one, *others)} | {tensors_sha256(one, "salt")}
+    assert len(hashes) == len(others) + 2
+    reordered = {"y": one["y"].T.contiguous().T, "x": one["x"]}  # order and memory layout are no content
+    assert tensors_sha256(reordered) == tensors_sha256(one)
+    assert tensors_sha256({"x": torch.zeros(0), "y": torch.tensor(True)}) != tensors_sha256({})
+    assert tensors_sha256({"x": torch.zeros(2, dtype=torch.bfloat16)}) != tensors_sha256({"x": torch.zeros(2).half()})
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 2.0, "3", None, np.int64(3)])
+def test_sizes(value: Any) -> None:
+    assert check_size("n", 1) == 1
+    with pytest.raises(InterpError, match="n = "):
+        inspect.unwrap(check_size)("n", value)
