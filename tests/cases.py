@@ -57,6 +57,6 @@ LANGUAGES = {
         "((((((": False,
         "(((((())))))": False,
         "(": False,
-    },  # fmt: skip
+    },
     "dyck2": {"([])[]": True, "([)]": False, "[[]": False, "([[()]])": True},
 }
