@@ -45,12 +45,18 @@ class Arguments:
         return {"full": full, "quick": quick, "smoke": smoke}[self.mode]
 
 
-def run(study: Callable[[Arguments], Report], doc: str | None, default: str | None = None) -> None:
-    """Parse the command line, run the study, print its verdict, write its tables and its page."""
+def run(
+    study: Callable[[Arguments], Report], doc: str | None, default: str | None = None, what: str = "names or files"
+) -> None:
+    """Parse the command line, run the study, print its verdict, write its tables and its page.
+
+    default: the checkpoint that is studied when none is named; without it the study takes none. what: what the
+    positional arguments are, for a study that takes something else than models.
+    """
     lines = (doc or "").strip().splitlines()
     parser = argparse.ArgumentParser(description=lines[0] if lines else None)
     if default is not None:
-        parser.add_argument("checkpoints", nargs="*", default=[default], help=f"names or files (default {default})")
+        parser.add_argument("checkpoints", nargs="*", default=[default], help=f"{what} (default {default})")
     parser.add_argument("--out", type=Path, required=True, help="folder for report.html and one CSV a table")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="smaller, minutes at most")
