@@ -19,11 +19,12 @@ which is what limits float32.
 The same head averages I[w = CLS], so that slack = (11/16) / n - s, positive if and only if w is a palindrome, is the
 logit. With a tolerance of its own the model is an indicator of |s| <= tolerance, right while 11/(8n) exceeds it.
 
-With layer norm rows are scaled by positive numbers after the scores of layer 1 were taken; neurons without bias keep
-their zeros (1/4 is carried by the one word of each row), and the last norm takes slack to +-sqrt(d/2) at eps = 0, so
-that the cross-entropy of PALINDROME goes to zero too, which the paper leaves open. Layer 1 multiplies row i by
-1/sqrt(2/d (B + 1 + v_i^2)) and so on: rows that mark a mismatch are shorter than CLS by less than a factor of two,
-which the gap between 11/16 and two times 11/16 does not stand for n = 3 by itself; tests go through all strings.
+With layer norm row i is scaled by r_i after the scores of layer 1 were taken; neurons without bias keep their zeros
+(1/4 is carried by the one word of each row). What counts is that a row with a mismatch, of squared length at most
+B + 1 + 1 + (3/4)^2 before scaling, is not much shorter afterwards than CLS with at least B + 1: as B >= ln 48 > 3.87 for
+n >= 3, r_i / r_0 >= sqrt(4.87 / 6.44) > 0.86, and two mismatches outweigh (11/16) r_0. So slack keeps its sign, and the
+last norm takes it to +-sqrt(d/2) at eps = 0: the cross-entropy of PALINDROME goes to zero too, which the paper leaves
+open.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ For k odd the sign is that of e^c (E e^c + O e^-c) - e^-c (O e^c + E e^-c) = E (
 n^2 |s| tends to 2 tanh(c).
 
 With layer norm each row i is scaled by a positive number r_i. Neurons without bias keep I[i = k] apart from zero and
-zero at zero; the scores become -+c cos(i pi) r_i, so each head still favors its positions (tests go through every k).
+zero at zero; the scores become -+c cos(i pi) r_i, so each head still favors its positions. That the two heads' sums of
+weights stay close enough for the sign of s is not proved here but checked, for every k at many lengths.
 The last norm takes s to +-sqrt(d/2) at eps = 0. There the heads look from every row, not from CLS alone: other rows
 would hold s = 0, which a norm with eps = 0 cannot scale. The tenth component is empty: the published code has it, and
 its +-sqrt(10) with it.
@@ -80,7 +81,10 @@ def parity(
         claim="right on every string: s > 0 if and only if the number of ones is odd; n^2 |s| tends to 2 tanh(c)",
         margin=lambda length: smallest_value(length, sharpness),
         longest=LONGEST,
-        notes=("Chiang and Cholak 2022, section 3.2; errata 30, 37 and 38 of Nowak et al. 2022",),
+        notes=(
+            "Chiang and Cholak 2022, section 3.2; errata 30, 37 and 38 of Nowak et al. 2022",
+            *(["with layer norm the sign of s is checked at many lengths, not proved"] if layer_norm else []),
+        ),
         numbers={"c": sharpness, "s_times_n_squared": 2 * tanh(sharpness)},
     )
     arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}
