@@ -21,7 +21,7 @@ logit. With a tolerance of its own the model is an indicator of |s| <= tolerance
 
 With layer norm row i is scaled by r_i after the scores of layer 1 were taken; neurons without bias keep their zeros
 (1/4 is carried by the one word of each row). What counts is that a row with a mismatch, of squared length at most
-B + 1 + 1 + (3/4)^2 before scaling, is not much shorter afterwards than CLS with at least B + 1: as B >= ln 48 > 3.87 for
+B + 1 + 1 + (3/4)^2 before scaling, is not much shorter afterwards than CLS with at least B + 1: B >= ln 48 > 3.87 for
 n >= 3, r_i / r_0 >= sqrt(4.87 / 6.44) > 0.86, and two mismatches outweigh (11/16) r_0. So slack keeps its sign, and the
 last norm takes it to +-sqrt(d/2) at eps = 0: the cross-entropy of PALINDROME goes to zero too, which the paper leaves
 open.
