@@ -119,7 +119,7 @@ def test_the_end_is_right_from_3_on_and_wrong_at_2() -> None:
 @pytest.mark.parametrize("N", [8, 9, 12])
 @pytest.mark.parametrize("n_max", [1, 2, 20])
 def test_margin_is_the_smallest_distance(N: int, n_max: int) -> None:
-    """By brute force over the cube 0..n_max: the right answer leads the other tokens, at 0, by that, the wrong by twice."""
+    """By brute force over the cube: the lead over the other tokens, at 0; half that over the wrong answer."""
     n = np.arange(n_max + 1)
     n0, n1, n2 = np.meshgrid(n, n, n, indexing="ij")
     logits = logits_at_equals(weights(N), n0, n1, n2)
