@@ -1,0 +1,257 @@
+"""Is a one-layer histogram model right at every position of all T^L sequences?
+
+For an own token and its count, the logit differences are affine in the mixed token as long as no neuron changes its
+sign, and then their smallest value over all sequences is reached where every other slot holds the same token (fixed
+patterns: each slot its best token). So models with one hidden neuron, and tokens and counts at which all neurons'
+signs are fixed, are decided exactly at the root. Where neurons change sign, ReLUs are bounded by lines and the
+sequences are split until every part is decided or the time is up. A model is refuted only by a sequence that its own
+forward pass gets wrong. Source: errata on Behrens et al. (2024), section C.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.histogram_rounding import ROUNDOFF, rounding_bound
+from interp.certificates.histogram_sampling import CONFIDENCE, Counterexample, check, sampled_share, suspects
+from interp.certificates.histogram_search import Ledger, Open, Search, join
+from interp.certificates.histogram_spaces import space_of
+from interp.certificates.histogram_tables import Tables, refusal, tables_of
+from interp.errors import InterpError
+from interp.tasks import Histogram
+from interp.theory.ranges import TokenMixing
+
+SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
+EXACT_COUNT = 2.0**53
+MOST_CHECKED = 64
+
+
+@register_method("histogram multisets", refusal)
+def certify_histogram(
+    model: TaskModel,
+    budget_seconds: float | int = 10,
+    samples: int = 20_000,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Certificate:
+    """Is every position's count right on all T^L sequences, in exact arithmetic and in the model's own format?
+
+    budget_seconds: time for splitting where neurons change sign; what is open then stays undecided. samples: sequences
+    drawn (from `seed`) for the share of right answers among the undecided ones; 0 leaves the sound interval alone.
+    accuracy is the share of right positions of all sequences. tables: "classes" (one row for each own token and count:
+    inputs, right, wrong, close, tied, undecided, margin, rounding). Raises InterpError for a negative budget or size.
+    """
+    started, generator = time.perf_counter(), np.random.default_rng(seed)
+    if budget_seconds < 0 or samples < 0:
+        raise InterpError(f"budget_seconds = {budget_seconds} and samples = {samples} must not be negative")
+    if reason := refusal(model):
+        raise InterpError(reason)
+    tables = tables_of(model)
+    need, slack = _thresholds(model, tables)
+    parts = [_root(tables, token, need, slack) for token in range(tables.T)]
+    found, least = None, np.inf
+    if not _is_right(parts):
+        unproved = np.array([part.undecided + part.ledger.wrong + part.ledger.tied > 0 for part in parts])
+        tried = suspects(tables, unproved, generator)
+        least = tried[0][0]
+        found = _refute(model, tables, parts, slack, tried)
+    _split(parts, started + budget_seconds, progress)
+    if found is None and not _is_right(parts):
+        found = _refute(model, tables, parts, slack, [])
+    return _conclude(model, tables, parts, found, least, samples, generator, started)
+
+
+@dataclass
+class Part:
+    """One own token: its search (None where the method's numbers vanish), its ledger, and what is open."""
+
+    token: int
+    search: Search | None
+    ledger: Ledger
+    left: Open | None
+
+    @property
+    def undecided(self) -> np.ndarray:
+        """Open (sequence, position) pairs by count."""
+        book = self.ledger
+        if self.search is None:
+            return np.array(book.total)
+        out = np.zeros_like(book.total)
+        if self.left is not None and len(self.left.nodes):
+            np.add.at(out, self.left.nodes.count - 1, self.search.space.weight(self.left.nodes))
+        return out
+
+    @property
+    def is_open(self) -> bool:
+        return self.search is None or (self.left is not None and len(self.left.nodes) > 0)
+
+
+def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
+    """What margins must exceed, by own token, count and class: in the model's format, and in float64."""
+    rows = [None if tables.T == 1 and k < tables.L else k for k in range(1, tables.L + 1)]
+    highest = _highest(tables)
+    highest[:, [i for i, k in enumerate(rows) if k is None]] = 0.0
+    slack = SLACK * rounding_bound(model, tables, highest, torch.float64, extra=tables.own.shape[1])
+    return rounding_bound(model, tables, highest, model.embed.W_E.dtype) + slack, slack
+
+
+def _highest(tables: Tables) -> np.ndarray:
+    """The largest pre-activations, by own token and count."""
+    own, value = torch.from_numpy(tables.own), torch.from_numpy(tables.value)
+    bos = tables.bos and tables.scores is not None
+    scores = None if tables.scores is None else torch.from_numpy(tables.scores)
+    mixing = TokenMixing(
+        tables.L, own, value[: tables.T],
+        pattern=None if tables.pattern is None else torch.from_numpy(tables.pattern),
+        scores=None if scores is None else scores[:, : tables.T], softmax=tables.softmax and scores is not None,
+        bos_value=value[tables.T] if bos else None,
+        bos_scores=scores[:, tables.T] if bos and scores is not None else None,
+    )  # fmt: skip
+    ranges = mixing.ranges(torch.eye(own.shape[1], dtype=torch.float64)).over_positions()
+    return np.array(ranges.hi.numpy())
+
+
+def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> Part:
+    space = space_of(tables, token)
+    if space is None:
+        ledger = Ledger.of(tables.L)
+        ledger.total[:] = class_sizes(tables)
+        return Part(token, None, ledger, None)
+    search = Search(tables, space, need[token], slack[token])
+    return Part(token, search, search.ledger, search.start())
+
+
+def class_sizes(tables: Tables) -> np.ndarray:
+    """(sequence, position) pairs with one given own token, by count."""
+    T, L = tables.T, tables.L
+    return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
+
+
+def _split(parts: list[Part], deadline: float, progress: Callable[[int, int], None] | None) -> None:
+    """Branch and bound, one own token and count after the other; those with the fewest sequences first."""
+    jobs = []
+    for part in parts:
+        if part.search is not None and part.left is not None and len(part.left.nodes):
+            for count in np.unique(part.left.nodes.count):
+                jobs.append((part, part.left[part.left.nodes.count == count]))
+            part.left = part.left[:0]
+    jobs.sort(key=lambda job: -int(job[1].nodes.count[0]))
+    for number, (part, piece) in enumerate(jobs):
+        now = time.perf_counter()
+        assert part.search is not None
+        assert part.left is not None
+        rest = part.search.explore(piece, now + max(0.0, deadline - now) / (len(jobs) - number))
+        part.left = join([part.left, rest])
+        if progress is not None:
+            progress(number + 1, len(jobs))
+
+
+def _is_right(parts: list[Part]) -> bool:
+    """Is every sequence right, beyond what rounding can move?"""
+    books = [part.ledger for part in parts]
+    return not any(part.is_open or b.wrong.any() or b.close.any() or b.tied.any() for part, b in zip(parts, books))
+
+
+def _refute(
+    model: TaskModel, tables: Tables, parts: list[Part], slack: np.ndarray, tried: list[tuple[float, list[int], int]]
+) -> Counterexample | None:
+    """The worst of the suspects that the model gets wrong."""
+    found = tried + [candidate for part in parts for candidate in part.ledger.candidates]
+    for margin, sequence, position in sorted(found, key=lambda candidate: candidate[0])[:MOST_CHECKED]:
+        if margin < 0 and (wrong := check(model, tables, sequence, position, slack)) is not None:
+            return wrong
+    return None
+
+
+def _conclude(
+    model: TaskModel, tables: Tables, parts: list[Part], found: Counterexample | None, least: float, samples: int,
+    generator: np.random.Generator, started: float,
+) -> Certificate:  # fmt: skip
+    task = model.task
+    assert isinstance(task, Histogram)
+    frame = _classes(tables, parts)
+    status: Status = "refuted" if found else "certified" if _is_right(parts) else "undecided"
+    total = float(frame["inputs"].sum())
+    wrong = sum(int(n) for n in frame["wrong"])
+    high = 1 - wrong / total
+    decided = not frame[["undecided", "tied"]].to_numpy().any()
+    low = high if decided else float(frame[["right", "close"]].to_numpy().sum()) / total
+    notes = _notes(model, parts, frame, status)
+    if samples and (frame["undecided"] > 0).any():
+        sound = (low, high)
+        low, high = _narrowed(tables, frame, *sound, samples, generator)
+        notes += (f"accuracy: interval of confidence {CONFIDENCE:.1%}, from {samples:,} samples of the own tokens and "
+                  f"counts that are not decided; without sampling [{sound[0]:.6g}, {sound[1]:.6g}]",)  # fmt: skip
+    closest = frame.loc[frame["margin"].idxmin()]
+    margin = found.margin if found else float(closest["margin"]) if status == "certified" else min(
+        least, float(closest["margin"])
+    )  # fmt: skip
+    return Certificate(
+        model=model.spec.id,
+        status=status,
+        accuracy=low if decided else (low, high),
+        n_errors=wrong if decided and (not wrong or frame["inputs"].max() < EXACT_COUNT) else None,
+        n_inputs=task.n_sequences,
+        worst_margin=margin,
+        rounding=float(closest["rounding"]) if np.isfinite(closest["rounding"]) else None,
+        counterexample=found.text if found else None,
+        method="extremes over multisets" if tables.pattern is None else "extremes over slots",
+        domain=f"all {task.T}^{task.L} sequences, every position",
+        seconds=time.perf_counter() - started,
+        notes=notes,
+        tables={"classes": frame},
+    )
+
+
+def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
+    """One row for each own token and count that occurs."""
+    rows = []
+    for part in parts:
+        book, undecided = part.ledger, part.undecided
+        for k in np.flatnonzero(book.total):
+            rows.append({
+                "token": part.token, "count": int(k) + 1, "inputs": book.total[k], "right": book.right[k],
+                "wrong": book.wrong[k], "close": book.close[k], "tied": book.tied[k], "undecided": undecided[k],
+                "margin": book.margin[k], "rounding": book.need[k],
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _narrowed(
+    tables: Tables, frame: pd.DataFrame, low: float, high: float, samples: int, generator: np.random.Generator
+) -> tuple[float, float]:
+    """The sound interval cut with a sampled one: tokens and counts with anything undecided are sampled as a whole."""
+    sampled = frame["undecided"] > 0
+    weights = np.zeros((tables.T, tables.L))
+    weights[frame["token"], frame["count"] - 1] = frame["inputs"].where(sampled, 0.0)
+    total, rest = float(frame["inputs"].sum()), frame[~sampled]
+    share = weights.sum() / total
+    known = float(rest[["right", "close"]].to_numpy().sum()) / total
+    perhaps = float(rest["tied"].sum()) / total
+    found_low, found_high = sampled_share(tables, weights, samples, generator)
+    return max(low, known + share * found_low), min(high, known + perhaps + share * found_high)
+
+
+def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Status) -> tuple[str, ...]:
+    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
+    notes = []
+    if status == "certified" and not all(part.ledger.exact for part in parts):
+        notes.append("worst_margin is a bound from below: some neurons change sign")
+    if status == "undecided" and model.embed.W_E.dtype not in ROUNDOFF:
+        notes.append(f"rounding is not bounded for {dtype}, so nothing is certified in it")
+    elif frame[["close", "tied"]].to_numpy().any():
+        notes.append(f"some sequences' margins do not exceed the rounding bound of {dtype}")
+    if any(part.search is None for part in parts):
+        notes.append("an own token's softmax weight vanishes next to another's, where this method does not hold")
+    if frame["undecided"].any():
+        notes.append(f"undecided when the time was up: {frame['undecided'].sum() / frame['inputs'].sum():.3g} of all")
+    return tuple(notes)

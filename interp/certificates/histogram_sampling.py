@@ -1,0 +1,92 @@
+"""Sequences to try on a histogram model: suspects for a refutation, and samples of what stays undecided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.stats import beta
+
+from interp.architecture.task_model import TaskModel
+from interp.certificates.histogram_tables import Tables
+from interp.tasks import Histogram
+
+CONFIDENCE = 0.999
+MOST_PAIRS = 20_000
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A sequence with a position where the model's own forward pass errs."""
+
+    sequence: list[int]
+    position: int
+    margin: float
+    text: str
+
+
+def check(
+    model: TaskModel, tables: Tables, sequence: list[int], position: int, slack: Float[np.ndarray, "T L n_out"]
+) -> Counterexample | None:
+    """The sequence as a counterexample, if it is wrong in exact arithmetic and in the model's own forward pass."""
+    task, row = model.task, np.array([sequence])
+    assert isinstance(task, Histogram)
+    token, count = sequence[position], sequence.count(sequence[position])
+    active = np.maximum(tables.hidden(row)[0, position], 0)
+    lead = tables.lead[count - 1] @ active + tables.lead_bias[count - 1]
+    lead[tables.classes[count - 1]] = np.inf
+    if not bool((lead < -slack[token, count - 1]).any()):
+        return None
+    said = int(model.predict(task.batch(torch.tensor(row)).tokens.to(model.cfg.device))[0, position + task.bos])
+    if said == count:
+        return None
+    text = f"{task.format(sequence)}: token {task.vocabulary[token]} at position {position} occurs {count} times, "
+    return Counterexample(sequence, position, float(lead.min()), text + f"the model says {said}")
+
+
+def suspects(
+    tables: Tables, open_classes: Bool[np.ndarray, "T L"], generator: np.random.Generator, best: int = 16
+) -> list[tuple[float, list[int], int]]:
+    """The (margin, sequence, position) of smallest margins among sequences of two tokens and random ones."""
+    T, L = tables.T, tables.L
+    pairs = [(t, k, o) for t, k in zip(*np.nonzero(open_classes)) for o in range(T) if o != t or (k + 1 == L)]
+    if len(pairs) > MOST_PAIRS:
+        pairs = [pairs[i] for i in generator.choice(len(pairs), MOST_PAIRS, replace=False)]
+    rows = [np.where(np.arange(L) <= k, t, o) for t, k, o in pairs]
+    # Few different tokens in a sequence make large counts: alphabets of every size up to L.
+    few = [generator.choice(T, min(T, size), replace=False) for size in range(1, L + 1)]
+    rows += [generator.choice(alphabet, L) for alphabet in few for _ in range(50)]
+    rows += list(generator.integers(0, T, (500, L)))
+    sequences = np.array(rows)
+    if tables.pattern is not None:
+        sequences = generator.permuted(sequences, axis=1)
+    margins = np.concatenate([tables.margins(part) for part in np.array_split(sequences, 1 + len(rows) // 1000)])
+    flat = np.argsort(margins, axis=None)[:best]
+    places = zip(*np.unravel_index(flat, margins.shape))
+    return [(float(margins[row, at]), sequences[row].tolist(), int(at)) for row, at in places]
+
+
+def sampled_share(
+    tables: Tables, weights: Float[np.ndarray, "T L"], n: int, generator: np.random.Generator
+) -> tuple[float, float]:
+    """Interval for the share of right positions, own token and count drawn with the given weights.
+
+    Clopper and Pearson's, of confidence CONFIDENCE; the other slots hold independent uniform other tokens.
+    """
+    T, L = tables.T, tables.L
+    drawn = generator.choice(T * L, n, p=(weights / weights.sum()).ravel())
+    token, count = drawn // L, drawn % L + 1
+    others = generator.integers(0, max(1, T - 1), (n, L))
+    others += others >= token[:, None]
+    ordered = np.where(np.arange(L) < count[:, None], token[:, None], others)
+    place = generator.permuted(np.tile(np.arange(L), (n, 1)), axis=1)
+    sequences = np.take_along_axis(ordered, place, 1)
+    at = (place == 0).argmax(1)
+    margins = np.concatenate([tables.margins(part) for part in np.array_split(sequences, 1 + n // 1000)])
+    right = int((margins[np.arange(n), at] > 0).sum())
+    tail = (1 - CONFIDENCE) / 2
+    low = float(beta.ppf(tail, right, n - right + 1)) if right else 0.0
+    high = float(beta.ppf(1 - tail, right + 1, n - right)) if right < n else 1.0
+    return low, high

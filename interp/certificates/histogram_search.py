@@ -1,0 +1,174 @@
+"""Branch and bound over the sequences around one own token: which are surely right, which surely wrong?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from interp.certificates.histogram_spaces import Nodes, Space
+from interp.certificates.histogram_tables import Tables
+from interp.theory.relu_bounds import Choice, affine_below, interval_below
+
+CHUNK, NUMBERS = 512, 1 << 20
+
+
+@dataclass
+class Ledger:
+    """What is known, by count: numbers of (sequence, position) pairs that are right, wrong, too close, or open.
+
+    margin: bound from below of the least margin proved. worst: the smallest distance between a margin and its rounding
+    bound, with that bound. candidates: (approximate margin, sequence, position), the suspects found on the way.
+    close: pairs that are right in exact arithmetic but nearer than rounding can be trusted.
+    """
+
+    total: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+    close: np.ndarray
+    tied: np.ndarray
+    margin: np.ndarray
+    need: np.ndarray
+    nodes: int = 0
+    exact: bool = True
+    candidates: list[tuple[float, list[int], int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, length: int) -> Ledger:
+        total, right, wrong, close, tied, need = np.zeros((6, length))
+        return cls(total, right, wrong, close, tied, np.full(length, np.inf), need)
+
+    def suspect(self, margin: float, sequence: tuple[list[int], int]) -> None:
+        self.candidates.append((margin, *sequence))
+        self.candidates.sort(key=lambda c: c[0])
+        del self.candidates[8:]
+
+
+@dataclass(frozen=True)
+class Open:
+    """Nodes with the classes j that are not yet proved to stay below the right one."""
+
+    nodes: Nodes
+    classes: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray | slice) -> Open:
+        return Open(self.nodes[rows], self.classes[rows])
+
+
+class Search:
+    """One own token's space with the thresholds that a proof needs.
+
+    need[k - 1, j]: what a margin must exceed to hold in the model's arithmetic; slack: the same for float64, which
+    decides what is wrong in exact arithmetic.
+    """
+
+    def __init__(self, tables: Tables, space: Space, need: np.ndarray, slack: np.ndarray) -> None:
+        self.tables, self.space, self.need, self.slack = tables, space, need, slack
+        self.ledger = Ledger.of(tables.L)
+        self.size = int(max(16, min(CHUNK, NUMBERS // max(1, tables.lead.shape[1] * tables.lead.shape[2]))))
+
+    def start(self) -> Open:
+        """The roots, bounded once; what remains open."""
+        roots = self.space.roots()
+        classes = np.ones((len(roots), self.tables.lead.shape[1]), dtype=bool)
+        classes[np.arange(len(roots)), self.tables.classes[roots.count - 1]] = False
+        np.add.at(self.ledger.total, roots.count - 1, self.space.weight(roots))
+        left = Open(roots, classes)
+        return join([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
+
+    def explore(self, left: Open, deadline: float) -> Open:
+        """Split nodes until all is decided or time is up; what stays open."""
+        stack = [left] if len(left.nodes) else []
+        while stack and time.perf_counter() < deadline:
+            top = stack.pop()
+            if len(top.nodes) > self.size:
+                stack.append(top[: -self.size])
+                top = top[-self.size :]
+            children, parents = self.space.children(top.nodes)
+            for first in range(0, len(children), self.size):
+                s = slice(first, first + self.size)
+                rest = self.bound(Open(children[s], top.classes[parents[s]]))
+                if len(rest.nodes):
+                    stack.append(rest)
+        return join(stack) if stack else left[:0]
+
+    def bound(self, part: Open) -> Open:
+        """Settle what bounds and single sequences settle; return the nodes that need splitting."""
+        nodes, classes, book = part.nodes, part.classes.copy(), self.ledger
+        book.nodes += len(nodes)
+        count = nodes.count - 1
+        lo, hi = self.space.interval(nodes)
+        row, j = np.nonzero(classes)
+        weight, bias = self.tables.lead[count[row], j], self.tables.lead_bias[count[row], j]
+        below, slopes = self._below(nodes, row, weight, lo[row], hi[row], self.need[count[row], j] - bias)
+        below = below + bias
+        leaf = self.space.is_leaf(nodes)
+        proved = below > self.need[count[row], j]
+        classes[row[proved], j[proved]] = False
+        self._note(count[row[proved]], below[proved], self.need[count[row], j][proved])
+        tight = leaf | ~((lo < 0) & (hi > 0)).any(1) | (lo.shape[1] == 1)
+        book.exact &= bool(tight.all())
+        share = self.space.weight(nodes)
+        right = ~classes.any(1)
+        np.add.at(book.right, count[right], share[right])
+
+        open_rows = ~proved
+        row, j, below, bias, slopes = row[open_rows], j[open_rows], below[open_rows], bias[open_rows], slopes[open_rows]
+        if not len(row):
+            return part[:0]
+        weight = weight[open_rows]
+        above, _ = self._below(nodes, row, -weight, lo[row], hi[row], self.slack[count[row], j] + bias)
+        wrong = np.zeros(len(nodes), dtype=bool)
+        wrong[row[bias - above < -self.slack[count[row], j]]] = True
+        np.add.at(book.wrong, count[wrong], share[wrong])
+        # Right, but nearer than rounding can be trusted: splitting could only help where the bound is loose, and only
+        # while everything else may still be certified.
+        close = ~right & ~wrong & (tight | bool(book.close.any()))
+        close[row[~(below > self.slack[count[row], j])]] = False
+        np.add.at(book.close, count[close], share[close])
+        tied = leaf & ~right & ~wrong & ~close
+        np.add.at(book.tied, count[tied], share[tied])
+        here = (close | tied)[row]
+        self._note(count[row[here]], below[here], self.need[count[row[here]], j[here]])
+        worst = int(below.argmin())
+        book.suspect(float(below[worst]), self.space.sequence(nodes[row[worst] : row[worst] + 1], slopes[worst]))
+        rest = ~right & ~wrong & ~close & ~leaf
+        return Open(nodes[rest], classes[rest])
+
+    def _note(self, count: np.ndarray, margin: np.ndarray, need: np.ndarray) -> None:
+        """Keep the smallest margin of every count, with its rounding bound."""
+        order = np.argsort(-margin)
+        smaller = margin[order] < self.ledger.margin[count[order]]
+        chosen = order[smaller]  # ascending towards the smallest, which is written last
+        self.ledger.margin[count[chosen]] = margin[chosen]
+        self.ledger.need[count[chosen]] = need[chosen]
+
+    def _below(
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, target: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bound from below of weight . relu(z) for each (node, class), and the slopes it came from.
+
+        The affine bounds cost a product with every token's values, so each is taken only where those before it do
+        not exceed `target`.
+        """
+        best, slopes = interval_below(weight, lo, hi), weight * (hi > 0)
+        choices: tuple[Choice, ...] = ("flat_or_steep", "parallel")
+        for choice in choices:
+            if lo.shape[1] == 1 or not (todo := np.flatnonzero(~(best > target))).size:
+                break
+            line = affine_below(weight[todo], lo[todo], hi[todo], choice)
+            found = self.space.lowest(nodes[row[todo]], line.slope) + line.offset
+            better = found > best[todo]
+            best[todo[better]], slopes[todo] = found[better], line.slope
+        return best, slopes
+
+
+def join(parts: list[Open]) -> Open:
+    """Several lists of open nodes as one."""
+    if len(parts) == 1:
+        return parts[0]
+    merged = {
+        name: np.concatenate([getattr(part.nodes, name) for part in parts]) for name in Nodes.__dataclass_fields__
+    }
+    return Open(Nodes(**merged), np.concatenate([part.classes for part in parts]))

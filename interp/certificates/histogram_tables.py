@@ -1,0 +1,123 @@
+"""A one-layer histogram model as tables over tokens, in float64: what its readout's neurons see of every sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.architecture.task_model import TaskModel
+from interp.tasks import Histogram
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Why the method does not hold for this model, or None."""
+    spec, task = model.spec, model.task
+    if not isinstance(task, Histogram):
+        return f"task {task.name} is not the histogram task"
+    if len(spec.layers) != 1:
+        return f"the method is for one layer, this model has {len(spec.layers)}"
+    layer = spec.layers[0]
+    if spec.symmetry not in ("distinct_tokens", "slots"):
+        return (
+            f"equal tokens must have equal rows: positions are {spec.positions!r} and attention is {spec.direction}, "
+            f"so outputs depend on more than that (symmetry {spec.symmetry!r})"
+        )
+    if spec.readout != "relu_mlp" or spec.readout_at != "all":
+        return f"the method needs a ReLU readout at all positions, not {spec.readout!r} at {spec.readout_at!r}"
+    if layer.value_output != "identity":
+        return f"the method needs values and outputs to be the identity, not {layer.value_output!r}"
+    if layer.n_heads != 1 or layer.norm != "none" or layer.mlp is not None or layer.log_length != "none":
+        return "the method is for one head without layer norm, MLP and log-length scaling"
+    outputs = spec.n_out or task.n_out
+    if outputs < task.L + task.zero_class:
+        return f"{outputs} outputs do not have a class for each count up to {task.L}"
+    if layer.mixing == "linear" and spec.max_length != task.L:
+        return f"the mixing matrix is for sequences of length {spec.max_length}, the task's have length {task.L}"
+    return None
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Neuron i of a position with token t sees own[t, i] + sum_m A_m value[x_m, i], summed over L slots and [BOS].
+
+    A comes from `scores` (own token by other token, [BOS] last in a bos model), with a softmax or without, or is the
+    finished `pattern` of linear mixing. `own` holds the residual stream and b_in. `classes[k - 1]` is the right class
+    of count k, lead[k - 1, j] = W_out[:, right] - W_out[:, j] and lead_bias the same for b_out.
+    """
+
+    T: int
+    L: int
+    own: Float[np.ndarray, "T p"]
+    value: Float[np.ndarray, "rows p"]
+    scores: Float[np.ndarray, "T rows"] | None
+    pattern: Float[np.ndarray, "L L"] | None
+    softmax: bool
+    bos: bool
+    classes: Int[np.ndarray, " L"]
+    lead: Float[np.ndarray, "L n_out p"]
+    lead_bias: Float[np.ndarray, "L n_out"]
+
+    def hidden(self, sequences: Int[np.ndarray, "rows L"]) -> Float[np.ndarray, "rows L p"]:
+        """Pre-activations at every position of sequences over the alphabet (without [BOS])."""
+        if self.pattern is not None:
+            return self.own[sequences] + np.einsum("lm,rmp->rlp", self.pattern, self.value[sequences])
+        assert self.scores is not None
+        keys = np.pad(sequences, ((0, 0), (0, 1)), constant_values=self.T) if self.bos else sequences
+        weights = self.scores[sequences[:, :, None], keys[:, None, :]]
+        if self.softmax:
+            weights = np.exp(weights - weights.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+        return self.own[sequences] + weights @ self.value[keys]
+
+    def margins(self, sequences: Int[np.ndarray, "rows L"]) -> Float[np.ndarray, "rows L"]:
+        """The right class's logit less the best other one's, at every position."""
+        counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
+        active = np.maximum(self.hidden(sequences), 0)
+        out = np.empty(sequences.shape)
+        for k in range(1, self.L + 1):
+            here = counts == k
+            out[here] = self.margins_of(active[here], k)
+        return out
+
+    def margins_of(self, active: Float[np.ndarray, "rows p"], count: int) -> Float[np.ndarray, " rows"]:
+        """The same from the neurons' activations, where the right count is known."""
+        leads = active @ self.lead[count - 1].T + self.lead_bias[count - 1]
+        leads[:, self.classes[count - 1]] = np.inf
+        return np.asarray(leads.min(1))
+
+
+def tables_of(model: TaskModel) -> Tables:
+    """The tables of a model that the method holds for."""
+    task, layer, a = model.task, model.spec.layers[0], arrays(model)
+    assert isinstance(task, Histogram)
+    value = a["W_E"] @ a["W_in"]
+    scores = pattern = None
+    if layer.mixing == "linear":
+        pattern = a["W_mix"]
+        if layer.normalizer == "softmax":
+            pattern = np.exp(pattern - pattern.max(1, keepdims=True))
+            pattern = pattern / pattern.sum(1, keepdims=True)
+    else:
+        queries, keys = a["W_E"][: task.T] @ a["W_Q"] + a["b_Q"], a["W_E"] @ a["W_K"] + a["b_K"]
+        scores = queries @ keys.T / a["attn_scale"]
+    classes = np.arange(1, task.L + 1) - (0 if task.zero_class else 1)
+    w_out, b_out = a["W_out"], a["b_out"]
+    return Tables(
+        task.T, task.L, value[: task.T] + a["b_in"], value, scores, pattern, layer.normalizer == "softmax", task.bos,
+        classes, (w_out[:, classes].T[:, None] - w_out.T[None]), b_out[classes][:, None] - b_out[None],
+    )  # fmt: skip
+
+
+def arrays(model: TaskModel) -> dict[str, np.ndarray]:
+    """The parameters by their short names in float64, and `attn_scale`, by which scores are divided."""
+    parts: Any = model
+    attention, readout = parts.blocks[0].attn, parts.unembed
+    linear = model.spec.layers[0].mixing == "linear"
+    heads = ("W_mix",) if linear else ("W_Q", "b_Q", "W_K", "b_K")
+    tensors = {"W_E": parts.embed.W_E, **{name: getattr(readout, name) for name in ("W_in", "b_in", "W_out", "b_out")}}
+    tensors |= {name: getattr(attention, name)[0] for name in heads}
+    found = {name: tensor.detach().double().cpu().numpy() for name, tensor in tensors.items()}
+    return {**found, "attn_scale": np.array(float(attention.attn_scale))}
