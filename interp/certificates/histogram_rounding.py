@@ -32,8 +32,8 @@ def rounding_bound(
     """Bound on the error of each logit difference (right class against class j), by own token and count.
 
     highest: the largest pre-activations, by own token and count. extra: further terms that a sum may have in another
-    order of evaluation, such as all neurons' terms where directions are taken first. Infinite for a format without a bound, and where the
-    format could overflow.
+    order of evaluation, such as all neurons' terms where directions are taken first. Infinite for a format without a
+    bound, and where the format could overflow.
     """
     if dtype not in ROUNDOFF:
         return np.full((tables.T, tables.L, tables.lead.shape[1]), np.inf)

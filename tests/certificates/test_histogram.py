@@ -13,6 +13,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
 from interp.constructions.histogram_exact import VARIANTS
 from interp.constructions.histogram_models import histogram_spec
+from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Histogram
 from interp.theory.ranges import MixingKind
 
@@ -137,3 +138,147 @@ def test_constructions_are_certified_at_full_size(kind: str, variant: str) -> No
     assert found.rounding is not None
     assert 0 < found.rounding < found.worst_margin
     assert found.seconds < 5
+
+
+def multisets_of(model: TaskModel) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    """All sorted sequences, their labels without [BOS], and the first hidden neuron at every position."""
+    batch, _ = model.task.all_multisets()
+    _, cache = model.run_with_cache(batch.tokens)
+    bos = int(model.task.bos)
+    return batch.tokens[:, bos:], batch.labels[:, bos:], cache["unembed.hook_pre"][:, bos:].numpy()
+
+
+@pytest.mark.parametrize(("kind", "variant"), [("dot", "counter-frame"), ("bos", "counter-frame")])
+def test_a_model_that_errs_on_one_multiset_only_is_refuted_with_it(kind: str, variant: str) -> None:
+    """One hidden neuron: a threshold is moved between the lowest hidden value of count 2 and the next one."""
+    model = interp.build(f"histogram/{kind}-exact", T=6, L=4, variant=variant)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():  # tell the multisets apart; the construction's gap forgives it
+        model.embed.W_E[:6, :-1] += 0.01 * torch.randn(model.embed.W_E[:6, :-1].shape, generator=generator).double()
+    tokens, labels, hidden = multisets_of(model)
+    assert interp.certify(model).status == "certified"
+    values = np.where(labels.numpy() == 2, hidden[:, :, 0], np.inf)
+    row, _ = np.unravel_index(values.argmin(), values.shape)
+    first, second = np.unique(np.sort(values[np.isfinite(values)]).round(9))[:2]
+    threshold = (first + second) / 2
+    weight, bias = model.unembed.W_out.detach()[0], model.unembed.b_out.detach()
+    step = weight[1] - weight[0]
+    old = float((bias[0] - bias[1]) / step)
+    with torch.no_grad():  # the lines of counts 1 and 2 cross at the new threshold; the others move along
+        model.unembed.b_out[1:] -= (threshold - old) * step
+    wrong = model.predict(model.task.batch(tokens).tokens)[:, int(model.task.bos) :] != labels
+    assert int(wrong.any(1).sum()) == 1
+    found = interp.certify(model)
+    assert found.status == "refuted"
+    assert found.counterexample is not None
+    sequence = model.task.parse(found.counterexample.split(":")[0])
+    assert sorted(sequence) == sorted(tokens[row].tolist())
+    agree(model, found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_with_many_neurons_that_errs_on_one_multiset_only(kind: MixingKind) -> None:
+    """A detector: neurons that change sign add up to a spike at the mixed token of one multiset, mid-range."""
+    variant = "bos-zero" if kind == "bos" else None  # with bos-sum other tokens do not show in the mixed token at all
+    model = interp.build(f"histogram/{kind}-exact", T=4, L=4, variant=variant)
+    generator = np.random.default_rng(5)
+    task = model.task
+    batch = task.all_sequences() if kind.startswith("lin") else task.all_multisets()[0]
+    _, cache = model.run_with_cache(batch.tokens)
+    bos = int(task.bos)
+    mixed, labels = cache["unembed.hook_in"][:, bos:].detach(), batch.labels[:, bos:]
+    row = next(i for i, tokens in enumerate(batch.tokens[:, bos:].tolist()) if sorted(tokens) == [0, 1, 2, 3])
+    # Random directions tell this position apart from all others that are not its permutations.
+    direction = torch.from_numpy(generator.normal(size=mixed.shape[-1]))
+    score = mixed @ direction
+    target = float(score[row, 0])
+    apart = (score - target).abs()
+    nearest = float(apart[apart > 1e-9].min())
+    spike = direction[:, None].expand(-1, 3) / nearest
+    offset = torch.tensor([-target / nearest + 1, -target / nearest, -target / nearest - 1], dtype=torch.float64)
+    readout = model.unembed
+    size = 3 * float(readout.W_out.detach().abs().max()) + 3 * float(readout.b_out.detach().abs().max())
+    wide = interp.build(f"histogram/{kind}-exact", T=4, L=4, variant=variant, p=readout.W_in.shape[1] + 3)
+    with torch.no_grad():
+        wide.unembed.W_in[:, -3:], wide.unembed.b_in[-3:] = spike, offset
+        wide.unembed.W_out[-3:, 2] = size * torch.tensor([1.0, -2.0, 1.0], dtype=torch.float64)
+    predicted = wide.predict(batch.tokens)[:, bos:]
+    assert {tuple(sorted(t)) for t in batch.tokens[:, bos:][(predicted != labels).any(1)].tolist()} == {(0, 1, 2, 3)}
+    found = interp.certify(wide)
+    assert found.status == "refuted"
+    assert found.counterexample is not None
+    assert sorted(task.parse(found.counterexample.split(":")[0])) == [0, 1, 2, 3]
+    agree(wide, found)
+
+
+def test_nothing_is_certified_where_rounding_could_turn_an_answer() -> None:
+    exact = interp.certify("histogram/dot-softmax-exact", dtype="float64", budget_seconds=1)
+    assert exact.status == "certified"
+    model = interp.build("histogram/dot-softmax-exact", d_model=6)
+    assert interp.certify(model).status == "certified"
+    found = interp.certify(model.to(torch.float32), samples=0)
+    assert (found.status, found.n_errors, found.counterexample) == ("undecided", 0, None)
+    assert found.rounding is not None
+    assert 0 < found.worst_margin < found.rounding
+    assert any("do not exceed the rounding bound of float32" in note for note in found.notes)
+    half = interp.certify(model.to(torch.bfloat16), samples=0)
+    assert half.status != "certified"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounding_bound_holds_and_is_no_wild_guess(kind: MixingKind) -> None:
+    from interp.certificates.histogram import _highest
+    from interp.certificates.histogram_rounding import rounding_bound
+    from interp.certificates.histogram_tables import tables_of
+
+    task = Histogram(T=8, L=6, bos=kind.startswith("bos"))
+    model = interp.build(histogram_spec(kind, task, 5, 7, "float32"), seed=4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
+    tables = tables_of(model)
+    bound = rounding_bound(model, tables, _highest(tables), torch.float32)
+    rows = np.random.default_rng(0).integers(0, 8, (4000, 6))
+    batch = task.batch(torch.from_numpy(rows))
+    bos = int(task.bos)
+    single = model(batch.tokens).detach()[:, bos:].double()
+    double = model.to(torch.float64)(batch.tokens).detach()[:, bos:]
+    counts = batch.labels[:, bos:]
+    slip = (single - double).numpy()
+    right = np.take_along_axis(slip, (counts.numpy() - 1)[:, :, None], 2)
+    error = np.abs(right - slip)
+    allowed = bound[rows, counts.numpy() - 1]
+    assert (error <= allowed).all()
+    assert error.max() > allowed.max() / 5000
+
+
+def test_refusals_say_why() -> None:
+    task = Histogram(T=4, L=3)
+    spec = histogram_spec("dot", task, 4, 2)
+    with pytest.raises(UnsupportedError, match=r"equal tokens must have equal rows: positions are 'learned'"):
+        interp.certify(interp.build(spec.replace(positions="learned", max_length=3)))
+    with pytest.raises(UnsupportedError, match=r"for one layer, this model has 2"):
+        interp.certify(interp.build(spec.replace(layers=spec.layers * 2)))
+    with pytest.raises(UnsupportedError, match=r"attention is causal"):
+        interp.certify(interp.build(spec.replace(direction="causal")))
+    with pytest.raises(UnsupportedError, match=r"needs a ReLU readout at all positions, not 'linear'"):
+        interp.certify(interp.build(spec.replace(readout="linear", readout_width=None)))
+    with pytest.raises(UnsupportedError, match=r"values and outputs to be the identity, not 'learned'"):
+        interp.certify(
+            interp.build(spec.replace(layers=(spec.layers[0].model_copy(update={"value_output": "learned"}),)))
+        )
+    with pytest.raises(InterpError, match=r"must not be negative"):
+        interp.certify("histogram/dot-exact", budget_seconds=-1)
+
+
+def test_samples_narrow_what_the_time_leaves_open() -> None:
+    model = random_model("dot", 12, 6, 12, 1, 10.0, False)
+    sound = interp.certify(model, budget_seconds=0, samples=0)
+    narrow = interp.certify(model, budget_seconds=0, samples=4000)
+    full = interp.certify(model, budget_seconds=60)
+    assert isinstance(sound.accuracy, tuple)
+    assert isinstance(narrow.accuracy, tuple)
+    assert isinstance(full.accuracy, float)
+    assert narrow.accuracy[1] - narrow.accuracy[0] < 0.1 < sound.accuracy[1] - sound.accuracy[0]
+    assert narrow.accuracy[0] <= full.accuracy <= narrow.accuracy[1]
+    assert any("confidence 99.9%" in note for note in narrow.notes)
