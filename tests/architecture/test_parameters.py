@@ -85,6 +85,7 @@ def test_torch_recipe() -> None:
         bound = 1 / math.sqrt(inputs)
         largest = float(values[name].abs().max())
         assert bound * (1 - 20 / values[name].numel()) < largest <= bound, name
+        assert abs(float(values[name].mean())) < 5 * bound / math.sqrt(3 * values[name].numel()), name
     # The same by torch itself, for one of them.
     linear = torch.nn.Linear(60, 300)
     assert abs(float(linear.weight.detach().abs().max()) / float(values[at + "mlp.W_in"].abs().max()) - 1) < 0.01
