@@ -103,7 +103,8 @@ def train(
     rows = []
     for model in trained:
         last = model.history.iloc[-1]
-        path = interp.save(model, out / f"seed-{model.seed}.safetensors")
+        summary = {"epochs": int(last["epoch"]), "loss": float(last["loss"]), "accuracy": float(last["accuracy"])}
+        path = interp.save(model, out / f"seed-{model.seed}.safetensors", summary)
         rows.append({"seed": model.seed, "epochs": int(last["epoch"]), "loss": last["loss"],
                      "accuracy": last["accuracy"], "checkpoint": str(path)})  # fmt: skip
     (out / FILE).unlink(missing_ok=True)
