@@ -73,7 +73,7 @@ def counts_matter(model: TaskModel) -> bool:
 
 
 @torch.no_grad()
-def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, length]:
+def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
     """Which positions' symbols a later layer may tell apart, for strings of a length with any number of ones."""
     if len(model.spec.layers) == 1:
         return torch.zeros(length, dtype=torch.bool)
