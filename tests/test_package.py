@@ -60,7 +60,9 @@ def test_the_wheel_holds_interp_alone_with_its_data(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"interp"}
-    data = {str(p.relative_to(ROOT)) for p in (ROOT / "interp").rglob("*") if p.is_file() and p.suffix != ".pyc"}
+    data = {
+        str(p.relative_to(ROOT)) for p in (ROOT / "interp").rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    }
     assert data <= set(names)
     assert "interp/py.typed" in names
 
