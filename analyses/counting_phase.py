@@ -130,7 +130,7 @@ def _verdict(figure: str, cells: pd.DataFrame) -> str:
     if figure == "12":
         better = int((cells["difference"] > 0).sum())
         mean = cells["difference"].mean()
-        return f"Figure 12: frozen embeddings are better in {better} of {len(cells)} cells, by {mean:.1f} points on average."
+        return f"Figure 12: frozen embeddings are better in {better} of {len(cells)} cells, on average by {mean:.1f}."
     text = f"Figure {figure}: {int((cells['mean'] >= 99).sum())} of {len(cells)} cells reach 99% on average."
     if "z" in cells:
         text += (
