@@ -33,6 +33,7 @@ from interp.theory.ranges import TokenMixing
 SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
 EXACT_COUNT = 2.0**53
 MOST_CHECKED = 64
+ROUNDS = 3
 
 
 @register_method("histogram multisets", refusal)
@@ -48,7 +49,9 @@ def certify_histogram(
     budget_seconds: time for splitting where neurons change sign; what is open then stays undecided. samples: sequences
     drawn (from `seed`) for the share of right answers among the undecided ones; 0 leaves the sound interval alone.
     accuracy is the share of right positions of all sequences. tables: "classes" (one row for each own token and count:
-    inputs, right, wrong, close, tied, undecided, margin, rounding). Raises InterpError for a negative budget or size.
+    inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own tokens); inputs
+    are (sequence, position) pairs, close ones are right but nearer than rounding can be trusted, tied ones too near to
+    tell. Raises InterpError for a negative budget or size.
     """
     started, generator = time.perf_counter(), np.random.default_rng(seed)
     if budget_seconds < 0 or samples < 0:
@@ -137,28 +140,38 @@ def class_sizes(tables: Tables) -> np.ndarray:
 
 
 def _split(parts: list[Part], deadline: float, progress: Callable[[int, int], None] | None) -> None:
-    """Branch and bound, one own token and count after the other; those with the fewest sequences first."""
-    jobs = []
-    for part in parts:
-        if part.search is not None and part.left is not None and len(part.left.nodes):
-            for count in np.unique(part.left.nodes.count):
-                jobs.append((part, part.left[part.left.nodes.count == count]))
-            part.left = part.left[:0]
-    jobs.sort(key=lambda job: -int(job[1].nodes.count[0]))
-    for number, (part, piece) in enumerate(jobs):
-        now = time.perf_counter()
-        assert part.search is not None
-        assert part.left is not None
-        rest = part.search.explore(piece, now + max(0.0, deadline - now) / (len(jobs) - number))
-        part.left = join([part.left, rest])
-        if progress is not None:
-            progress(number + 1, len(jobs))
+    """Branch and bound, one own token and count after the other, largest counts first: they hold the fewest sequences.
+
+    Each gets its share of the time that is left; what the small ones leave over goes to the others, in rounds.
+    """
+    for _ in range(ROUNDS):
+        jobs = []
+        for part in parts:
+            if part.search is not None and part.left is not None and time.perf_counter() < deadline:
+                jobs += [(part, part.left[part.left.nodes.count == n]) for n in np.unique(part.left.nodes.count)]
+                part.left = part.left[:0]
+        jobs.sort(key=lambda job: -int(job[1].nodes.count[0]))
+        for number, (part, piece) in enumerate(jobs):
+            now = time.perf_counter()
+            assert part.search is not None
+            assert part.left is not None
+            if _has_faults(parts):
+                part.search.target = part.search.slack
+            rest = part.search.explore(piece, now + max(0.0, deadline - now) / (len(jobs) - number))
+            part.left = join([part.left, rest])
+            if progress is not None:
+                progress(number + 1, len(jobs))
 
 
 def _is_right(parts: list[Part]) -> bool:
     """Is every sequence right, beyond what rounding can move?"""
+    return not _has_faults(parts) and not any(part.is_open for part in parts)
+
+
+def _has_faults(parts: list[Part]) -> bool:
+    """Is any sequence known to be wrong, or nearer than rounding can be trusted?"""
     books = [part.ledger for part in parts]
-    return not any(part.is_open or b.wrong.any() or b.close.any() or b.tied.any() for part, b in zip(parts, books))
+    return any(book.wrong.any() or book.close.any() or book.tied.any() for book in books)
 
 
 def _refute(
@@ -198,7 +211,7 @@ def _conclude(
     return Certificate(
         model=model.spec.id,
         status=status,
-        accuracy=low if decided else (low, high),
+        accuracy=low if decided else (float(low), float(high)),
         n_errors=wrong if decided and (not wrong or frame["inputs"].max() < EXACT_COUNT) else None,
         n_inputs=task.n_sequences,
         worst_margin=margin,
@@ -208,7 +221,7 @@ def _conclude(
         domain=f"all {task.T}^{task.L} sequences, every position",
         seconds=time.perf_counter() - started,
         notes=notes,
-        tables={"classes": frame},
+        tables={"classes": frame, "counts": _by_count(frame)},
     )
 
 
@@ -224,6 +237,12 @@ def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
                 "margin": book.margin[k], "rounding": book.need[k],
             })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _by_count(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same over all own tokens: which counts are proved right for every sequence, and which err?"""
+    sums = frame.groupby("count")[["inputs", "right", "wrong", "close", "tied", "undecided"]].sum()
+    return sums.join(frame.groupby("count")["margin"].min()).reset_index()
 
 
 def _narrowed(
@@ -248,7 +267,7 @@ def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Sta
         notes.append("worst_margin is a bound from below: some neurons change sign")
     if status == "undecided" and model.embed.W_E.dtype not in ROUNDOFF:
         notes.append(f"rounding is not bounded for {dtype}, so nothing is certified in it")
-    elif frame[["close", "tied"]].to_numpy().any():
+    elif status == "undecided" and frame[["close", "tied"]].to_numpy().any():
         notes.append(f"some sequences' margins do not exceed the rounding bound of {dtype}")
     if any(part.search is None for part in parts):
         notes.append("an own token's softmax weight vanishes next to another's, where this method does not hold")

@@ -60,11 +60,12 @@ class Search:
     """One own token's space with the thresholds that a proof needs.
 
     need[k - 1, j]: what a margin must exceed to hold in the model's arithmetic; slack: the same for float64, which
-    decides what is wrong in exact arithmetic.
+    decides what is wrong in exact arithmetic. target: what is proved, need at first; slack once the model cannot be
+    certified any more and only its exact accuracy is left to find.
     """
 
     def __init__(self, tables: Tables, space: Space, need: np.ndarray, slack: np.ndarray) -> None:
-        self.tables, self.space, self.need, self.slack = tables, space, need, slack
+        self.tables, self.space, self.need, self.slack, self.target = tables, space, need, slack, need
         self.ledger = Ledger.of(tables.L)
         self.size = int(max(16, min(CHUNK, NUMBERS // max(1, tables.lead.shape[1] * tables.lead.shape[2]))))
 
@@ -101,10 +102,10 @@ class Search:
         lo, hi = self.space.interval(nodes)
         row, j = np.nonzero(classes)
         weight, bias = self.tables.lead[count[row], j], self.tables.lead_bias[count[row], j]
-        below, slopes = self._below(nodes, row, weight, lo[row], hi[row], self.need[count[row], j] - bias)
+        below, slopes = self._below(nodes, row, weight, lo[row], hi[row], self.target[count[row], j] - bias)
         below = below + bias
         leaf = self.space.is_leaf(nodes)
-        proved = below > self.need[count[row], j]
+        proved = below > self.target[count[row], j]
         classes[row[proved], j[proved]] = False
         self._note(count[row[proved]], below[proved], self.need[count[row], j][proved])
         tight = leaf | ~((lo < 0) & (hi > 0)).any(1) | (lo.shape[1] == 1)
@@ -122,9 +123,8 @@ class Search:
         wrong = np.zeros(len(nodes), dtype=bool)
         wrong[row[bias - above < -self.slack[count[row], j]]] = True
         np.add.at(book.wrong, count[wrong], share[wrong])
-        # Right, but nearer than rounding can be trusted: splitting could only help where the bound is loose, and only
-        # while everything else may still be certified.
-        close = ~right & ~wrong & (tight | bool(book.close.any()))
+        # Right, but nearer than rounding can be trusted: splitting could only help where the bound is loose.
+        close = ~right & ~wrong & tight
         close[row[~(below > self.slack[count[row], j])]] = False
         np.add.at(book.close, count[close], share[close])
         tied = leaf & ~right & ~wrong & ~close

@@ -1,0 +1,79 @@
+"""What does a certificate cost? Seconds against T, L, p and mixing, for exact and for random models.
+
+    python analyses/benchmarks/certificates.py [--quick] [--rounds 5]
+
+Exact models (all decided at the root) and, in the second table, exact models with noise on every weight and a time
+limit of five seconds: how much of all sequences x positions is decided, with and without splitting. One thread, CPU
+time where nothing is searched; min and median over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import pandas as pd
+import torch
+from threadpoolctl import threadpool_limits
+
+import interp
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError
+
+KINDS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
+
+
+def cost(kind: str, T: int, L: int, p: int | None, rounds: int) -> dict[str, object] | None:
+    """One row, or None where the construction does not have this size."""
+    try:
+        model = interp.build(f"histogram/{kind}-exact", T=T, L=L, p=p)
+    except InterpError:
+        return None
+    seconds = []
+    for _ in range(rounds):
+        start = time.process_time()
+        found = interp.certify(model)
+        seconds.append(time.process_time() - start)
+    width = model.spec.readout_width
+    row = {"mixing": kind, "T": T, "L": L, "d": model.spec.d_model, "p": width, "sequences": f"{float(T) ** L:.1e}"}
+    series = pd.Series(seconds)
+    return {**row, "status": found.status, "min s": series.min(), "median s": series.median()}
+
+
+def noisy(kind: str, T: int, L: int, size: float) -> TaskModel:
+    model = interp.build(f"histogram/{kind}-exact", T=T, L=L, p=T)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def searched(kind: str, T: int, L: int, size: float, budget: float) -> dict[str, object]:
+    model = noisy(kind, T, L, size)
+    row: dict[str, object] = {"mixing": kind, "T": T, "L": L, "p": T, "noise": size}
+    for name, seconds in (("root", 0.0), ("split", budget)):
+        found = interp.certify(model, budget_seconds=seconds, samples=0)
+        low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
+        row |= {f"{name}: status": found.status, f"{name}: undecided": high - low, f"{name}: s": found.seconds}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    sizes = (
+        [(8, 5), (32, 10)] if arguments.quick else [(8, 5), (16, 10), (32, 5), (32, 10), (32, 20), (64, 10), (64, 15)]
+    )
+    with threadpool_limits(1):
+        rows = [cost(kind, T, L, p, arguments.rounds) for kind in KINDS for T, L in sizes for p in (1, T, 2 * T)]
+        print(pd.DataFrame([row for row in rows if row]).to_string(index=False, float_format="%.3f"), end="\n\n")
+        noise = [(8, 5, 1e-3)] if arguments.quick else [(8, 5, 1e-3), (8, 5, 0.01), (32, 10, 1e-4), (32, 10, 0.01)]
+        table = [searched(kind, T, L, size, 5.0) for kind in KINDS for T, L, size in noise]
+    print(pd.DataFrame(table).to_string(index=False, float_format="%.3g"))
+
+
+if __name__ == "__main__":
+    main()
