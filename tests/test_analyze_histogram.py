@@ -14,7 +14,7 @@ def test_report_of_each_model(tmp_path, name):
     inventory = name in ("lin", "lin-softmax", "dot-softmax")
     assert report.verdict.startswith(f"The counting is {'inventory' if inventory else 'relation'}-based")
     assert report.verdict.endswith("Accuracy 1.0000, exact, over every input.")
-    assert report.tables["accuracy"]["positions"][0] == 4 * 5**4
+    assert report.tables["certificate"]["status"][0] == "certified"
     expected = {"confusion", "accuracy_by_count", "accuracy_by_distinct", "conflict", "hidden_by_count", "attention",
                 "attention_by_relation", "overlaps", "cosine_distribution", "logits_by_count"}  # fmt: skip
     assert expected <= set(report.figures)
@@ -29,7 +29,7 @@ def test_report_of_each_model(tmp_path, name):
 def test_any_size(T, L):
     report = interp.analyze(interp.build("histogram/bos-softmax-exact", T=T, L=L))
     assert report.verdict.startswith("The counting is relation-based")
-    assert ("exact" in report.verdict) == (T**L < 20_000)
+    assert "exact" in report.verdict
 
 
 def test_an_untrained_model_and_a_comparison():
