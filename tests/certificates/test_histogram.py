@@ -282,3 +282,18 @@ def test_samples_narrow_what_the_time_leaves_open() -> None:
     assert narrow.accuracy[1] - narrow.accuracy[0] < 0.1 < sound.accuracy[1] - sound.accuracy[0]
     assert narrow.accuracy[0] <= full.accuracy <= narrow.accuracy[1]
     assert any("confidence 99.9%" in note for note in narrow.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_full_size_the_errors_of_count_nine_are_exactly_those_of_the_model(kind: MixingKind) -> None:
+    """32^10 sequences are too many, but those in which a token occurs nine times can all be run."""
+    model = random_model(kind, 32, 10, 32, 7, 0.03, True)
+    table = interp.certify(model, budget_seconds=5, samples=0).tables["counts"].set_index("count")
+    pairs = [(t, o) for t in range(32) for o in range(32) if o != t]
+    rows = torch.tensor([[o if m == place else t for m in range(10)] for t, o in pairs for place in range(10)])
+    batch = model.task.batch(rows)
+    wrong = (model.predict(batch.tokens) != batch.labels) & (batch.labels == 9)
+    assert 0 < int(wrong.sum()) == table.loc[9, "wrong"]
+    assert table.loc[9, "undecided"] == 0
+    assert table.loc[9, "inputs"] == len(rows) * 9
