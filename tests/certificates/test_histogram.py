@@ -286,14 +286,19 @@ def test_samples_narrow_what_the_time_leaves_open() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_at_full_size_the_errors_of_count_nine_are_exactly_those_of_the_model(kind: MixingKind) -> None:
-    """32^10 sequences are too many, but those in which a token occurs nine times can all be run."""
+def test_at_full_size_the_errors_of_count_nine_enclose_those_of_the_model(kind: MixingKind) -> None:
+    """32^10 sequences are too many, but those in which a token occurs nine times can all be run.
+
+    What the time leaves open depends on the machine, so the count is compared with what is proved: an enclosure.
+    """
     model = random_model(kind, 32, 10, 32, 7, 0.03, True)
     table = interp.certify(model, budget_seconds=5, samples=0).tables["counts"].set_index("count")
     pairs = [(t, o) for t in range(32) for o in range(32) if o != t]
     rows = torch.tensor([[o if m == place else t for m in range(10)] for t, o in pairs for place in range(10)])
     batch = model.task.batch(rows)
     wrong = (model.predict(batch.tokens) != batch.labels) & (batch.labels == 9)
-    assert 0 < int(wrong.sum()) == table.loc[9, "wrong"]
-    assert table.loc[9, "undecided"] == 0
+    proved, perhaps = table.loc[9, "wrong"], table.loc[9, "tied"] + table.loc[9, "undecided"]
+    assert proved <= int(wrong.sum()) <= proved + perhaps
+    assert proved > 0
+    assert perhaps < table.loc[9, "inputs"] / 2
     assert table.loc[9, "inputs"] == len(rows) * 9
