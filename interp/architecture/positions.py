@@ -11,24 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp._lens import HookedTransformerConfig
-from interp.architecture.formulas import Formula, position_formula, registered_positions
+from interp.architecture.formulas import Formula, position_formula
 from interp.architecture.formulas import register_positions as register_positions
-from interp.errors import InterpError, one_of
-from interp.spec import PLAIN_POSITIONS, ModelSpec
-
-
-def position_problems(spec: ModelSpec) -> list[str]:
-    """One sentence if the spec's positions are unknown, or a formula has no room in d_model."""
-    known = (*PLAIN_POSITIONS, *registered_positions())
-    if spec.positions not in known:
-        return [one_of("positions", spec.positions, known)]
-    if spec.positions in PLAIN_POSITIONS:
-        return []
-    try:
-        position_formula(spec.positions)(torch.zeros(1, 1), torch.ones(1, 1), spec.d_model)
-    except InterpError as error:
-        return [str(error)]
-    return []
+from interp.spec import ModelSpec
 
 
 class NoPositions(nn.Module):

@@ -13,20 +13,14 @@ from interp._lens import ActivationCache, HookedTransformer, HookedTransformerCo
 from interp.architecture.blocks import make_block
 from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
-from interp.architecture.positions import make_positions, position_problems
+from interp.architecture.positions import make_positions
+from interp.architecture.problems import as_dtype as as_dtype
+from interp.architecture.problems import model_problems as model_problems
 from interp.architecture.readout import LinearReadout, ReluReadout
 from interp.architecture.symmetric import count_space_refusal, logits, rows_at, stack_one, token_tables
-from interp.errors import InterpError, SpecError, UnsupportedError, one_of
+from interp.errors import InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
-
-
-def model_problems(spec: ModelSpec, task: Task) -> list[str]:
-    """Everything that keeps this spec from being built for this task; spec.problems() first."""
-    found = spec.problems() + position_problems(spec)
-    if spec.readout_at not in ("all", "last", *task.vocabulary):
-        found.append(one_of("readout_at", spec.readout_at, ("all", "last", *task.vocabulary)))
-    return found
 
 
 class TaskModel(HookedTransformer):
@@ -257,14 +251,6 @@ class TaskCache(ActivationCache):
 
 
 # ---------------------------------------------------------------- small shared pieces
-
-
-def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """A floating torch dtype from itself or its name."""
-    found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
-    return found
 
 
 def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:

@@ -40,7 +40,7 @@ class CountSpaceEngine(Engine):
         self.held_out = held_out_rows.to(device, dtype)
         self.held_out_batch = held_out
         self.steps = -(-len(batch) // self.recipe.batch_size)
-        size = max(1, GROUP_ROWS // self.recipe.batch_size)
+        size = self.seeds_together(spec)
         self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
 
     @classmethod
@@ -50,6 +50,10 @@ class CountSpaceEngine(Engine):
         if spec.readout_at == "all" or spec.training.data != "fixed" or spec.decision != "argmax":
             return "count space trains on fixed data sets, read at a few positions, with cross-entropy"
         return None
+
+    @classmethod
+    def seeds_together(cls, spec: ModelSpec) -> int:
+        return max(1, GROUP_ROWS // spec.training.batch_size)
 
     def run_epoch(self, epoch: int) -> EpochResult:
         losses = torch.cat([group.run_epoch(epoch) for group in self.groups])

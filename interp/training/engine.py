@@ -43,6 +43,11 @@ class Engine(ABC):
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
         """Why this engine cannot train the spec, or None."""
 
+    @classmethod
+    def seeds_together(cls, spec: ModelSpec) -> int:
+        """How many models of a spec train fastest side by side in one thread."""
+        return 1
+
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochResult:
         """One pass; epochs count from 1."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.task_model import TaskModel
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
 from interp.training.engine import Engine, EpochResult, StackedAdam, learning_rate
+
+if TYPE_CHECKING:
+    from interp.architecture.task_model import TaskModel
 
 
 class ReferenceEngine(Engine):
@@ -21,6 +24,8 @@ class ReferenceEngine(Engine):
     name = "reference"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        from interp.architecture.task_model import TaskModel  # seconds: processes on faster engines never load it
+
         super().__init__(spec, task, seeds, device, dtype)
         self.models = [TaskModel(spec, task, seed=seed, device=device, dtype=dtype) for seed in seeds]
         self.adams = [

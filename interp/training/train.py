@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel, as_dtype, model_problems
+from interp.architecture.problems import as_dtype, model_problems
 from interp.errors import InterpError, SpecError, one_of
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
@@ -21,6 +20,9 @@ from interp.training.engine import Engine
 from interp.training.fused import FusedEngine
 from interp.training.reference import ReferenceEngine
 from interp.training.state import RunState, load_state, run_key, save_state
+
+if TYPE_CHECKING:
+    from interp.architecture.task_model import TaskModel
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (CountSpaceEngine, FusedEngine, ReferenceEngine)}
 """From fastest to slowest; the first that does not refuse trains."""
@@ -70,6 +72,29 @@ def train(
     the validation data; row 0 is the initialization) and `.snapshots` (epoch -> TaskModel).
     Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines.
     """
+    runner, run = train_parameters(
+        spec, seeds, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder, resume=resume,
+        progress=progress,
+    )  # fmt: skip
+    return [_model(runner, run, index) for index in range(len(runner.seeds))]
+
+
+def train_parameters(
+    spec: ModelSpec,
+    seeds: Iterable[int] = (0,),
+    *,
+    snapshots: Iterable[int] = (),
+    engine: str = "auto",
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | bool | None = None,
+) -> tuple[Engine, RunState]:
+    """`train` without the task models: the engine that trained, with its parameters, and the history of the run.
+
+    Only the reference engine loads transformer_lens. Arguments and errors are those of `train`.
+    """
     task = make_task(spec.task)
     if problems := model_problems(spec, task):
         raise SpecError(problems)
@@ -81,8 +106,7 @@ def train(
     runner = chosen(spec, task, seeds, where, kind)
     key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
     with _shown(progress, f"training {len(seeds)} x {spec.id}") as report:
-        run = _run(runner, kept, Path(folder) if folder is not None else None, key, resume, report)
-    return [_model(runner, run, index) for index in range(len(seeds))]
+        return runner, _run(runner, kept, Path(folder) if folder is not None else None, key, resume, report)
 
 
 def _check_integers(name: str, values: Iterable[int]) -> list[int]:
@@ -134,6 +158,10 @@ def _record(run: RunState, engine: Engine, kept: Sequence[int], loss: Tensor, ac
 
 
 def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
+    import pandas as pd
+
+    from interp.architecture.task_model import TaskModel
+
     def built(stacked: Mapping[str, Tensor]) -> TaskModel:
         mine = {name: tensor[index] for name, tensor in stacked.items()}
         return TaskModel(engine.spec, engine.task, mine, seed=seed, device=engine.device, dtype=engine.dtype)

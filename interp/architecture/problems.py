@@ -1,0 +1,40 @@
+"""What keeps a spec from being built for its task. Nothing here imports transformer_lens, so that engines can ask."""
+
+from __future__ import annotations
+
+import torch
+
+from interp.architecture.formulas import position_formula, registered_positions
+from interp.errors import InterpError, one_of
+from interp.spec import PLAIN_POSITIONS, ModelSpec
+from interp.tasks import Task
+
+
+def model_problems(spec: ModelSpec, task: Task) -> list[str]:
+    """Everything that keeps this spec from being built for this task; spec.problems() first."""
+    found = spec.problems() + position_problems(spec)
+    if spec.readout_at not in ("all", "last", *task.vocabulary):
+        found.append(one_of("readout_at", spec.readout_at, ("all", "last", *task.vocabulary)))
+    return found
+
+
+def position_problems(spec: ModelSpec) -> list[str]:
+    """One sentence if the spec's positions are unknown, or a formula has no room in d_model."""
+    known = (*PLAIN_POSITIONS, *registered_positions())
+    if spec.positions not in known:
+        return [one_of("positions", spec.positions, known)]
+    if spec.positions in PLAIN_POSITIONS:
+        return []
+    try:
+        position_formula(spec.positions)(torch.zeros(1, 1), torch.ones(1, 1), spec.d_model)
+    except InterpError as error:
+        return [str(error)]
+    return []
+
+
+def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """A floating torch dtype from itself or its name."""
+    found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
+    return found
