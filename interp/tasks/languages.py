@@ -160,7 +160,7 @@ class Language(Task):
     # ------------------------------------------------------------ labels in the model's terms
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows width"]:
-        """1 for members and 0 for others at [CLS], nothing elsewhere."""
+        """1 for members and 0 for others at [CLS], nothing elsewhere; training moves it to where a spec reads else."""
         classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, 0] = batch.labels.long()
         return classes
