@@ -346,22 +346,23 @@ def _size(spec: ModelSpec, task: Task) -> int:
 
 def list_tasks() -> pd.DataFrame:
     """Every registered task: name, family, tokens (size of the vocabulary), outputs, readout, splits, parameters
-    (name = default), about."""
+    (name = default), about. Tokens and outputs are missing where a table of the user's decides them."""
     import pandas as pd
 
     rows = []
     for name, kind in registered_tasks().items():
-        task = kind()
+        task = None if kind.needs_tables else kind()
         rows.append(
             {
                 "name": name,
                 "family": kind.family,
-                "tokens": task.d_vocab,
-                "outputs": task.n_out,
+                "tokens": task.d_vocab if task else pd.NA,
+                "outputs": task.n_out if task else pd.NA,
                 "readout": kind.readout,
                 "splits": ", ".join(kind.splits),
                 "parameters": ", ".join(f"{key} = {value!r}" for key, value in kind.defaults.items()),
                 "about": (kind.__doc__ or "").strip().split("\n", 1)[0],
             }
         )
-    return pd.DataFrame(rows).sort_values(["family", "name"], ignore_index=True)
+    table = pd.DataFrame(rows).astype({"tokens": "Int64", "outputs": "Int64"})
+    return table.sort_values(["family", "name"], ignore_index=True)

@@ -15,3 +15,14 @@ from interp.tasks.languages_palindrome import Palindrome as Palindrome
 from interp.tasks.languages_regular import First as First
 from interp.tasks.languages_regular import One as One
 from interp.tasks.languages_regular import Parity as Parity
+from interp.tasks.memorization import TableTask as TableTask
+from interp.tasks.memorization_tables import Bigram as Bigram
+from interp.tasks.memorization_tables import KGram as KGram
+from interp.tasks.memorization_tables import Lookup as Lookup
+from interp.tasks.memorization_tables import LowRank as LowRank
+from interp.tasks.memorization_tables import Table as Table
+from interp.tasks.memorization_tables import bigram as bigram
+from interp.tasks.memorization_tables import kgram as kgram
+from interp.tasks.memorization_tables import lookup as lookup
+from interp.tasks.memorization_tables import low_rank as low_rank
+from interp.tasks.memorization_tables import table as table

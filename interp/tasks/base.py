@@ -57,6 +57,7 @@ class Task(ABC):
     splits: the names that sample(split=) understands.
     readout: whose outputs are read: "all" positions, the "last", or the position of a token.
     defaults: parameters with their default values; anything else is refused.
+    needs_tables: there is no such task without tables of the user's (see `tables`).
     """
 
     name: ClassVar[str]
@@ -64,6 +65,7 @@ class Task(ABC):
     defaults: ClassVar[Mapping[str, Scalar]] = {}
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     readout: ClassVar[str] = "all"
+    needs_tables: ClassVar[bool] = False
     vocabulary: tuple[str, ...]
     pad: str | None = None
 

@@ -1,0 +1,189 @@
+"""Memorization: after each context of k tokens, the next token has a distribution that must be learned by heart.
+
+A task is a conditional table: the distribution of the next token for every context, and how likely each context is.
+An input is a row of tokens whose last k are the context; outputs are the M next tokens, which need not be the N input
+tokens. Models are read at the last position.
+
+Labels: in the split "train", next tokens drawn from the table, as one who reads sequences meets them; in the split
+"test" the association to memorize, the context's most likely next token (the first of several).
+Source: Dana 2024, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.spec import Scalar
+from interp.tasks.base import IGNORED, Batch, Task, check_size
+from interp.theory.table import ConditionalTable
+
+TRAINING_ROWS = 16_384
+"""Rows of the fixed training sample, as in the published capacity study."""
+
+
+class TableTask(Task):
+    """A conditional table as a task. A subclass makes the table from its parameters.
+
+    Whatever takes a table (interp.theory.rank_d_optimum, kl_divergence, ...) takes the task itself.
+    """
+
+    family = "memorization"
+    readout = "last"
+
+    def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
+        super().__init__(data_seed, **parameters)
+        check_size("seed", data_seed, least=0)
+        self.table = self._make()
+        self.vocabulary = tuple(str(token) for token in range(self.table.n_tokens))
+
+    def _make(self) -> ConditionalTable:
+        """The table that the parameters and the seed describe."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ the table
+
+    @property
+    def n_out(self) -> int:
+        return self.table.n_outputs
+
+    @property
+    def conditional(self) -> Float[np.ndarray, "contexts outputs"]:
+        """pi(next token | context), rows sum to one."""
+        return self.table.conditional
+
+    @property
+    def prior(self) -> Float[np.ndarray, " contexts"]:
+        """How likely each context is."""
+        return self.table.prior
+
+    @property
+    def contexts(self) -> tuple[tuple[int, ...], ...]:
+        """The contexts in the order of the table's rows, oldest token first."""
+        return self.table.contexts
+
+    @property
+    def order(self) -> int:
+        """k: tokens in a context."""
+        return self.table.order
+
+    @cached_property
+    def targets(self) -> Int[Tensor, "contexts"]:
+        """The association to memorize of each context: its most likely next token, the first of several."""
+        return torch.from_numpy(self.conditional.argmax(axis=1))
+
+    @cached_property
+    def _codes(self) -> tuple[Tensor, Tensor]:
+        """Contexts as numbers in base N, in increasing order, and the rows of the table that they stand for."""
+        codes = self._code(torch.tensor(self.contexts))
+        return codes.sort()
+
+    def _code(self, tokens: Int[Tensor, "rows k"]) -> Int[Tensor, "rows"]:
+        powers = self.d_vocab ** torch.arange(self.order - 1, -1, -1, device=tokens.device)
+        return (tokens * powers).sum(1)
+
+    def context_index(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+        """The row of the table that the last k tokens of each row name.
+
+        Raises InterpError for rows that are too short, or end in a context that the table lacks.
+        """
+        if tokens.shape[1] < self.order:
+            raise InterpError(
+                f"rows of {tokens.shape[1]} tokens: task {self.name} needs the {self.order} of a context at least"
+            )
+        codes, rows = self._codes
+        wanted = self._code(tokens[:, -self.order :].cpu())
+        place = torch.searchsorted(codes, wanted).clamp(max=len(codes) - 1)
+        if not (known := codes[place] == wanted).all():
+            row = int((~known).int().argmax())
+            raise InterpError(
+                f"row {row} ends in {self.format(tokens[row, -self.order :])!r}, a context that the table lacks"
+            )
+        return rows[place]
+
+    # ------------------------------------------------------------ text, inputs and answers
+
+    def parse(self, text: str) -> list[int]:
+        """Token ids of numbers between spaces or commas: "3 17"."""
+        return [self.token_id(word) for word in text.replace(",", " ").split()]
+
+    def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
+        return " ".join(self.vocabulary[int(token)] for token in tokens)
+
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+        self.context_index(tokens)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """The next token at the last position, nothing elsewhere."""
+        classes = torch.full_like(batch.tokens, IGNORED)
+        classes[:, -1] = batch.labels
+        return classes
+
+    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+        """The next token that each row is answered with."""
+        return classes
+
+    # ------------------------------------------------------------ samples and the whole domain
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Rows of tokens with the associations to memorize as labels."""
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.targets[self.context_index(tokens)])
+
+    def all_contexts(self) -> Batch:
+        """Every context once, in the order of the table, with its most likely next token."""
+        return self.batch(torch.tensor(self.contexts))
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        """n contexts from the prior. Labels: drawn from the table (train), or the most likely next token (test)."""
+        check_size("n", n, least=0)
+        check_size("seed", seed, least=0)
+        rng = np.random.default_rng((seed, self.splits.index(self.check_split(split))))
+        rows = rng.choice(len(self.prior), size=n, p=self.prior)
+        batch = self.batch(torch.tensor(self.contexts)[torch.from_numpy(rows)])
+        if split == "test":
+            return batch
+        return Batch(batch.tokens, batch.lengths, torch.from_numpy(_draw(self.conditional[rows], rng)))
+
+    def dataset(self, split: str) -> Batch:
+        """The fixed training sample of 16,384 rows; the test split has none, its inputs can be listed."""
+        if split != "train":
+            raise InterpError(f"task {self.name} has a fixed data set for training only; see all_contexts()")
+        return self.sample(TRAINING_ROWS, "train", seed=self.data_seed)
+
+    def sequences(self, n: int, length: int, seed: int = 0) -> Int[Tensor, "rows length"]:
+        """n sequences: k tokens from the prior, then each next token from the table, given the last k.
+
+        Raises InterpError where outputs are not the input tokens, or the table lacks contexts.
+        """
+        check_size("n", n, least=0)
+        check_size("seed", seed, least=0)
+        if self.n_out != self.d_vocab or not self.table.complete:
+            raise InterpError(
+                f"task {self.name}: sequences need as many outputs as tokens and a table of all contexts; this one has "
+                f"{self.d_vocab} tokens, {self.n_out} outputs and {len(self.contexts)} contexts"
+            )
+        if length < self.order:
+            raise InterpError(f"length = {length}: a sequence has at least the {self.order} tokens of a context")
+        rng = np.random.default_rng((seed, len(self.splits)))
+        rows = rng.choice(len(self.prior), size=n, p=self.prior)
+        tokens = np.empty((n, length), dtype=np.int64)
+        tokens[:, : self.order] = np.array(self.contexts)[rows]
+        for position in range(self.order, length):
+            tokens[:, position] = _draw(self.conditional[rows], rng)
+            rows = (rows * self.d_vocab + tokens[:, position]) % len(self.prior)
+        return torch.from_numpy(tokens)
+
+    def _size(self, name: str) -> int:
+        return check_size(name, int(self.parameters[name]))
+
+
+def _draw(rows: Float[np.ndarray, "n outputs"], rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+    """One output of each row's distribution; outputs of probability zero are never drawn."""
+    cumulative = rows.cumsum(axis=1)
+    return (rng.random((len(rows), 1)) * cumulative[:, -1:] >= cumulative).sum(axis=1)

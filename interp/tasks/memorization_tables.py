@@ -1,0 +1,206 @@
+"""The kinds of memorization tables: k-gram, bigram, look-up, almost rank d, and your own.
+
+Each is a task (registered under its name) and a function: `interp.tasks.bigram(N=100, M=50)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.spec import Scalar
+from interp.tasks.base import check_size, register_task
+from interp.tasks.memorization import TableTask
+from interp.theory.table import ConditionalTable, as_table
+from interp.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
+
+Prior = str | Sequence[float] | np.ndarray
+
+
+@register_task
+class KGram(TableTask):
+    """Each context of k tokens has a Dirichlet-distributed next token (Dana 2024, section 3)."""
+
+    name = "kgram"
+    defaults: ClassVar[Mapping[str, Scalar]] = {"N": 10, "M": 10, "k": 2, "concentration": 1.0, "prior": "uniform"}
+
+    def _make(self) -> ConditionalTable:
+        order = self._size("k") if "k" in self.parameters else 1
+        return dirichlet_table(
+            self._size("N"),
+            self._size("M"),
+            float(self.parameters["concentration"]),
+            order=order,
+            prior=str(self.parameters["prior"]),
+            seed=self.data_seed,
+        )
+
+
+@register_task
+class Bigram(KGram):
+    """Each of N tokens has a Dirichlet-distributed next token among M (Dana 2024, section 4)."""
+
+    name = "bigram"
+    defaults: ClassVar[Mapping[str, Scalar]] = {"N": 100, "M": 50, "concentration": 0.1, "prior": "zipf"}
+
+
+@register_task
+class Lookup(TableTask):
+    """Each context has one right next token, and noise spread over the others (Dana 2024, section 4.2).
+
+    noise: probability of a wrong next token. noise_concentration: of its Dirichlet distribution; 0 spreads it evenly.
+    """
+
+    name = "lookup"
+    defaults: ClassVar[Mapping[str, Scalar]] = {
+        "N": 50,
+        "M": 50,
+        "k": 2,
+        "noise": 0.0,
+        "noise_concentration": 0.0,
+        "prior": "uniform",
+    }
+
+    def _make(self) -> ConditionalTable:
+        return lookup_table(
+            self._size("N"),
+            self._size("M"),
+            float(self.parameters["noise"]),
+            order=self._size("k"),
+            noise_concentration=float(self.parameters["noise_concentration"]) or None,
+            prior=str(self.parameters["prior"]),
+            seed=self.data_seed,
+        )
+
+
+@register_task
+class LowRank(TableTask):
+    """The logarithms of the probabilities are a matrix of low rank plus noise (Dana 2024, section 4.1)."""
+
+    name = "low-rank"
+    defaults: ClassVar[Mapping[str, Scalar]] = {
+        "N": 100,
+        "M": 50,
+        "k": 1,
+        "rank": 8,
+        "noise": 0.1,
+        "prior": "uniform",
+    }
+
+    def _make(self) -> ConditionalTable:
+        return low_rank_table(
+            self._size("N"),
+            self._size("M"),
+            check_size("rank", int(self.parameters["rank"]), least=0),
+            float(self.parameters["noise"]),
+            order=self._size("k"),
+            prior=str(self.parameters["prior"]),
+            seed=self.data_seed,
+        )
+
+
+@register_task
+class Table(TableTask):
+    """A conditional table of your own; checkpoints carry it along."""
+
+    name = "table"
+    needs_tables = True
+
+    def __init__(self, data_seed: int = 0, table: ConditionalTable | None = None) -> None:
+        if table is None:
+            raise InterpError("task table needs a table: interp.tasks.table(array, prior)")
+        self._own = table
+        super().__init__(data_seed)
+
+    def _make(self) -> ConditionalTable:
+        return self._own
+
+    def tables(self) -> dict[str, Tensor]:
+        return {
+            "conditional": torch.from_numpy(self.conditional.copy()),
+            "prior": torch.from_numpy(self.prior.copy()),
+            "contexts": torch.tensor(self.contexts),
+        }
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Table:
+        """The task of these tables. Raises InterpError for tables that are no conditional table."""
+        if set(tables) != {"conditional", "prior", "contexts"} or parameters:
+            raise InterpError("task table has the tables conditional, prior and contexts, and no parameters")
+        contexts = tables["contexts"]
+        if contexts.ndim != 2 or contexts.is_floating_point():
+            raise InterpError(f"the contexts have shape {tuple(contexts.shape)}; (contexts, k) token ids are needed")
+        return cls(data_seed, as_table(tables["conditional"], tables["prior"], contexts.tolist(), cls.name))
+
+    def __repr__(self) -> str:
+        return f"Table({len(self.contexts)} contexts of {self.order} tokens, {self.n_out} outputs)"
+
+
+# ---------------------------------------------------------------- by function
+
+
+def bigram(
+    N: int = 100, M: int = 50, concentration: float = 0.1, prior: Prior = "zipf", seed: int = 0
+) -> Bigram | Table:
+    """N tokens, each with a Dirichlet(concentration) distribution over M next tokens.
+
+    prior: "uniform", "zipf" (the i-th token proportional to 1 / i), "stationary" (of the chain; M = N only), or N
+    probabilities. Raises InterpError for sizes, concentrations or priors that make no table.
+    """
+    if isinstance(prior, str):
+        return Bigram(seed, N=N, M=M, concentration=concentration, prior=prior)
+    return table(Bigram(seed, N=N, M=M, concentration=concentration, prior="uniform"), prior)
+
+
+def kgram(
+    N: int = 10, M: int = 10, k: int = 2, concentration: float = 1.0, prior: Prior = "uniform", seed: int = 0
+) -> KGram | Table:
+    """N ** k contexts, each with a Dirichlet(concentration) distribution over M next tokens; prior as for `bigram`."""
+    if isinstance(prior, str):
+        return KGram(seed, N=N, M=M, k=k, concentration=concentration, prior=prior)
+    return table(KGram(seed, N=N, M=M, k=k, concentration=concentration), prior)
+
+
+def lookup(
+    N: int = 50,
+    M: int = 50,
+    k: int = 2,
+    noise: float = 0.0,
+    noise_concentration: float = 0.0,
+    prior: Prior = "uniform",
+    seed: int = 0,
+) -> Lookup | Table:
+    """One right next token for each of N ** k contexts, with probability 1 - noise; prior as for `bigram`."""
+    sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "noise": noise, "noise_concentration": noise_concentration}
+    if isinstance(prior, str):
+        return Lookup(seed, **sizes, prior=prior)
+    return table(Lookup(seed, **sizes), prior)
+
+
+def low_rank(
+    N: int = 100, M: int = 50, k: int = 1, rank: int = 8, noise: float = 0.1, prior: Prior = "uniform", seed: int = 0
+) -> LowRank | Table:
+    """softmax(rank-d logits + noise), all entries standard normal; prior as for `bigram`."""
+    sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "rank": rank, "noise": noise}
+    if isinstance(prior, str):
+        return LowRank(seed, **sizes, prior=prior)
+    return table(LowRank(seed, **sizes), prior)
+
+
+def table(conditional: Any, prior: Any = None, contexts: Any = None) -> Table:
+    """A task from your own table: an array (N, M) or (N, .., N, M), a ConditionalTable, or another such task.
+
+    prior: of the contexts, uniform if not given. contexts: token ids of each row's context, oldest first.
+    Raises InterpError, one sentence, for rows that do not sum to one, negative or NaN entries, shapes that do not fit.
+    """
+    return Table(table=as_table(conditional, prior, contexts, Table.name))
+
+
+def table_task(given: Any, prior: Any = None) -> TableTask:
+    """The task of a table: itself where it is one already, else `table(given, prior)`."""
+    return given if isinstance(given, TableTask) and prior is None else table(given, prior)
