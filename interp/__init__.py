@@ -27,6 +27,7 @@ _PUBLIC = {
     "register_task": "interp.tasks",
     "reweight_attention": "interp.measures.interventions",
     "save": "interp.zoo",
+    "sweep": "interp.sweeps.sweep",
     "train": "interp.training.train",
 }
 _ROOMS = (
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from interp.measures.interventions import reweight_attention as reweight_attention
     from interp.report import Report as Report
     from interp.spec import ModelSpec as ModelSpec
+    from interp.sweeps.sweep import sweep as sweep
     from interp.tasks import Batch as Batch
     from interp.tasks import Task as Task
     from interp.tasks import register_task as register_task

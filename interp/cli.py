@@ -112,6 +112,43 @@ def train(
 
 
 @app.command()
+def sweep(
+    grid: Annotated[Path, typer.Argument(help="A grid: base spec, axes, seeds (see analyses/sweeps).")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the table (default out/<grid>).")] = None,
+    workers: Annotated[int, typer.Option(help="Processes on this machine, one thread each.")] = 2,
+    dask: Annotated[str | None, typer.Option(help="Run on the Dask cluster at this address instead.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the table that the folder has.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many runs, how long, how much.")] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    format: FormatOption = Format.table,
+) -> None:
+    """Train every run of a grid, once, into a durable table. Exit code 1 where runs failed, with a table of them."""
+    import pandas as pd
+
+    import interp
+
+    if dry_run:
+        from interp.sweeps.estimate import estimate
+
+        _print(pd.DataFrame([estimate(grid, out, workers, device=device).readable()]), format)
+        return
+    folder = out or Path("out") / grid.stem
+    try:
+        runs = interp.sweep(grid, folder, workers, resume, dask=dask, device=device)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; continue with: interp sweep {grid} -o {folder} --resume", err=True)
+        raise typer.Exit(130) from None
+    wrong = runs[runs["error"] != ""]
+    if format is not Format.table:
+        _print(runs, format)
+    elif len(wrong):
+        known = runs.columns[: list(runs.columns).index("seed")]
+        _print(wrong[[*known, "seed", "error"]], format)
+    typer.echo(f"{len(runs) - len(wrong)} of {len(runs)} runs are in {folder / 'runs.jsonl'}", err=True)
+    raise typer.Exit(1 if len(wrong) else 0)
+
+
+@app.command()
 def analyze(
     checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make a comparison.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")] = Path("report.html"),

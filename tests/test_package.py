@@ -43,7 +43,7 @@ def test_public_names_are_these_and_all_load() -> None:
     assert set(interp.__all__) == {
         "Batch", "Certificate", "InterpError", "ModelSpec", "Report", "Task", "TaskModel", "ablate_heads", "analyze",
         "build", "certify", "head_metrics", "list_models", "list_tasks", "load", "register_task", "reweight_attention",
-        "save", "train",
+        "save", "sweep", "train",
     }  # fmt: skip
     for public in interp.__all__:
         assert getattr(interp, public).__doc__, f"{public} has no docstring"

@@ -1,0 +1,83 @@
+"""Workers of a Dask cluster: the same jobs, the same outcomes. Needs the optional extra `dask`.
+
+Dask itself repeats the jobs of a worker that is lost. The scheduler is told of jobs only; the table stays here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from interp.errors import InterpError
+from interp.sweeps.jobs import Job
+from interp.sweeps.pool import Died
+
+Result = TypeVar("Result")
+
+
+class DaskPool(Generic[Result]):
+    """Runs `work` on jobs on the cluster at `address`, such as tcp://host:8786; the face of LocalPool.
+
+    Raises InterpError where Dask is not installed, where nothing answers at the address within `timeout` seconds,
+    where the cluster has no workers, or workers with another version of interp.
+    """
+
+    def __init__(self, work: Callable[[Job], Result], address: str, timeout: float = 10.0) -> None:
+        self.work, self.address, self.timeout = work, address, timeout
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result | Died]]:
+        try:
+            from distributed import Client, as_completed
+        except ModuleNotFoundError:
+            raise InterpError("sweeps on a Dask cluster need Dask: pip install 'interp[dask]'") from None
+        with self._connect(Client) as client:
+            priorities = range(len(jobs), 0, -1)  # longest first, as everywhere
+            futures = {
+                client.submit(self.work, job, key=f"{job.spec_id}-{job.seeds[0]}", priority=priority, pure=False): job
+                for job, priority in zip(jobs, priorities)
+            }
+            for future in as_completed(list(futures)):
+                job = futures.pop(future)
+                if future.status == "finished":
+                    yield job, future.result()
+                elif future.status == "error":
+                    error = future.exception()
+                    yield job, Died(f"{type(error).__name__}: {error}".splitlines()[0])
+                else:
+                    raise InterpError(f"the Dask cluster at {self.address} is gone; the sweep can be resumed")
+                future.release()  # the cluster keeps the results of futures that we keep
+
+    def _connect(self, client_class: Any) -> Any:
+        try:
+            client = client_class(self.address, timeout=self.timeout, set_as_default=False)
+        except (OSError, ValueError) as error:  # a time-out is an OSError
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InterpError(
+                f"no Dask scheduler answers at {self.address} within {self.timeout:g} s ({reason}); "
+                "start one with: dask scheduler"
+            ) from None
+        try:
+            client.wait_for_workers(1, timeout=self.timeout)
+            versions = set(client.run(_version).values())
+            if versions != {_version()}:
+                raise InterpError(
+                    f"the workers of {self.address} have interp {', '.join(sorted(versions))}, here it is {_version()}"
+                )
+        except TimeoutError:
+            client.close()
+            raise InterpError(
+                f"the Dask cluster at {self.address} has no workers; start some with: dask worker {self.address}"
+            ) from None
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("interp")
+    except PackageNotFoundError:
+        return "(none)"

@@ -1,0 +1,87 @@
+"""What a sweep will take, before it starts: a few of its jobs are trained for a few epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from interp.errors import InterpError
+from interp.sweeps.grid import Grid, read_grid
+from interp.sweeps.jobs import Job, Probe, jobs_of, probe_job
+from interp.sweeps.pool import Died, LocalPool
+from interp.sweeps.progress import duration
+from interp.sweeps.sweep import folder_of, written_by
+from interp.sweeps.table import FILE, key_of, read_rows
+
+N_PROBES = 12
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """cells and runs of the grid, runs left, and what those take with so many workers.
+
+    seconds: wall time with `workers` free cores. memory: of all workers, bytes. disk: bytes that will be written.
+    """
+
+    cells: int
+    runs: int
+    left: int
+    workers: int
+    seconds: float
+    memory: int
+    disk: int
+
+    def readable(self) -> dict[str, object]:
+        """The same for people: hours or minutes, megabytes."""
+        return {
+            "cells": self.cells, "runs": self.runs, "runs left": self.left, "workers": self.workers,
+            "time left": duration(self.seconds), "memory (MB)": round(self.memory / 1e6),
+            "disk (MB)": round(self.disk / 1e6, 1),
+        }  # fmt: skip
+
+
+def estimate(
+    path: str | Path | Grid, out: str | Path | None = None, workers: int = 2, *, device: str = "cpu"
+) -> Estimate:
+    """What `sweep` with the same arguments will take, measured in one worker on jobs from the shortest to the longest.
+
+    Reads the folder's table and writes nothing. Raises InterpError for a bad grid, and where a job cannot be trained.
+    """
+    grid = path if isinstance(path, Grid) else read_grid(path, device)
+    file = folder_of(grid, out) / FILE
+    rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
+    jobs = jobs_of(grid, rows, device)
+    left = sum(len(job.seeds) for job in jobs)
+    works, times, memory = [], [], 0
+    for job, probe in LocalPool(_probe, 1).run(_spread(jobs)):
+        if isinstance(probe, Died | str):
+            raise InterpError(f"{job.spec_id} cannot be trained: {probe.why if isinstance(probe, Died) else probe}")
+        works.append(job.work)
+        times.append(probe.seconds * job.epochs)
+        memory = max(memory, probe.memory)
+    seconds = _time_of([job.work for job in jobs], works, times) / workers if jobs else 0.0
+    return Estimate(len(grid.cells), grid.n_runs, left, workers, seconds, memory * workers, written_by(jobs))
+
+
+def _spread(jobs: Sequence[Job]) -> list[Job]:
+    """Jobs from the longest to the shortest, evenly over their order."""
+    n = min(N_PROBES, len(jobs))
+    return [jobs[round(i * (len(jobs) - 1) / max(1, n - 1))] for i in range(n)]
+
+
+def _time_of(jobs: Sequence[float], works: Sequence[float], times: Sequence[float]) -> float:
+    """The time of all jobs, each a + b * work; a, b >= 0 have the least relative errors on the probes."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    work, seconds = np.array(works), np.array(times)
+    (a, b), _ = nnls(np.stack([1 / seconds, work / seconds], 1), np.ones(len(seconds)))
+    return float((a + b * np.array(jobs)).sum())
+
+
+def _probe(job: Job) -> Probe | str:
+    try:
+        return probe_job(job)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"

@@ -1,0 +1,252 @@
+"""A grid on disk: a base spec, axes of changes to it, seeds. Its cells are the specs of the product of all axes.
+
+    seeds = 5                       # 0 to 4, or a list of seeds
+    epochs = 500                    # optional: instead of the recipe's
+
+    [base]                          # a spec as in model.toml, or base = "path/to/model.toml"
+    ...
+    [axes]
+    readout_width = [8, 32]                                                   # a field of the spec and its values
+    d = { fields = ["d_model", "layers.0.d_head"], values = [8, 32] }         # one value for several fields
+    model.choices.dot = { "layers.0.normalizer" = "none" }                    # a name for several changes
+    model.choices.dot-softmax = { "layers.0.normalizer" = "softmax" }
+
+Numbers in a field's path are indices of lists. A run is a cell with a seed; it is known by the spec's id and the seed.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interp.errors import InterpError, SpecError, one_of
+from interp.spec import Construction, ModelSpec, read_toml
+from interp.sweeps.table import RESULT_COLUMNS
+
+GRID_FIELDS = ("base", "axes", "seeds", "epochs", "engine")
+AXIS_FORMS = "a list of values, { fields = [...], values = [...] }, or { choices = { name = { field = value } } }"
+
+
+class GridError(InterpError):
+    """A grid with problems; `problems` lists all of them, each with its cells."""
+
+    def __init__(self, where: str, problems: list[str]) -> None:
+        self.problems = problems
+        listed = problems[0] if len(problems) == 1 else "\n" + "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(f"{where}: {listed}")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One spec of a grid, and the value of each axis that led to it."""
+
+    axes: Mapping[str, Any]
+    spec: ModelSpec
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.axes.items()) or self.spec.id
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a sweep, the seeds that each is trained with, and the engine that trains them."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    seeds: tuple[int, ...]
+    engine: str = "auto"
+
+    @property
+    def n_runs(self) -> int:
+        return len(self.cells) * len(self.seeds)
+
+
+def read_grid(path: str | Path, device: str = "cpu") -> Grid:
+    """The grid of a TOML file. Raises GridError with every problem at once: of the file, and of each cell's spec."""
+    path = Path(path)
+    try:
+        data = read_toml(path)
+    except SpecError as error:
+        raise InterpError(str(error)) from None
+    return make_grid(data, path.stem, path.parent, device)
+
+
+def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None = None, device: str = "cpu") -> Grid:
+    """The grid that plain data describe; `folder` is where a path in `base` starts. Errors as of read_grid."""
+    problems = [one_of("field", field, GRID_FIELDS) for field in data if field not in GRID_FIELDS]
+    seeds = _seeds(data.get("seeds", 1), problems)
+    base = _base(data, folder or Path(), problems)
+    axes = {axis: _axis(axis, given, problems) for axis, given in _table(data, "axes", problems).items()}
+    if problems:
+        raise GridError(name, problems)
+    cells = _cells(base, axes, problems)
+    grid = Grid(name, tuple(cells), tuple(seeds), str(data.get("engine", "auto")))
+    problems += _untrainable(grid, device)
+    if problems:
+        raise GridError(name, problems)
+    return grid
+
+
+# ---------------------------------------------------------------- parts of the file
+
+
+def _seeds(given: Any, problems: list[str]) -> list[int]:
+    seeds = list(range(given)) if type(given) is int else given
+    if not isinstance(seeds, list) or any(type(seed) is not int or seed < 0 for seed in seeds):
+        problems.append(f"seeds = {given!r} must be a number of seeds, or a list of integers >= 0")
+    elif not seeds:
+        problems.append(f"seeds = {given!r}: the grid has no runs; give at least one seed")
+    elif len(set(seeds)) != len(seeds):
+        problems.append(f"seeds = {given!r} holds a seed twice")
+    return seeds
+
+
+def _table(data: Mapping[str, Any], name: str, problems: list[str]) -> Mapping[str, Any]:
+    table = data.get(name, {})
+    if not isinstance(table, Mapping):
+        problems.append(f"{name} = {table!r} must be a table")
+        return {}
+    return table
+
+
+def _base(data: Mapping[str, Any], folder: Path, problems: list[str]) -> dict[str, Any]:
+    given = data.get("base")
+    if isinstance(given, str):
+        try:
+            given = read_toml(folder / given)
+        except SpecError as error:
+            problems += error.problems
+            given = {}
+    if not isinstance(given, Mapping):
+        problems.append("base is missing: give a spec as a table, or the path of a model.toml")
+        return {}
+    base = copy.deepcopy({field: value for field, value in given.items() if field != "zoo"})
+    if "epochs" in data:
+        base["origin"] = {"kind": "training", **base.get("origin", {}), "epochs": data["epochs"]}
+    return base
+
+
+Changes = dict[str, Any]
+"""Field path -> value."""
+
+
+def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes]]:
+    """(value as the table shows it, changes) of each value of an axis."""
+    if name in RESULT_COLUMNS:
+        problems.append(f"axis {name}: the table of runs has a column of that name; choose another")
+    points = _points({"fields": [name], "values": given} if isinstance(given, list) else given)
+    if points is None:
+        problems.append(f"axis {name} = {given!r} must be {AXIS_FORMS}")
+        return []
+    if not points:
+        problems.append(f"axis {name} is empty: the grid has no cells; give at least one value")
+    return [(v if isinstance(v, str | int | float) else json.dumps(v), changes) for v, changes in points]
+
+
+def _points(given: Any) -> list[tuple[Any, Changes]] | None:
+    """The values of an axis with their changes, or None where it has neither of the two forms."""
+    if not isinstance(given, Mapping):
+        return None
+    if set(given) == {"choices"}:
+        choices = given["choices"]
+        if isinstance(choices, Mapping) and all(isinstance(changes, Mapping) for changes in choices.values()):
+            return [(label, dict(changes)) for label, changes in choices.items()]
+    if set(given) == {"fields", "values"}:
+        fields, values = given["fields"], given["values"]
+        if isinstance(values, list) and isinstance(fields, list) and fields and all(type(f) is str for f in fields):
+            return [(value, dict.fromkeys(fields, value)) for value in values]
+    return None
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], problems: list[str]) -> list[Cell]:
+    """The cells that are specs; what is wrong with the others is added to the problems, each sentence once."""
+    found: dict[str, list[str]] = {}
+    seen: dict[str, str] = {}
+    cells = []
+    for point in itertools.product(*axes.values()):
+        labels = dict(zip(axes, (value for value, _ in point)))
+        plain, sentences = copy.deepcopy(base), []
+        for axis, (_, changes) in zip(axes, point):
+            for path, value in changes.items():
+                if (problem := _set(plain, path, value)) is not None:
+                    sentences.append(f"axis {axis}: {problem}")
+        spec = None
+        if not sentences:
+            try:
+                spec = ModelSpec.from_dict(plain)
+            except SpecError as error:
+                sentences = error.problems
+        label = Cell(labels, spec).label if spec else ", ".join(f"{name}={value}" for name, value in labels.items())
+        if spec is not None:
+            if spec.id in seen:
+                sentences.append(f"the same model as {seen[spec.id]}")
+            seen.setdefault(spec.id, label)
+            cells.append(Cell(labels, spec))
+        for sentence in sentences:
+            found.setdefault(sentence, []).append(label)
+    problems += _with_cells(found)
+    return cells
+
+
+def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
+    """Set one field in place; a sentence where there is no such place. Whether the spec knows the field, it says."""
+    *parents, last = path.split(".")
+    node: Any = plain
+    for depth, part in enumerate(parents):
+        if isinstance(node, list):
+            if not part.isdigit() or int(part) >= len(node):
+                return f"{path}: {'.'.join(parents[:depth])} has the indices 0 to {len(node) - 1}"
+            node = node[int(part)]
+        else:
+            node = node.setdefault(part, {})
+        if not isinstance(node, dict | list):
+            return f"{path}: {'.'.join(parents[: depth + 1])} is {node!r}, not a table"
+    if isinstance(node, list):
+        if not last.isdigit() or int(last) >= len(node):
+            return f"{path}: {'.'.join(parents)} has the indices 0 to {len(node) - 1}"
+        node[int(last)] = copy.deepcopy(value)
+    else:
+        node[last] = copy.deepcopy(value)
+    return None
+
+
+def _untrainable(grid: Grid, device: str) -> list[str]:
+    """Specs that cannot be built for their task, or that no engine trains."""
+    import torch
+
+    from interp.architecture.problems import model_problems
+    from interp.tasks import make_task
+    from interp.training.train import choose_engine
+
+    found: dict[str, list[str]] = {}
+    for cell in grid.cells:
+        try:
+            task = make_task(cell.spec.task)
+            sentences = model_problems(cell.spec, task)
+            if isinstance(cell.spec.origin, Construction):
+                sentences.append("its origin is a construction: give the base a training recipe")
+            if not sentences:
+                choose_engine(cell.spec, task, torch.device(device), grid.engine)
+        except InterpError as error:
+            sentences = [str(error).replace(cell.spec.id, "the spec")]
+        for sentence in sentences:
+            found.setdefault(sentence, []).append(cell.label)
+    return _with_cells(found)
+
+
+def _with_cells(found: Mapping[str, list[str]]) -> list[str]:
+    """Each sentence once, with the cells it is about."""
+    listed = []
+    for sentence, labels in found.items():
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        listed.append(f"cell {labels[0]}{more}: {sentence}" if labels[0] else sentence)
+    return listed

@@ -1,0 +1,183 @@
+"""What a worker does: train the seeds of one spec that belong together, and say how it went.
+
+Jobs and outcomes are plain data, so that any pool can carry them. Nothing here imports pandas or transformer_lens; the
+engine that needs the latter loads it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from interp.spec import ModelSpec
+from interp.sweeps.grid import Grid
+from interp.sweeps.table import Key, Row
+
+LIBRARIES = ("interp", "torch", "numpy", "numba")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Seeds of one spec that train side by side. work: a measure of the time it takes, comparable inside a sweep."""
+
+    spec: dict[str, Any]
+    spec_id: str
+    seeds: tuple[int, ...]
+    epochs: int
+    axes: dict[str, Any] = field(default_factory=dict)
+    engine: str = "auto"
+    device: str = "cpu"
+    work: float = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run that ended: its row, and its loss and accuracy by epoch (none where it failed)."""
+
+    row: Row
+    loss: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a short measurement says of a job: seconds of one epoch, and the most memory its process used, in bytes."""
+
+    seconds: float
+    memory: int
+
+
+def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Job]:
+    """The jobs that are left, longest first: runs without a row, and those that failed."""
+    import torch
+
+    from interp.architecture.parameters import parameter_shapes
+    from interp.tasks import make_task
+    from interp.training.train import choose_engine
+
+    jobs = []
+    for cell in grid.cells:
+        spec_id = cell.spec.id
+        left = [seed for seed in grid.seeds if rows.get((spec_id, seed), {"error": "missing"})["error"]]
+        if not left:
+            continue
+        task = make_task(cell.spec.task)
+        together = choose_engine(cell.spec, task, torch.device(device), grid.engine).seeds_together(cell.spec)
+        size = sum(math.prod(shape) for shape in parameter_shapes(cell.spec, task).values())
+        recipe = cell.spec.training
+        work = float(recipe.epochs * (recipe.samples_per_epoch or 1) * size)
+        for start in range(0, len(left), together):
+            seeds = tuple(left[start : start + together])
+            jobs.append(
+                Job(
+                    cell.spec.to_dict(),
+                    spec_id,
+                    seeds,
+                    recipe.epochs,
+                    dict(cell.axes),
+                    grid.engine,
+                    device,
+                    work * len(seeds),
+                )
+            )
+    return sorted(jobs, key=lambda job: -job.work)
+
+
+def run_job(job: Job) -> list[Outcome]:
+    """Train; whatever goes wrong becomes the error of the job's rows."""
+    try:
+        return _train(job)
+    except Exception as error:
+        # A worker must survive a cell that fails: MemoryError and CUDA errors included.
+        message = str(error).strip().splitlines() or [""]
+        return failed(job, f"{type(error).__name__}: {message[0]}")
+
+
+def failed(job: Job, error: str) -> list[Outcome]:
+    """The outcomes of a job that came to nothing."""
+    return [Outcome(_row(job, seed, error=error)) for seed in job.seeds]
+
+
+def _train(job: Job) -> list[Outcome]:
+    from interp.training.train import train_parameters
+
+    start = time.perf_counter()
+    spec = ModelSpec.from_dict(job.spec)
+    engine, run = train_parameters(spec, job.seeds, engine=job.engine, device=job.device, progress=False)
+    seconds = (time.perf_counter() - start) / len(job.seeds)
+    outcomes = []
+    for seed in job.seeds:
+        mine = [entry for entry in run.history if entry["seed"] == seed and entry["epoch"] > 0]
+        loss, accuracy = ([entry[name] for entry in mine] for name in ("loss", "accuracy"))
+        row = _row(
+            job, seed, accuracy=_last(accuracy), best_accuracy=max(accuracy, default=None), loss=_last(loss),
+            epochs=run.epoch, engine=engine.name, seconds=round(seconds, 3),
+        )  # fmt: skip
+        outcomes.append(Outcome(row, loss, accuracy))
+    return outcomes
+
+
+def _last(values: list[float]) -> float | None:
+    """The last value; none where training diverged, because JSON has no NaN."""
+    return values[-1] if values and math.isfinite(values[-1]) else None
+
+
+def _row(job: Job, seed: int, **results: Any) -> Row:
+    empty = dict.fromkeys(("accuracy", "best_accuracy", "loss", "epochs", "engine", "seconds"))
+    return {
+        "spec_id": job.spec_id, "seed": seed, "axes": job.axes, **empty, "device": job.device, "error": "", "curve": "",
+        "host": os.uname().nodename, "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": _versions(), "spec": job.spec, **results,
+    }  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:  # numba is optional
+            continue
+    return found
+
+
+# ---------------------------------------------------------------- measuring before the start
+
+
+def probe_job(job: Job, patience: float = 0.3) -> Probe:
+    """Time the epochs of the job, after one that loads what training needs."""
+    from interp.training.train import train_parameters
+
+    spec = ModelSpec.from_dict(job.spec)
+    # The times of three epochs, or as many as fit; a recipe of its own, because epochs are part of a spec.
+    ends: list[float] = []
+
+    class Enough(Exception):
+        pass
+
+    def note(done: int, total: int, loss: float) -> None:
+        ends.append(time.perf_counter())
+        if len(ends) > 3 or (len(ends) > 1 and ends[-1] - ends[0] > patience):
+            raise Enough
+
+    longer = spec.replace(origin=spec.training.model_copy(update={"epochs": max(2, spec.training.epochs)}))
+    with suppress(Enough):
+        train_parameters(longer, job.seeds, engine=job.engine, device=job.device, progress=note)
+    return Probe((ends[-1] - ends[0]) / (len(ends) - 1), peak_memory())
+
+
+def peak_memory() -> int:
+    """The most memory that this process has used, in bytes (0 where the system does not say)."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            peak = next(line for line in status if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return 0
+    return int(peak.split()[1]) * 1024

@@ -1,0 +1,139 @@
+"""Workers on this machine: spawned processes of one torch thread each, that import once and work until told to stop.
+
+Each worker has a pipe of its own, so that it is always known which job a worker died of: a worker that the system kills
+(out of memory) costs one job, not the sweep. Workers end with the sweep, however that ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Generic, TypeVar
+
+from interp.errors import InterpError
+from interp.sweeps.jobs import Job
+
+DEATHS_ALLOWED = 1
+"""A job whose worker died is tried once more: the system may have killed it for another process's memory."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Died:
+    """A job whose workers died."""
+
+    why: str
+
+
+@dataclass
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    ready: bool = False
+    job: Job | None = None
+
+
+class LocalPool(Generic[Result]):
+    """Runs `work` on jobs in `workers` processes: `for job, result in pool.run(jobs)`, in the order of their ends.
+
+    work must be a function of a module; what it raises is no business of the pool, so it should raise nothing.
+    """
+
+    def __init__(self, work: Callable[[Job], Result], workers: int) -> None:
+        if workers < 1:
+            raise InterpError(f"workers = {workers}; give at least 1")
+        self.work, self.n = work, workers
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result | Died]]:
+        waiting, deaths = deque(jobs), Counter[int]()
+        workers = [self._start() for _ in range(min(self.n, len(jobs)))]
+        left = len(jobs)
+        try:
+            while left:
+                for worker in workers:
+                    if worker.ready and worker.job is None and waiting:
+                        worker.job = waiting.popleft()
+                        with suppress(OSError):  # a worker that died at rest: its pipe says so below
+                            worker.pipe.send(worker.job)
+                heard = wait([worker.pipe for worker in workers])
+                for worker in [w for w in workers if w.pipe in heard]:
+                    try:
+                        result = worker.pipe.recv()
+                    except (EOFError, OSError):
+                        job = worker.job
+                        why = self._bury(worker)
+                        workers[workers.index(worker)] = self._start()
+                        if job is None:
+                            continue
+                        deaths[id(job)] += 1
+                        if deaths[id(job)] <= DEATHS_ALLOWED:
+                            waiting.append(job)
+                            continue
+                        left -= 1
+                        yield job, Died(why)
+                    else:
+                        job, worker.job, worker.ready = worker.job, None, True
+                        if job is not None:
+                            left -= 1
+                            yield job, result
+        finally:
+            for worker in workers:  # they hold nothing that is not in the table or lost anyway
+                worker.process.kill()
+                worker.process.join()
+                worker.pipe.close()
+
+    def _start(self) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self.work), daemon=True)
+        process.start()
+        theirs.close()  # else a dead worker's pipe would never end
+        return _Worker(process, ours)
+
+    def _bury(self, worker: _Worker) -> str:
+        """Why a worker died. Raises InterpError where it never came to life."""
+        worker.process.join()
+        worker.pipe.close()
+        code = worker.process.exitcode or 0
+        if code < 0:
+            name = signal.Signals(-code).name
+            why = f"its worker was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+        else:
+            why = f"its worker ended with code {code}"
+        if not worker.ready:
+            raise InterpError(
+                f"a job could not begin: {why} while it started (its message is above); a script that calls "
+                'interp.sweep must do so under: if __name__ == "__main__"'
+            )
+        return why
+
+
+def _serve(pipe: Connection, work: Callable[[Job], Any]) -> None:
+    """A worker's life: import, say so, then a job at a time."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep decides what an interruption means
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    with suppress(EOFError, BrokenPipeError):  # the sweep is over
+        pipe.send("ready")
+        while True:
+            pipe.send(work(pipe.recv()))
+
+
+def _end_with_parent() -> None:
+    """A sweep that was killed must not leave workers behind, not even in the middle of a long job."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,83 @@
+"""A sweep: every run of a grid, once, by as many workers as there are, into one durable table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interp.errors import InterpError
+from interp.sweeps.cluster import DaskPool
+from interp.sweeps.grid import Grid, read_grid
+from interp.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
+from interp.sweeps.pool import Died, LocalPool
+from interp.sweeps.progress import SweepProgress
+from interp.sweeps.table import Key, Row, RunTable, to_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROW_BYTES, EPOCH_BYTES = 2500, 32
+"""About what a run takes in the table, and an epoch in its curve."""
+
+
+def sweep(
+    path: str | Path | Grid,
+    out: str | Path | None = None,
+    workers: int = 2,
+    resume: bool = True,
+    *,
+    dask: str | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Train every run of a grid and return the table of runs; what the folder's table has already is not done again.
+
+    path: a grid in TOML (see interp.sweeps.grid), or a Grid. out: the folder of the table, by default out/<grid name>.
+    workers: processes on this machine, each with one thread; or dask: the address of a Dask scheduler. resume: continue
+    where the folder's table stops; with False a folder that has one is refused.
+
+    Returns one row per run of the grid (columns: interp.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
+    by cell and seed. A run that failed has its error there and is tried again by the next sweep in the folder.
+    The sweep may be killed at any moment: rows are appended as runs end, and nothing else counts.
+    Raises InterpError for a bad grid, with all its problems, and where the table cannot be written.
+    """
+    grid = path if isinstance(path, Grid) else read_grid(path, device)
+    folder = folder_of(grid, out)
+    with RunTable(folder) as table:
+        if table.rows and not resume:
+            raise InterpError(f"{folder} has a table of {len(table.rows)} runs; continue it with resume (--resume), or choose another folder")
+        jobs = jobs_of(grid, table.rows, device)
+        table.need_room(written_by(jobs))
+        done = grid.n_runs - sum(len(job.seeds) for job in jobs)
+        pool: LocalPool[list[Outcome]] | DaskPool[list[Outcome]]
+        pool = DaskPool(run_job, dask) if dask is not None else LocalPool(run_job, workers)
+        with SweepProgress(jobs, done, progress) as shown:
+            for job, result in pool.run(jobs):
+                outcomes = failed(job, result.why) if isinstance(result, Died) else result
+                _record(table, outcomes)
+                shown.update(job, sum(bool(outcome.row["error"]) for outcome in outcomes))
+        return to_frame(_of_grid(grid, table.rows))
+
+
+def _record(table: RunTable, outcomes: Sequence[Outcome]) -> None:
+    """Curves first: a row never names a file that is not there."""
+    rows = []
+    for outcome in outcomes:
+        curve = table.save_curve(outcome.row, outcome.loss, outcome.accuracy) if outcome.loss else ""
+        rows.append({**outcome.row, "curve": curve})
+    table.append(rows)
+
+
+def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
+    keys = [(cell.spec.id, seed) for cell in grid.cells for seed in grid.seeds]
+    return [rows[key] for key in keys if key in rows]
+
+
+def written_by(jobs: Sequence[Job]) -> int:
+    """Bytes that the jobs will write."""
+    return sum(len(job.seeds) * (ROW_BYTES + EPOCH_BYTES * job.epochs) for job in jobs)
+
+
+def folder_of(grid: Grid, out: str | Path | None) -> Path:
+    return Path(out) if out is not None else Path("out") / grid.name

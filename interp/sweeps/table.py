@@ -1,0 +1,195 @@
+"""The durable table of a sweep: runs.jsonl, a line per run, appended and synced as each run ends; curves/ beside it.
+
+A line is written whole by one process that holds the folder's lock. Whatever a crash leaves behind its last newline is
+no row: readers leave it out, and the next writer cuts it off. Losses and accuracies of all epochs are in
+curves/<spec id>-seed-<seed>.csv, written before the row that names it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from interp.errors import InterpError
+from interp.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE, CURVES, LOCK = "runs.jsonl", "curves", "lock"
+
+RESULT_COLUMNS = (
+    "seed", "accuracy", "best_accuracy", "loss", "epochs", "engine", "device", "seconds", "error", "curve",
+    "spec_id", "host", "finished",
+)  # fmt: skip
+"""seed; accuracy after the last epoch and the best of all epochs (0 to 1); mean training loss of the last epoch (nats);
+epochs; engine and device that trained; seconds of wall time; error, empty where there is none; file of the curve;
+spec id; host name; time (UTC). Then version.* of the libraries and spec.* fields of the spec."""
+
+Key = tuple[str, int]
+"""Spec id and seed: what a run is known by."""
+
+Row = dict[str, Any]
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    return row["spec_id"], row["seed"]
+
+
+class RunTable:
+    """The table of one folder, held by one sweep at a time: `with RunTable(folder) as table: ...`.
+
+    rows: the latest row of each run. Raises InterpError where another sweep holds the folder, where a line is not a
+    row, and where the disk has no room; what was there before then stays.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.rows: dict[Key, Row] = {}
+
+    def __enter__(self) -> RunTable:
+        try:
+            (self.folder / CURVES).mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise InterpError(f"cannot write to {self.folder}: {error.strerror or error}") from None
+        try:
+            # The kernel drops the lock with the process, however that ends.
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self._lock, 100).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise InterpError(f"another sweep is writing to {self.folder} ({owner or 'just started'})") from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        return self
+
+    def _open(self) -> None:
+        for leftover in (self.folder / CURVES).glob(".*.tmp"):  # a curve that a crash left half-written
+            leftover.unlink()
+        path = self.folder / FILE
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            rows, self._size = read_rows(path)
+            os.ftruncate(self._file, self._size)
+            _sync_folder(self.folder)
+        except OSError as error:
+            raise InterpError(f"cannot write {path}: {error.strerror or error}") from None
+        self.rows = {key_of(row): row for row in rows}
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Add rows for good, all in one piece. Raises InterpError, with the table as it was, where there is no room."""
+        data = "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in rows).encode()
+        done = 0
+        try:
+            while done < len(data):
+                done += os.pwrite(self._file, data[done:], self._size + done)
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, self._size)
+            raise InterpError(
+                f"cannot write {self.folder / FILE}: {error.strerror or error}; the {len(self.rows)} runs before are "
+                "kept, and the sweep can be resumed"
+            ) from None
+        self._size += len(data)
+        self.rows |= {key_of(row): row for row in rows}
+
+    def save_curve(self, row: Row, loss: Sequence[float], accuracy: Sequence[float]) -> str:
+        """Write the curve of a run; returns its path inside the folder."""
+        name = f"{CURVES}/{row['spec_id']}-seed-{row['seed']}.csv"
+        lines = (f"{epoch},{a:.7g},{b:.7g}\n" for epoch, (a, b) in enumerate(zip(loss, accuracy), 1))
+        write_atomically(self.folder / name, "epoch,loss,accuracy\n" + "".join(lines))
+        return name
+
+    def need_room(self, n_bytes: int) -> None:
+        """Raise InterpError if the disk has less room than the rest of the sweep will take."""
+        free = shutil.disk_usage(self.folder).free
+        if free < n_bytes:
+            raise InterpError(
+                f"the sweep will write about {n_bytes / 1e6:.0f} MB to {self.folder}, which has {free / 1e6:.0f} MB "
+                "free; choose another folder with --out"
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+        os.close(self._lock)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the folder's new entries survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_rows(path: Path) -> tuple[list[Row], int]:
+    """The whole rows of a table, in the order of writing, and the bytes that they take. Reads beside a writer too."""
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    rows = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            row = json.loads(line)
+            key_of(row)
+        except (ValueError, KeyError, TypeError):
+            raise InterpError(
+                f"line {number} of {path} is not a row of a sweep; the table was changed by something else"
+            ) from None
+        rows.append(row)
+    return rows, len(whole)
+
+
+def read_runs(folder: str | Path) -> pd.DataFrame:
+    """The table of a sweep, finished or not: a row per run (see RESULT_COLUMNS), after the columns of its axes.
+
+    A run that failed and was repeated has its last row only. Raises InterpError where the folder has no table.
+    """
+    path = Path(folder) / FILE
+    try:
+        rows, _ = read_rows(path)
+    except OSError as error:
+        raise InterpError(f"no table of a sweep: {path} ({error.strerror or error})") from None
+    return to_frame({key_of(row): row for row in rows}.values())
+
+
+def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """Rows as a tidy table."""
+    import pandas as pd
+
+    columns: dict[str, None] = {}
+    records = []
+    for row in rows:
+        record = {**row["axes"], **{name: row[name] for name in RESULT_COLUMNS}}
+        record |= {f"version.{name}": version for name, version in row["versions"].items()}
+        record |= flat(row["spec"], "spec.")
+        records.append(record)
+        columns |= dict.fromkeys(record)
+    # A field that only some specs state stands with the other fields, not after all of them.
+    order = sorted(columns, key=lambda name: (name.startswith("spec."), 0))
+    return pd.DataFrame(records, columns=order or list(RESULT_COLUMNS))
+
+
+def flat(value: Any, prefix: str) -> dict[str, Any]:
+    """Nested tables and lists as one table with dotted names."""
+    if isinstance(value, Mapping):
+        items: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return {prefix.removesuffix("."): value}
+    return {name: leaf for part, inner in items for name, leaf in flat(inner, f"{prefix}{part}.").items()}
