@@ -16,6 +16,8 @@ from interp.errors import InterpError, SpecError, one_of
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.count_space import CountSpaceEngine
+from interp.training.encoder import EncoderEngine
+from interp.training.encoder_fused import FusedEncoderEngine
 from interp.training.engine import Engine
 from interp.training.fused import FusedEngine
 from interp.training.reference import ReferenceEngine
@@ -24,7 +26,10 @@ from interp.training.state import RunState, load_state, run_key, save_state
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
 
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (CountSpaceEngine, FusedEngine, ReferenceEngine)}
+ENGINES: dict[str, type[Engine]] = {
+    engine.name: engine
+    for engine in (CountSpaceEngine, FusedEngine, FusedEncoderEngine, EncoderEngine, ReferenceEngine)
+}
 """From fastest to slowest; the first that does not refuse trains."""
 
 SAVE_EVERY_SECONDS = 20.0

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from interp.architecture.encoder import distinct_rows
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
-from interp.tasks import IGNORED
+from interp.tasks import IGNORED, make_task
+from interp.training.encoder import held_out_strings
+from interp.training.encoder_fused import loss_and_gradient, sizes_of, strings_of
+from interp.training.encoder_layout import flat_vector, named_views
 from interp.training.reference import batch_loss, targets
+from interp.training.train import train
 
 
 def published(task: str = "first", positions: str = "first", readout_at: str = "[CLS]", **layer: object) -> ModelSpec:
     """The published architecture and recipe, smaller."""
-    plan = {"norm": "post", "bias": Bias(q=True, k=True, v=True, o=True), "mlp": MLP(d_mlp=12), **layer}
+    plan = {"d_head": 6, "norm": "post", "bias": Bias(q=True, k=True, v=True, o=True), "mlp": MLP(d_mlp=12), **layer}
     return ModelSpec(
         task=TaskRef(name=task, parameters={"length": 9}),
         d_model=6,
         direction="bidirectional",
-        layers=(Layer(d_head=6, **plan),) * 2,
+        layers=(Layer(**plan),) * 2,
         positions=positions,
         readout="scalar",
         readout_at=readout_at,
@@ -52,3 +58,52 @@ def test_answers_that_only_the_task_can_place_are_refused() -> None:
     model = TaskModel(plain.replace(readout_at="last"))
     with pytest.raises(InterpError, match="several answers a row"):
         batch_loss(model, model.task.sample(3, "train"))
+
+
+# ---------------------------------------------------------------- gradients, and models trained by either engine
+
+SPECS = {
+    "first": published(),
+    "log length, two heads": published(n_heads=2, d_head=3, log_length="current"),
+    "training length, eps 0.1": published(log_length=9, norm_eps=0.1, scale=0.3),
+    "i/n": published("one", "fraction"),
+    "no positions, read last": published("parity", "none", "last"),
+    "sinusoids": published("palindrome", "sinusoidal", d_head=5),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_compiled_gradients_are_the_sequence_models(name: str) -> None:
+    spec = SPECS[name]
+    model = TaskModel(spec, seed=5)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():  # biases, norms and scores that matter
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
+    batch = model.task.strings(8, 19, 2, seed=3)
+    batch_loss(model, batch).backward()
+    sizes, n_tokens = sizes_of(spec), model.task.d_vocab
+    flat = flat_vector(sizes, n_tokens, np.float64)
+    for key, view in named_views(flat, sizes, n_tokens).items():
+        view[...] = dict(model.named_parameters())[key].detach().numpy()
+    strings = strings_of(spec, distinct_rows(spec, model.task, batch), np.float64, 0, batch.labels)
+    loss, gradient = loss_and_gradient(spec, flat, n_tokens, strings)
+    assert loss == pytest.approx(float(batch_loss(model, batch).detach()), abs=1e-12)
+    for key, parameter in model.named_parameters():
+        wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(torch.from_numpy(gradient[key].copy()), wanted, rtol=1e-10, atol=1e-10, msg=key)
+
+
+@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
+@pytest.mark.parametrize("name", ["first", "i/n", "no positions, read last"])
+def test_engines_train_the_references_models(name: str, engine: str) -> None:
+    spec = SPECS[name]
+    task = make_task(TaskRef(name=spec.task.name, parameters={"length": 9, "shortest": 2}))
+    spec = spec.replace(task=task.ref)
+    fast, slow = train(spec, [0, 4], engine=engine), train(spec, [0, 4], engine="reference")
+    for mine, its in zip(fast, slow):
+        for (key, parameter), (_, wanted) in zip(mine.named_parameters(), its.named_parameters()):
+            torch.testing.assert_close(parameter, wanted, rtol=1e-8, atol=1e-8, msg=key)
+        assert mine.history["loss"].to_list()[1:] == pytest.approx(its.history["loss"].to_list()[1:], rel=1e-9)
+        held_out = held_out_strings(spec, task)
+        right = (mine.predict(held_out.tokens) == held_out.labels).double().mean()
+        assert mine.history["accuracy"].iloc[-1] == pytest.approx(float(right), abs=1e-12)
