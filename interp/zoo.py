@@ -66,7 +66,9 @@ def build(
     spec = name_or_spec if isinstance(name_or_spec, ModelSpec) else ModelSpec.from_toml(_find_spec(name_or_spec))
     if not isinstance(spec.origin, Construction):
         return TaskModel(spec, seed=seed, device=device, dtype=dtype)
-    return _construct(spec, spec.origin).model(seed=seed, device=device, dtype=dtype)
+    # The table of a memorization model is its task's.
+    table = {"table": make_task(spec.task)} if _takes_table(spec.origin.name) else {}
+    return _construct(spec, spec.origin, **table).model(seed=seed, device=device, dtype=dtype)
 
 
 def load(
@@ -128,9 +130,14 @@ def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:
     return proof.length_limit if same else None
 
 
-def _construct(spec: ModelSpec, origin: Construction) -> Construct:
+def _takes_table(name: str) -> bool:
+    entry = registered_constructions().get(name)
+    return entry is not None and "table" in entry.sizes
+
+
+def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
     """What the origin of a spec builds, which must be just that spec."""
-    made = construct(origin.name, origin.variant or None, **dict(origin.arguments))
+    made = construct(origin.name, origin.variant or None, **dict(origin.arguments), **more)
     if made.spec != spec:
         what = _difference(made.spec, spec)
         raise InterpError(f"{origin.name} with these arguments builds {made.spec.id}, not {spec.id}: {what}")

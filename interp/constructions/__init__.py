@@ -9,6 +9,7 @@ from interp.constructions import languages_first as languages_first
 from interp.constructions import languages_one as languages_one
 from interp.constructions import languages_palindrome as languages_palindrome
 from interp.constructions import languages_parity as languages_parity
+from interp.constructions import memorization_models as memorization_models
 from interp.constructions.base import ConstructedWeights as ConstructedWeights
 from interp.constructions.registry import Construct as Construct
 from interp.constructions.registry import construct as construct

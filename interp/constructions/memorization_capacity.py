@@ -1,0 +1,190 @@
+"""H d_h + d associations, exactly: one attention layer of H heads of width d_h in a residual stream of width d.
+
+For the chosen contexts stack the row F = [e(t_k) | z_1 .. z_H], the last token's embedding and what each head mixes of
+its values: H d_h + d numbers. If F is invertible there are B (d x d) and W (H d_h x d) with
+
+    e(t_k) B + sum_h z_h W_h = w_g        for every chosen context,
+
+w_g the unit vector of its right output. With W_O^h = W_h B^-1 and W_U = B w the logits of the layer are
+(e(t_k) + sum_h z_h W_O^h) W_U = w_g . w_j, largest at j = g because distinct unit vectors have products below one. So
+the residual stream itself holds d associations beside the heads' H d_h, and two dimensions suffice for any number of
+outputs. F is invertible for random embeddings, positions and keys unless d > N or the heads repeat one another (errata
+5); that is checked, not proved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from interp.constructions.base import ConstructedWeights
+from interp.constructions.memorization_theorem1 import SCORE_SPREADS, solve
+from interp.errors import InterpError
+from interp.theory.capacity import memorized_associations
+from interp.theory.kl import accuracy, memorized
+from interp.theory.table import as_table
+
+CONDITION_LIMIT = 1e7
+ROUNDING = 1e-13
+"""Singular values below this share of the largest are rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Draw:
+    """Random weights, and the features F of all contexts."""
+
+    W_E: Float[np.ndarray, "tokens d"]
+    W_pos: Float[np.ndarray, "positions d"]
+    W_Q: Float[np.ndarray, "heads d d_head"]
+    W_K: Float[np.ndarray, "heads d d_head"]
+    W_V: Float[np.ndarray, "heads d d_head"]
+    features: Float[np.ndarray, "contexts features"]
+    condition: float
+    rank: int
+    draws: int
+
+
+def capacity_weights(
+    table: Any,
+    d_model: int,
+    n_heads: int,
+    d_head: int | None = None,
+    *,
+    prior: Any = None,
+    scale: float = 10.0,
+    max_draws: int = 12,
+    seed: int = 0,
+) -> ConstructedWeights:
+    """Weights that are right on H d_h + d contexts of a table: the likeliest, chosen by `seed` among equally likely.
+
+    table must have k >= 2 tokens in a context; d_model >= 2; d_head is d_model unless given. scale: of the logits.
+    tensors   embed.W_E (N, d), blocks.0.attn.W_pos (k, d), W_Q, W_K, W_V (H, d, d_h), W_O (H, d_h, d), unembed.W_U
+    numbers   associations (H d_h + d, at most the number of contexts), memorized (over the whole table, luck included),
+              accuracy, condition, draws
+    Raises InterpError where F is singular (to rounding): the heads then hold fewer associations.
+    Source: Dana 2025 (arXiv 2411.10115), main theorem, as summarized in the errata ("Published version").
+    """
+    checked = as_table(table, prior)
+    d_head = d_model if d_head is None else d_head
+    if checked.order < 2 or d_model < 2:
+        raise InterpError(
+            f"a table of order {checked.order} at d = {d_model}: contexts of at least 2 tokens and d of at least 2 are "
+            "needed"
+        )
+    n = min(memorized_associations(n_heads, d_head, d_model), checked.n_contexts)
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permutation(checked.n_contexts)
+    chosen = shuffled[np.argsort(-checked.prior[shuffled], kind="stable")][:n]
+    drawn = _draw(np.array(checked.contexts), chosen, checked.n_tokens, d_model, n_heads, d_head, max_draws, rng)
+    units = _unit_vectors(checked.n_outputs, d_model, rng)
+    targets = checked.conditional[chosen].argmax(axis=1)
+
+    solution = solve(drawn.features[chosen], units[:, targets].T)
+    B, W = solution[:d_model], solution[d_model:]
+    W_O = np.linalg.solve(B.T, W.T).T.reshape(n_heads, d_head, d_model)
+    W_U = scale * B @ units
+    logits = (drawn.features[:, :d_model] + drawn.features[:, d_model:] @ W_O.reshape(-1, d_model)) @ W_U
+    margin = _margin(logits[chosen], targets)
+    if not (margin > 0 and drawn.rank == n):
+        raise InterpError(
+            f"{n} associations at d = {d_model} with {n_heads} heads of width {d_head}: the {n} features have rank "
+            f"{drawn.rank} only in float64; fewer dimensions, d_head of at most d, or more tokens are needed"
+        )
+    tensors = {
+        "embed.W_E": drawn.W_E,
+        "blocks.0.attn.W_pos": drawn.W_pos,
+        "blocks.0.attn.W_Q": drawn.W_Q,
+        "blocks.0.attn.W_K": drawn.W_K,
+        "blocks.0.attn.W_V": drawn.W_V,
+        "blocks.0.attn.W_O": W_O,
+        "unembed.W_U": W_U,
+    }
+    return ConstructedWeights(
+        tensors={name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()},
+        directions={},
+        claim=f"right on {n} of the {checked.n_contexts} contexts, the likeliest; the others are left to luck",
+        margin=margin,
+        notes=(
+            "Dana 2025, main theorem: H d_h + d associations",
+            f"condition number {drawn.condition:.1e}",
+        ),
+        numbers={
+            "associations": float(n),
+            "memorized": float(memorized(checked, logits)),
+            "accuracy": accuracy(checked, logits),
+            "condition": drawn.condition,
+            "draws": float(drawn.draws),
+        },
+    )
+
+
+def _draw(
+    contexts: Int[np.ndarray, "contexts k"],
+    chosen: Int[np.ndarray, " n"],
+    n_tokens: int,
+    d: int,
+    heads: int,
+    d_head: int,
+    max_draws: int,
+    rng: np.random.Generator,
+) -> _Draw:
+    """The first draw whose features on the chosen contexts are well conditioned, else the best."""
+    best: _Draw | None = None
+    for draw in range(max_draws):
+        spread = SCORE_SPREADS[draw % len(SCORE_SPREADS)]
+        W_E, W_pos = rng.standard_normal((n_tokens, d)), rng.standard_normal((contexts.shape[1], d))
+        # Queries and keys of x = e + pos have variance 2 d a^2, so that scores have standard deviation 2 d a^2.
+        W_Q, W_K = rng.standard_normal((2, heads, d, d_head)) * np.sqrt(spread / (2 * d))
+        W_V = rng.standard_normal((heads, d, d_head)) / np.sqrt(d)
+        z = _mixed_values(contexts, W_E, W_pos, W_Q, W_K, W_V)
+        features = np.hstack([W_E[contexts[:, -1]], z])
+        values = np.linalg.svd(features[chosen], compute_uv=False)
+        rank = int((values > ROUNDING * values[0]).sum())
+        condition = float(values[0] / values[-1]) if rank == len(chosen) else float("inf")
+        if best is None or (condition, -rank) < (best.condition, -best.rank):
+            best = _Draw(W_E, W_pos, W_Q, W_K, W_V, features, condition, rank, draw + 1)
+        if condition <= CONDITION_LIMIT:
+            break
+    if best is None:
+        raise InterpError(f"max_draws is {max_draws}; at least 1 is needed")
+    return best
+
+
+def _mixed_values(
+    contexts: np.ndarray, W_E: np.ndarray, W_pos: np.ndarray, W_Q: np.ndarray, W_K: np.ndarray, W_V: np.ndarray
+) -> Float[np.ndarray, "contexts features"]:
+    """z of every head at the last token, heads side by side."""
+    x = W_E[contexts] + W_pos
+    query = np.einsum("ra,hab->rhb", x[:, -1], W_Q)
+    key, value = np.einsum("rja,hab->rhjb", x, W_K), np.einsum("rja,hab->rhjb", x, W_V)
+    scores = np.einsum("rhb,rhjb->rhj", query, key) / np.sqrt(W_Q.shape[2])
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    weights /= weights.sum(axis=2, keepdims=True)
+    return np.einsum("rhj,rhjb->rhb", weights, value).reshape(len(contexts), -1)
+
+
+def _unit_vectors(n_outputs: int, d: int, rng: np.random.Generator) -> Float[np.ndarray, "d outputs"]:
+    """Unit columns, no two of them close: even on a circle, else the best of some random draws."""
+    if d == 2:
+        angle = 2 * np.pi * np.arange(n_outputs) / n_outputs
+        return np.stack([np.cos(angle), np.sin(angle)])
+    best, closest = np.zeros((d, n_outputs)), np.inf
+    for _ in range(32):
+        columns = rng.standard_normal((d, n_outputs))
+        columns /= np.linalg.norm(columns, axis=0)
+        product = float((columns.T @ columns - 2 * np.eye(n_outputs)).max())
+        if product < closest:
+            best, closest = columns, product
+    return best
+
+
+def _margin(logits: Float[np.ndarray, "n outputs"], targets: Int[np.ndarray, " n"]) -> float:
+    """The smallest lead of the right logit over the best wrong one."""
+    rows = np.arange(len(logits))
+    wrong = logits.copy()
+    wrong[rows, targets] = -np.inf
+    return float((logits[rows, targets] - wrong.max(axis=1)).min())

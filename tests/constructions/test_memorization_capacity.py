@@ -1,0 +1,62 @@
+"""H d_h + d associations, each checked through the model itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import interp
+from interp.constructions import construct
+from interp.constructions.memorization_capacity import capacity_weights
+from interp.errors import InterpError
+from interp.tasks import lookup
+from interp.theory.table_generators import dirichlet_table
+
+
+@pytest.mark.parametrize(
+    ("n", "heads", "d_head", "d"),
+    [(10, 1, 2, 2), (10, 17, 2, 2), (20, 6, 3, 5), (20, 12, 1, 4), (50, 16, 5, 5), (6, 10, 5, 5), (9, 3, 2, 3)],
+)
+def test_so_many_associations_are_right(n, heads, d_head, d) -> None:
+    task = lookup(N=n, M=n, seed=n)
+    made = construct("memorization/capacity", table=task, d_model=d, n_heads=heads, d_head=d_head)
+    batch = task.all_contexts()
+    right = made.model().predict(batch.tokens) == batch.labels
+    formula = min(heads * d_head + d, n * n)
+    assert made.weights.numbers["associations"] == formula
+    assert int(right.sum()) == made.weights.numbers["memorized"] >= formula
+    assert made.weights.numbers["accuracy"] == pytest.approx(float(right.double().mean()))
+    shapes = {name.split(".")[-1]: tuple(tensor.shape) for name, tensor in made.weights.tensors.items()}
+    assert shapes["W_V"] == (heads, d, d_head)
+
+
+def test_one_association_more_is_not_in_the_heads() -> None:
+    """Off the chosen contexts nothing is promised: with two outputs as good as random, about half are wrong."""
+    task = lookup(N=30, M=30, seed=0)
+    numbers = capacity_weights(task, 3, 4, 3).numbers
+    assert numbers["associations"] == 15
+    assert numbers["memorized"] < 15 + 0.2 * 885
+
+
+def test_the_likeliest_contexts_are_chosen() -> None:
+    task = lookup(N=8, M=8, prior="zipf", seed=1)
+    model = interp.build("memorization/capacity", table=task, d_model=2, n_heads=3)
+    batch = task.all_contexts()
+    right = model.predict(batch.tokens) == batch.labels
+    assert right[:8].all()
+    assert float(np.sum(task.prior[right.numpy()])) >= task.prior[:8].sum()
+
+
+@pytest.mark.parametrize(
+    ("table", "sizes", "word"),
+    [
+        (lookup(N=6, M=6, k=1), {"d_model": 2, "n_heads": 2}, "at least 2 tokens"),
+        (lookup(N=6, M=6), {"d_model": 1, "n_heads": 2}, "d of at least 2"),
+        (lookup(N=6, M=6), {"d_model": 2, "n_heads": 0}, "heads is 0"),
+        (lookup(N=9, M=9), {"d_model": 3, "n_heads": 3, "d_head": 8}, "rank 12 only"),
+        (dirichlet_table(3, 4, order=2), {"d_model": 8, "n_heads": 1, "d_head": 1}, "rank 4 only"),
+    ],
+)
+def test_refusals(table, sizes, word) -> None:
+    with pytest.raises(InterpError, match=word):
+        capacity_weights(table, **sizes)
