@@ -108,10 +108,11 @@ def failed(job: Job, error: str) -> list[Outcome]:
 def _train(job: Job) -> list[Outcome]:
     from interp.training.train import train_parameters
 
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     spec = ModelSpec.from_dict(job.spec)
     engine, run = train_parameters(spec, job.seeds, engine=job.engine, device=job.device, progress=False)
     seconds = (time.perf_counter() - start) / len(job.seeds)
+    cpu_seconds = (time.process_time() - cpu_start) / len(job.seeds)
     outcomes = []
     for seed in job.seeds:
         mine = [entry for entry in run.history if entry["seed"] == seed and entry["epoch"] > 0]
@@ -119,6 +120,7 @@ def _train(job: Job) -> list[Outcome]:
         row = _row(
             job, seed, accuracy=_last(accuracy), best_accuracy=max(accuracy, default=None), loss=_last(loss),
             epochs=run.epoch, engine=engine.name, seconds=round(seconds, 3),
+            cpu_seconds=round(cpu_seconds, 3),
         )  # fmt: skip
         outcomes.append(Outcome(row, loss, accuracy))
     return outcomes
@@ -130,7 +132,7 @@ def _last(values: list[float]) -> float | None:
 
 
 def _row(job: Job, seed: int, **results: Any) -> Row:
-    empty = dict.fromkeys(("accuracy", "best_accuracy", "loss", "epochs", "engine", "seconds"))
+    empty = dict.fromkeys(("accuracy", "best_accuracy", "loss", "epochs", "engine", "seconds", "cpu_seconds"))
     return {
         "spec_id": job.spec_id, "seed": seed, "axes": job.axes, **empty, "device": job.device, "error": "", "curve": "",
         "host": os.uname().nodename, "finished": datetime.now(UTC).isoformat(timespec="seconds"),

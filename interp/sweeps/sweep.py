@@ -46,7 +46,10 @@ def sweep(
     folder = folder_of(grid, out)
     with RunTable(folder) as table:
         if table.rows and not resume:
-            raise InterpError(f"{folder} has a table of {len(table.rows)} runs; continue it with resume (--resume), or choose another folder")
+            raise InterpError(
+                f"{folder} has a table of {len(table.rows)} runs; continue it with resume (--resume), or choose "
+                "another folder"
+            )
         jobs = jobs_of(grid, table.rows, device)
         table.need_room(written_by(jobs))
         done = grid.n_runs - sum(len(job.seeds) for job in jobs)
