@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,7 +18,7 @@ from interp.architecture.parameters import initialize
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Task
 from interp.training.encoder import EncoderEngine, epoch_strings, held_out_strings
-from interp.training.encoder_layout import ABSENT, Sizes, Strings, flat_vector, named_views, params_of, workspace
+from interp.training.encoder_layout import ABSENT, Sizes, Strings, Work, flat_vector, named_views, params_of, workspace
 from interp.training.engine import Engine, EpochResult, learning_rate
 
 KERNEL_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
@@ -40,6 +41,7 @@ class FusedEncoderEngine(Engine):
                 view[...] = fresh[name].numpy()
         self.held_out = held_out_strings(spec, task)
         self.held_out_strings = strings_of(spec, distinct_rows(spec, task, self.held_out), self.kind)
+        self.spare: list[Work] = []
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -78,19 +80,34 @@ class FusedEncoderEngine(Engine):
         flat, grad = self.flat[index], flat_vector(s, n_tokens, self.kind)
         P, G = params_of(flat, s, n_tokens), params_of(grad, s, n_tokens)
         skip = P.embed.size if self.spec.embedding == "frozen" else 0
-        work = workspace(s, strings.tokens.shape[1], self.kind)
         (beta1, beta2), size = self.recipe.betas, self.recipe.batch_size
-        loss: float = train(
-            s, P, G, work, strings, flat, grad, self.m[index], self.v[index],
-            skip, done, size, rates, beta1, beta2, self.recipe.eps,
-        )  # fmt: skip
+        with self._workspace(strings) as work:
+            loss: float = train(
+                s, P, G, work, strings, flat, grad, self.m[index], self.v[index],
+                skip, done, size, rates, beta1, beta2, self.recipe.eps,
+            )  # fmt: skip
         return loss
+
+    @contextmanager
+    def _workspace(self, strings: Strings) -> Iterator[Work]:
+        """Arrays that are large enough, one set for each thread, used again in the next epoch."""
+        rows = strings.tokens.shape[1]
+        work = self.spare.pop() if self.spare else None
+        if work is None or work.x.shape[1] < rows:
+            work = workspace(self.sizes, rows, self.kind)
+        yield work
+        self.spare.append(work)
 
     def evaluate(self) -> Tensor:
         return torch.tensor([self._accuracy(index) for index in range(len(self.seeds))], dtype=torch.float64)
 
     def _accuracy(self, index: int) -> float:
-        out = answers_of(self.sizes, self.flat[index], self.task.d_vocab, self.held_out_strings)
+        from interp.training.encoder_kernel import answers
+
+        out = np.empty(len(self.held_out), self.kind)
+        with self._workspace(self.held_out_strings) as work:
+            parameters = params_of(self.flat[index], self.sizes, self.task.d_vocab)
+            answers(self.sizes, parameters, work, self.held_out_strings, out)
         return float(((out > 0) == self.held_out.labels.numpy()).mean())
 
     def parameters(self) -> dict[str, Tensor]:
@@ -149,17 +166,6 @@ def factors(spec: ModelSpec, lengths: np.ndarray) -> np.ndarray:
     if layer.log_length == "none":
         return np.full(len(lengths), scale)
     return scale * np.log(lengths if layer.log_length == "current" else np.full(len(lengths), layer.log_length))
-
-
-def answers_of(sizes: Sizes, flat: np.ndarray, n_tokens: int, strings: Strings) -> np.ndarray:
-    """The scalar of every string."""
-    from interp.training.encoder_kernel import answers
-
-    out = np.empty(len(strings.rows), flat.dtype)
-    answers(
-        sizes, params_of(flat, sizes, n_tokens), workspace(sizes, strings.tokens.shape[1], flat.dtype), strings, out
-    )
-    return out
 
 
 def loss_and_gradient(
