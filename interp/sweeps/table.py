@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 FILE, CURVES, LOCK = "runs.jsonl", "curves", "lock"
 
 RESULT_COLUMNS = (
-    "seed", "accuracy", "best_accuracy", "loss", "epochs", "engine", "device", "seconds", "cpu_seconds", "error", "curve",
-    "spec_id", "host", "finished",
+    "seed", "accuracy", "best_accuracy", "loss", "epochs", "engine", "device", "seconds", "cpu_seconds", "error",
+    "curve", "spec_id", "host", "finished",
 )  # fmt: skip
 """seed; accuracy after the last epoch and the best of all epochs (0 to 1); mean training loss of the last epoch (nats);
-epochs; engine and device that trained; seconds of wall time and of CPU time (the shares of one run, where several
-train together); error, empty where there is none; file of the curve; spec id; host name; time (UTC). Then version.* of the libraries and spec.* fields of the spec."""
+epochs; engine and device that trained; seconds of wall time and of CPU time (shares of one run, where several train
+together); error, empty where there is none; file of the curve; spec id; host name; time of the end (UTC). In a table
+version.* of the libraries and spec.* fields of the spec follow."""
 
 Key = tuple[str, int]
 """Spec id and seed: what a run is known by."""
