@@ -73,14 +73,14 @@ def centered_residual(
 def right_rows(
     conditional: Float[np.ndarray, "contexts outputs"], logits: Float[np.ndarray, "contexts outputs"]
 ) -> Bool[np.ndarray, " contexts"]:
-    """Whether the largest logit is at a most likely output (memorized). A tie for the largest logit counts as wrong."""
-    best = logits == logits.max(axis=1, keepdims=True)
-    target = conditional == conditional.max(axis=1, keepdims=True)
-    return (best.sum(axis=1) == 1) & (best & target).any(axis=1)
+    """Whether the largest logit is at a most likely output (memorized). A tie with any other output counts as wrong."""
+    modes = conditional == conditional.max(axis=1, keepdims=True)
+    best = np.where(modes, logits, -np.inf).max(axis=1)
+    return best > np.where(modes, -np.inf, logits).max(axis=1)
 
 
 def memorized(table: Any, logits: Any) -> int:
-    """The number of memorized associations: contexts whose most likely output has the single largest logit."""
+    """The number of memorized associations: contexts with the largest logit at a most likely output."""
     checked = as_table(table)
     return int(right_rows(checked.conditional, checked_logits(checked, logits)).sum())
 

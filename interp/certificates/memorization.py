@@ -1,0 +1,200 @@
+"""Memorization models: exact divergence and accuracy over the whole table, every context run with a rounding bound.
+
+A model is certified where, for every context of positive probability, its largest logit is at a most likely next token,
+by more than rounding in its own number format can take away. That is the whole answer for a look-up table. For a noisy
+table it says that every association is memorized, and the divergence says how well the distribution is known; `max_kl`
+makes that a condition too. A model of longer inputs is run on every sequence of k tokens and more.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel
+from interp.certificates import rounding
+from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, exact
+from interp.errors import InterpError
+from interp.spec import Bias
+from interp.tasks import TableTask
+from interp.theory.kl import entropy, kl_rows
+
+MOST_SEQUENCES = 1 << 20
+"""Longer inputs are enumerated up to so many sequences of one length."""
+NUMBERS_AT_ONCE = 1 << 24
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Why the whole table cannot be run with a bound, or None."""
+    task, spec = model.task, model.spec
+    if not isinstance(task, TableTask):
+        return f"task {task.name} is no conditional table"
+    if model.embed.W_E.dtype not in ROUNDOFF:
+        return f"rounding is bounded for float32 and float64, not {model.embed.W_E.dtype}".replace("torch.", "")
+    layer = spec.layers[0]
+    if len(spec.layers) > 1 or layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none":
+        return "rounding is bounded for one layer of softmax attention without layer norm"
+    if layer.bias != Bias() or (layer.mlp is not None and layer.mlp.activation != "relu"):
+        return "rounding is bounded for attention without biases and ReLU neurons"
+    if not spec.linear_readout or spec.readout_at != "last":
+        return "rounding is bounded for a linear readout at the last token"
+    return None
+
+
+@torch.no_grad()
+def last_logits_with_bound(
+    model: TaskModel, tokens: Int[Tensor, "rows length"]
+) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
+    """Logits at the last token (float64), and a bound of the error of the model's own."""
+    parts: Any = model
+    numbers, attn = Arithmetic(ROUNDOFF[model.embed.W_E.dtype]), parts.blocks[0].attn
+    size = model.cfg.n_heads * tokens.shape[1] * (tokens.shape[1] + 4 * model.cfg.d_head) + model.task.n_out
+    values, bounds = [], []
+    for part in tokens.split(max(1, NUMBERS_AT_ONCE // size)):
+        stream = rounding.embed(numbers, model, part)
+        seen = stream
+        if hasattr(attn, "W_pos"):
+            seen = numbers.add(stream, exact(attn.W_pos.detach()[: part.shape[1]].expand_as(stream.value)))
+        # The last token sees all before it, so that the causal mask changes nothing for it.
+        added = rounding.attention(numbers, model, 0, seen)
+        last = rounding.neurons(numbers, model, 0, numbers.add(stream[:, -1], added[:, -1]))
+        out = numbers.linear(last, parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
+        values.append(out.value)
+        bounds.append(out.error)
+    return torch.cat(values), torch.cat(bounds)
+
+
+@register_method("every context of the table", refusal)
+def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | None = None) -> Certificate:
+    """Is the largest logit at a most likely next token, for every context; and how far is the distribution?
+
+    max_kl: nats; if given, a model is certified only if its divergence is at most that, too. longest: of the inputs
+    that are enumerated, for models of inputs longer than a context; by default as many as there are weights for, up to
+    about a million sequences. tables: "divergence" (one row a length: kl and a bound of its rounding error, entropy,
+    cross-entropy, in nats, accuracy, memorized contexts) and "contexts" (one row a context, at length k: its margin,
+    divergence and answer). Raises InterpError for a `longest` that cannot be enumerated.
+    """
+    started = time.perf_counter()
+    if (reason := refusal(model)) is not None:
+        raise InterpError(f"{model.spec.id}: {reason}")
+    task = model.task
+    assert isinstance(task, TableTask)
+    lengths = range(task.order, _longest(model, task, longest) + 1)
+    runs = [_run(model, task, length) for length in lengths]
+    table = pd.DataFrame([run["summary"] for run in runs])
+    margins = np.concatenate([run["margin"] for run in runs])
+    rounded = np.concatenate([run["rounding"] for run in runs])
+    low, high = (float(table[name].mean()) for name in ("accuracy_low", "accuracy_high"))
+    status, notes = _status(margins, rounded), []
+    if max_kl is not None:
+        status = _worse(status, _kl_status(table, max_kl))
+        notes = [f"asked for a divergence of at most {max_kl:g} nats"]
+    worst = next((run for run in runs if (run["margin"] < -run["rounding"]).any()), None)
+    widths = "" if len(lengths) == 1 else f", {lengths[0]} to {lengths[-1]} tokens"
+    return Certificate(
+        model=model.spec.id,
+        status=status,
+        accuracy=low if low == high else (low, high),
+        n_inputs=len(margins),
+        worst_margin=float(margins.min()),
+        counterexample=None if worst is None else _example(task, worst),
+        method=f"every context run, {str(model.embed.W_E.dtype).removeprefix('torch.')}",
+        domain=f"every context of positive probability{widths}",
+        seconds=time.perf_counter() - started,
+        rounding=float(rounded[margins.argmin()]),
+        n_errors=int((margins < 0).sum()) if (np.abs(margins) > rounded).all() else None,
+        notes=(
+            f"divergence {table['kl'].mean():.6g} nats, entropy {entropy(task):.6g} nats",
+            "right: the largest logit is at a most likely next token",
+            *notes,
+        ),
+        tables={"divergence": table.drop(columns=["accuracy_low", "accuracy_high"]), "contexts": runs[0]["contexts"]},
+    )
+
+
+def _longest(model: TaskModel, task: TableTask, asked: int | None) -> int:
+    """The longest inputs that are enumerated."""
+    if asked is None:
+        limit = model.spec.max_length or task.order
+        while limit > task.order and task.d_vocab**limit > MOST_SEQUENCES:
+            limit -= 1
+        return limit
+    if asked < task.order or (model.spec.max_length is not None and asked > model.spec.max_length):
+        raise InterpError(f"longest = {asked}: the model takes {task.order} to {model.spec.max_length} tokens")
+    if asked > task.order and task.d_vocab**asked > MOST_SEQUENCES:
+        raise InterpError(f"longest = {asked}: {task.d_vocab}^{asked} sequences are more than {MOST_SEQUENCES:,}")
+    return asked
+
+
+def _run(model: TaskModel, task: TableTask, length: int) -> dict[str, Any]:
+    """Every input of one length: margins, their rounding, and what they say of the table."""
+    likely = torch.from_numpy(task.prior > 0)
+    contexts = torch.tensor(task.contexts)[likely]
+    more = length - task.order
+    powers = task.d_vocab ** torch.arange(more)
+    before = torch.arange(task.d_vocab**more)[:, None] // powers % task.d_vocab  # what stands before the context
+    tokens = torch.cat([before.repeat_interleave(len(contexts), 0), contexts.repeat(len(before), 1)], 1)
+    rows = np.tile(np.flatnonzero(likely.numpy()), len(before))
+    values, bounds = (part.numpy() for part in last_logits_with_bound(model, tokens))
+    pi, weight = task.conditional[rows], task.prior[rows] / len(before)
+    modes = pi == pi.max(axis=1, keepdims=True)
+    best, other = np.where(modes, values, -np.inf).max(axis=1), np.where(modes, -np.inf, values).max(axis=1)
+    margin, rounded = best - other, 2 * bounds.max(axis=1)
+    kl = kl_rows(pi, values)
+    right = margin > 0
+    summary = {
+        "length": length,
+        "inputs": len(tokens),
+        "kl": float(weight @ kl),
+        # A divergence moves by at most the largest change of a difference of logits.
+        "kl_rounding": float(weight @ rounded),
+        "entropy": entropy(task),
+        "cross_entropy": entropy(task) + float(weight @ kl),
+        "accuracy": float(weight @ right),
+        "memorized": int(right.sum()),
+        "accuracy_low": min(1.0, float(weight @ (margin > rounded))),
+        "accuracy_high": min(1.0, float(weight @ (margin >= -rounded))),
+    }
+    if (margin > rounded).all():
+        summary["accuracy_low"] = summary["accuracy_high"] = summary["accuracy"] = 1.0
+    frame = pd.DataFrame(
+        {
+            "context": [task.format(row) for row in tokens],
+            "prior": task.prior[rows],
+            "most likely": pi.argmax(axis=1),
+            "answer": values.argmax(axis=1),
+            "right": right,
+            "margin": margin,
+            "rounding": rounded,
+            "kl": kl,
+        }
+    ) if length == task.order else None  # fmt: skip
+    return {"summary": summary, "margin": margin, "rounding": rounded, "tokens": tokens, "contexts": frame}
+
+
+def _status(margins: np.ndarray, rounded: np.ndarray) -> Status:
+    if (margins > rounded).all():
+        return "certified"
+    return "refuted" if (margins < -rounded).any() else "undecided"
+
+
+def _kl_status(table: pd.DataFrame, max_kl: float) -> Status:
+    if (table["kl"] + table["kl_rounding"] <= max_kl).all():
+        return "certified"
+    return "refuted" if (table["kl"] - table["kl_rounding"] > max_kl).any() else "undecided"
+
+
+def _worse(first: Status, second: Status) -> Status:
+    order: tuple[Status, ...] = ("refuted", "undecided", "certified")
+    return min(first, second, key=order.index)
+
+
+def _example(task: TableTask, run: dict[str, Any]) -> str:
+    return task.format(run["tokens"][int((run["margin"] + run["rounding"]).argmin())])
