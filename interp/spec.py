@@ -171,13 +171,14 @@ class Training(_Frozen):
 
     init: "normal" (every matrix N(0, init_std), biases zero) or "torch" (torch.nn's defaults: embeddings N(0, 1),
     linear maps and their biases uniform in +-1/sqrt(fan_in)).
-    data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new ones.
+    data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new ones;
+    "exact" takes one step an epoch on the expected loss over the task's whole distribution (conditional tables).
     """
 
     kind: Literal["training"] = "training"
     epochs: Natural = 100
     batch_size: Size = 128
-    data: Literal["fixed", "fresh"] = "fixed"
+    data: Literal["fixed", "fresh", "exact"] = "fixed"
     samples_per_epoch: Size | None = None
     optimizer: Literal["adam"] = "adam"
     learning_rate: Positive = 1e-3

@@ -40,6 +40,8 @@ class ReferenceEngine(Engine):
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
         if spec.decision == "indicator":
             return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
+        if spec.training.data == "exact":
+            return "it trains on samples; data = 'exact' is for one-layer models of conditional tables"
         return None
 
     def run_epoch(self, epoch: int) -> EpochResult:

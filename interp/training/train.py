@@ -19,6 +19,7 @@ from interp.training.count_space import CountSpaceEngine
 from interp.training.encoder import EncoderEngine
 from interp.training.encoder_fused import FusedEncoderEngine
 from interp.training.engine import Engine
+from interp.training.exact_kl import ExactKLEngine
 from interp.training.fused import FusedEngine
 from interp.training.reference import ReferenceEngine
 from interp.training.state import RunState, load_state, run_key, save_state
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
 
 ENGINES: dict[str, type[Engine]] = {
     engine.name: engine
-    for engine in (CountSpaceEngine, FusedEngine, FusedEncoderEngine, EncoderEngine, ReferenceEngine)
+    for engine in (
+        CountSpaceEngine,
+        FusedEngine,
+        FusedEncoderEngine,
+        EncoderEngine,
+        ExactKLEngine,
+        ReferenceEngine,
+    )
 }
 """From fastest to slowest; the first that does not refuse trains."""
 
@@ -58,6 +66,7 @@ def train(
     spec: ModelSpec,
     seeds: Iterable[int] = (0,),
     *,
+    task: Task | None = None,
     snapshots: Iterable[int] = (),
     engine: str = "auto",
     device: str | torch.device = "cpu",
@@ -68,6 +77,7 @@ def train(
 ) -> list[TaskModel]:
     """Train one model per seed, all together; a model is the same whichever others train beside it, to rounding.
 
+    task: the spec's task, where it has tables of your own that the spec only hashes.
     seeds: each sets a model's initialization and batch order (the data set is the spec's). snapshots: epochs whose
     models are kept in `.snapshots` (0 is the initialization). folder: where the run's state is kept while it lasts;
     with resume=True a run that was interrupted there continues. progress: None shows a bar from two seconds on, False
@@ -78,7 +88,7 @@ def train(
     Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines.
     """
     runner, run = train_parameters(
-        spec, seeds, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder, resume=resume,
+        spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder, resume=resume,
         progress=progress,
     )  # fmt: skip
     return [_model(runner, run, index) for index in range(len(runner.seeds))]
@@ -88,6 +98,7 @@ def train_parameters(
     spec: ModelSpec,
     seeds: Iterable[int] = (0,),
     *,
+    task: Task | None = None,
     snapshots: Iterable[int] = (),
     engine: str = "auto",
     device: str | torch.device = "cpu",
@@ -100,7 +111,9 @@ def train_parameters(
 
     Only the reference engine loads transformer_lens. Arguments and errors are those of `train`.
     """
-    task = make_task(spec.task)
+    task = make_task(spec.task) if task is None else task
+    if task.ref != spec.task:
+        raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
     if problems := model_problems(spec, task):
         raise SpecError(problems)
     seeds, kept = _check_integers("seeds", seeds), _check_integers("snapshots", snapshots)
