@@ -81,10 +81,11 @@ class RunTable:
             leftover.unlink()
         path = self.folder / FILE
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            path.touch()
             rows, self._size = read_rows(path)
-            os.ftruncate(self._file, self._size)
+            os.truncate(path, self._size)
             _sync_folder(self.folder)
+            self._file = os.open(path, os.O_WRONLY)
         except OSError as error:
             raise InterpError(f"cannot write {path}: {error.strerror or error}") from None
         self.rows = {key_of(row): row for row in rows}

@@ -1,0 +1,47 @@
+"""Functions that spawned workers import: what a job may do to its worker. A grid that all tests of sweeps share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from interp.sweeps.jobs import Job
+
+
+def small_grid(**changes: Any) -> dict[str, Any]:
+    """Six cells of a histogram task that trains in milliseconds, two seeds each."""
+    base = {
+        "d_model": 8, "direction": "bidirectional", "readout": "relu_mlp", "readout_width": 8,
+        "task": {"name": "histogram", "parameters": {"T": 8, "L": 5, "zero_class": True}},
+        "layers": [{"d_head": 8, "scale": "inv_sqrt_d_model", "value_output": "identity"}],
+        "origin": {"kind": "training", "init": "torch", "data": "fresh", "samples_per_epoch": 200, "batch_size": 32},
+    }  # fmt: skip
+    axes = {"readout_width": [2, 4, 8], "d": {"fields": ["d_model", "layers.0.d_head"], "values": [2, 4]}}
+    return {"seeds": 2, "epochs": 3, "base": base, "axes": axes, **changes}
+
+
+def a_job(name: str, marker: Path | None = None) -> Job:
+    return Job(spec={"marker": str(marker)}, spec_id=name, seeds=(0,), epochs=1)
+
+
+def name_and_process(job: Job) -> tuple[str, int]:
+    return job.spec_id, os.getpid()
+
+
+def die_if_told(job: Job) -> str:
+    """ "once" dies at its first try, "always" at each; the marker remembers."""
+    marker = Path(job.spec["marker"])
+    if job.spec_id == "always" or (job.spec_id == "once" and not marker.exists()):
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return job.spec_id
+
+
+def write_process_and_sleep(job: Job) -> None:
+    marker = Path(job.spec["marker"])
+    marker.with_suffix(".part").write_text(str(os.getpid()))
+    marker.with_suffix(".part").rename(marker)
+    time.sleep(600)

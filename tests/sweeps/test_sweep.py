@@ -1,0 +1,156 @@
+"""Whole sweeps: the runs are those of interp.train, each is done once, failures are rows, kills change nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tomli_w
+from sweep_work import small_grid
+
+import interp
+from interp.errors import InterpError
+from interp.sweeps.estimate import estimate
+from interp.sweeps.grid import make_grid
+from interp.sweeps.jobs import jobs_of
+from interp.sweeps.table import FILE, read_runs
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+RESULTS = ["spec_id", "seed", "accuracy", "best_accuracy", "loss", "epochs", "engine", "error", "curve"]
+"""Columns that depend on the run alone, not on when and where it was done."""
+
+
+def results(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs[RESULTS].sort_values(["spec_id", "seed"], ignore_index=True)
+
+
+def curves(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in (folder / "curves").iterdir()}
+
+
+def test_runs_are_those_of_interp_train_and_are_not_done_twice(tmp_path: Path) -> None:
+    grid = make_grid(small_grid(axes={"readout_width": [4, 8]}))
+    runs = interp.sweep(grid, tmp_path, workers=1)
+    assert runs[["readout_width", "seed"]].to_numpy().tolist() == [[4, 0], [4, 1], [8, 0], [8, 1]]
+    for cell in grid.cells:
+        for model in interp.train(cell.spec, grid.seeds):
+            (mine,) = runs[(runs["spec_id"] == cell.spec.id) & (runs["seed"] == model.seed)].to_dict("records")
+            history = model.history[model.history["epoch"] > 0]
+            assert (mine["loss"], mine["accuracy"]) == tuple(history.iloc[-1][["loss", "accuracy"]])
+            assert mine["best_accuracy"] == history["accuracy"].max()
+            curve = pd.read_csv(tmp_path / mine["curve"])
+            assert curve["loss"].to_list() == pytest.approx(history["loss"].to_list(), rel=1e-6)
+            assert curve["epoch"].to_list() == [1, 2, 3]
+    before = (tmp_path / FILE).read_bytes()
+    pd.testing.assert_frame_equal(interp.sweep(grid, tmp_path), runs)
+    assert (tmp_path / FILE).read_bytes() == before
+    # A grid that has grown does what is new; what the table has beyond the grid stays.
+    more = interp.sweep(make_grid(small_grid(axes={"readout_width": [8, 2]}, seeds=1)), tmp_path, workers=1)
+    assert more[["readout_width", "seed"]].to_numpy().tolist() == [[8, 0], [2, 0]]
+    assert (tmp_path / FILE).read_bytes().startswith(before)
+    assert len(read_runs(tmp_path)) == 5
+    with pytest.raises(InterpError, match="has a table of 5 runs; continue it with resume"):
+        interp.sweep(grid, tmp_path, resume=False)
+
+
+def test_longest_jobs_come_first_and_stacked_seeds_together() -> None:
+    axes = {"readout_width": [2, 64], "origin.samples_per_epoch": [200, 100_000]}
+    jobs = jobs_of(make_grid(small_grid(axes=axes)), {})
+    assert [job.axes["origin.samples_per_epoch"] for job in jobs] == [100_000] * 4 + [200] * 4
+    assert [job.axes["readout_width"] for job in jobs[:4]] == [64, 64, 2, 2]
+    counting = {"base": "models/count01/paper/model.toml", "seeds": 70}
+    # 8192 rows a step in batches of 128 are 64 models.
+    assert [len(job.seeds) for job in jobs_of(make_grid(counting, folder=ROOT), {})] == [64, 6]
+
+
+def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text(tomli_w.dumps(small_grid(axes={"task.parameters.T": [3, 8]}, seeds=1)))  # 3 tokens, 5 positions
+    command = [sys.executable, "-m", "interp.cli", "sweep", str(grid), "-o", str(tmp_path / "out"), "--workers", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "InterpError" in done.stdout
+    assert "needs an alphabet of T >= 5, not T = 3" in done.stdout
+    assert "1 of 2 runs are in" in done.stderr
+    runs = read_runs(tmp_path / "out")
+    assert runs.set_index("task.parameters.T")["error"].str.contains("alphabet").to_dict() == {3: True, 8: False}
+    assert runs["accuracy"].notna().sum() == 1
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert "continue it with resume" in again.stderr
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True)
+    assert again.returncode == 1
+    assert len((tmp_path / "out" / FILE).read_text().splitlines()) == 3  # the good run was not done again
+
+
+def test_a_dry_run_measures_and_writes_nothing(tmp_path: Path) -> None:
+    grid = make_grid(small_grid())
+    found = estimate(grid, tmp_path / "out", workers=3)
+    assert (found.cells, found.runs, found.left, found.workers) == (6, 12, 12, 3)
+    assert found.seconds > 0
+    assert 3 * 2**30 > found.memory > 3 * 50 * 2**20
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_random_moments_ends_with_the_table_of_an_undisturbed_one(tmp_path: Path) -> None:
+    axes = {"readout_width": list(range(1, 21)), "d": {"fields": ["d_model", "layers.0.d_head"], "values": [2, 4]}}
+    grid = tmp_path / "grid.toml"
+    grid.write_text(tomli_w.dumps(small_grid(axes=axes, epochs=8)))
+    undisturbed = interp.sweep(grid, tmp_path / "calm", workers=1, progress=False)
+    assert len(undisturbed) == 80
+
+    command = [sys.executable, "-m", "interp.cli", "sweep", str(grid), "-o", str(tmp_path / "killed"), "--resume"]
+    table, moments, kept = tmp_path / "killed" / FILE, random.Random(4), b""
+    for workers, wanted in ((1, 5), (2, 12), (1, 1), (2, 20)):  # killed after so many new rows
+        process = subprocess.Popen([*command, "--workers", str(workers)], stderr=subprocess.DEVNULL)
+        target = kept.count(b"\n") + wanted
+        while process.poll() is None and not (table.exists() and table.read_bytes().count(b"\n") >= target):
+            time.sleep(0.002)
+        time.sleep(moments.random() * 0.05)
+        assert process.poll() is None, "the sweep ended before it could be killed"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        after = table.read_bytes()
+        assert after.startswith(kept)  # nothing that was finished is lost
+        kept = after[: after.rfind(b"\n") + 1]
+    assert target <= kept.count(b"\n") < 80
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    whole = table.read_bytes()
+    assert whole.startswith(kept)
+    assert whole.count(b"\n") == 80  # nothing was done twice
+    pd.testing.assert_frame_equal(results(read_runs(tmp_path / "killed")), results(undisturbed), check_exact=True)
+    assert curves(tmp_path / "killed") == curves(tmp_path / "calm")
+
+
+def test_fast_workers_never_load_transformer_lens_or_pandas() -> None:
+    code = """
+import sys, dataclasses
+from interp.spec import ModelSpec
+from interp.sweeps.pool import _serve
+from interp.sweeps.jobs import Job, run_job
+from sweep_work import small_grid
+count01 = ModelSpec.from_toml("models/count01/paper/model.toml")
+count01 = count01.replace(origin=count01.training.model_copy(update={"epochs": 1}))
+histogram = ModelSpec.from_dict(small_grid()["base"])
+histogram = histogram.replace(origin=histogram.training.model_copy(update={"epochs": 1}))
+for spec in (count01, histogram):
+    (outcome,) = run_job(Job(spec.to_dict(), spec.id, (0,), 1))
+    assert not outcome.row["error"], outcome.row
+    print(outcome.row["engine"])
+print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modules)))
+"""
+    tests = str(Path(__file__).resolve().parent.parent)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": tests, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["count-space", "fused", ""]
