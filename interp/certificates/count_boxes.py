@@ -1,28 +1,46 @@
 """Exact accuracy over every input of a box of counts, by enumeration in count space.
 
 The output of such a model depends on the counts (n0, n1, n2) alone, so a box of counts is finite: 502,500 inputs for
-the Count01 test domain, 8,120,601 for the cube 0..200 (errata of the Count01 paper, "Exact symmetry").
+the Count01 test domain, 8,120,601 for the cube 0..200 (errata of the Count01 paper, "Exact symmetry"). A box is walked
+slab by slab: n0 fixed, and n1 on one side of it, so that one token is right in the whole slab. There a head's output is
+a ratio of two sums, of which one part depends on n1 alone and the other on n2 alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.symmetric import Rows, count_space_refusal, logits, stack_one, token_tables
+from interp.architecture.symmetric import (
+    SAFE_SPREAD,
+    Rows,
+    TokenTables,
+    count_space_refusal,
+    logits,
+    stack_one,
+    token_tables,
+)
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, register_method
-from interp.errors import InterpError
-from interp.tasks.count01 import Count01, CountBox
+from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.count_rounding import logit_error
+from interp.errors import InterpError, one_of
+from interp.tasks.count01 import EOS, EQUALS, FIVE, FOUR, ONE, TWO, Count01, CountBox
 
-CHUNK = 65_536
+Question = Literal["answer", "4 against 5", "end"]
+Progress = Callable[[int, int], None]
+QUESTIONS: dict[Question, str] = {
+    "answer": "answer at '='",
+    "4 against 5": "4 against 5",
+    "end": "[EOS] after the answer",
+}
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -40,86 +58,232 @@ def as_box(task: Count01, box: CountBox | str | None) -> CountBox:
 
 
 @dataclass(frozen=True)
+class Slab:
+    """All inputs of a box with one n0 and n1 in a range on one side of it: what is right is the same everywhere.
+
+    keys: what the query token sees at the smallest n1 and n2 of the slab. right: among all logits, or those of '4' and
+    '5'.
+    """
+
+    n0: int
+    n1: Int[np.ndarray, " n1"]
+    n2: Int[np.ndarray, " n2"]
+    query: int
+    keys: Int[Tensor, " d_vocab"]
+    right: int
+
+    def counts(self, index: Int[np.ndarray, " inputs"]) -> Int[np.ndarray, "inputs 3"]:
+        """(n0, n1, n2) of inputs, numbered with n2 running fastest."""
+        one, two = np.divmod(index, len(self.n2))
+        return np.stack([np.full_like(one, self.n0), self.n1[one], self.n2[two]], 1)
+
+
+def slabs(box: CountBox, question: Question) -> Iterator[Slab]:
+    (low0, high0), (low1, high1), (low2, high2) = box.ranges.values()
+    n2 = np.arange(low2, high2 + 1)
+    for n0 in range(low0, high0 + 1):
+        for first, last in ((low1, min(n0, high1)), (max(n0 + 1, low1), high1)):
+            if first > last:
+                continue
+            rows = Count01.end_rows if question == "end" else Count01.answer_rows
+            query, keys, right = rows(torch.tensor([[n0, first, low2]]))
+            yield Slab(n0, np.arange(first, last + 1), n2, int(query), keys[0], int(right))
+
+
+def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"]:
+    """Logits of one model on a slab. Where weights could vanish beside others, by the softmax of every row."""
+    scores, values = tables.scores[0, :, slab.query], tables.values[0]
+    offset, one, two = tables.offset[0, slab.query][:, None], len(slab.n1), len(slab.n2)
+    if float((scores.amax(-1) - scores.amin(-1)).max()) >= SAFE_SPREAD[torch.float64]:
+        keys = slab.keys.double().repeat(one * two, 1)
+        keys[:, ONE] += torch.arange(one).repeat_interleave(two)
+        keys[:, TWO] += torch.arange(two).repeat(one)
+        return logits(tables, Rows(torch.full((1, one * two), slab.query), keys[None]))[0].T
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()  # (heads, d_vocab)
+    terms = torch.cat([weights[..., None] * values, weights[..., None]], -1).movedim(1, -1)  # (heads, d_head + 1, key)
+    corner = (terms @ slab.keys.double())[..., None]
+    by_one = corner + terms[..., ONE, None] * torch.arange(one)
+    by_two = terms[..., TWO, None] * torch.arange(two)
+    sums = by_one[..., None] + by_two[..., None, :]  # (heads, d_head + 1, n1, n2)
+    z = sums[:, :-1] / sums[:, -1:]
+    return tables.readout[0].flatten(0, 1).T @ z.flatten(2).flatten(0, 1) + offset
+
+
+def between(tables: TokenTables, right: int, wrong: int) -> TokenTables:
+    """Tables whose logits are those of two tokens, folded into one direction: (right - wrong, 0)."""
+    readout = tables.readout[..., right] - tables.readout[..., wrong]
+    folded = tables.values @ readout[..., None]
+    eye = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(*readout.shape[:2], 1, 2)
+    offset = tables.offset[..., right] - tables.offset[..., wrong]
+    return TokenTables(tables.scores, folded, eye, torch.stack([offset, torch.zeros_like(offset)], -1))
+
+
+@dataclass(frozen=True)
 class Sweep:
-    """Every error of a walk through a box, and the margins on the way."""
+    """Every error of a walk through a box, and the margins on the way.
+
+    wrong: inputs with a margin of at most 0; worst_margin and closest: the smallest margin and where. close: right
+    inputs whose margin does not exceed the rounding bound of the model's format. tied: inputs whose margin does not
+    exceed that of float64, in which this is evaluated. wrong_between: errors between '4' and '5' alone.
+    """
 
     wrong: Int[np.ndarray, "errors 3"]
-    wrong_between: int  # errors of the larger of '4' and '5', whatever the other tokens' logits
     worst_margin: float
     closest: Int[np.ndarray, 3]
+    rounding: float
+    close: int
+    tied: int
+    wrong_between: int
 
 
 @torch.no_grad()
-def sweep(
-    model: TaskModel,
-    box: CountBox,
-    rows: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
-    progress: Callable[[int, int], None] | None = None,
-) -> Sweep:
-    """Evaluate the model in float64 on rows(counts) = (query, key counts, right output) for all counts of a box."""
+def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progress: Progress | None = None) -> Sweep:
+    """Evaluate the model in float64 on all counts of a box."""
     named = {name: parameter.double().cpu() for name, parameter in model.named_parameters()}
     tables = token_tables(model.spec, stack_one(named))
-    wrong, between, worst, closest = [], 0, torch.inf, np.zeros(3, dtype=int)
-    for start in range(0, len(box), CHUNK):
-        counts = box.counts(start, start + CHUNK)
-        query, keys, right = rows(counts)
-        out = logits(tables, Rows(query[None], keys[None].double()))[0]
-        true = out.gather(1, right[:, None])[:, 0]
-        margin = true - out.scatter(1, right[:, None], -torch.inf).amax(1)
-        if (least := float(margin.min())) < worst:
-            worst, closest = least, counts[margin.argmin()].numpy()
-        wrong.append(counts[margin <= 0].numpy())
-        answers = [model.task.token_id(token) for token in ("4", "5")]
-        between += int((out[:, answers].amax(1) > true).sum())
+    bounds = Bounds(model, box)
+    folded = {right: between(tables, right, FOUR + FIVE - right) for right in (FOUR, FIVE)}
+    wrong, wrong_between, close, tied, done, rounding = [], 0, 0, 0, 0, 0.0
+    worst, closest = np.inf, np.zeros(3, dtype=int)
+    for slab in slabs(box, question):
+        if question == "4 against 5":
+            margin = slab_logits(folded[slab.right], slab)[0].numpy()
+        else:
+            out = slab_logits(tables, slab)
+            true = out[slab.right].clone()
+            if question == "answer":
+                wrong_between += int((out[FOUR + FIVE - slab.right] >= true).sum())
+            out[slab.right] = -torch.inf
+            margin = (true - out.amax(0)).numpy()
+        need, slack = bounds[slab.query]
+        rounding = max(rounding, need)
+        least = int(margin.argmin())
+        if margin[least] < worst:
+            worst, closest = float(margin[least]), slab.counts(np.array([least]))[0]
+        if margin[least] <= need:
+            wrong.append(slab.counts(np.flatnonzero(margin <= 0)))
+            close += int(((margin > 0) & (margin <= need)).sum())
+            tied += int((np.abs(margin) <= slack).sum())
+        done += len(margin)
         if progress is not None:
-            progress(min(start + CHUNK, len(box)), len(box))
-    return Sweep(np.concatenate(wrong), between, float(worst), closest)
+            progress(done, len(box))
+    errors = np.concatenate(wrong) if wrong else np.zeros((0, 3), dtype=int)
+    if question == "4 against 5":
+        wrong_between = len(errors)
+    return Sweep(errors, worst, closest, rounding, close, tied, wrong_between)
+
+
+class Bounds:
+    """How far rounding moves a margin, for each query token: in the model's own format, and in float64 here."""
+
+    def __init__(self, model: TaskModel, box: CountBox) -> None:
+        self.model, self.n = model, sum(high for _, high in box.ranges.values()) + 3
+        self.known: dict[int, tuple[float, float]] = {}
+
+    def __getitem__(self, query: int) -> tuple[float, float]:
+        if query not in self.known:
+            seen = torch.tensor([t for t in range(EOS) if t in (query, EQUALS) or t < FOUR])
+            dtype = self.model.embed.W_E.dtype
+            need, slack = (logit_error(self.model, query, seen, self.n, kind) for kind in (dtype, torch.float64))
+            self.known[query] = (need + slack, slack)
+        return self.known[query]
 
 
 @register_method("count box", refusal)
 def certify_box(
-    model: TaskModel, box: CountBox | str | None = None, progress: Callable[[int, int], None] | None = None
+    model: TaskModel,
+    box: CountBox | str | None = None,
+    question: Question = "answer",
+    progress: Progress | None = None,
 ) -> Certificate:
     """Is the answer at '=' right on every input of a box of counts? (default: the paper's test domain)
 
-    Evaluated in float64 on every input. tables: "errors" (difference n1 - n0, errors, inputs), "frontier" (n2,
-    min_difference, max_difference of the errors), "accuracy" (answer; answer between '4' and '5' only; [EOS]).
+    box: a CountBox, a split's name, or "cube" (0..200 each). question: "answer" (the right token beats all others),
+    "4 against 5" (it beats the other answer; faster) or "end" ([EOS] after the right answer). Evaluated in float64 on
+    every input, and certified in the model's own format: every margin exceeds the rounding bound. tables: "errors"
+    (difference n1 - n0, errors, inputs), "frontier" (n2, min_difference, max_difference of the errors), "accuracy"
+    (the question that was asked; with "answer" also the other two). Raises InterpError on a box or question that does
+    not exist.
     """
     started, task = time.perf_counter(), model.task
-    if not isinstance(task, Count01):
-        raise InterpError(refusal(model) or "")
+    if reason := refusal(model):
+        raise InterpError(reason)
+    assert isinstance(task, Count01)
+    if question not in QUESTIONS:
+        raise InterpError(one_of("question", question, QUESTIONS))
     whole = as_box(task, box)
-    answers = sweep(model, whole, task.answer_rows, progress)
-    ends = sweep(model, whole, task.end_rows)
-    n_wrong = len(answers.wrong)
+    found = sweep(model, whole, question, progress)
+    errors = {question: len(found.wrong)}
+    if question == "answer":
+        errors |= {"4 against 5": found.wrong_between, "end": len(sweep(model, whole, "end").wrong)}
     accuracies = pd.DataFrame(
         {
-            "question": ["answer at '='", "4 against 5", "[EOS] after the answer"],
-            "errors": [n_wrong, answers.wrong_between, len(ends.wrong)],
-            "accuracy": [1 - wrong / len(whole) for wrong in (n_wrong, answers.wrong_between, len(ends.wrong))],
+            "question": [QUESTIONS[name] for name in errors],
+            "errors": list(errors.values()),
+            "accuracy": [1 - wrong / len(whole) for wrong in errors.values()],
         }
     )
-    first = None
-    if n_wrong:
-        n0, n1, n2 = (int(n) for n in answers.wrong[0])
-        first = f"n0 = {n0}, n1 = {n1}, n2 = {n2}"
+    n_wrong, status = len(found.wrong), _status(model, found, question)
+    exact = not found.tied
     return Certificate(
         model=model.spec.id,
-        status="refuted" if n_wrong else "certified",
-        accuracy=1 - n_wrong / len(whole),
-        n_errors=n_wrong,
+        status=status,
+        accuracy=1 - n_wrong / len(whole) if exact else _interval(found, len(whole)),
+        n_errors=n_wrong if exact else None,
         n_inputs=len(whole),
-        worst_margin=answers.worst_margin,
-        counterexample=first,
+        worst_margin=found.worst_margin,
+        rounding=found.rounding if np.isfinite(found.rounding) else None,
+        counterexample=_said(found.closest) if status == "refuted" else None,
         method="every input, in count space, float64",
         domain=str(whole),
         seconds=time.perf_counter() - started,
-        tables={
-            "errors": _by_difference(answers.wrong, whole),
-            "frontier": _frontier(answers.wrong),
-            "accuracy": accuracies,
-        },
-    )
+        notes=_notes(model, found),
+        tables={"errors": _by_difference(found.wrong, whole), "frontier": _frontier(found.wrong),
+                "accuracy": accuracies},
+    )  # fmt: skip
+
+
+def _status(model: TaskModel, found: Sweep, question: Question) -> Status:
+    """Refuted by the worst input if the model's own forward pass gets it wrong; certified beyond rounding."""
+    if found.worst_margin > found.rounding:
+        return "certified"
+    if found.worst_margin > 0:
+        return "undecided"
+    return "refuted" if _errs(model, found.closest, question) else "undecided"
+
+
+@torch.no_grad()
+def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
+    """Does the model itself, on the sentence in any one order, get the question wrong at these counts?"""
+    rows = torch.from_numpy(counts)[None]
+    answer = int(Count01.label_counts(rows))
+    sentence = Count01().sentences(rows).tokens.to(model.embed.W_E.device)
+    place = int((sentence[0] == EQUALS).nonzero()) + (question == "end")
+    out = model(sentence)[0, place]
+    right = EOS if question == "end" else answer
+    if question == "4 against 5":
+        return bool(out[right] <= out[FOUR + FIVE - right])
+    return int(out.argmax()) != right
+
+
+def _interval(found: Sweep, n: int) -> tuple[float, float]:
+    """Accuracy where some inputs are too near to tell: all of them wrong, or all of them right."""
+    sure = len(found.wrong) - found.tied
+    return max(0.0, 1 - (len(found.wrong) + found.tied) / n), min(1.0, 1 - max(0, sure) / n)
+
+
+def _notes(model: TaskModel, found: Sweep) -> tuple[str, ...]:
+    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
+    if not np.isfinite(found.rounding):
+        return (f"rounding is not bounded for this model in {dtype}, so nothing is certified in it",)
+    if not found.close:
+        return ()
+    return (f"{found.close:,} right inputs have a margin within the rounding bound of {dtype}: there the model's own "
+            "arithmetic may answer otherwise",)  # fmt: skip
+
+
+def _said(counts: np.ndarray) -> str:
+    return ", ".join(f"{name} = {int(n)}" for name, n in zip(("n0", "n1", "n2"), counts, strict=True))
 
 
 def _by_difference(wrong: np.ndarray, box: CountBox) -> pd.DataFrame:

@@ -98,6 +98,23 @@ class Arithmetic:
         plain |= ((x.value == 0) & (x.error == 0)) | ((y.value == 0) & (y.error == 0))
         return Tracked(value, torch.where(plain, error, error + self.u * (value.abs() + error)))
 
+    def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
+        """Over the last axis; infinite where the error may be as large as the scale itself."""
+        d = x.value.shape[-1]
+        center = x.value - x.value.mean(-1, keepdim=True)
+        error = x.error + x.error.mean(-1, keepdim=True)
+        error = error + self.gamma(d + 3) * (x.size + x.size.mean(-1, keepdim=True))
+        variance = center.square().mean(-1, keepdim=True) + eps
+        moved = (2 * center.abs() * error + error.square()).mean(-1, keepdim=True)
+        moved = moved + self.gamma(d + 4) * ((center.abs() + error).square().mean(-1, keepdim=True) + eps)
+        relative = torch.where(moved < variance, moved / variance, torch.inf)  # |sqrt(1 + r) - 1| <= |r|
+        scale = variance.sqrt()
+        spread = (error + center.abs() * relative) / scale / (1 - relative).clamp(min=0)
+        normal = Tracked(center / scale, spread + 4 * self.u * (center.abs() / scale + spread))
+        value = normal.value * weight.double() + bias.double()
+        size = normal.size * weight.double().abs() + bias.double().abs()
+        return Tracked(value, normal.error * weight.double().abs() + self.gamma(3) * size)
+
     def relu(self, x: Tracked) -> Tracked:
         """Certainly negative numbers become exact zeros."""
         return Tracked(x.value.relu(), torch.where(x.value + x.error <= 0, 0.0, x.error))

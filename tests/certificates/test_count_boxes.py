@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import interp
+from interp.certificates.count_boxes import sweep
+from interp.certificates.count_rounding import logit_error
 from interp.constructions.count01_minimal import minimal
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks.count01 import CountBox
+from interp.tasks.count01 import EOS, EQUALS, FIVE, FOUR, CountBox
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
+PAPER_LAYER = interp.load("count01/paper").spec.layers[0].model_copy(update={"norm_eps": 1e-12})
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,6 +60,85 @@ def test_minimal_is_right_on_the_whole_cube() -> None:
     found = interp.certify("count01/minimal", box="cube")
     assert (found.status, found.n_inputs) == ("certified", 8_120_601)
     assert found.tables["accuracy"]["errors"].to_list() == [0, 0, 0]
+
+
+def whole_sentences(model: interp.TaskModel, box: CountBox) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Counts, logits at '=' and at the answer, all by running whole sentences through a hooked model."""
+    counts = torch.cartesian_prod(*(torch.arange(low, high + 1) for low, high in box.ranges.values()))
+    tokens = model.task.sentences(counts, seed=5).tokens
+    place = (tokens == EQUALS).long().argmax(1)
+    with torch.no_grad(), model.hooks([("blocks.0.attn.hook_z", lambda z, hook: z)]):
+        out = model(tokens)
+    rows = torch.arange(len(tokens))
+    return counts, out[rows, place], out[rows, place + 1]
+
+
+@pytest.mark.parametrize("gain", [1.0, 400.0])
+def test_every_question_agrees_with_whole_sentences(gain: float) -> None:
+    """With gain 400 on one head's queries and keys, weights vanish beside others, and the walk takes the softmax of every row."""
+    model = interp.build(interp.load("count01/paper").spec, seed=4, dtype="float64")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "W_Q" in name or "W_K" in name:
+                parameter[0] *= gain
+    counts, at_equals, at_answer = whole_sentences(model, BOX)
+    right = model.task.label_counts(counts)
+    true = at_equals.gather(1, right[:, None])[:, 0]
+    other = at_equals.gather(1, FOUR + FIVE - right[:, None])[:, 0]
+    best = at_equals.scatter(1, right[:, None], -torch.inf).amax(1)
+    ends = at_answer[:, EOS] - at_answer[:, :EOS].amax(1)
+    for question, margin in (("answer", true - best), ("4 against 5", true - other), ("end", ends)):
+        found = sweep(model, BOX, question)  # type: ignore[arg-type]
+        assert found.worst_margin == pytest.approx(float(margin.min()), rel=1e-9)
+        wrong = counts[margin <= 0]
+        assert np.array_equal(np.unique(found.wrong, axis=0), wrong.unique(dim=0).numpy().reshape(-1, 3))
+        assert found.wrong_between == (int((true <= other).sum()) if question != "end" else 0)
+
+
+@pytest.mark.parametrize("name", ["count01/paper", "count01/minimal"])
+def test_rounding_in_float32_stays_below_its_bound_and_not_absurdly(name: str) -> None:
+    model, box = interp.load(name).to(torch.float32), CountBox((3, 4), (0, 40), (20, 21))
+    _, small, _ = whole_sentences(model, box)
+    _, large, _ = whole_sentences(model.to(torch.float64), box)
+    difference = small.double() - large
+    moved = float((difference.amax(1) - difference.amin(1)).max())
+    seen = torch.arange(FOUR)
+    bound = logit_error(model, EQUALS, seen, 4 + 40 + 21 + 2, torch.float32)
+    assert 0 < moved < bound < 0.5
+
+
+def test_layer_norm_of_nearly_equal_embeddings_has_no_certificate() -> None:
+    """The spread of the embedding is all rounding error: the scale is unknown, and so is everything after it."""
+    model = interp.build(interp.load("count01/paper").spec.replace(layers=(PAPER_LAYER,)), seed=0)
+    with torch.no_grad():
+        model.embed.W_E.fill_(1e4).add_(torch.arange(32) * 1e-3)
+    assert logit_error(model, EQUALS, torch.arange(FOUR), 10, torch.float32) == float("inf")
+    assert interp.certify(model, box=BOX).status != "certified"
+
+
+def test_a_model_whose_margins_are_below_rounding_is_undecided() -> None:
+    in_float32 = interp.build("count01/minimal", dtype="float32")
+    found = interp.certify(in_float32, box=CountBox((150, 200), (150, 200), (190, 200)))
+    assert (found.status, found.n_errors, found.counterexample) == ("undecided", 0, None)
+    assert found.rounding is not None
+    assert found.worst_margin < found.rounding
+    assert "within the rounding bound of float32" in found.notes[0]
+
+
+def test_ties_leave_an_interval() -> None:
+    model = interp.build(interp.load("count01/paper").spec, seed=4)
+    with torch.no_grad():
+        model.unembed.W_U.zero_()
+        model.unembed.b_U.zero_()
+    found = interp.certify(model, box=BOX)
+    assert (found.accuracy, found.n_errors) == ((0.0, 1.0), None)
+    assert found.status == "refuted"  # argmax of equal logits is token 0, a wrong one
+
+
+def test_the_question_between_the_answers_is_asked_alone() -> None:
+    found = interp.certify("count01/paper", question="4 against 5")
+    assert list(found.tables["accuracy"]["question"]) == ["4 against 5"]
+    assert found.n_errors == interp.certify("count01/paper").tables["accuracy"]["errors"][1]
 
 
 def test_where_counts_do_not_decide_there_is_no_certificate() -> None:
