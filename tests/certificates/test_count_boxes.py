@@ -75,7 +75,7 @@ def whole_sentences(model: interp.TaskModel, box: CountBox) -> tuple[torch.Tenso
 
 @pytest.mark.parametrize("gain", [1.0, 400.0])
 def test_every_question_agrees_with_whole_sentences(gain: float) -> None:
-    """With gain 400 on one head's queries and keys, weights vanish beside others, and the walk takes the softmax of every row."""
+    """With gain 400 on one head's queries and keys, its weights vanish beside others: every row takes a softmax."""
     model = interp.build(interp.load("count01/paper").spec, seed=4, dtype="float64")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
