@@ -50,38 +50,41 @@ def table_logits(
     layer, k = spec.layers[0], contexts.shape[2]
     W = {name.removeprefix("blocks.0."): tensor for name, tensor in tensors.items()}
     embedding = W["embed.W_E"]
-    models, n_tokens, _ = embedding.shape
-    tokens = contexts + n_tokens * torch.arange(models, device=contexts.device)[:, None, None]
-    positions = W.get("attn.W_pos", W.get("pos_embed.W_pos"))
-    entering = spec.positions_enter == "residual" and positions is not None
+    models, n_tokens, d = embedding.shape
+    shift = torch.arange(models, device=contexts.device)[:, None, None]
+    index = contexts + n_tokens * torch.arange(k, device=contexts.device) + k * n_tokens * shift
     scale = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": spec.d_model**-0.5}
     factor = layer.scale if isinstance(layer.scale, float) else scale[layer.scale]
 
-    def placed(at: int) -> Float[Tensor, "models tokens d"]:
-        """Every token as attention sees it at one position."""
-        return embedding if positions is None else embedding + positions[:, at : at + 1]
+    # Every token at every position of a context, as attention sees it.
+    positions = W.get("attn.W_pos", W.get("pos_embed.W_pos", embedding.new_zeros(models, k, d)))
+    placed = embedding[:, None] + positions[:, :k, None]
+    entering = placed if spec.positions_enter == "residual" else embedding[:, None].expand_as(placed)
 
-    def project(x: Tensor, name: str) -> Float[Tensor, "models tokens features"]:
-        """All heads' queries, keys or values of every token, side by side."""
-        if f"attn.{name}" in W:
-            return x @ W[f"attn.{name}"].transpose(1, 2).flatten(2)
-        return x.repeat(1, 1, layer.n_heads)  # an identity
+    def look_up(features: Float[Tensor, "models places features"], at: Tensor) -> Float[Tensor, "*at features"]:
+        return features.flatten(0, 1).index_select(0, at.flatten()).view(*at.shape, -1)
 
-    def look_up(features: Tensor, at: int) -> Float[Tensor, "models rows heads d_head"]:
-        """What each context's token at a position has."""
-        rows = features.flatten(0, 1).index_select(0, tokens[:, :, at].flatten())
-        return rows.view(models, tokens.shape[1], layer.n_heads, -1)
+    def project(name: str, x: Tensor) -> Float[Tensor, "models places features"]:
+        """All heads' queries, keys or values, side by side."""
+        return x @ W[f"attn.{name}"].transpose(1, 2).flatten(2)
 
-    query = look_up(project(placed(k - 1), "W_Q") * factor, k - 1)
-    keys = [look_up(project(placed(at), "W_K"), at) for at in range(k)]
-    pattern = torch.stack([(query * key).sum(-1) for key in keys], -1).softmax(-1)
-    values = [look_up(project(placed(at), "W_V"), at) for at in range(k)]
-    z = sum((pattern[..., at, None] * value for at, value in enumerate(values)), torch.zeros(()))
-    stream = (placed(k - 1) if entering else embedding).flatten(0, 1)[tokens[:, :, -1]]
-    if "attn.W_O" in W:
-        stream = stream + z.flatten(2) @ W["attn.W_O"].flatten(1, 2)
+    by_place, last = placed.flatten(1, 2), index[:, :, -1]
+    seen = look_up(by_place, index)  # (models, rows, k, d)
+    asked = project("W_Q", placed[:, -1]) * factor
+    query = look_up(asked, last - (k - 1) * n_tokens * (shift[:, 0] + 1)).unflatten(2, (layer.n_heads, -1))
+    if "attn.W_K" in W:
+        keys = look_up(project("W_K", by_place), index).unflatten(3, (layer.n_heads, -1))
+        scores = (query[:, :, None] * keys).sum(-1)
     else:
-        stream = stream + z.sum(2)
+        scores = seen @ query.mT
+    pattern = scores.softmax(2)  # (models, rows, k, heads): softmax is slow over a short last axis
+    if "attn.W_V" in W:
+        values = look_up(project("W_V", by_place), index).unflatten(3, (layer.n_heads, -1))
+        z = (pattern[..., None] * values).sum(2)
+    else:
+        z = pattern.mT @ seen
+    written = z.flatten(2) @ W["attn.W_O"].flatten(1, 2) if "attn.W_O" in W else z.sum(2)
+    stream = look_up(entering.flatten(1, 2), last) + written
     if layer.mlp is not None:
         hidden = stream @ W["mlp.W_in"] + W["mlp.b_in"][:, None]
         hidden = hidden.relu() if layer.mlp.activation == "relu" else functional.gelu(hidden)

@@ -88,8 +88,8 @@ def train(
     Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines.
     """
     runner, run = train_parameters(
-        spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder, resume=resume,
-        progress=progress,
+        spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder,
+        resume=resume, progress=progress,
     )  # fmt: skip
     return [_model(runner, run, index) for index in range(len(runner.seeds))]
 
