@@ -8,9 +8,14 @@ backend stays a small piece of work.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies warn at import; none of it is about us
@@ -30,6 +35,7 @@ __all__ = [
     "TransformerBlock",
     "Unembed",
     "config",
+    "patch_activations",
     "patching",
     "quiet_construction",
 ]
@@ -47,3 +53,25 @@ def config(**fields: Any) -> HookedTransformerConfig:
     """A config that neither initializes weights nor reseeds the global generators (its `seed` would)."""
     with quiet_construction():
         return HookedTransformerConfig(**fields, init_weights=False, seed=None)
+
+
+def patch_activations(
+    model: HookedTransformer,
+    corrupted: Tensor,
+    clean_cache: ActivationCache,
+    metric: Callable[[Tensor], Tensor],
+    setter: Callable[[Tensor, Sequence[int], Tensor], Tensor],
+    activation: str,
+) -> pd.DataFrame:
+    """TransformerLens's activation patching of one activation, over all layers and heads: layer, head, difference.
+
+    Its bar is left out: tqdm.auto draws one for every call, even the shortest, and warns where a notebook lacks it.
+    """
+    bar, patching.tqdm = patching.tqdm, iter
+    try:
+        patched, index = patching.generic_activation_patch(
+            model, corrupted, clean_cache, metric, setter, activation, ["layer", "head"], None, True
+        )  # type: ignore[call-overload]  # its setter is annotated to take a cache, and is given one activation
+    finally:
+        patching.tqdm = bar
+    return index.assign(difference=patched.flatten().double().cpu().numpy())

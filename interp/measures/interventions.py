@@ -20,8 +20,9 @@ from interp.architecture.symmetric import Rows, rows_at
 from interp.architecture.symmetric import head_outputs as count_space_outputs
 from interp.errors import InterpError
 from interp.measures.attention import circuit_tables
-from interp.measures.heads import HeadOutputs, from_cache, head_outputs, select_groups
+from interp.measures.outputs import HeadOutputs, from_cache, head_outputs
 from interp.measures.subject import Model, Subject
+from interp.measures.subsets import select_groups
 from interp.tasks import Batch
 
 # ---------------------------------------------------------------- attention ratios (section 5.4)

@@ -15,26 +15,41 @@ Group = tuple[int, ...]
 MAX_SUBSETS = 200_000  # more must be asked for by name: a table of 2^n rows is easily requested by accident
 
 
-def check_groups(groups: Iterable[Any], n_heads: int) -> list[tuple[int, ...]]:
+def select_groups(groups: str | Iterable[Any], n_heads: int) -> list[Group]:
+    """Groups by name ("singles", "pairs", "singles+pairs", "all") or as given. Raises InterpError on bad ones."""
+    sizes = {"singles": (1,), "pairs": (2,), "singles+pairs": (1, 2), "all": range(1, n_heads + 1)}
+    if not isinstance(groups, str):
+        return check_groups(groups, n_heads)
+    if groups not in sizes:
+        raise InterpError(f"groups = {groups!r} is neither one of {', '.join(sizes)} nor a list of tuples of heads")
+    if (total := sum(comb(n_heads, size) for size in sizes[groups])) > MAX_SUBSETS:
+        raise InterpError(f"groups = {groups!r} are {total:,} groups of {n_heads} heads; at most {MAX_SUBSETS:,} here")
+    return [group for size in sizes[groups] for group in combinations(range(n_heads), size)]
+
+
+def check_groups(groups: Iterable[Any], n_heads: int) -> list[Group]:
     """The groups as tuples of head indices in the order given."""
-    checked = []
-    for group in groups:
-        if isinstance(group, (int, np.integer, str)):
-            raise InterpError(
-                f"{group!r} is not a group of heads; give tuples such as (0, 3), or (0,) for a single head"
-            )
-        heads = tuple(int(head) for head in group)
-        if not heads:
-            raise InterpError("a group of heads is empty; each needs at least one head")
-        if len(set(heads)) < len(heads):
-            raise InterpError(f"the group {heads} repeats a head; name each head once")
-        outside = [head for head in heads if not 0 <= head < n_heads]
-        if outside:
-            raise InterpError(f"the group {heads} names head {outside[0]}, but the heads are 0 to {n_heads - 1}")
-        checked.append(heads)
+    checked = [_check_group(group, n_heads) for group in groups]
     if not checked:
         raise InterpError("no groups of heads were given; give at least one, such as [(0,), (0, 3)]")
     return checked
+
+
+def _check_group(group: Any, n_heads: int) -> Group:
+    if not isinstance(group, Iterable) or isinstance(group, str):
+        raise InterpError(f"{group!r} is not a group of heads; give tuples such as (0, 3), or (0,) for a single head")
+    named = tuple(group)
+    if odd := [head for head in named if isinstance(head, bool) or not isinstance(head, (int, np.integer))]:
+        raise InterpError(f"the group {named} names {odd[0]!r}, which is no head; heads are the integers from 0")
+    heads = tuple(int(head) for head in named)
+    if not heads:
+        raise InterpError("a group of heads is empty; each needs at least one head")
+    if len(set(heads)) < len(heads):
+        raise InterpError(f"the group {heads} repeats a head; name each head once")
+    outside = [head for head in heads if not 0 <= head < n_heads]
+    if outside:
+        raise InterpError(f"the group {heads} names head {outside[0]}, but the heads are 0 to {n_heads - 1}")
+    return heads
 
 
 def all_subsets(n_heads: int) -> list[Group]:

@@ -12,6 +12,7 @@ import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import heads
 from interp.measures.subject import Subject
+from interp.measures.subsets import select_groups
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +72,10 @@ def test_head_metrics_against_scikit_learn(model) -> None:
 
 
 def test_named_groups_have_the_right_numbers() -> None:
-    assert len(heads.select_groups("singles", 16)) == 16
-    assert len(heads.select_groups("pairs", 16)) == 120
-    assert len(heads.select_groups("singles+pairs", 16)) == 136
-    assert len(heads.select_groups("all", 6)) == 63
+    assert len(select_groups("singles", 16)) == 16
+    assert len(select_groups("pairs", 16)) == 120
+    assert len(select_groups("singles+pairs", 16)) == 136
+    assert len(select_groups("all", 6)) == 63
 
 
 @pytest.mark.parametrize(
@@ -82,14 +83,43 @@ def test_named_groups_have_the_right_numbers() -> None:
     [
         ("triples", "neither one of singles"),
         ([()], "group of heads is empty"),
-        ([(16,)], "head 16 does not exist: the model has heads 0 to 15"),
-        ([(-1,)], "head -1 does not exist"),
-        ([(1, 1)], "names a head twice"),
+        ([(16,)], "names head 16, but the heads are 0 to 15"),
+        ([(-1,)], "names head -1, but"),
+        ([(1, 1)], "repeats a head"),
     ],
 )
 def test_bad_groups_are_one_sentence(model, batch, groups, sentence) -> None:
     with pytest.raises(InterpError, match=sentence):
         interp.head_metrics(model, groups, train=batch, test=batch)
+
+
+def test_head_metrics_refuse_what_cannot_be_separated(model, batch) -> None:
+    one_answer = batch[batch.labels == 5]
+    with pytest.raises(InterpError, match="one class only"):
+        interp.head_metrics(model, train=one_answer, test=batch)
+    with pytest.raises(InterpError, match="every row has the label 5"):
+        interp.head_metrics(model, train=batch, test=one_answer)
+    with pytest.raises(InterpError, match="12 rows are fewer than 32 features"):
+        interp.head_metrics(model, [range(16)], train=batch, test=batch)
+    broken = interp.build(model.spec, seed=1, dtype="float64")
+    with torch.no_grad():
+        broken.blocks[0].attn.W_V[2] = torch.nan
+    with pytest.raises(InterpError, match="train_z holds 24 values that are not finite"):
+        interp.head_metrics(broken, train=batch, test=batch)
+
+
+def test_too_many_groups_are_counted_and_timed_or_drawn(model) -> None:
+    train, test = model.task.sample(300, "train", seed=1), model.task.sample(200, "train", seed=2)
+    fitted, tested = heads.head_outputs(model, train), heads.head_outputs(model, test)
+    with pytest.raises(InterpError, match=r"16 heads have 65,535 subsets, about .* of work here; ask for fewer with"):
+        heads.group_metrics(fitted, tested, "all", max_subsets=1000)
+    drawn = heads.group_metrics(fitted, tested, "all", sample=20, seed=3, max_subsets=1000)
+    assert len(set(drawn["heads"])) == 20
+    again = heads.group_metrics(fitted, tested, drawn["heads"].to_list())
+    np.testing.assert_allclose(again[["s_acc", "l_acc", "roc_auc"]], drawn[["s_acc", "l_acc", "roc_auc"]], atol=1e-6)
+    assert drawn["relative_gap"].max() <= 1e-8
+    with pytest.raises(InterpError, match="'all' are 1,048,575 groups of 20 heads"):
+        select_groups("all", 20)
 
 
 def test_categories_follow_section_5_2() -> None:

@@ -8,7 +8,8 @@ import torch
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.measures import attention, heads, interventions
+from interp.measures import attention, interventions
+from interp.measures.outputs import from_cache
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w0
     positions = (batch.tokens == 4).int().argmax(1)
     hook = interventions.attention_hook(model, batch, w01, w02)
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
-        hooked = heads.from_cache(model, batch, positions)
+        hooked = from_cache(model, batch, positions)
     counted = interventions.reweighted_outputs(model, batch, w01, w02)
     torch.testing.assert_close(counted, hooked, rtol=1e-10, atol=1e-11)
 
@@ -87,7 +88,7 @@ def test_ablation_equals_a_hook_on_hook_z(model, mode) -> None:
     test, reference = model.task.sample(40, "train", seed=8), model.task.sample(30, "train", seed=9)
     table = interp.ablate_heads(model, [(3,), (0, 5)], mode, test=test, reference=reference)
     at = (reference.tokens == 4).int().argmax(1)
-    means = heads.from_cache(model, reference, at).mean(0)
+    means = from_cache(model, reference, at).mean(0)
     for group, accuracy in zip(table["heads"][1:], table["accuracy"][1:]):
 
         def silence(z: torch.Tensor, hook: object, group: tuple[int, ...] = group) -> torch.Tensor:

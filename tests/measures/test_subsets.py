@@ -6,7 +6,7 @@ from math import comb
 import pytest
 
 from interp.errors import InterpError
-from interp.measures.subsets import all_subsets, sample_subsets
+from interp.measures.subsets import all_subsets, check_groups, sample_subsets
 
 
 def test_all_subsets() -> None:
@@ -33,3 +33,18 @@ def test_sample_depends_on_the_seed_only() -> None:
 def test_impossible_sample(n: int) -> None:
     with pytest.raises(InterpError, match=f"a sample of {n} subsets was asked for, but 4 heads have 15"):
         sample_subsets(4, n, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("group", "sentence"),
+    [
+        ((0.5,), "names 0.5, which is no head"),
+        ((True,), "names True, which is no head"),
+        (("a",), "names 'a', which is no head"),
+        (3, "3 is not a group of heads"),
+        ("01", "'01' is not a group of heads"),
+    ],
+)
+def test_what_is_no_group(group: object, sentence: str) -> None:
+    with pytest.raises(InterpError, match=sentence):
+        check_groups([group], 4)

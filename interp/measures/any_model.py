@@ -1,0 +1,161 @@
+"""Head outputs of any HookedTransformer, on any tokens with two classes.
+
+Behind a final layer norm, or with MLPs and further layers in between, the logits are still an exact sum: of what each
+head writes into the residual stream, of what all else writes, and of a bias, all divided by the layer norm's scale of
+that row. This is direct logit attribution with the scale of the whole model's run (Elhage et al. 2021); without a final
+norm it is Zsámboki et al.'s z_{t,i} (2025, section 5). What a head does through later layers is not in its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp._lens import HookedTransformer
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.outputs import HeadOutputs
+
+_CHUNK = 2**28  # bytes of one layer's activations that are alive together
+
+
+@torch.no_grad()
+def from_model(
+    model: HookedTransformer,
+    tokens: Int[Tensor, "rows length"],
+    labels: Tensor | Sequence[Any],
+    position: int | Int[Tensor, "rows"] = -1,
+    *,
+    answers: tuple[int, int] | None = None,
+    layer: int | None = None,
+) -> HeadOutputs:
+    """Outputs of the heads at one position of each row, for the head measures; in float64.
+
+    labels: one a row, of exactly two values. position: where the answer is read, one for all rows or one a row; counted
+    from the end where negative. layer: one layer's heads; left out, all heads of the model, head h of layer l numbered
+    l * n_heads + h. answers: the output tokens that stand for the smaller and the larger label (default: the labels
+    themselves are token ids). Only these two logits are kept, so n_out is 2, labels are 0 and 1, and learned accuracy
+    is that of the choice between the two.
+
+    Raises InterpError for tokens, labels, positions or answers that do not fit, and for outputs that are not finite;
+    UnsupportedError where the logits are not a sum over heads even at a fixed norm.
+    """
+    check_tokens(model, tokens)
+    at = positions_of(tokens, position)
+    classes, index = _two_labels(labels, len(tokens))
+    chosen = _answers(model, classes, answers)
+    layers = range(model.cfg.n_layers) if layer is None else [_layer(model, layer)]
+    final = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
+    kept = _run(model, tokens, at, [f"blocks.{i}.attn.hook_z" for i in layers], final)
+    z = torch.cat([kept[f"blocks.{i}.attn.hook_z"] for i in layers], dim=1)
+    if bad := int((~torch.isfinite(z)).sum()):
+        raise InterpError(f"{bad} of {z.numel()} head outputs are not finite numbers; look for NaN in the weights")
+    readout, bias = _readout(model, chosen)
+    scale = kept.get("ln_final.hook_scale", torch.ones(len(z), 1, dtype=torch.float64))
+    written = [model.blocks[i].attn.W_O.detach().double().cpu() @ readout for i in layers]
+    contributions = torch.einsum("bhk,hkt->bht", z, torch.cat(written)) / scale[:, None]
+    skip = kept[final] @ readout / scale - contributions.sum(1)
+    return HeadOutputs(z, contributions, bias, skip, index)
+
+
+def check_tokens(model: HookedTransformer, tokens: Tensor) -> None:
+    """Raise InterpError unless these are rows of the model's token ids."""
+    if not isinstance(model, HookedTransformer):
+        raise InterpError(f"a {type(model).__name__} is no HookedTransformer; see interp.load and interp.build")
+    if tokens.ndim != 2 or 0 in tokens.shape:
+        raise InterpError(f"tokens has shape {tuple(tokens.shape)}, but (rows, length) with at least one is needed")
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= model.cfg.d_vocab:
+        raise InterpError(f"tokens holds {low if low < 0 else high}; the model's ids are 0 to {model.cfg.d_vocab - 1}")
+
+
+def positions_of(tokens: Int[Tensor, "rows length"], position: int | Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
+    """One position a row, from 0; negative ones count from the end of the (padded) row."""
+    length = tokens.shape[1]
+    at = torch.as_tensor(position).cpu().long().expand(len(tokens)).clone()
+    if bad := [int(p) for p in at if not -length <= p < length]:
+        raise InterpError(f"position {bad[0]} is outside the rows, which have {length} tokens")
+    return at % length
+
+
+def _run(
+    model: HookedTransformer, tokens: Tensor, at: Tensor, z_names: Sequence[str], final: str
+) -> dict[str, Float[Tensor, "rows *shape"]]:
+    """What passes the hooks at one position of each row; nothing else is kept, and no logits are computed."""
+    names = [*z_names, final]
+    if "ln_final.hook_scale" in model.hook_dict:
+        names.append("ln_final.hook_scale")
+    cfg, length = model.cfg, tokens.shape[1]
+    row_bytes = 4 * length * (cfg.n_heads * length + 4 * cfg.d_model + (cfg.d_mlp or 0))
+    chunk = max(1, _CHUNK // row_bytes)
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    for start in range(0, len(tokens), chunk):
+        here = at[start : start + chunk]
+        hooks: list[Any] = [(name, _keep(found[name], here)) for name in names]
+        model.run_with_hooks(tokens[start : start + chunk].to(cfg.device), return_type=None, fwd_hooks=hooks)
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def _keep(into: list[Tensor], at: Int[Tensor, "rows"]) -> Callable[..., None]:
+    def hook(activation: Tensor, hook: Any) -> None:
+        rows = torch.arange(len(at), device=activation.device)
+        into.append(activation[rows, at.to(activation.device)].detach().double().cpu())
+
+    return hook
+
+
+def _readout(
+    model: HookedTransformer, chosen: tuple[int, int]
+) -> tuple[Float[Tensor, "d_model 2"], Float[Tensor, "2"]]:
+    """From the residual stream, divided by the final norm's scale, to the two logits: matrix and bias."""
+    if isinstance(model, TaskModel) and not (model.spec.additive_residual and model.spec.linear_readout):
+        raise UnsupportedError("after post-layer-norm or behind a ReLU readout the logits are no sum over heads")
+    if model.cfg.use_normalization_before_and_after:
+        raise UnsupportedError("where a norm follows the attention, what a head writes is no linear map of its output")
+    columns = model.unembed.W_U.detach()[:, list(chosen)].double().cpu()
+    bias = model.unembed.b_U.detach()[list(chosen)].double().cpu()
+    norm = getattr(model, "ln_final", None)
+    if norm is None:
+        return columns, bias
+    if (shift := getattr(norm, "b", None)) is not None:
+        bias = bias + shift.detach().double().cpu() @ columns
+    if (gain := getattr(norm, "w", None)) is not None:
+        columns = gain.detach().double().cpu()[:, None] * columns
+    if "RMS" not in type(norm).__name__:
+        columns = columns - columns.mean(0)  # centering the stream is centering what reads it
+    return columns, bias
+
+
+# ---------------------------------------------------------------- what is accepted
+
+
+def _two_labels(labels: Tensor | Sequence[Any], n_rows: int) -> tuple[list[Any], Int[Tensor, "rows"]]:
+    """The two values in order, and which of them each row has."""
+    from interp.measures.separation_data import two_classes
+
+    signs, classes = two_classes(labels, n_rows)
+    return list(classes), torch.from_numpy(signs > 0).long()
+
+
+def _answers(model: HookedTransformer, classes: list[Any], answers: tuple[int, int] | None) -> tuple[int, int]:
+    first, second = classes if answers is None else answers
+    for answer in (first, second):
+        if not isinstance(answer, int) or not 0 <= answer < model.cfg.d_vocab_out:
+            raise InterpError(
+                f"answer {answer!r} is no output token of the model, which has 0 to {model.cfg.d_vocab_out - 1}; "
+                f"name those of the labels {classes[0]!r} and {classes[1]!r}: answers=(id, id)"
+            )
+    if first == second:
+        raise InterpError(f"answers = {(first, second)} names one output token twice")
+    return int(first), int(second)
+
+
+def _layer(model: HookedTransformer, layer: int) -> int:
+    n_layers = model.cfg.n_layers
+    if not -n_layers <= layer < n_layers:
+        raise InterpError(f"layer {layer} does not exist: the model has layers 0 to {n_layers - 1}")
+    return layer % n_layers

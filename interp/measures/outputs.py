@@ -1,0 +1,116 @@
+"""What heads put out where the answer is read, and what each of them adds to the logits.
+
+Zsámboki et al. 2025, section 5.1. A head's output O_i is hook_z; its contribution to the logit of token t is
+O_i w_{i,t} with w = W_O W_U. `head_outputs` is for models of a known task, `from_model` for any HookedTransformer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.architecture.symmetric import head_outputs as count_space_outputs
+from interp.architecture.symmetric import rows_at, stack_one, token_tables
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.subject import Model, Subject
+from interp.tasks import IGNORED, Batch, Task
+
+
+@dataclass(frozen=True)
+class HeadOutputs:
+    """Heads at the positions where the answer is read.
+
+    z: outputs, (rows, heads, d_head). contributions: to each logit, (rows, heads, n_out). bias: the readout's own.
+    skip: what all else adds to the logits, (rows, n_out): skip connection, projection bias, heads of other layers,
+    MLPs. labels: right outputs, as indices of n_out.
+    """
+
+    z: Float[Tensor, "rows heads d_head"]
+    contributions: Float[Tensor, "rows heads n_out"]
+    bias: Float[Tensor, "n_out"]
+    skip: Float[Tensor, "rows n_out"]
+    labels: Int[Tensor, "rows"]
+
+    @property
+    def n_heads(self) -> int:
+        return self.z.shape[1]
+
+    def logits(self, group: Sequence[int], with_skip: bool = False) -> Float[Tensor, "rows n_out"]:
+        """z_{t,H}: the logits with all heads outside the group zeroed (section 5.1)."""
+        out = self.contributions[:, list(group)].sum(1) + self.bias
+        return out + self.skip if with_skip else out
+
+
+@torch.no_grad()
+def head_outputs(model: Model, batch: Batch, *, read: int = 0, layer: int = -1) -> HeadOutputs:
+    """Head outputs of a batch of the model's task, in float64, at one of the positions that are read.
+
+    read: 0 is the answer ('=' in Count01), 1 the next position that is trained (the answer token, before [EOS]).
+    Computed from token counts where the spec's symmetry allows it (equal to the cached ones to rounding, and a
+    thousand times faster), else from hook_z in chunks. Raises UnsupportedError where logits are not a sum over heads.
+    """
+    subject = Subject.of(model)
+    positions, labels = read_positions(subject.task, batch, read)
+    if subject.count_space:
+        z = _from_counts(subject, batch, positions)
+    else:
+        z = from_cache(subject, batch, positions, layer)
+    return decompose(subject, batch, positions, labels, z, layer)
+
+
+def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
+    """Position and right output of each row's read number `read`. Raises InterpError where a row has fewer."""
+    classes = task.classes(batch)
+    order = (classes != IGNORED).cumsum(1)
+    here = (order == read + 1) & (classes != IGNORED)
+    if not here.any(1).all():
+        fewest = int(order[:, -1].min())
+        raise InterpError(f"read = {read}: some rows of task {task.name} are read at {fewest} positions only")
+    positions = here.int().argmax(1)
+    return positions, classes.gather(1, positions[:, None])[:, 0].long()
+
+
+def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Tensor, "rows heads d_head"]:
+    spec, tensors = subject.task_model.spec, subject.parameters()
+    rows = rows_at(spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
+    tables = token_tables(spec, stack_one(tensors))
+    return count_space_outputs(tables, rows.stacked(torch.float64))[0]
+
+
+@torch.no_grad()
+def from_cache(model: Model, batch: Batch, positions: Tensor, layer: int = -1) -> Float[Tensor, "rows heads d_head"]:
+    """hook_z at one position of each row, in chunks that keep the (heads, length, length) patterns under 1 GB."""
+    subject = Subject.of(model)
+    layer %= subject.model.cfg.n_layers
+    name, length = f"blocks.{layer}.attn.hook_z", batch.tokens.shape[1]
+    chunk = max(1, 2**30 // (8 * subject.model.cfg.n_heads * length * length))
+    found = []
+    for start in range(0, len(batch), chunk):
+        part = batch[slice(start, start + chunk)]
+        _, cache = subject.run_with_cache(part, names_filter=name)
+        found.append(cache[name][torch.arange(len(part)), positions[start : start + chunk]])
+    return torch.cat(found).double()
+
+
+def decompose(
+    model: Model,
+    batch: Batch,
+    positions: Tensor,
+    labels: Tensor,
+    z: Float[Tensor, "rows heads d_head"],
+    layer: int = -1,
+) -> HeadOutputs:
+    """Split the logits at the answer into one contribution per head, the readout's bias, and the rest."""
+    subject = Subject.of(model)
+    if (reason := subject.no_decomposition(layer)) is not None:
+        raise UnsupportedError(reason)
+    part = subject.model.blocks[layer].attn
+    unembed = subject.columns(subject.model.unembed.W_U.detach().double())
+    bias = subject.columns(subject.model.unembed.b_U.detach().double())
+    contributions = torch.einsum("bhk,hkd,dt->bht", z, part.W_O.detach().double(), unembed)
+    rest = subject.residual_before(batch, positions, layer) + part.b_O.detach().double()
+    return HeadOutputs(z, contributions, bias, rest @ unembed, labels)
