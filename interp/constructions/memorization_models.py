@@ -5,7 +5,7 @@ The table is part of the task: tables with a generator are rebuilt from the spec
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -29,6 +29,7 @@ def memorization_spec(
     d_head: int | None = None,
     *,
     d_mlp: int = 0,
+    activation: Literal["relu", "gelu"] = "relu",
     length: int | None = None,
     dtype: str = "float32",
     origin: Construction | Training | None = None,
@@ -46,7 +47,7 @@ def memorization_spec(
         scale="inv_sqrt_d_model" if full else "inv_sqrt_d_head",
         query_key="full" if full else "learned",
         value_output="full" if full else "learned",
-        mlp=MLP(d_mlp=d_mlp) if d_mlp else None,
+        mlp=MLP(d_mlp=d_mlp, activation=activation) if d_mlp else None,
     )
     return ModelSpec(
         task=task.ref,
