@@ -230,10 +230,11 @@ def study(arguments: Arguments) -> Report:
         both = (
             f" At equal parameters attention is ahead of one head with an MLP by {lead:+.3f} in accuracy, on average."
         )
+    bounded = "all are" if (table["accuracy"] >= table["lower bound"]).all() else "not all are"
     report.verdict = (
         f"Ours minus published: mean {gap.mean():+.4f}, between {gap.min():+.4f} and {gap.max():+.4f}, over "
-        f"{len(table)} cells. Trained layers hold {over.min():.1f} to {over.max():.1f} times H d_h + d associations; all are above "
-        f"the lower bound: {'yes' if (table['accuracy'] >= table['lower bound']).all() else 'no'}.{both}"
+        f"{len(table)} cells. Trained layers hold {over.min():.1f} to {over.max():.1f} times H d_h + d associations; "
+        f"{bounded} above the lower bound.{both}"
     )
     return report
 
