@@ -139,11 +139,14 @@ class Arithmetic:
         return Tracked(weights.value @ values.value, error + self.gamma(keys + 2) * (weights.size @ values.size))
 
 
-def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked) -> Tracked:
-    """The attention pattern of a layer, (rows, heads, queries, keys), from the stream x (rows, n, d_model)."""
+def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, asking: Tracked | None = None) -> Tracked:
+    """The attention pattern of a layer, (rows, heads, queries, keys), from the stream x (rows, n, d_model).
+
+    asking: the stream of the positions that ask, (rows, queries, d_model); all of them by default.
+    """
     layer, attn, u = model.spec.layers[index], model.blocks[index].attn, numbers.u
-    inner = Tracked(x.value[:, None], x.error[:, None])
-    q, k = numbers.linear(inner, attn.W_Q.detach()), numbers.linear(inner, attn.W_K.detach())
+    inner, outer = x[:, None], (x if asking is None else asking)[:, None]
+    q, k = numbers.linear(outer, attn.W_Q.detach()), numbers.linear(inner, attn.W_K.detach())
     factor = _factor(layer, attn.attn_scale, x.value.shape[1])
     scores, reach = q.value @ k.value.mT, q.size @ k.size.mT
     error = q.size @ k.error.mT + q.error @ k.size.mT + numbers.gamma(layer.d_head + 4) * reach
@@ -157,12 +160,11 @@ def _factor(layer: Layer, attn_scale: float, n: int) -> float:
     return 1 / attn_scale if length is None else float(torch.tensor(float(length)).double().log()) / attn_scale
 
 
-def attention(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked) -> Tracked:
-    """What the heads of a layer add to the stream."""
+def attention(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, asking: Tracked | None = None) -> Tracked:
+    """What the heads of a layer add to the stream, at the positions that ask."""
     attn: Any = model.blocks[index].attn
-    inner = Tracked(x.value[:, None], x.error[:, None])
-    values = numbers.linear(inner, attn.W_V.detach())
-    z = numbers.mix(pattern(numbers, model, index, x), values)
+    values = numbers.linear(x[:, None], attn.W_V.detach())
+    z = numbers.mix(pattern(numbers, model, index, x, asking), values)
     joined = Tracked(z.value.transpose(1, 2).flatten(2), z.error.transpose(1, 2).flatten(2))
     return numbers.linear(joined, attn.W_O.detach().flatten(0, 1))
 
@@ -192,10 +194,11 @@ def forward_with_bound(
     rounded_parameters: parameters that are no multiples of 1/16 stand for real numbers that were rounded to them.
     """
     numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype], rounded_parameters)
-    x = embed(numbers, model, tokens)
-    for index in range(len(model.spec.layers)):
-        x = neurons(numbers, model, index, numbers.add(x, attention(numbers, model, index, x)))
-    read = x[torch.arange(len(tokens)), model.answer_positions(tokens)]
+    x, last = embed(numbers, model, tokens), len(model.spec.layers) - 1
+    for index in range(last + 1):
+        # In the last layer only the position that is read asks.
+        asking = x if index < last else x[torch.arange(len(tokens)), model.answer_positions(tokens)][:, None]
+        x = neurons(numbers, model, index, numbers.add(asking, attention(numbers, model, index, x, asking)))
     parts: Any = model
-    out = numbers.linear(read, parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
+    out = numbers.linear(x[:, 0], parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
     return out.value, out.error
