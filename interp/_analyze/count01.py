@@ -11,9 +11,8 @@ from interp._analyze import generic
 from interp.certificates import Certificate
 from interp.errors import UnsupportedError
 from interp.measures.accuracy import sampled_accuracy
-from interp.measures.attention import attention_ratios, circuit_tables, ov_circuit, qk_circuit
+from interp.measures.attention import attention_ratios, ov_circuit, qk_circuit
 from interp.measures.heads import (
-    HeadOutputs,
     category,
     end_accuracy,
     head_metrics,
@@ -22,7 +21,7 @@ from interp.measures.heads import (
     logit_distributions,
 )
 from interp.measures.interventions import ablate_heads, reweight_attention
-from interp.measures.separation import Separator, fit_separator
+from interp.measures.planes import head_planes
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
@@ -193,7 +192,8 @@ def _planes(report: Report, subject: Subject, heads: pd.DataFrame, train: Batch,
         else "two principal components"
     )
     report.section("Head outputs", f"A dot is a sentence of the test set; the axes are {axes}.")
-    points, values, lines = _plane_tables(subject, fitted, tested)
+    planes = head_planes(subject, fitted, tested)
+    points, values, lines = planes.points, planes.values, planes.lines
     notes = {int(head): f"s-acc {s_acc:.3f}" for head, s_acc in zip(heads["head"], heads["s_acc"])}
     best, worst = int(heads["s_acc"].idxmax()), int(heads["s_acc"].idxmin())
     chosen = {"best": best} if best == worst else {"best": best, "worst": worst}
@@ -211,37 +211,6 @@ def _planes(report: Report, subject: Subject, heads: pd.DataFrame, train: Batch,
             draw.head_planes_grid(points, values, lines, notes),
             "The same for every head (Figure 15).",
         )
-
-
-def _plane_tables(
-    subject: Subject, fitted: HeadOutputs, tested: HeadOutputs
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, tuple[float, float, float]]]:
-    """Points, value vectors and separators of every head, in two dimensions."""
-    from sklearn.decomposition import PCA
-
-    ids = [subject.task.token_id(token) for token in ("0", "1", "2")]
-    vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
-    words = np.array(subject.task.vocabulary)[tested.labels]
-    points, values = [], []
-    lines: dict[int, tuple[float, float, float]] = {}
-    for head in range(tested.n_heads):
-        z, d_head = tested.z[:, head].numpy(), tested.z.shape[-1]
-        its_values = np.zeros((0, d_head)) if vectors is None else vectors[head]
-        if d_head == 2:
-            lines[head] = _line(fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy()), subject)
-        elif d_head > 2:
-            plane = PCA(n_components=2, svd_solver="full").fit(z)
-            z, its_values = plane.transform(z), plane.transform(its_values) if len(its_values) else np.zeros((0, 2))
-        else:
-            z, its_values = (np.pad(a, ((0, 0), (0, 1))) for a in (z, its_values))
-        points.append(pd.DataFrame({"head": head, "x": z[:, 0], "y": z[:, 1], "label": words}))
-        tokens = ["0", "1", "2"][: len(its_values)]
-        values.append(pd.DataFrame({"head": head, "token": tokens, "x": its_values[:, 0], "y": its_values[:, 1]}))
-    return pd.concat(points, ignore_index=True), pd.concat(values, ignore_index=True), lines
-
-
-def _line(separator: Separator, subject: Subject) -> tuple[float, float, float]:
-    return float(separator.w[0]), float(separator.w[1]), separator.b
 
 
 # ---------------------------------------------------------------- interventions, logits, circuits

@@ -1,0 +1,56 @@
+"""Head outputs in their plane, with value vectors and separators: what Figures 6, 7 and 15 show (section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from interp.measures.attention import circuit_tables
+from interp.measures.outputs import HeadOutputs
+from interp.measures.separation import fit_separator
+from interp.measures.subject import Model, Subject
+
+
+@dataclass(frozen=True)
+class HeadPlanes:
+    """points: head, x, y, label, one row a head and input. values: head, token, x, y, the tokens' value vectors.
+
+    lines: (w1, w2, b) of each head's separator, fitted on the training outputs; only where d_head is 2. Heads of more
+    dimensions are shown in their two principal components, of one dimension on a line.
+    """
+
+    points: pd.DataFrame
+    values: pd.DataFrame
+    lines: dict[int, tuple[float, float, float]]
+
+
+def head_planes(
+    model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2")
+) -> HeadPlanes:
+    """Planes of all heads: separators from `fitted`, points from `tested` (outputs of the model's task)."""
+    from sklearn.decomposition import PCA
+
+    subject = Subject.of(model)
+    ids = [subject.task.token_id(token) for token in tokens]
+    vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
+    words = np.array(subject.task.vocabulary)[tested.labels]
+    points, values = [], []
+    lines: dict[int, tuple[float, float, float]] = {}
+    for head in range(tested.n_heads):
+        z, d_head = tested.z[:, head].numpy(), tested.z.shape[-1]
+        its_values = np.zeros((0, d_head)) if vectors is None else vectors[head]
+        if d_head == 2:
+            separator = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy())
+            lines[head] = (float(separator.w[0]), float(separator.w[1]), separator.b)
+        elif d_head > 2:
+            plane = PCA(n_components=2, svd_solver="full").fit(z)
+            z, its_values = plane.transform(z), plane.transform(its_values) if len(its_values) else np.zeros((0, 2))
+        else:
+            z, its_values = (np.pad(a, ((0, 0), (0, 1))) for a in (z, its_values))
+        points.append(pd.DataFrame({"head": head, "x": z[:, 0], "y": z[:, 1], "label": words}))
+        named = list(tokens)[: len(its_values)]
+        values.append(pd.DataFrame({"head": head, "token": named, "x": its_values[:, 0], "y": its_values[:, 1]}))
+    return HeadPlanes(pd.concat(points, ignore_index=True), pd.concat(values, ignore_index=True), lines)
