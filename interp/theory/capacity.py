@@ -32,6 +32,15 @@ def attention_parameters(n_tokens: int, n_outputs: int, order: int, d: int, n_he
     return d * (n_tokens + order + n_outputs) + 2 * n_heads * d * d
 
 
+def mlp_width(d: int, n_heads: int) -> int:
+    """Width of the MLP with which one head has as many parameters as `n_heads` heads, to the nearest; 0 for one head.
+
+    A head has two d x d matrices, an MLP of width w has w (2 d + 1) + d numbers.
+    """
+    _positive(heads=n_heads, d=d)
+    return max(0, round((2 * (n_heads - 1) * d * d - d) / (2 * d + 1)))
+
+
 def _positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:

@@ -3,7 +3,7 @@ import csv
 import pytest
 
 from interp.errors import InterpError
-from interp.theory.capacity import accuracy_lower_bound, attention_parameters, memorized_associations
+from interp.theory.capacity import accuracy_lower_bound, attention_parameters, memorized_associations, mlp_width
 
 
 def test_published_formulas():
@@ -30,3 +30,10 @@ def test_bad_sizes():
         memorized_associations(0, 1, 1)
     with pytest.raises(InterpError, match="tokens is 0"):
         accuracy_lower_bound(0, 1, 1, 1)
+
+
+@pytest.mark.parametrize(("d", "heads"), [(2, 1), (2, 5), (4, 8), (10, 31)])
+def test_an_mlp_of_as_many_parameters(d, heads):
+    width = mlp_width(d, heads)
+    mlp = width * (2 * d + 1) + d if width else 0  # W_in, b_in, W_out, b_out
+    assert abs(mlp - 2 * (heads - 1) * d * d) <= d + (2 * d + 1) / 2
