@@ -40,6 +40,12 @@ def die_if_told(job: Job) -> str:
     return job.spec_id
 
 
+def fail_at_a(job: Job) -> str:
+    if job.spec_id == "a":
+        raise MemoryError("no more memory")
+    return job.spec_id
+
+
 def write_process_and_sleep(job: Job) -> None:
     marker = Path(job.spec["marker"])
     marker.with_suffix(".part").write_text(str(os.getpid()))

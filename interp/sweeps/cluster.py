@@ -5,6 +5,7 @@ Dask itself repeats the jobs of a worker that is lost. The scheduler is told of 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -36,7 +37,7 @@ class DaskPool(Generic[Result]):
                 client.submit(self.work, job, key=f"{job.spec_id}-{job.seeds[0]}", priority=priority, pure=False): job
                 for job, priority in zip(jobs, priorities)
             }
-            for future in as_completed(list(futures)):
+            for future in as_completed(list(futures), loop=client.loop):
                 job = futures.pop(future)
                 if future.status == "finished":
                     yield job, future.result()
@@ -48,7 +49,11 @@ class DaskPool(Generic[Result]):
                 future.release()  # the cluster keeps the results of futures that we keep
 
     def _connect(self, client_class: Any) -> Any:
+        from distributed.comm import get_address_host_port
+
         try:
+            # Asked first by a plain connection: a client that fails to connect leaves threads behind.
+            socket.create_connection(get_address_host_port(self.address), self.timeout).close()
             client = client_class(self.address, timeout=self.timeout, set_as_default=False)
         except (OSError, ValueError) as error:  # a time-out is an OSError
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__

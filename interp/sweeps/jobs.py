@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -105,9 +105,18 @@ def failed(job: Job, error: str) -> list[Outcome]:
     return [Outcome(_row(job, seed, error=error)) for seed in job.seeds]
 
 
-def _train(job: Job) -> list[Outcome]:
+def _trainer() -> Callable[..., Any]:
+    """Training on one thread: as many workers as cores are faster than many threads, and add up in one order."""
+    import torch
+
     from interp.training.train import train_parameters
 
+    torch.set_num_threads(1)
+    return train_parameters
+
+
+def _train(job: Job) -> list[Outcome]:
+    train_parameters = _trainer()
     start, cpu_start = time.perf_counter(), time.process_time()
     spec = ModelSpec.from_dict(job.spec)
     engine, run = train_parameters(spec, job.seeds, engine=job.engine, device=job.device, progress=False)
@@ -155,9 +164,7 @@ def _versions() -> dict[str, str]:
 
 def probe_job(job: Job, patience: float = 0.3) -> Probe:
     """Time the epochs of the job, after one that loads what training needs."""
-    from interp.training.train import train_parameters
-
-    spec = ModelSpec.from_dict(job.spec)
+    train_parameters, spec = _trainer(), ModelSpec.from_dict(job.spec)
     # The times of three epochs, or as many as fit; a recipe of its own, because epochs are part of a spec.
     ends: list[float] = []
 

@@ -1,4 +1,4 @@
-"""Workers on this machine: spawned processes of one torch thread each, that import once and work until told to stop.
+"""Workers on this machine: spawned processes that import once and then do a job at a time, on one thread each.
 
 Each worker has a pipe of its own, so that it is always known which job a worker died of: a worker that the system kills
 (out of memory) costs one job, not the sweep. Workers end with the sweep, however that ends.
@@ -118,13 +118,9 @@ class LocalPool(Generic[Result]):
 
 
 def _serve(pipe: Connection, work: Callable[[Job], Any]) -> None:
-    """A worker's life: import, say so, then a job at a time."""
+    """A worker's life: it has imported `work` by now, says so, and does a job at a time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep decides what an interruption means
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-
-    torch.set_num_threads(1)
     with suppress(EOFError, BrokenPipeError):  # the sweep is over
         pipe.send("ready")
         while True:

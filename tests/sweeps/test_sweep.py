@@ -16,6 +16,7 @@ import tomli_w
 from sweep_work import small_grid
 
 import interp
+from interp import cli
 from interp.errors import InterpError
 from interp.sweeps.estimate import estimate
 from interp.sweeps.grid import make_grid
@@ -36,6 +37,7 @@ def curves(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in (folder / "curves").iterdir()}
 
 
+@pytest.mark.slow
 def test_runs_are_those_of_interp_train_and_are_not_done_twice(tmp_path: Path) -> None:
     grid = make_grid(small_grid(axes={"readout_width": [4, 8]}))
     runs = interp.sweep(grid, tmp_path, workers=1)
@@ -71,24 +73,30 @@ def test_longest_jobs_come_first_and_stacked_seeds_together() -> None:
     assert [len(job.seeds) for job in jobs_of(make_grid(counting, folder=ROOT), {})] == [64, 6]
 
 
-def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
-    grid = tmp_path / "grid.toml"
+def shell(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """`interp sweep ...` in this process; its exit code."""
+    monkeypatch.setattr(sys, "argv", ["interp", "sweep", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return stop.value.code
+
+
+def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, capsys) -> None:
+    grid, out = tmp_path / "grid.toml", tmp_path / "out"
     grid.write_text(tomli_w.dumps(small_grid(axes={"task.parameters.T": [3, 8]}, seeds=1)))  # 3 tokens, 5 positions
-    command = [sys.executable, "-m", "interp.cli", "sweep", str(grid), "-o", str(tmp_path / "out"), "--workers", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr
-    assert "InterpError" in done.stdout
-    assert "needs an alphabet of T >= 5, not T = 3" in done.stdout
-    assert "1 of 2 runs are in" in done.stderr
-    runs = read_runs(tmp_path / "out")
+    assert shell(monkeypatch, grid, "-o", out, "--workers", 1) == 1
+    printed = capsys.readouterr()
+    assert "InterpError" in printed.out
+    assert "needs an alphabet of T >= 5, not T = 3" in printed.out
+    assert "1 of 2 runs are in" in printed.err
+    runs = read_runs(out)
     assert runs.set_index("task.parameters.T")["error"].str.contains("alphabet").to_dict() == {3: True, 8: False}
     assert runs["accuracy"].notna().sum() == 1
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 2
-    assert "continue it with resume" in again.stderr
-    again = subprocess.run([*command, "--resume"], capture_output=True, text=True)
-    assert again.returncode == 1
-    assert len((tmp_path / "out" / FILE).read_text().splitlines()) == 3  # the good run was not done again
+    assert shell(monkeypatch, grid, "-o", out) == 2
+    assert "continue it with resume (--resume)" in capsys.readouterr().err
+    assert shell(monkeypatch, grid, "-o", out, "--workers", 1, "--resume", "--format", "csv") == 1
+    assert capsys.readouterr().out.startswith("task.parameters.T,seed,accuracy")
+    assert len((out / FILE).read_text().splitlines()) == 3  # the good run was not done again
 
 
 def test_a_dry_run_measures_and_writes_nothing(tmp_path: Path) -> None:
@@ -146,11 +154,11 @@ histogram = histogram.replace(origin=histogram.training.model_copy(update={"epoc
 for spec in (count01, histogram):
     (outcome,) = run_job(Job(spec.to_dict(), spec.id, (0,), 1))
     assert not outcome.row["error"], outcome.row
-    print(outcome.row["engine"])
+    print(outcome.row["engine"], sys.modules["torch"].get_num_threads())
 print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modules)))
 """
     tests = str(Path(__file__).resolve().parent.parent)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
                           env={**os.environ, "PYTHONPATH": tests, "OMP_NUM_THREADS": "1"})  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["count-space", "fused", ""]
+    assert done.stdout.splitlines() == ["count-space 1", "fused 1", ""]
