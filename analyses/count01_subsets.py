@@ -50,11 +50,12 @@ def study(arguments: Arguments) -> Report:
         "largest_gap: the worst proven relative gap of a separator. *_size: heads needed until the median group of "
         "that size reaches .98. *_synergy: mean interaction index over the pairs of heads, in units of the metric.",
     )
+    s_acc, roc_auc, l_acc = (_spread(table[f"{metric}_size"]) for metric in METRICS)
     report.verdict = (
         f"{int(table['groups'].sum()):,} groups of heads, relative gap at most {table['largest_gap'].max():.1e}. "
-        f"Number of heads with which the median group reaches .98: {_spread(table['s_acc_size'])} in s-acc (paper: "
-        f"3 to 4), {_spread(table['roc_auc_size'])} in ROC AUC (paper: close behind), {_spread(table['l_acc_size'])} in "
-        f"l-acc (paper: most of them, all 16 for a perfect one). Mean interaction of two heads: s-acc "
+        f"Heads with which the median group reaches .98: {s_acc} in s-acc (paper: 3 to 4), {roc_auc} in ROC AUC "
+        f"(paper: close behind), {l_acc} in l-acc (paper: most of them, all 16 for a perfect one). "
+        f"Mean interaction of two heads: s-acc "
         f"{_spread(table['s_acc_synergy'], '+.4f')}, l-acc {_spread(table['l_acc_synergy'], '+.4f')}: "
         "below 0 one head replaces the other, as in an ensemble; above 0 they need each other. Shapley values and "
         "synergies are not in the paper."
