@@ -1,0 +1,65 @@
+"""The report on recognizers of formal languages: every section, the verdict in words, exact and learned models."""
+
+from __future__ import annotations
+
+import pytest
+
+import interp
+from interp.constructions.languages_learned import learned_spec
+from interp.tasks import Dyck1, One
+
+COMMON = {"accuracy_by_length", "cross_entropy_by_length", "errors_by_length", "smallest_logit", "attention",
+          "attention_by_token", "sensitivity"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"), [("first", None), ("one", None), ("palindrome", "binary"), ("palindrome", "mirror")]
+)
+def test_report_of_exact_models(tmp_path, name, variant):
+    model = interp.build(f"languages/{name}", variant=variant)
+    report = interp.analyze(model, out=tmp_path / "report.html")
+    assert report.verdict.startswith(f"The model recognizes {name.upper()}, certified on every string of 1 to ")
+    assert set(report.figures) >= COMMON | {"margins"}
+    assert ("value_against_proof" in report.figures) == (variant != "mirror")
+    assert report.tables["certificate"]["status"].tolist() == ["certified"]
+    curve = report.tables["by_length"]
+    assert set(curve["dtype"]) == {"float64", "float32", "float16", "bfloat16"}
+    within = curve[(curve["dtype"] == "float64") & (curve["length"] <= 60)]
+    assert within[["false_accepts", "false_rejects"]].to_numpy().sum() == 0
+    steep = report.tables["sensitivity"]
+    if name == "one":
+        assert steep["max_change_times_n"].tolist() == pytest.approx([1.0] * len(steep))
+    words = set(report.tables["components"]["source"]) | set(report.tables["components"]["target"])
+    assert words <= set(interp.constructions.construct(f"languages/{name}", variant).weights.directions)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_report_of_a_wrong_model_names_both_kinds_of_errors():
+    """A palindrome model far beyond what its number format can hold."""
+    report = interp.analyze(interp.build("languages/palindrome", dtype="float32"))
+    assert "false accepts and" in report.verdict
+    late = report.tables["by_length"].query("dtype == 'float32' and length == 400").iloc[0]
+    assert late["accuracy"] < 0.9
+
+
+def test_reports_of_learned_models_side_by_side():
+    specs = [learned_spec(One(length=12), "first", log_length="current"), learned_spec(Dyck1(length=8), "fraction")]
+    models = [interp.build(spec, seed=1) for spec in specs]
+    report = interp.analyze(models)
+    table = report.tables["comparison"]
+    assert table["exact"].tolist() == [False, False]
+    assert all(0 < value < 1 for value in table["accuracy"])
+    assert len([key for key in report.figures if key.endswith("components_QK")]) == 2
+    assert not any(key.endswith("value_against_proof") for key in report.figures)
+    batch = models[0].task.sample(1000, "test", seed=0)
+    right = (models[0].predict(batch.tokens) == batch.labels).double().mean()
+    assert table["accuracy"][0] == pytest.approx(float(right), abs=1e-9)
+
+
+def test_a_model_that_is_no_recognizer_of_one_scalar_gets_the_general_report():
+    plain = learned_spec(One(length=6), "first").replace(
+        readout="linear", decision="argmax", n_out=2, readout_at="[CLS]", origin=None
+    )
+    report = interp.analyze(interp.build(plain))
+    assert "by_length" not in report.tables
+    assert report.verdict.startswith("Accuracy")
