@@ -1,0 +1,228 @@
+"""What a model of a conditional table has memorized, over the whole table: nothing is sampled.
+
+Divergence and accuracy by context, distance to the best rank-d map, what each head adds, the rank of the attention
+matrix, and which directions of the table the unembedding has learned (Dana 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.subject import Model, Subject
+from interp.tasks import TableTask
+from interp.theory.attention_heads import attention_rank
+from interp.theory.capacity import memorized_associations
+from interp.theory.closed_forms import RankDMap
+from interp.theory.decomposition import head_contributions, learned_directions
+from interp.theory.kl import entropy, entropy_rows, kl_rows, log_softmax, right_rows
+from interp.theory.optimum import rank_d_optimum
+from interp.theory.spectrum import subspace_angles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Memorization:
+    """How well a model knows its table; divergences and entropies in nats, weighted by the prior.
+
+    accuracy: prior probability of the contexts that are memorized: the largest logit is at a most likely next token.
+    memorized: their number. formula: H d_h + d, the associations that a layer holds for certain (None for models with
+    an MLP or several layers). rows: one a context: context, prior, entropy, kl, most_likely and its probability p,
+    answer, q (the model's probability of the most likely next token), right.
+    """
+
+    kl: float
+    entropy: float
+    accuracy: float
+    memorized: int
+    contexts: int
+    parameters: int
+    formula: int | None
+    rows: pd.DataFrame = field(repr=False)
+
+    @property
+    def cross_entropy(self) -> float:
+        """The loss on sequences of the table: entropy and divergence."""
+        return self.entropy + self.kl
+
+    def __str__(self) -> str:
+        return (
+            f"divergence {self.kl:.4g} nats (entropy {self.entropy:.4g}), {self.memorized} of {self.contexts} "
+            f"associations memorized, accuracy {self.accuracy:.4f}"
+        )
+
+
+@dataclass(frozen=True)
+class OptimumGap:
+    """A model beside the best rank-d map found, d its width; nats. angles: between the row spaces of their W_U."""
+
+    d: int
+    kl: float
+    optimum: float
+    kl_by_row: Float[np.ndarray, " contexts"] = field(repr=False)
+    optimum_by_row: Float[np.ndarray, " contexts"] = field(repr=False)
+    angles: Float[np.ndarray, " angles"] = field(repr=False)
+    evidence: str = ""
+
+    @property
+    def gap(self) -> float:
+        """How far the model is above the optimum; negative only where the optimum was not found."""
+        return self.kl - self.optimum
+
+    def __str__(self) -> str:
+        return (
+            f"divergence {self.kl:.4g} nats, {self.gap:.4g} above the best rank-{self.d} map found ({self.optimum:.4g})"
+        )
+
+
+@dataclass(frozen=True)
+class AttentionMatrix:
+    """Outputs of all heads at the last token, contexts x (heads d_head): what attention can tell apart.
+
+    rank and rank_with_residual (beside the last token's embedding) are numerical; generic: that of random weights of
+    the same sizes (erratum 5), None for heads narrower than the residual stream. singular_values largest first.
+    """
+
+    rank: int
+    rank_with_residual: int
+    generic: int | None
+    contexts: int
+    singular_values: Float[np.ndarray, " values"] = field(repr=False)
+
+
+def table_task(subject: Subject) -> TableTask:
+    """The subject's task, which must be a conditional table. Raises UnsupportedError for another."""
+    if not isinstance(subject.task, TableTask):
+        raise UnsupportedError(f"task {subject.task.name} is no conditional table")
+    return subject.task
+
+
+def context_logits(model: Model) -> Float[np.ndarray, "contexts outputs"]:
+    """The model's logits after every context, in the order of the table."""
+    subject = Subject.of(model)
+    logits = subject.answer_logits(table_task(subject).all_contexts(), chunk=1024)
+    return logits.double().numpy()
+
+
+def memorization(model: Model) -> Memorization:
+    """How well a model knows its table. Raises UnsupportedError for a model of another task."""
+    import pandas as pd
+
+    subject = Subject.of(model)
+    task, logits = table_task(subject), context_logits(subject)
+    pi, best = task.conditional, task.targets.numpy()
+    right, kl, at = right_rows(pi, logits), kl_rows(pi, logits), np.arange(len(pi))
+    rows = pd.DataFrame(
+        {
+            "context": [task.format(context) for context in task.contexts],
+            "prior": task.prior,
+            "entropy": entropy_rows(pi),
+            "kl": kl,
+            "most_likely": best,
+            "p": pi[at, best],
+            "answer": logits.argmax(axis=1),
+            "q": np.exp(log_softmax(logits))[at, best],
+            "right": right,
+        }
+    )
+    return Memorization(
+        kl=float(task.prior @ kl),
+        entropy=entropy(task),
+        accuracy=min(1.0, float(task.prior @ right)),
+        memorized=int(right.sum()),
+        contexts=len(pi),
+        parameters=sum(parameter.numel() for parameter in subject.model.parameters()),
+        formula=_formula(subject),
+        rows=rows,
+    )
+
+
+def _formula(subject: Subject) -> int | None:
+    cfg = subject.model.cfg
+    if cfg.n_layers > 1 or subject.no_decomposition() is not None:
+        return None
+    return memorized_associations(cfg.n_heads, cfg.d_head, cfg.d_model)
+
+
+def optimum_gap(model: Model, optimum: RankDMap | None = None) -> OptimumGap:
+    """A model beside the best rank-d map, with d its width; `optimum` (else computed) saves the search.
+
+    A model of width d with a linear readout cannot be better: its logits have rank d (Dana 2024, Proposition 1, whose
+    condition, erratum 2, holds for models of one context). Raises UnsupportedError for readouts that are not linear or
+    have a bias, InterpError for an optimum of another rank.
+    """
+    subject = Subject.of(model)
+    task, W_U = table_task(subject), unembedding(subject)
+    d = len(W_U)
+    best = rank_d_optimum(task, d) if optimum is None else optimum
+    if best.d != d:
+        raise InterpError(f"the optimum has rank {best.d}, the model has width {d}")
+    kl = kl_rows(task.conditional, context_logits(subject))
+    return OptimumGap(
+        d=d,
+        kl=float(task.prior @ kl),
+        optimum=best.kl,
+        kl_by_row=kl,
+        optimum_by_row=best.kl_by_row,
+        angles=subspace_angles(W_U, best.W_U),
+        evidence=getattr(best, "evidence", ""),
+    )
+
+
+def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
+    """W_U in the order of the task's outputs. Raises UnsupportedError unless logits are W_U times the last stream."""
+    subject = Subject.of(model)
+    if isinstance(subject.model, TaskModel) and not subject.model.spec.linear_readout:
+        raise UnsupportedError("behind a ReLU readout there is no unembedding whose row space could be compared")
+    if bool((subject.model.b_U.detach() != 0).any()):
+        raise UnsupportedError("with a bias of the readout the logits have rank d + 1, not d")
+    return subject.columns(subject.model.W_U.detach().double().cpu()).numpy()
+
+
+def head_table(model: Model) -> pd.DataFrame:
+    """One row a head: what the model loses without it, what it does alone, how large its logits are.
+
+    Columns as `interp.theory.head_contributions`. Raises UnsupportedError where logits are not a sum over heads.
+    """
+    subject = Subject.of(model)
+    outputs = _outputs(subject)
+    rest = outputs.skip + outputs.bias
+    return head_contributions(table_task(subject), rest, outputs.contributions.transpose(0, 1))
+
+
+def attention_matrix(model: Model) -> AttentionMatrix:
+    """The numerical rank of what the heads put out over all contexts. Raises UnsupportedError as `head_table`."""
+    subject = Subject.of(model)
+    task, cfg, outputs = table_task(subject), subject.model.cfg, _outputs(subject)
+    z = outputs.z.flatten(1).numpy()
+    last = torch.full((len(z),), task.order - 1)
+    embedded = subject.residual_before(task.all_contexts(), last, -1).numpy()
+    values = np.linalg.svd(z, compute_uv=False)
+    rounding = float(np.finfo(str(subject.model.W_E.dtype).removeprefix("torch.")).eps) * max(z.shape)
+    full = cfg.d_head == cfg.d_model
+    return AttentionMatrix(
+        rank=int((values > rounding * values[0]).sum()),
+        rank_with_residual=int(np.linalg.matrix_rank(np.hstack([z, embedded]), rtol=rounding)),
+        generic=attention_rank(task.d_vocab, task.order, cfg.d_model, cfg.n_heads) if full else None,
+        contexts=len(z),
+        singular_values=values,
+    )
+
+
+def spectrum(model: Model) -> pd.DataFrame:
+    """The directions of the log table that the unembedding has learned: see `interp.theory.learned_directions`."""
+    subject = Subject.of(model)
+    return learned_directions(table_task(subject), unembedding(subject))
+
+
+def _outputs(subject: Subject) -> HeadOutputs:
+    return head_outputs(subject, table_task(subject).all_contexts())
