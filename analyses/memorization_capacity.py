@@ -15,6 +15,7 @@ cells, the whole recipe (about 8 minutes). Smoke: three cells, one epoch. Publis
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,6 +149,12 @@ def exact_associations(cell: Cell) -> float:
         return float("nan")
 
 
+def said(experiment: int, cell: Cell, ours: list[float], theirs: float = float("nan")) -> None:
+    """One line of progress."""
+    accuracies = " ".join(f"{accuracy:.4f}" for accuracy in ours)
+    print(f"experiment {experiment}: {cell}: {accuracies}, published {theirs:.4f}", file=sys.stderr, flush=True)
+
+
 def capacity(arguments: Arguments) -> pd.DataFrame:
     rows = []
     for experiment, cell, theirs in published_cells(arguments):
@@ -167,6 +174,7 @@ def capacity(arguments: Arguments) -> pd.DataFrame:
                 "construction": exact_associations(cell),
             }
         )
+        said(experiment, cell, ours, theirs)
     return pd.DataFrame(rows)
 
 
@@ -183,6 +191,7 @@ def per_parameter(arguments: Arguments) -> pd.DataFrame:
                 continue
             ours = train(cell, arguments.pick(5, 3, 1), arguments.pick(EPOCHS, EPOCHS, 1))
             spread = float(np.std(ours, ddof=1)) if len(ours) > 1 else float("nan")
+            said(5, cell, ours)
             rows.append((h, kind, cell.heads, cell.width, cell.parameters, np.mean(ours), spread))
     return pd.DataFrame(rows, columns=["size", "model", "H", "MLP width", "parameters", "accuracy", "std"])
 
