@@ -1,0 +1,50 @@
+"""Count01: heads in the course of training (figure 14, right)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from interp.report import theme
+from interp.report.drawing import float32
+from interp.report.theme import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+THINNEST, THICKEST = 0.8, 5.0
+"""Widths of the lines of the heads with the least and the most weight, in pixels."""
+
+
+def head_evolution(frame: pd.DataFrame) -> go.Figure:
+    """Separation accuracy of every head by epoch; the width of a line is the head's mean weight (Figure 14, right).
+
+    Args:
+        frame: one row per head and epoch: `head`, `epoch`, `s_acc`, `weight` (share in the readout).
+
+    A line has the color of the head's last category: successful, failed or in between.
+    """
+    theme.check_frame(frame, ["head", "epoch", "s_acc", "weight"], "head_evolution")
+    drawn = theme.figure(x="epoch", y="separation accuracy", height=460)
+    weights = frame.groupby("head")["weight"].mean()
+    span = float(weights.max() - weights.min()) or 1.0
+    shown: set[str] = set()
+    for head, part in frame.groupby("head"):
+        part = part.sort_values("epoch", kind="stable")
+        last = float(part["s_acc"].iloc[-1])
+        name, color = (
+            ("ends above .98", theme.BLUE) if last >= 0.98
+            else ("ends at .6 or below", theme.VERMILLION) if last <= 0.6
+            else ("ends in between", theme.GREY)
+        )  # fmt: skip
+        width = THINNEST + (THICKEST - THINNEST) * float(weights[head] - weights.min()) / span
+        line = go.Scatter(x=float32(part["epoch"]), y=float32(part["s_acc"]), mode="lines", name=name, legendgroup=name)
+        line.update(
+            line={"width": width, "color": theme.fade(color, 0.75)},
+            showlegend=name not in shown,
+            hovertemplate=f"head {plain(head)}, weight {weights[head]:.3f}<br>epoch %{{x}}: %{{y:.4f}}<extra></extra>",
+        )
+        shown.add(name)
+        drawn.add_trace(line)
+    return drawn
