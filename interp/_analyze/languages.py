@@ -22,6 +22,8 @@ from interp.tasks import Language
 LENGTHS = (2, 4, 6, 10, 20, 30, 60, 100, 200, 400)
 FORMATS = ("float64", "float32", "float16", "bfloat16")
 STRINGS = 60
+SHARES = (-0.03, 1.05)
+"""The range of axes of accuracies and rates."""
 
 
 def fill(report: Report, subject: Subject) -> dict[str, Any]:
@@ -97,14 +99,16 @@ def _lengths(report: Report, model: TaskModel, task: Language) -> pd.DataFrame:
     )
     report.add_figure(
         "accuracy_by_length",
-        draw.lines(curve, "length", "accuracy", "dtype", "symbols", "accuracy", "log", markers=True),
+        draw.lines(curve, "length", "accuracy", "dtype", "symbols", "accuracy", "log", markers=True).update_yaxes(
+            range=SHARES
+        ),
         "Accuracy against length, in four number formats.",
     )
-    if curve["cross_entropy_bits"].notna().any():
+    if (curve["cross_entropy_bits"] > 0).any():  # NaN for an indicator
         report.add_figure(
             "cross_entropy_by_length",
-            draw.lines(curve.dropna(subset="cross_entropy_bits"), "length", "cross_entropy_bits", "dtype", "symbols",
-                       "cross-entropy (bits)", "log", markers=True),
+            draw.lines(curve[curve["cross_entropy_bits"] > 0], "length", "cross_entropy_bits", "dtype", "symbols",
+                       "cross-entropy (bits)", "log", "log", markers=True),
             "Cross-entropy against length: 1 bit is a coin's. A proof of the sign alone leaves it near 1.",
         )  # fmt: skip
     mine = curve[curve["dtype"] == own]
@@ -113,7 +117,9 @@ def _lengths(report: Report, model: TaskModel, task: Language) -> pd.DataFrame:
     if not kinds.empty:
         report.add_figure(
             "errors_by_length",
-            draw.lines(kinds, "length", "rate", "kind", "symbols", "rate", "log", markers=True),
+            draw.lines(kinds, "length", "rate", "kind", "symbols", "rate", "log", markers=True).update_yaxes(
+                range=SHARES
+            ),
             f"Share of the strings outside the language that are accepted, and of members that are rejected ({own}).",
         )
     if (mine["smallest_logit"] > 0).any():
