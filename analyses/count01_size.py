@@ -72,10 +72,10 @@ def _verdict(by_cell: pd.DataFrame) -> str:
     gains = "; ".join(f"d = {d}: {one[d]:.3f} with one head, {most[d]:.3f} with most" for d in one.index)
     sentences = [f"Mean accuracy {gains} (paper: more heads and dimensions make learning more robust)."]
     if MAIN in by_cell.index:
-        main = by_cell.loc[MAIN]
+        mean, std, worst, good = by_cell.loc[MAIN]
         sentences.append(
-            f"d = {MAIN[0]} with {MAIN[1]} heads: {main['mean']:.3f} ± {main['std']:.3f}, {main['near_perfect']:.0%} of "
-            f"the seeds at {NEAR_PERFECT} or above, the worst {main['worst']:.3f} (paper: almost always near perfect). "
+            f"d = {MAIN[0]} with {MAIN[1]} heads: {mean:.3f} ± {std:.3f}, the worst {worst:.3f}, {good:.0%} of the seeds "
+            f"at {NEAR_PERFECT} or above (paper: almost always near perfect)."
         )
     sentences.append("Figure 2's own numbers are not in the paper's text, so no cell is compared with them.")
     return " ".join(sentences)
