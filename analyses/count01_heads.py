@@ -122,8 +122,9 @@ def _spread(values: pd.Series) -> str:
 
 def _verdict(rows: pd.DataFrame, skip: pd.DataFrame) -> str:
     mean, kept = rows.drop(columns="model").mean(), skip.mean()
+    number = f"{len(rows)} models" if len(rows) > 1 else "One model"
     return (
-        f"{len(rows)} model(s): successful heads {mean['successful']:.2f} (paper .5), failed {mean['failed']:.2f} (.4); "
+        f"{number}: successful heads {mean['successful']:.2f} (paper .5), failed {mean['failed']:.2f} (.4); "
         f"w01 of successful heads {rows['w01_low'].min():.2f} to {rows['w01_high'].max():.2f} (about 1), w02 above 10 "
         f"in {mean['w02_above_10']:.2f} of them (all). l-acc near .5: {mean['chance_singles']:.2f} of single heads "
         f"(.94); above .8: {mean['good_pairs']:.2f} of pairs (.017, not reproduced). [EOS] by single heads "

@@ -74,8 +74,8 @@ def _verdict(by_cell: pd.DataFrame) -> str:
     if MAIN in by_cell.index:
         mean, std, worst, good = by_cell.loc[MAIN]
         sentences.append(
-            f"d = {MAIN[0]} with {MAIN[1]} heads: {mean:.3f} ± {std:.3f}, the worst {worst:.3f}, {good:.0%} of the seeds "
-            f"at {NEAR_PERFECT} or above (paper: almost always near perfect)."
+            f"d = {MAIN[0]} with {MAIN[1]} heads: {mean:.3f} ± {std:.3f}, the worst {worst:.3f}, {good:.0%} of the "
+            f"seeds at {NEAR_PERFECT} or above (paper: almost always near perfect)."
         )
     sentences.append("Figure 2's own numbers are not in the paper's text, so no cell is compared with them.")
     return " ".join(sentences)
