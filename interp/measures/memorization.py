@@ -35,8 +35,8 @@ class Memorization:
     """How well a model knows its table; divergences and entropies in nats, weighted by the prior.
 
     accuracy: prior probability of the contexts that are memorized: the largest logit is at a most likely next token.
-    memorized: their number. formula: H d_h + d, the associations that a layer holds for certain (None for models with
-    an MLP or several layers). rows: one a context: context, prior, entropy, kl, most_likely and its probability p,
+    memorized: their number. formula: H d_h + d, the associations that weights of this size can hold (None for models with
+    an MLP or several layers, and for contexts of one token). rows: one a context: context, prior, entropy, kl, most_likely and its probability p,
     answer, q (the model's probability of the most likely next token), right.
     """
 
@@ -148,7 +148,7 @@ def memorization(model: Model) -> Memorization:
 
 def _formula(subject: Subject) -> int | None:
     cfg = subject.model.cfg
-    if cfg.n_layers > 1 or subject.no_decomposition() is not None:
+    if cfg.n_layers > 1 or table_task(subject).order == 1 or subject.no_decomposition() is not None:
         return None
     return memorized_associations(cfg.n_heads, cfg.d_head, cfg.d_model)
 

@@ -144,7 +144,7 @@ def test_a_hooked_transformer_of_your_own() -> None:
     subject = Subject.of(mine, task)
     logits = mine(task.all_contexts().tokens)[:, -1].detach().double().numpy()
     np.testing.assert_allclose(context_logits(subject), logits, atol=1e-6)
-    assert memorization(subject).formula == 2 * 2 + 4
+    assert memorization(subject).formula is None  # contexts of one token: heads are of no use
     assert len(head_table(subject)) == 2
 
 
