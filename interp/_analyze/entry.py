@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from interp import zoo
-from interp._analyze import count01, generic, histogram, languages
+from interp._analyze import count01, generic, histogram, languages, memorization
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model
@@ -37,6 +37,7 @@ STUDIES: dict[str, Study] = {
     "count01": Study(count01.fill),
     "histogram": Study(histogram.fill),
     "languages": Study(languages.fill),
+    "memorization": Study(memorization.fill),
 }
 """By family; a task of another family gets the generic report."""
 
