@@ -4,7 +4,8 @@ python analyses/palindrome_precision.py --out out/palindrome [--quick | --smoke]
 
 Draws the published curve of the exact PALINDROME model beside the one that its zero test |s| <= 1e-7 and its softmax
 base e^(1/sqrt 6) predict in exact arithmetic, and beside the rebuilt model; then the longest exact length by order of
-evaluation and number format, and the accuracy of the corrected binary model and of mirror attention in each format.
+evaluation and number format, accuracy and both kinds of errors by length for each order, and the accuracy of the
+corrected binary model and of mirror attention in each format.
 Full: every even length to 198; quick: every sixth; smoke: a few.
 """
 
@@ -21,7 +22,8 @@ from interp.measures.languages import length_curve
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
-from interp.theory.palindrome import ORDERS, largest_exact_length, share_of_false_accepts
+from interp.tasks import Palindrome
+from interp.theory.palindrome import ORDERS, accepts, largest_exact_length, share_of_false_accepts
 
 PUBLISHED = Path(__file__).parent / "published" / "nowak_palindrome_exact.csv"
 BASE, TOLERANCE = exp(1 / sqrt(6)), 1e-7
@@ -57,6 +59,23 @@ def orders_table(longest: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def orders_by_length(arguments: Arguments) -> pd.DataFrame:
+    """Accuracy and errors of each order of evaluation on appendix B's strings, tolerance half the smallest |s|."""
+    task, rows = Palindrome(), []
+    for length in range(4, 131, arguments.pick(2, 6, 60)):
+        batch = task.strings(arguments.pick(1000, 400, 50), length, seed=length)
+        symbols, _ = task.symbols(batch.tokens)
+        for order in ORDERS:
+            for name in FORMATS:
+                accepted = accepts(order, symbols, getattr(torch, name))
+                wrong = accepted != batch.labels
+                rows.append((order, name, length, 1 - float(wrong.double().mean()),
+                             float((accepted & ~batch.labels).sum() / (~batch.labels).sum()),
+                             float((~accepted & batch.labels).sum() / batch.labels.sum())))  # fmt: skip
+    columns = ["order", "format", "length", "accuracy", "false_accept_rate", "false_reject_rate"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def by_format(arguments: Arguments) -> pd.DataFrame:
     """Accuracy of the two exact models by length, in every format."""
     mirrored = {
@@ -86,6 +105,26 @@ def study(arguments: Arguments) -> Report:
     report.section("Orders of evaluation")
     report.add_table(
         "orders", orders, "Longest length up to which no hard string is judged wrongly: half of the mantissa's bits."
+    )
+    report.add_figure(
+        "orders",
+        draw.bars(orders, "order", "true_tolerance", "format", "order of evaluation", "longest exact length (symbols)"),
+        "The same, with a tolerance of half the smallest |s|.",
+    )
+    lengths = orders_by_length(arguments)
+    for name in FORMATS:
+        part = lengths[lengths["format"] == name]
+        report.add_figure(
+            f"orders/{name}",
+            draw.lines(part, "length", "accuracy", "order", "symbols", "accuracy").update_yaxes(range=(0.4, 1.03)),
+            f"{name}: accuracy on sampled strings by order of evaluation.",
+        )
+    report.add_table(
+        "orders_by_length",
+        lengths,
+        "Both kinds of errors. Where both halves are summed with the same weights in the same order, a palindrome gives "
+        "exactly 0 and is never rejected; the paper's two softmaxes and the signed head err both ways.",
+        max_rows=16,
     )
     formats = by_format(arguments)
     report.section("The corrected models")
