@@ -219,8 +219,8 @@ def study(arguments: Arguments) -> Report:
     report.add_table(
         "capacity",
         table,
-        "Ours, mean and standard deviation over seeds, beside the published means. On the sample: the share of training "
-        "rows that are right, which counts contexts as often as they were drawn.",
+        "Ours, mean and standard deviation over seeds, beside the published means. On the sample: the share of the "
+        "training rows that are right, which counts contexts as often as they were drawn.",
     )
     first = table[table["experiment"] == 1]
     lines = [first.assign(kind=[f"d = {d}, ours" for d in first["d"]], value=first["accuracy"])]
@@ -258,7 +258,8 @@ def study(arguments: Arguments) -> Report:
     bounded = "all are" if (table["accuracy"] >= table["lower bound"]).all() else "not all are"
     report.verdict = (
         f"Ours minus published: mean {gap.mean():+.4f}, between {gap.min():+.4f} and {gap.max():+.4f}, over "
-        f"{len(table)} cells (on the training sample {sampled.mean():+.4f}). Trained layers hold {over.min():.1f} to {over.max():.1f} times H d_h + d associations; "
+        f"{len(table)} cells (on the training sample {sampled.mean():+.4f}). Trained layers hold {over.min():.1f} to "
+        f"{over.max():.1f} times H d_h + d associations; "
         f"{bounded} above the lower bound.{both}"
     )
     return report

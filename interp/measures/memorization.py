@@ -35,9 +35,9 @@ class Memorization:
     """How well a model knows its table; divergences and entropies in nats, weighted by the prior.
 
     accuracy: prior probability of the contexts that are memorized: the largest logit is at a most likely next token.
-    memorized: their number. formula: H d_h + d, the associations that weights of this size can hold (None for models with
-    an MLP or several layers, and for contexts of one token). rows: one a context: context, prior, entropy, kl, most_likely and its probability p,
-    answer, q (the model's probability of the most likely next token), right.
+    memorized: their number. formula: H d_h + d, the associations that weights of this size can hold (None for models
+    with an MLP or several layers, and for contexts of one token). rows: one a context: context, prior, entropy, kl,
+    most_likely and its probability p, answer, q (the model's probability of the most likely next token), right.
     """
 
     kl: float
