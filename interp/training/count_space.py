@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.parameters import initialize
 from interp.architecture.symmetric import Rows, count_space_refusal, logits, rows_of, token_tables
 from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.training.data import epoch_order, training_set, validation_set
-from interp.training.engine import Engine, EpochResult, StackedAdam, learning_rate
+from interp.training.engine import EpochResult, learning_rate
+from interp.training.groups import Group, GroupedEngine
 
 GROUP_ROWS = 8192
 
 
-class CountSpaceEngine(Engine):
+class CountSpaceEngine(GroupedEngine):
     """Exact training of one-layer models without positions, on the fixed data set of a task."""
 
     name = "count-space"
@@ -71,32 +71,13 @@ class CountSpaceEngine(Engine):
                 right.append((answers == self.held_out_batch.labels).double().mean())
         return torch.stack(right)
 
-    def parameters(self) -> dict[str, Tensor]:
-        return {
-            name: torch.cat([group.leaves[name].detach() for group in self.groups]) for name in self.groups[0].leaves
-        }
 
-    def state(self) -> dict[str, Tensor]:
-        return {
-            f"{i}/{name}": tensor for i, group in enumerate(self.groups) for name, tensor in group.adam.state().items()
-        }
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        for i, group in enumerate(self.groups):
-            prefix = f"{i}/"
-            group.adam.load_state({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
-
-
-class _Group:
+class _Group(Group):
     """As many models as train well together."""
 
     def __init__(self, engine: CountSpaceEngine, seeds: list[int]) -> None:
-        self.engine, self.seeds = engine, seeds
-        fresh = [initialize(engine.spec, engine.task, seed, engine.dtype) for seed in seeds]
-        self.leaves = {name: torch.stack([f[name] for f in fresh]).to(engine.device) for name in fresh[0]}
-        for name, leaf in self.leaves.items():
-            leaf.requires_grad_(not (name == "embed.W_E" and engine.spec.embedding == "frozen"))
-        self.adam = StackedAdam({n: leaf for n, leaf in self.leaves.items() if leaf.requires_grad}, engine.recipe)
+        super().__init__(engine, seeds)
+        self.engine = engine
 
     def run_epoch(self, epoch: int) -> Tensor:
         """Mean loss of each model over the epoch's sentences."""

@@ -22,6 +22,7 @@ from interp.training.engine import Engine
 from interp.training.exact_kl import ExactKLEngine
 from interp.training.fused import FusedEngine
 from interp.training.reference import ReferenceEngine
+from interp.training.stacked import StackedEngine
 from interp.training.state import RunState, load_state, run_key, save_state
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ ENGINES: dict[str, type[Engine]] = {
     for engine in (
         CountSpaceEngine,
         FusedEngine,
+        StackedEngine,
         FusedEncoderEngine,
         EncoderEngine,
         ExactKLEngine,
