@@ -122,7 +122,7 @@ def study(arguments: Arguments) -> Report:
     report.add_table(
         "orders_by_length",
         lengths,
-        "Both kinds of errors. Where both halves are summed with the same weights in the same order, a palindrome gives "
+        "Both kinds of errors. Where both halves are summed with the same weights in the same order, palindromes give "
         "exactly 0 and is never rejected; the paper's two softmaxes and the signed head err both ways.",
         max_rows=16,
     )

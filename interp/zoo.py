@@ -299,7 +299,9 @@ def list_models() -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [_exact_row(name) for name in registered_constructions()] + [_trained_row(folder) for folder in _folders()]
+    exact = registered_constructions()
+    # A folder of an exact model's name holds the same spec as TOML.
+    rows = [_exact_row(name) for name in exact] + [_trained_row(f) for f in _folders() if f.name not in exact]
     columns = ["name", "family", "task", "kind", "parameters", "seeds", "about", "path"]
     table = pd.DataFrame(rows, columns=[*columns, *sorted({key for row in rows for key in row} - set(columns))])
     return table.astype({"parameters": "Int64"}).sort_values(["family", "name"], ignore_index=True)
