@@ -57,16 +57,18 @@ def _verdict(found: Memorization, gap: OptimumGap | None, task: TableTask) -> st
         f"{found.memorized} of {found.contexts} associations are memorized{weighted}.",
     ]
     if gap is not None and gap.optimum > 1e-9:
-        share = f", {100 * gap.gap / gap.optimum:.2f}%" if gap.gap > 1e-6 * gap.optimum else ""
-        sentences.append(
-            f"The best rank-{gap.d} map found has divergence {gap.optimum:.4g}; the model is {max(gap.gap, 0):.2g} nats"
-            f"{share} above it."
-        )
+        sentences.append(f"The best rank-{gap.d} map found has divergence {gap.optimum:.4g}; the model {_above(gap)}.")
     elif gap is not None:
         sentences.append(f"Width {gap.d} is enough for divergence zero.")
     if found.formula is not None and found.formula < found.contexts:
         sentences.append(f"Weights of this size can hold H d_h + d = {found.formula} associations exactly.")
     return " ".join(sentences)
+
+
+def _above(gap: OptimumGap) -> str:
+    if gap.gap <= 1e-6 * gap.optimum:
+        return "reaches it"
+    return f"is {gap.gap:.2g} nats, {100 * gap.gap / gap.optimum:.2g}%, above it"
 
 
 def _table(report: Report, subject: Subject, task: TableTask, found: Memorization) -> dict[str, Any]:
@@ -122,18 +124,20 @@ def _optimum(report: Report, subject: Subject, task: TableTask) -> OptimumGap | 
         rows += [("least squares f_ls", least_squares(task, gap.d).kl)]
         rows += [("weighted least squares f_wls", weighted_least_squares(task, gap.d).kl)]
     table = pd.DataFrame(rows, columns=["map", "divergence (nats)"])
-    report.add_figure(
+    report.add_table(
         "optimum",
-        draw.bars(table, "map", "divergence (nats)"),
+        table,
         "The model beside the best map of its rank, and the closed forms on the logarithms of the table (section 4).",
     )
-    report.add_table("optimum", table, "The same as numbers.")
     return gap
 
 
 def _rows(report: Report, found: Memorization, gap: OptimumGap | None) -> None:
     report.section("Context by context")
     rows = found.rows.assign(memorized=np.where(found.rows["right"], "memorized", "not memorized"))
+    if gap is not None:
+        rows = rows.assign(optimum=gap.optimum_by_row)
+    rows = rows.sort_values("memorized", kind="stable")  # so that the colors are the same in every report
     even = float(np.ptp(rows["prior"])) < 1e-12
     x, title = ("entropy", "entropy of the context (nats)") if even else ("prior", "prior probability")
     report.add_figure(
@@ -145,10 +149,9 @@ def _rows(report: Report, found: Memorization, gap: OptimumGap | None) -> None:
         "Each dot is a context: how far the model's distribution is from the table's.",
     )  # fmt: skip
     if gap is not None and gap.optimum > 1e-9:
-        both = rows.assign(optimum=gap.optimum_by_row)
         report.add_figure(
             "kl_beside_optimum",
-            draw.scatter(both, "optimum", "kl", "memorized", "context", diagonal=True,
+            draw.scatter(rows, "optimum", "kl", "memorized", "context", diagonal=True,
                          x_title=f"divergence of the best rank-{gap.d} map (nats)", y_title="divergence (nats)"),
             "The same beside the best map of this rank: which contexts the model gives up, and the best map does not.",
         )  # fmt: skip
@@ -182,7 +185,9 @@ def _directions(report: Report, subject: Subject, gap: OptimumGap | None) -> Non
         draw.bars(table, "direction", "expressed", y_title="share expressed"),
         "Squared length of each singular vector in the row space of the unembedding: 1 is fully expressed.",
     )
-    report.add_table("spectrum", table, "The same as numbers; angle: principal angles to the d leading directions.")
+    report.add_table(
+        "spectrum", table, "The same as numbers; angle: principal angles to the d leading directions.", max_rows=12
+    )
     if gap is not None and len(gap.angles):
         report.add_text(
             f"Principal angles between the unembedding and that of the best rank-{gap.d} map found: "
@@ -198,9 +203,10 @@ def _heads(report: Report, subject: Subject) -> None:
     except UnsupportedError as error:
         report.add_text(f"Not shown: {error}.")
         return
+    named = table.assign(head=table["head"].astype(str))
     report.add_figure(
         "heads",
-        draw.bars(table, "head", "kl_increase", y_title="rise of the divergence (nats)"),
+        draw.bars(named, "head", "kl_increase", y_title="rise of the divergence (nats)"),
         "By how much the divergence rises when the head alone is left out.",
     )
     report.add_table("heads", table, "rms: root mean square of what a head adds to the logits, centered.")

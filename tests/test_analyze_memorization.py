@@ -1,0 +1,72 @@
+"""The report on memorization models: every section, the verdict in words, models that lack a part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import interp
+from interp.constructions.memorization_models import memorization_spec
+from interp.spec import Training
+from interp.tasks import bigram, kgram, lookup
+from interp.theory.closed_forms import least_squares
+
+SMALL = kgram(N=4, M=6, k=2, seed=1)
+
+
+def test_an_exact_model(tmp_path: Path) -> None:
+    model = interp.build("memorization/theorem1", table=SMALL, d_model=3)
+    report = interp.analyze(model, out=tmp_path / "report.html")
+    assert "The best rank-3 map found" in report.verdict
+    assert report.verdict.endswith("the model reaches it.")
+    assert {"memorization", "certificate", "optimum", "rows", "spectrum", "heads", "attention_matrix"} <= set(
+        report.tables
+    )
+    assert {"kl_by_row", "kl_beside_optimum", "singular_values", "expressed", "heads"} <= set(report.figures)
+    ranks = report.tables["attention_matrix"].iloc[0]
+    assert (ranks["rank"], ranks["contexts"], ranks["heads that Theorem 1 needs"]) == (16, 16, 6)
+    assert len(report.tables["rows"]) == 16
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_a_model_above_the_optimum_says_by_how_much() -> None:
+    target = least_squares(SMALL, 2)
+    model = interp.build("memorization/theorem1", table=SMALL, W_U=target.W_U, W_E=target.W_E)
+    report = interp.analyze(model)
+    table = report.tables["optimum"].set_index("map")["divergence (nats)"]
+    assert table["the model"] == pytest.approx(table["least squares f_ls"])
+    gap = table["the model"] - table["best rank-2 map found"]
+    assert f"is {gap:.2g} nats" in report.verdict
+
+
+def test_contexts_of_one_token_and_unequal_priors() -> None:
+    report = interp.analyze(interp.build("memorization/theorem1", table=bigram(N=8, M=5, concentration=1.0), d_model=2))
+    assert "which have probability" in report.verdict
+    assert "H d_h + d" not in report.verdict
+    assert report.figures["kl_by_row"].layout.xaxis.type == "log"
+
+
+def test_width_enough_for_zero() -> None:
+    report = interp.analyze(interp.build("memorization/theorem1", table=kgram(N=3, M=3), d_model=2))
+    assert "Width 2 is enough for divergence zero." in report.verdict
+    assert "kl_beside_optimum" not in report.figures
+
+
+def test_a_look_up_table_and_the_capacity_construction() -> None:
+    model = interp.build("memorization/capacity", table=lookup(N=6, M=6), d_model=2, n_heads=4)
+    report = interp.analyze(model)
+    assert "can hold H d_h + d = 10 associations exactly" in report.verdict
+    assert np.isfinite(report.tables["memorization"]["divergence (nats)"][0])
+
+
+def test_a_model_with_an_mlp_and_a_comparison() -> None:
+    recipe = Training(init="torch")
+    specs = [memorization_spec(SMALL, 3, 2, origin=recipe), memorization_spec(SMALL, 3, 1, d_mlp=4, origin=recipe)]
+    report = interp.analyze([interp.build(spec) for spec in specs])
+    table = report.tables["comparison"]
+    assert list(table["certificate"]) == ["refuted", "refuted"]
+    assert (table["above optimum"] > 0).all()
+    assert any(key.endswith("/heads") for key in report.tables)
+    assert sum(key.endswith("/heads") for key in report.tables) == 1  # the other is no sum over heads
