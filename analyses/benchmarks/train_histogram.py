@@ -1,6 +1,6 @@
 """How much faster do the compiled kernels train the histogram models than the published training loop?
 
-    python analyses/benchmarks/train_histogram.py [--quick] [--models dot+sftm lin ...] [--rounds 9]
+    python analyses/benchmarks/train_histogram.py [--quick] [--models dot+sftm lin ...] [--rounds 9] [--no-engines]
 
 A: the published algorithm in plain torch (nn.Embedding, nn.Linear for queries and keys, ReLU readout, eager Adam,
 batches of 32), no DataLoader. B: interp.training.kernels, one model. One thread each, in turns; CPU time, so that
@@ -10,6 +10,9 @@ other work on the machine counts as little as possible. Two ratios per size, as 
 Columns: A, A' (with sampling), B, and `draw`, B's sampler alone with shuffled positions (which only lin needs), in
 microseconds per step; `plain` and `own`: floating-point operations of a step's products as A and as B does them;
 `peak`: the share of this core's single-precision matrix product (512 x 512, best of the run) that B reaches with `own`.
+
+Then all engines of interp.train that take the spec, side by side: one epoch each in turn, microseconds per step of one
+model with sampling and labels and without the evaluation after it, and the ratio of A' to it (min, median, max).
 """
 
 from __future__ import annotations
@@ -27,7 +30,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from interp.constructions.histogram_models import histogram_spec
+from interp.spec import Training
+from interp.tasks import Histogram
+from interp.theory.ranges import MixingKind
+from interp.training.engine import Engine
 from interp.training.kernels import HistogramKernel
+from interp.training.train import ENGINES
 
 T, L, BATCH, EPOCH, CLASSES = 32, 10, 32, 10_000, 11
 STEPS = -(-EPOCH // BATCH)
@@ -40,6 +49,15 @@ MODELS = {  # name: mixing, softmax, bos
     "bos+sftm": ("dot", True, True),
 }
 SIZES = ((8, 8), (32, 32), (128, 128))
+SPECS: dict[str, MixingKind] = {
+    "dot+sftm": "dot-softmax", "lin": "lin", "lin+sftm": "lin-softmax", "dot": "dot", "bos": "bos",
+    "bos+sftm": "bos-softmax",
+}  # fmt: skip
+STACKS = (("reference", 1), ("stacked", 1), ("stacked", 64), ("fused", 1))
+"""Engines, and how many models they train side by side."""
+CPU = torch.device("cpu")
+SHORT = 1920
+"""Sequences of an epoch in the comparison of engines."""
 
 
 class Published(nn.Module):
@@ -143,11 +161,42 @@ def seconds(work: Callable[[], object], repeat: int) -> float:
     return (time.process_time() - start) / repeat
 
 
+def engine_of(name: str, d: int, p: int, engine: str, models: int) -> Engine:
+    """An engine of interp.train with models in training."""
+    recipe = Training(
+        batch_size=BATCH, data="fresh", samples_per_epoch=SHORT, betas=(0.9, 0.98), eps=1e-9, init="torch"
+    )
+    spec = histogram_spec(SPECS[name], Histogram(bos=MODELS[name][2], zero_class=True), d, p, origin=recipe)
+    trainer = ENGINES[engine](spec, Histogram(bos=MODELS[name][2], zero_class=True), range(models), CPU, torch.float32)
+    trainer.run_epoch(1)
+    return trainer
+
+
+def compare_engines(name: str, d: int, p: int, rounds: int) -> None:
+    """One line per engine: microseconds per model-step, and the ratio to the published loop in the same round."""
+    published = Baseline(name, d, p)
+    engines = {stack: engine_of(name, d, p, *stack) for stack in STACKS}
+    steps = SHORT // BATCH
+    ratios: dict[tuple[str, int], list[float]] = {stack: [] for stack in STACKS}
+    times: dict[tuple[str, int], list[float]] = {stack: [] for stack in STACKS}
+    for epoch in range(2, 2 + rounds):
+        for stack, engine in engines.items():
+            whole = seconds(partial(published.whole, steps), 1)
+            spent = seconds(partial(engine.run_epoch, epoch), 1) - seconds(engine.evaluate, 1)
+            times[stack].append(spent / steps / stack[1])
+            ratios[stack].append(whole * stack[1] / spent)
+    for stack in STACKS:
+        cells = [f"{1e6 * float(np.median(times[stack])):8.1f}"]
+        cells += [f"{pick(ratios[stack]):7.1f}" for pick in (min, np.median, max)]
+        print(f"{name:8s} {d:3d} {p:3d} {stack[0]:>10s} {stack[1]:6d} " + " ".join(cells), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=None)
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--quick", action="store_true", help="dot+sftm and lin, 3 rounds")
+    parser.add_argument("--no-engines", action="store_true", help="leave the comparison of all engines out")
     options = parser.parse_args()
     models = options.models or (["dot+sftm", "lin"] if options.quick else list(MODELS))
     rounds = options.rounds or (3 if options.quick else 9)
@@ -177,7 +226,12 @@ def main() -> None:
             cells += [f"{pick(ratios):6.1f}" for ratios in (step, whole) for pick in (min, np.median, max)]
             cells += [f"{plain / 1e6:6.2f}", f"{own / 1e6:6.2f}", f"{share:6.0%}"]
             print(f"{name:8s} {d:3d} {p:3d} " + " ".join(cells), flush=True)
-    print(f"single-precision matrix product: {peak / 1e9:.0f} GFLOP/s on one core")
+    print(f"single-precision matrix product: {peak / 1e9:.0f} GFLOP/s on one core\n")
+    if not options.no_engines:
+        print("model      d   p     engine models  us/step  A' / engine: min     med     max")
+        for name in models:
+            for d, p in SIZES:
+                compare_engines(name, d, p, rounds)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+"""What does a training step cost? Against the number of models, T, L, d and p, with the exponents that are measured.
+
+    python analyses/benchmarks/scaling.py --out out/scaling [--quick | --smoke]
+
+One size at a time moves away from T = 32, L = 10, d = p = 32 and 16 models; the fused and the stacked engine train
+dot-softmax and lin. CPU time of a model's step, sampling included and evaluation left out, the least of several rounds
+(other work on the machine only adds). An exponent is the slope of log time over log size, between the two largest
+sizes and over all: at small sizes what does not grow hides what does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.constructions.histogram_models import histogram_spec
+from interp.report import Report
+from interp.report import figures as draw
+from interp.report.script import Arguments, run
+from interp.spec import Training
+from interp.tasks import Histogram
+from interp.theory.ranges import MixingKind
+from interp.training.train import ENGINES
+
+BASE = {"models": 16, "T": 32, "L": 10, "d": 32, "p": 32}
+SIZES: dict[str, Sequence[int]] = {
+    "models": (1, 4, 16, 64, 256),
+    "T": (16, 32, 64, 128, 256),
+    "L": (4, 8, 16, 32),
+    "d": (8, 32, 128, 512),
+    "p": (8, 32, 128, 512),
+}
+KINDS: tuple[MixingKind, ...] = ("dot-softmax", "lin")
+TITLES = {"models": "models trained side by side", "T": "T, size of the alphabet", "L": "L, length of the sequences",
+          "d": "d, dimensions of the residual stream", "p": "p, neurons of the readout"}  # fmt: skip
+BATCH = 32
+
+
+def study(arguments: Arguments) -> Report:
+    torch.set_num_threads(1)
+    rounds, steps = arguments.pick(5, 2, 1), arguments.pick(64, 32, 2)
+    report, exponents = Report("What a training step costs"), []
+    for size, values in SIZES.items():
+        values = values if arguments.mode != "smoke" else values[:2]
+        rows = [
+            {size: value, "engine": f"{engine}, {kind}", "us": _microseconds(engine, kind, size, value, steps, rounds)}
+            for engine in ("fused", "stacked")
+            for kind in KINDS
+            for value in values
+        ]
+        frame = pd.DataFrame(rows)
+        exponents += [_exponents(size, str(name), part) for name, part in frame.groupby("engine", sort=False)]
+        report.section(TITLES[size])
+        figure = draw.lines(
+            frame, size, "us", "engine", TITLES[size], "CPU time of a model's step (us)", "log", "log", markers=True
+        )
+        report.add_figure(size, figure, f"Both axes logarithmic; elsewhere {_elsewhere(size)}.")
+        report.add_table(f"{size}_times", frame, "Microseconds of a model's step.")
+    table = pd.DataFrame(exponents)
+    report.section("Exponents")
+    report.add_table("exponents", table, "Time grows as size to this power.", {"last": ".2f", "all": ".2f"})
+    fused = table[table["engine"] == "fused, dot-softmax"].set_index("size")["last"]
+    report.verdict = "The fused engine's step of dot-softmax grows, between the two largest sizes, with " + ", ".join(
+        f"{size}^{fused[size]:.2f}" for size in SIZES if size != "models"
+    )
+    return report
+
+
+def _elsewhere(size: str) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in BASE.items() if name != size)
+
+
+def _microseconds(engine: str, kind: MixingKind, size: str, value: int, steps: int, rounds: int) -> float:
+    sizes = BASE | {size: value}
+    recipe = Training(batch_size=BATCH, data="fresh", samples_per_epoch=BATCH * steps, init="torch")
+    task = Histogram(T=max(sizes["T"], sizes["L"]), L=sizes["L"], zero_class=True)
+    spec = histogram_spec(kind, task, sizes["d"], sizes["p"], origin=recipe)
+    trainer = ENGINES[engine](spec, task, range(sizes["models"]), torch.device("cpu"), torch.float32)
+    trainer.run_epoch(1)  # compiles, allocates
+    best = float("inf")
+    for epoch in range(2, 2 + rounds):
+        start = time.process_time()
+        trainer.run_epoch(epoch)
+        middle = time.process_time()
+        trainer.evaluate()
+        best = min(best, 2 * middle - start - time.process_time())
+    return 1e6 * best / steps / sizes["models"]
+
+
+def _exponents(size: str, engine: str, part: pd.DataFrame) -> dict[str, object]:
+    x, y = np.log(part[size].to_numpy(float)), np.log(part["us"].to_numpy(float))
+    return {"size": size, "engine": engine, "last": (y[-1] - y[-2]) / (x[-1] - x[-2]), "all": np.polyfit(x, y, 1)[0]}
+
+
+if __name__ == "__main__":
+    run(study, __doc__)
