@@ -6,6 +6,7 @@ import pytest
 
 from interp.constructions.languages_learned import BATCHES, PUBLISHED, learned_spec
 from interp.spec import ModelSpec
+from interp.sweeps.grid import read_grid
 from interp.tasks import Dyck1, Dyck2, First, One, Palindrome, Parity
 
 ROOT = Path(__file__).resolve().parents[2] / "models" / "languages"
@@ -34,3 +35,14 @@ def test_the_published_shape() -> None:
     assert (spec.d_model, len(spec.layers), spec.layers[0].mlp.d_mlp, spec.layers[0].n_heads) == (16, 2, 64, 1)
     assert (spec.training.learning_rate, spec.training.batch_size, spec.training.samples_per_epoch) == (3e-4, 1, 100)
     assert learned_spec(First(), "first", eps=0.1).layers[1].norm_eps == 0.1
+
+
+def test_the_sweep_of_first_over_lengths_is_figure_4() -> None:
+    grid = read_grid(ROOT.parents[1] / "analyses" / "sweeps" / "first_lengths.toml")
+    wanted = {
+        learned_spec(First(length=length, test_length=1000), "first", log).id
+        for length in (10, 30, 100, 300)
+        for log in ("none", "current")
+    }
+    assert {cell.spec.id for cell in grid.cells} == wanted
+    assert list(grid.seeds) == list(range(20))
