@@ -15,7 +15,7 @@ from interp.training.encoder import held_out_strings
 from interp.training.encoder_fused import loss_and_gradient, sizes_of, strings_of
 from interp.training.encoder_layout import flat_vector, named_views
 from interp.training.reference import batch_loss, targets
-from interp.training.train import train
+from interp.training.train import choose_engine, train
 
 
 def published(task: str = "first", positions: str = "first", readout_at: str = "[CLS]", **layer: object) -> ModelSpec:
@@ -107,3 +107,57 @@ def test_engines_train_the_references_models(name: str, engine: str) -> None:
         held_out = held_out_strings(spec, task)
         right = (mine.predict(held_out.tokens) == held_out.labels).double().mean()
         assert mine.history["accuracy"].iloc[-1] == pytest.approx(float(right), abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
+def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 0.0)
+    spec = published(norm_eps=0.1)
+
+    def interrupt(done: int, total: int, loss: float) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(spec, [0, 1], engine=engine, folder=tmp_path, progress=interrupt)
+    resumed = train(spec, [0, 1], engine=engine, folder=tmp_path, resume=True, progress=False)
+    whole = train(spec, [0, 1], engine=engine, progress=False)
+    for mine, its in zip(resumed, whole):
+        assert all(torch.equal(p, q) for p, q in zip(mine.parameters(), its.parameters()))
+        assert mine.history["loss"].to_list()[1:] == its.history["loss"].to_list()[1:]
+
+
+def test_a_model_does_not_depend_on_its_neighbors() -> None:
+    spec = published("one", "fraction")
+    alone, together = train(spec, [3], progress=False), train(spec, [1, 3, 7], progress=False)
+    assert all(torch.equal(p, q) for p, q in zip(alone[0].parameters(), together[1].parameters()))
+
+
+@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
+def test_a_frozen_embedding_stays(engine: str) -> None:
+    spec = published().replace(embedding="frozen")
+    (model,) = train(spec, [2], engine=engine, snapshots=[0], progress=False)
+    assert torch.equal(model.embed.W_E, model.snapshots[0].embed.W_E)
+    assert not torch.equal(model.unembed.W_U, model.snapshots[0].unembed.W_U)
+
+
+def test_engines_are_chosen_by_what_they_can_do() -> None:
+    cpu, task = torch.device("cpu"), make_task("first")
+    spec = published()
+    recipe = spec.training.model_copy(update={"weight_decay": 0.1})
+    assert choose_engine(spec, task, cpu).name == "encoder-fused"
+    layer = spec.layers[0]
+    others = {
+        "no norm": spec.replace(layers=(layer.model_copy(update={"norm": "none"}),) * 2),
+        "gelu": spec.replace(layers=(layer.model_copy(update={"mlp": MLP(d_mlp=12, activation="gelu")}),) * 2),
+        "no bias": spec.replace(layers=(layer.model_copy(update={"bias": Bias()}),) * 2),
+        "layers unlike": spec.replace(layers=(layer, layer.model_copy(update={"norm_eps": 0.1}))),
+        "weight decay": spec.replace(origin=recipe),
+    }
+    for name, other in others.items():
+        assert choose_engine(other, task, cpu).name == "encoder", name
+    learned = spec.replace(positions="learned", max_length=20)
+    assert choose_engine(learned, task, cpu).name == "reference"
+    assert choose_engine(spec.replace(readout="linear", decision="argmax", n_out=2), task, cpu).name == "reference"
+    with pytest.raises(InterpError, match="layers all alike"):
+        choose_engine(others["layers unlike"], task, cpu, "encoder-fused")
