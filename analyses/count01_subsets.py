@@ -92,7 +92,9 @@ def _one(report: Report, name: str, arguments: Arguments) -> Findings:
 def _interactions(report: Report, name: str, table: pd.DataFrame) -> None:
     """Shapley values and pairwise interaction of all heads in the table, for every metric."""
     values = pd.concat([shapley(table, metric, CHANCE).assign(metric=METRICS[metric]) for metric in METRICS])
-    report.add_table(f"{name}/shapley", values, "value: the head alone. shapley: its mean gain over all orders.")
+    wide = values.pivot(index="head", columns="metric", values=["value", "shapley"])
+    wide.columns = [f"{'alone' if kind == 'value' else 'Shapley'}: {metric}" for kind, metric in wide.columns]
+    report.add_table(f"{name}/shapley", wide.reset_index(), "The head alone, and its mean gain over all orders.")
     report.add_figure(
         f"{name}/shapley",
         draw.bars(values, "head", "shapley", "metric", y_title="Shapley value (share of right answers)"),
