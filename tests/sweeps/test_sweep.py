@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -97,6 +98,27 @@ def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, 
     assert shell(monkeypatch, grid, "-o", out, "--workers", 1, "--resume", "--format", "csv") == 1
     assert capsys.readouterr().out.startswith("task.parameters.T,seed,accuracy")
     assert len((out / FILE).read_text().splitlines()) == 3  # the good run was not done again
+
+
+def test_a_full_disk_stops_a_sweep_that_then_goes_on(tmp_path: Path, monkeypatch) -> None:
+    grid = make_grid(small_grid(axes={"readout_width": [4, 8, 16]}, seeds=2))
+    write = os.pwrite
+
+    def disk_of_4000_bytes(handle: int, data: bytes, offset: int) -> int:
+        if (room := 4000 - offset) <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(handle, data[:room], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", disk_of_4000_bytes)
+        with pytest.raises(InterpError, match=r"No space left on device; the \d runs before are kept"):
+            interp.sweep(grid, tmp_path, workers=1, progress=False)
+    kept = (tmp_path / FILE).read_bytes()
+    assert 0 < len(read_runs(tmp_path)) < 6
+    assert kept.endswith(b"\n")
+    assert len(interp.sweep(grid, tmp_path, workers=1, progress=False)) == 6
+    assert (tmp_path / FILE).read_bytes().startswith(kept)
+    assert (tmp_path / FILE).read_bytes().count(b"\n") == 6
 
 
 def test_a_dry_run_measures_and_writes_nothing(tmp_path: Path) -> None:
