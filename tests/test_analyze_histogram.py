@@ -1,5 +1,7 @@
 """The report on histogram models: every section, the verdict in words, models of any size."""
 
+import re
+
 import pytest
 
 import interp
@@ -13,8 +15,8 @@ def test_report_of_each_model(tmp_path, name):
     report = interp.analyze(model, out=tmp_path / "report.html")
     inventory = name in ("lin", "lin-softmax", "dot-softmax")
     assert report.verdict.startswith(f"The counting is {'inventory' if inventory else 'relation'}-based")
-    assert report.verdict.endswith("Accuracy 1.0000, exact, over every input.")
-    assert report.tables["certificate"]["status"][0] == "certified"
+    assert report.verdict.endswith("Proved right on every input: all 5^4 sequences, every position.")
+    assert report.tables["certificate"].set_index("property").loc["status", "value"] == "certified"
     expected = {"confusion", "accuracy_by_count", "accuracy_by_distinct", "conflict", "hidden_by_count", "attention",
                 "attention_by_relation", "overlaps", "cosine_distribution", "logits_by_count"}  # fmt: skip
     assert expected <= set(report.figures)
@@ -29,7 +31,18 @@ def test_report_of_each_model(tmp_path, name):
 def test_any_size(T, L):
     report = interp.analyze(interp.build("histogram/bos-softmax-exact", T=T, L=L))
     assert report.verdict.startswith("The counting is relation-based")
-    assert "exact" in report.verdict
+    assert "Proved right on every input" in report.verdict
+
+
+def test_an_interval_is_said_in_words():
+    report = interp.analyze("histogram/dot-softmax")
+    low, high = re.search(
+        r"Accuracy between ([\d.]+) and ([\d.]+) over every input: all 32\^10", report.verdict
+    ).groups()
+    assert 0 < float(low) <= float(high) < 1
+    rows = report.tables["certificate"].set_index("property")["value"]
+    assert rows["accuracy"] == f"{low} to {high}"
+    assert set(report.tables["certificate_counts"]["count"]) == set(range(1, 11))
 
 
 def test_an_untrained_model_and_a_comparison():

@@ -51,3 +51,26 @@ def test_the_accuracies_of_models_readme_are_the_certificates(row: tuple[str, st
     name, errors, accuracy = row
     found = interp.certify(name)
     assert (found.n_errors, f"{found.accuracy:.6f}") == (int(errors), accuracy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "row",
+    re.findall(r"^\| (histogram/\S+) \| ([\d.]+) \| (\w+) \| ([\d.]+) to ([\d.]+) \|", README, re.MULTILINE),
+    ids=lambda row: row[0],
+)
+def test_the_histogram_rows_of_models_readme_agree_with_certificates_without_search(row: tuple[str, ...]) -> None:
+    """The intervals there are narrower (they took ten seconds and samples); what is sound without must meet them."""
+    name, last, status, low, high = row
+    model = interp.load(name)
+    found = interp.certify(model, budget_seconds=0, samples=0)
+    sound = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
+    assert found.status == status
+    assert sound[0] <= float(high)
+    assert sound[1] >= float(low)
+    assert f"{model.summary['accuracy']:.4f}" == last
+
+
+def test_models_readme_has_a_row_for_every_histogram_checkpoint() -> None:
+    shipped = {name(path) for path in CHECKPOINTS if path.parent.parent.name == "histogram"}
+    assert shipped == set(re.findall(r"^\| (histogram/\S+/seed-\d+) \|", README, re.MULTILINE))

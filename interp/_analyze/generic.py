@@ -18,6 +18,9 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.spec import Construction, Training
 
+OPTIONS: dict[str, dict[str, Any]] = {"histogram": {"budget_seconds": 4.0}}
+"""Certificates that search take less time in a report than by themselves, by the task's name."""
+
 
 def name_of(model: HookedTransformer) -> str:
     """A model that came without a name."""
@@ -50,22 +53,64 @@ def certificate_of(subject: Subject) -> Certificate | str:
     if not isinstance(subject.model, TaskModel):
         return "A HookedTransformer of your own has no spec that says what its outputs depend on"
     try:
-        return certify_model(subject.model)
+        return certify_model(subject.model, **OPTIONS.get(subject.task.name, {}))
     except UnsupportedError as error:
         return str(error)
 
 
-def add_accuracy(report: Report, subject: Subject) -> dict[str, Any]:
-    """The section on accuracy: a certificate where a method holds, else a sample with its confidence interval."""
-    found = certificate_of(subject)
+def add_accuracy(report: Report, subject: Subject, found: Certificate | str | None = None) -> dict[str, Any]:
+    """The section on accuracy and the verdict on it: a certificate where a method holds, else a sample.
+
+    found: the certificate or why there is none, where it is known already.
+    """
+    found = certificate_of(subject) if found is None else found
     if isinstance(found, Certificate):
-        report.section("Accuracy on every input", f"{found.method}; domain: {found.domain}.")
-        report.add_table("certificate", found.to_frame(), "Nothing is sampled: every input of the domain is covered.")
-        return {"accuracy": found.accuracy, "certificate": found.status, "exact": True}
+        report.verdict = accuracy_sentence(found)
+        report.section("Accuracy on every input", report.verdict)
+        report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
+        if "counts" in found.tables:
+            report.add_table(
+                "certificate_counts",
+                found.tables["counts"],
+                "Pairs of a sequence and a position by the count that is right there: proved right, proved wrong, "
+                "right but within rounding (close), too near to tell (tied), and undecided when the time was up.",
+            )
+        return {"accuracy": _share(found), "certificate": found.status, "exact": isinstance(found.accuracy, float)}
     sample = sampled_accuracy(subject)
     report.section("Accuracy on a sample", f"Not exact: {found}.")
     report.add_table("accuracy", sample.to_frame(), f"{sample.n:,} sampled inputs; the interval is Wilson's, 95%.")
+    report.verdict = f"Accuracy {sample.accuracy:.4f}, measured on a sample of {sample.n:,} inputs."
     return {"accuracy": sample.accuracy, "certificate": "none", "exact": False}
+
+
+def accuracy_sentence(found: Certificate) -> str:
+    """What a certificate says, in words."""
+    if found.status == "certified":
+        return f"Proved right on every input: {found.domain}."
+    wrong = f" For example, it is wrong at {found.counterexample}." if found.counterexample else ""
+    if isinstance(found.accuracy, float):
+        return f"Accuracy exactly {found.accuracy:.6g} over every input: {found.domain}.{wrong}"
+    low, high = found.accuracy
+    return f"Accuracy between {low:.6g} and {high:.6g} over every input: {found.domain}.{wrong}"
+
+
+def _share(found: Certificate) -> float | str:
+    """Exact accuracy as a number, an interval in words."""
+    return found.accuracy if isinstance(found.accuracy, float) else "{:.6g} to {:.6g}".format(*found.accuracy)
+
+
+def _as_rows(found: Certificate) -> pd.DataFrame:
+    """A certificate as two columns, which fit on a narrow screen."""
+    row = found.to_frame().iloc[0].drop("model")
+    row["accuracy"] = _share(found)
+    named = [(name.replace("_", " "), _said(value)) for name, value in row.items() if value is not None]
+    return pd.DataFrame([*named, *(("note", note) for note in found.notes)], columns=["property", "value"])
+
+
+def _said(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def add_attention(report: Report, subject: Subject) -> None:
@@ -99,7 +144,5 @@ def add_attention(report: Report, subject: Subject) -> None:
 def fill(report: Report, subject: Subject) -> dict[str, Any]:
     """The report of a task that has no study of its own."""
     row = add_accuracy(report, subject)
-    share = f"{row['accuracy']:.4f}" if isinstance(row["accuracy"], float) else f"in {row['accuracy']}"
-    report.verdict = f"Accuracy {share}, {'exact' if row['exact'] else 'measured on a sample'}."
     add_attention(report, subject)
     return row

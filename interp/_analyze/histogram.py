@@ -40,9 +40,7 @@ def fill(report: Report, subject: Subject) -> dict[str, Any]:
     _embeddings(report, subject, counter)
     _probes(report, subject, counter)
     _logits(report, subject, counter)
-    share = f"{row['accuracy']:.4f}" if isinstance(row["accuracy"], float) else f"in {row['accuracy']}"
-    how = "exact, over every input" if row["exact"] else "on a sample"
-    report.verdict = f"{found} Accuracy {share}, {how}."
+    report.verdict = f"{found} {report.verdict}"
     return row | {
         "mechanism": found.verdict,
         "by weights": found.by_weights,
@@ -55,14 +53,17 @@ def fill(report: Report, subject: Subject) -> dict[str, Any]:
 def _accuracy(report: Report, subject: Subject, counter: Counter) -> dict[str, Any]:
     """By a certificate where there is one, on every sequence where these are few, else on a sample."""
     task = counter.task
-    if task.n_sequences > FEW or isinstance(generic.certificate_of(subject), Certificate):
-        return generic.add_accuracy(report, subject)
+    found = generic.certificate_of(subject)
+    if task.n_sequences > FEW or isinstance(found, Certificate):
+        return generic.add_accuracy(report, subject, found)
     batch = task.all_sequences()
     right = predictions(subject, batch, chunk=512) == batch.labels
     wrong, positions = int((~right).sum()), int((batch.labels > 0).sum())
     report.section("Accuracy on every input", f"Nothing is sampled: all {len(batch):,} sequences are run.")
     table = pd.DataFrame([{"accuracy": 1 - wrong / positions, "errors": wrong, "positions": positions}])
     report.add_table("accuracy", table, "A position is right if its count is.")
+    share = f"{1 - wrong / positions:.6g}"
+    report.verdict = f"Accuracy exactly {share} over all {len(batch):,} sequences, every position."
     return {"accuracy": 1 - wrong / positions, "certificate": "enumeration", "exact": True}
 
 
