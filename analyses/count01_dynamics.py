@@ -33,7 +33,8 @@ def study(arguments: Arguments) -> Report:
     looks = sorted({0, 1, 2, *range(every, epochs + 1, every)})
     seeds = range(FIRST_SEED, FIRST_SEED + arguments.pick(4, 2, 1))
     models = interp.train(spec.replace(origin=recipe), seeds, snapshots=looks)
-    heads = pd.concat([_heads(model, epoch) for model in models for epoch in looks], ignore_index=True)
+    sets = {split: models[0].task.dataset(split) for split in ("train", "test")}
+    heads = pd.concat([_heads(model, epoch, sets) for model in models for epoch in looks], ignore_index=True)
     points = _points(heads)
     report = Report("Heads during training")
     _add_evolution(report, heads, int(seeds[0]))
@@ -42,10 +43,10 @@ def study(arguments: Arguments) -> Report:
     return report
 
 
-def _heads(model: interp.TaskModel, epoch: int) -> pd.DataFrame:
+def _heads(model: interp.TaskModel, epoch: int, sets: dict[str, interp.Batch]) -> pd.DataFrame:
     """Every head of a snapshot: s-acc and weight; with the snapshot's accuracy."""
     then = model.snapshots[epoch]
-    fitted, tested = (head_outputs(then, then.task.dataset(split)) for split in ("train", "test"))
+    fitted, tested = (head_outputs(then, sets[split]) for split in ("train", "test"))
     s_acc = separation_accuracies(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(),
         [(head,) for head in range(tested.n_heads)],

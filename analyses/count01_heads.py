@@ -27,11 +27,14 @@ def study(arguments: Arguments) -> Report:
     names = arguments.checkpoints[: arguments.pick(99, 99, 1)]
     models = {name: interp.load(name) for name in names}
     report = Report("The paper's facts about trained heads")
-    rows = pd.concat([facts(model).assign(model=name) for name, model in models.items()], ignore_index=True)
+    train, test = (models[names[0]].task.dataset(split) for split in ("train", "test"))
+    measured = [facts(model, train=train, test=test).assign(model=name) for name, model in models.items()]
+    rows = pd.concat(measured, ignore_index=True)
     report.section("Paper and ours", f"Mean, least and largest over {len(models)} models.")
     report.add_table("facts", compare(rows), "Every fact that the paper states about one trained model.")
     report.add_table("models", rows, "Model by model.")
-    skip = pd.concat([facts(model, with_skip=True) for model in models.values()], ignore_index=True)
+    with_skip = [facts(model, train=train, test=test, with_skip=True) for model in models.values()]
+    skip = pd.concat(with_skip, ignore_index=True)
     kept = ["chance_singles", "good_pairs", "eos_singles", "eos_pairs"]
     both = pd.DataFrame({"fact": kept, "without skip": rows[kept].mean().to_numpy(), "with skip": skip[kept].mean()})
     report.add_table("skip", both, "Learned accuracies with the skip connection and projection bias kept (erratum 4).")

@@ -86,7 +86,8 @@ def _table_1(arguments: Arguments) -> pd.DataFrame:
             layers=(Layer(n_heads=n_heads, d_head=1, scale=1.0, bias=Bias(o=True)),),
         )  # fmt: skip
         models = interp.train(spec, seeds=range(arguments.pick(runs, runs // 10, 2)))
-        found = np.concatenate([_s_acc(model) for model in models])
+        sets = {split: models[0].task.dataset(split) for split in ("train", "test")}
+        found = np.concatenate([_s_acc(model, sets) for model in models])
         ours = [share(int(mask.sum()), len(found)) for mask in (found >= SUCCESSFUL, found == 1)]
         rows.append(
             {
@@ -99,9 +100,9 @@ def _table_1(arguments: Arguments) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _s_acc(model: interp.TaskModel) -> np.ndarray:
+def _s_acc(model: interp.TaskModel, sets: dict[str, interp.Batch]) -> np.ndarray:
     """s-acc of every head of a model."""
-    fitted, tested = (outputs.head_outputs(model, model.task.dataset(split)) for split in ("train", "test"))
+    fitted, tested = (outputs.head_outputs(model, sets[split]) for split in ("train", "test"))
     singles = [(head,) for head in range(tested.n_heads)]
     return separation_accuracies(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(), singles

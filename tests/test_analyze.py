@@ -19,8 +19,8 @@ def report() -> interp.Report:
 def test_it_holds_what_the_paper_shows(report) -> None:
     assert {"accuracy", "heads", "groups", "intervention_w01", "intervention_w02"} <= set(report.tables)
     assert {
-        "errors", "heads_s_acc", "heads_l_acc", "heads_roc_auc", "attention_ratios", "best_head", "worst_head",
-        "all_heads", "intervention_w01", "intervention_w02", "logit_distributions", "qk", "ov",
+        "errors", "heads_s_acc", "heads_l_acc", "heads_roc_auc", "groups_by_size", "attention_ratios", "best_head",
+        "worst_head", "all_heads", "intervention_w01", "intervention_w02", "logit_distributions", "qk", "ov",
     } <= set(report.figures)  # fmt: skip
     assert len(report.tables["heads"]) == 16
     assert len(report.tables["groups"]) == 136

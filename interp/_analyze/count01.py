@@ -29,6 +29,8 @@ from interp.tasks import Batch
 
 SWEEP_W01 = tuple(float(r) for r in np.logspace(-3, 3, 13))
 SWEEP_W02 = tuple(float(r) for r in np.logspace(-1, 3, 9))
+SAMPLED_GROUPS = 320
+"""Groups of heads behind Figure 4: every size 20 times, where there are 16 heads."""
 OWN_MODEL_ROWS = 300
 """Sentences of each split for a model whose outputs must be computed from whole sequences."""
 
@@ -45,6 +47,8 @@ def fill(report: Report, subject: Subject) -> dict[str, Any]:
     heads = _heads_table(subject, metrics, test)
     row |= _verdict(report, subject, metrics, heads, row)
     _heads(report, metrics, heads)
+    if len(heads) > 2:
+        _groups(report, subject, train, test)
     _attention(report, subject, heads)
     _planes(report, subject, heads, train, test)
     _interventions(report, subject, train, test)
@@ -168,6 +172,20 @@ def _heads(report: Report, metrics: pd.DataFrame, heads: pd.DataFrame) -> None:
             f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs (Figure 3 of the paper).",
         )
     report.add_table("groups", metrics, "The same as numbers: single heads, then pairs.", max_rows=20)
+
+
+def _groups(report: Report, subject: Subject, train: Batch, test: Batch) -> None:
+    """Groups of every size: all of them where they are few, else a sample."""
+    n_heads = subject.model.cfg.n_heads
+    few = 2**n_heads - 1 <= SAMPLED_GROUPS
+    groups = head_metrics(subject, "all", train=train, test=test, sample=None if few else SAMPLED_GROUPS)
+    which = f"all {len(groups)}" if few else f"{len(groups)} random"
+    report.add_figure(
+        "groups_by_size",
+        draw.metrics_by_size(groups),
+        f"{which[0].upper()}{which[1:]} groups of heads by size: median, quartiles, least and largest (Figure 4). "
+        "analyses/count01_subsets.py takes every group, and adds Shapley values and synergies.",
+    )
 
 
 def _attention(report: Report, subject: Subject, heads: pd.DataFrame) -> None:

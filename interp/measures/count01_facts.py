@@ -14,6 +14,7 @@ from interp.measures.heads import category, group_metrics
 from interp.measures.outputs import HeadOutputs, head_outputs
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import select_groups
+from interp.tasks import Batch
 
 PAPER: dict[str, tuple[str, str, str]] = {
     "accuracy": ("near 1", "5.1", "accuracy at '=' on the test set, over all tokens"),
@@ -36,15 +37,18 @@ PAPER: dict[str, tuple[str, str, str]] = {
 CHANCE, GOOD, GAIN, LARGE_W02 = 0.05, 0.8, 0.01, 10.0
 
 
-def facts(model: Model, with_skip: bool = False) -> pd.DataFrame:
+def facts(
+    model: Model, *, train: Batch | None = None, test: Batch | None = None, with_skip: bool = False
+) -> pd.DataFrame:
     """One row: a column for each fact of `PAPER`, on the task's own training and test set; NaN where there is none.
 
-    with_skip: learned accuracies keep the skip connection and the projection bias (erratum 4: [EOS] shares depend
-    on it).
+    train, test: those sets, for many models that share them. with_skip: learned accuracies keep the skip connection
+    and the projection bias (erratum 4: the shares of [EOS] depend on it).
     """
     subject = Subject.of(model)
-    test = subject.task.dataset("test")
-    fitted, tested = head_outputs(subject, subject.task.dataset("train")), head_outputs(subject, test)
+    train = subject.task.dataset("train") if train is None else train
+    test = subject.task.dataset("test") if test is None else test
+    fitted, tested = head_outputs(subject, train), head_outputs(subject, test)
     metrics = group_metrics(fitted, tested, "singles+pairs" if tested.n_heads > 1 else "singles", with_skip=with_skip)
     end = end_accuracies(head_outputs(subject, test, read=1), with_skip)
     singles, pairs = (metrics[metrics["size"] == size] for size in (1, 2))
