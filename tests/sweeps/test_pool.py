@@ -59,7 +59,9 @@ def test_workers_end_with_a_killed_parent_in_the_middle_of_a_job(tmp_path: Path)
     )
     script = tmp_path / "script.py"
     script.write_text(code)
-    parent = subprocess.Popen([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": str(TESTS)})
+    parent = subprocess.Popen(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    )
     try:
         wait_until(marker.exists)
         worker = int(marker.read_text())

@@ -179,8 +179,9 @@ for spec in (count01, histogram):
     print(outcome.row["engine"], sys.modules["torch"].get_num_threads())
 print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modules)))
 """
-    tests = str(Path(__file__).resolve().parent.parent)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
-                          env={**os.environ, "PYTHONPATH": tests, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **paths}
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["count-space 1", "fused 1", ""]

@@ -55,10 +55,11 @@ def test_a_torn_line_with_zero_bytes_is_cut_off(tmp_path: Path) -> None:
     with RunTable(tmp_path) as table:
         table.append([a_row("a")])
     with (tmp_path / FILE).open("ab") as file:
-        file.write(bytes(300))
+        file.write(bytes(5000))  # longer than the row that is written over them
     with RunTable(tmp_path) as table:
         table.append([a_row("b")])
     assert read_runs(tmp_path)["spec_id"].to_list() == ["a", "b"]
+    assert (tmp_path / FILE).read_bytes().endswith(b"\n")
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", "not JSON", '{"spec_id": "a"}', "\0"])
