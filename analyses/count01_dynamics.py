@@ -121,12 +121,16 @@ def _verdict(heads: pd.DataFrame, correlations: pd.DataFrame) -> str:
     good, failed = s_acc >= SUCCESSFUL, s_acc <= FAILED
     turned = (good[early] & failed[last]) | (failed[early] & good[last])
     change = (weight[last] / weight[early] - 1).abs().median()
+    unlike_the_end = (good != good[[last]].to_numpy()).any() | (failed != failed[[last]].to_numpy()).any()
+    settled = s_acc.columns[~unlike_the_end[::-1].cummax()[::-1]].min()
+    focus = np.corrcoef(weight[last], s_acc[last])[0, 1]
     return (
         f"Pearson's r of weighted s-acc and accuracy: {r} (paper: {PAPER_R} from epoch 10). s-acc moves by more than "
-        f".05 in {moved.mean():.0%} of the heads after epoch {middle} (paper: heads stabilize around epoch 50); from "
-        f"epoch {early} to {last}, {turned.mean():.0%} of the heads turn from failed to successful or back. In these "
-        f"epochs the weight of a head in the readout changes by {change:.0%} in the median (paper: barely); at the end "
-        f"weight and s-acc correlate with r = {np.corrcoef(weight[last], s_acc[last])[0, 1]:.2f}."
+        f".05 in {moved.mean():.0%} of the heads after epoch {middle} (paper: heads stabilize around epoch 50), and no "
+        f"head changes its category from epoch {settled} on. From epoch {early} to {last}, {turned.mean():.0%} of the "
+        f"heads turn from failed to successful or back; the weight of a head in the readout changes by {change:.0%} "
+        f"in the median (paper: barely). At the end weight and s-acc correlate with r = {focus:.2f} (paper: the model "
+        "does not learn to focus on the good heads)."
     )
 
 

@@ -112,8 +112,8 @@ def _interventions(report: Report, model: interp.TaskModel, name: str, points: i
     extreme = w01[w01["w01"].isin([w01["w01"].min(), w01["w01"].max()])]["s_acc"]
     low, high = (w02[w02["w02"] == bound]["s_acc"] for bound in (w02["w02"].min(), w02["w02"].max()))
     return (
-        f"With no attention to '2' and w01 from .1 to 10, s-acc of the heads is {healthy.min():.3f} to "
-        f"{healthy.max():.3f} (paper: near perfect); at w01 = .001 and 1000 {_spread(extreme)} (paper: a sharp drop). "
+        f"With no attention to '2' and w01 from .1 to 10, s-acc of the heads is {_spread(healthy)}, at least "
+        f"{healthy.min():.3f} (paper: near perfect); at w01 = .001 and 1000 {_spread(extreme)} (paper: a sharp drop). "
         f"At w01 = 1 it is {_spread(low)} with w02 = .01 and {_spread(high)} with 10,000 (paper: a huge effect, and "
         "less variance at large w02)."
     )
