@@ -18,7 +18,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.outputs import HeadOutputs
+from interp.measures.outputs import HeadOutputs, check_finite
 
 _CHUNK = 2**28  # bytes of one layer's activations that are alive together
 
@@ -52,8 +52,7 @@ def from_model(
     final = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
     kept = _run(model, tokens, at, [f"blocks.{i}.attn.hook_z" for i in layers], final)
     z = torch.cat([kept[f"blocks.{i}.attn.hook_z"] for i in layers], dim=1)
-    if bad := int((~torch.isfinite(z)).sum()):
-        raise InterpError(f"{bad} of {z.numel()} head outputs are not finite numbers; look for NaN in the weights")
+    check_finite(z)
     readout, bias = _readout(model, chosen)
     scale = kept.get("ln_final.hook_scale", torch.ones(len(z), 1, dtype=torch.float64))
     written = [model.blocks[i].attn.W_O.detach().double().cpu() @ readout for i in layers]

@@ -17,6 +17,7 @@ from interp.architecture.symmetric import head_outputs as count_space_outputs
 from interp.architecture.symmetric import rows_at, stack_one, token_tables
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Model, Subject
+from interp.measures.subsets import check_groups
 from interp.tasks import IGNORED, Batch, Task
 
 
@@ -40,7 +41,12 @@ class HeadOutputs:
         return self.z.shape[1]
 
     def logits(self, group: Sequence[int], with_skip: bool = False) -> Float[Tensor, "rows n_out"]:
-        """z_{t,H}: the logits with all heads outside the group zeroed (section 5.1)."""
+        """z_{t,H}: the logits with all heads outside the group zeroed (section 5.1); the group may be empty.
+
+        Raises InterpError for a head that is named twice or does not exist.
+        """
+        if len(group):
+            check_groups([group], self.n_heads)
         out = self.contributions[:, list(group)].sum(1) + self.bias
         return out + self.skip if with_skip else out
 
@@ -51,7 +57,8 @@ def head_outputs(model: Model, batch: Batch, *, read: int = 0, layer: int = -1) 
 
     read: 0 is the answer ('=' in Count01), 1 the next position that is trained (the answer token, before [EOS]).
     Computed from token counts where the spec's symmetry allows it (equal to the cached ones to rounding, and a
-    thousand times faster), else from hook_z in chunks. Raises UnsupportedError where logits are not a sum over heads.
+    thousand times faster), else from hook_z in chunks. Raises UnsupportedError where logits are not a sum over heads,
+    InterpError for outputs that are not finite.
     """
     subject = Subject.of(model)
     positions, labels = read_positions(subject.task, batch, read)
@@ -59,7 +66,18 @@ def head_outputs(model: Model, batch: Batch, *, read: int = 0, layer: int = -1) 
         z = _from_counts(subject, batch, positions)
     else:
         z = from_cache(subject, batch, positions, layer)
+    check_finite(z)
     return decompose(subject, batch, positions, labels, z, layer)
+
+
+def check_finite(z: Float[Tensor, "rows heads d_head"]) -> None:
+    """Raise InterpError where a head's output is NaN or infinite: argmax and rank would hide it."""
+    if bad := int((~torch.isfinite(z)).sum()):
+        head = int((~torch.isfinite(z)).any(-1).any(0).int().argmax())
+        raise InterpError(
+            f"{bad} of {z.numel()} head outputs are not finite numbers, the first in head {head}; "
+            "look for NaN in the weights"
+        )
 
 
 def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:

@@ -104,8 +104,16 @@ def test_head_metrics_refuse_what_cannot_be_separated(model, batch) -> None:
     broken = interp.build(model.spec, seed=1, dtype="float64")
     with torch.no_grad():
         broken.blocks[0].attn.W_V[2] = torch.nan
-    with pytest.raises(InterpError, match="train_z holds 24 values that are not finite"):
+    with pytest.raises(InterpError, match="24 of 384 head outputs are not finite numbers, the first in head 2"):
         interp.head_metrics(broken, train=batch, test=batch)
+
+
+def test_a_single_measure_refuses_bad_groups_too(model, batch) -> None:
+    outputs = heads.head_outputs(model, batch)
+    with pytest.raises(InterpError, match=r"\(1, 1\) repeats a head"):
+        heads.learned_accuracy(outputs, (1, 1))
+    with pytest.raises(InterpError, match="names head -1"):
+        heads.roc_auc(outputs, (-1,))
 
 
 def test_too_many_groups_are_counted_and_timed_or_drawn(model) -> None:
