@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import interp
+from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.constructions.memorization_models import memorization_spec
 from interp.spec import Training
 from interp.tasks import bigram, kgram, lookup
@@ -52,6 +53,8 @@ def test_width_enough_for_zero() -> None:
     report = interp.analyze(interp.build("memorization/theorem1", table=kgram(N=3, M=3), d_model=2))
     assert "Width 2 is enough for divergence zero." in report.verdict
     assert "kl_beside_optimum" not in report.figures
+    wide = interp.analyze(interp.build("memorization/theorem1", table=kgram(N=3, M=3), d_model=4))
+    assert "Width 2 is enough for divergence zero; the model has 4" in wide.verdict
 
 
 def test_a_look_up_table_and_the_capacity_construction() -> None:
@@ -70,3 +73,22 @@ def test_a_model_with_an_mlp_and_a_comparison() -> None:
     assert (table["above optimum"] > 0).all()
     assert any(key.endswith("/heads") for key in report.tables)
     assert sum(key.endswith("/heads") for key in report.tables) == 1  # the other is no sum over heads
+
+
+def test_a_hooked_transformer_of_your_own() -> None:
+    with quiet_construction():
+        mine = HookedTransformer(
+            HookedTransformerConfig(
+                n_layers=1,
+                d_model=4,
+                n_heads=2,
+                d_head=2,
+                n_ctx=4,
+                d_vocab=6,
+                attn_only=True,
+                normalization_type=None,
+            )
+        )
+    report = interp.analyze(mine, task=kgram(N=6, M=6))
+    assert "associations are memorized" in report.verdict
+    assert {"optimum", "heads", "attention_matrix"} <= set(report.tables)

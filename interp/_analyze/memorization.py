@@ -59,7 +59,9 @@ def _verdict(found: Memorization, gap: OptimumGap | None, task: TableTask) -> st
     if gap is not None and gap.optimum > 1e-9:
         sentences.append(f"The best rank-{gap.d} map found has divergence {gap.optimum:.4g}; the model {_above(gap)}.")
     elif gap is not None:
-        sentences.append(f"Width {gap.d} is enough for divergence zero.")
+        least = min(len(task.contexts), task.n_out - 1)
+        more = f"; the model has {gap.d}, of which the rest is of no use" if gap.d > least else ""
+        sentences.append(f"Width {least} is enough for divergence zero{more}.")
     if found.formula is not None and found.formula < found.contexts:
         sentences.append(f"Weights of this size can hold H d_h + d = {found.formula} associations exactly.")
     return " ".join(sentences)
