@@ -43,27 +43,30 @@ BATCH = 32
 def study(arguments: Arguments) -> Report:
     torch.set_num_threads(1)
     rounds, steps = arguments.pick(5, 2, 1), arguments.pick(64, 32, 2)
-    report, exponents = Report("What a training step costs"), []
-    for size, values in SIZES.items():
-        values = values if arguments.mode != "smoke" else values[:2]
-        rows = [
-            {size: value, "engine": f"{engine}, {kind}", "us": _microseconds(engine, kind, size, value, steps, rounds)}
-            for engine in ("fused", "stacked")
-            for kind in KINDS
-            for value in values
-        ]
-        frame = pd.DataFrame(rows)
-        exponents += [_exponents(size, str(name), part) for name, part in frame.groupby("engine", sort=False)]
-        report.section(TITLES[size])
+    times = pd.DataFrame(
+        (size, value, f"{engine}, {kind}", _microseconds(engine, kind, size, value, steps, rounds))
+        for size, values in SIZES.items()
+        for engine in ("fused", "stacked")
+        for kind in KINDS
+        for value in (values if arguments.mode != "smoke" else values[:2])
+    )
+    times.columns = pd.Index(["size", "value", "engine", "us"])
+    report = Report("What a training step costs")
+    exponents = pd.DataFrame([_exponents(part) for _, part in times.groupby(["size", "engine"], sort=False)])
+    report.add_table(
+        "exponents", exponents, "The time of a model's step grows as size to this power: between the two largest "
+        "sizes, and over all.", {"last": ".2f", "all": ".2f"},
+    )  # fmt: skip
+    for size, part in times.groupby("size", sort=False):
+        report.section(TITLES[str(size)])
+        title = TITLES[str(size)]
         figure = draw.lines(
-            frame, size, "us", "engine", TITLES[size], "CPU time of a model's step (us)", "log", "log", markers=True
+            part, "value", "us", "engine", title, "CPU time of a model's step (us)", "log", "log", markers=True
         )
-        report.add_figure(size, figure, f"Both axes logarithmic; elsewhere {_elsewhere(size)}.")
-        report.add_table(f"{size}_times", frame, "Microseconds of a model's step.")
-    table = pd.DataFrame(exponents)
-    report.section("Exponents")
-    report.add_table("exponents", table, "Time grows as size to this power.", {"last": ".2f", "all": ".2f"})
-    fused = table[table["engine"] == "fused, dot-softmax"].set_index("size")["last"]
+        report.add_figure(str(size), figure, f"Both axes logarithmic; elsewhere {_elsewhere(str(size))}.")
+    report.section("Times")
+    report.add_table("times", times, "Microseconds of a model's step.", max_rows=100)
+    fused = exponents[exponents["engine"] == "fused, dot-softmax"].set_index("size")["last"]
     report.verdict = "The fused engine's step of dot-softmax grows, between the two largest sizes, with " + ", ".join(
         f"{size}^{fused[size]:.2f}" for size in SIZES if size != "models"
     )
@@ -91,9 +94,11 @@ def _microseconds(engine: str, kind: MixingKind, size: str, value: int, steps: i
     return 1e6 * best / steps / sizes["models"]
 
 
-def _exponents(size: str, engine: str, part: pd.DataFrame) -> dict[str, object]:
-    x, y = np.log(part[size].to_numpy(float)), np.log(part["us"].to_numpy(float))
-    return {"size": size, "engine": engine, "last": (y[-1] - y[-2]) / (x[-1] - x[-2]), "all": np.polyfit(x, y, 1)[0]}
+def _exponents(part: pd.DataFrame) -> dict[str, object]:
+    """Slopes of log time over log size, for the rows of one size and engine."""
+    x, y = np.log(part["value"].to_numpy(float)), np.log(part["us"].to_numpy(float))
+    last, every = (y[-1] - y[-2]) / (x[-1] - x[-2]), np.polyfit(x, y, 1)[0]
+    return {"size": part["size"].iloc[0], "engine": part["engine"].iloc[0], "last": last, "all": every}
 
 
 if __name__ == "__main__":
