@@ -21,6 +21,7 @@ from interp.tasks import Language
 
 LENGTHS = (2, 4, 6, 10, 20, 30, 60, 100, 200, 400)
 FORMATS = ("float64", "float32", "float16", "bfloat16")
+LONGEST = 1000
 STRINGS = 60
 SHARES = (-0.03, 1.05)
 """The range of axes of accuracies and rates."""
@@ -51,17 +52,14 @@ def fill(report: Report, subject: Subject) -> dict[str, Any]:
 
 
 def _accuracy(report: Report, subject: Subject, model: TaskModel, task: Language) -> dict[str, Any]:
-    """A certificate where a method holds, else every short string, or a sample of what the model is tested on."""
+    """A certificate where a method holds, else a sample of what the model is tested on."""
     found = generic.certificate_of(subject)
     if isinstance(found, Certificate):
-        report.section("Accuracy on every string", f"{found.method}; domain: {found.domain}.")
-        report.add_table("certificate", found.to_frame(), "Nothing is sampled: " + "; ".join(found.notes) + ".")
+        row = generic.add_accuracy(report, subject, found)
         if "lengths" in found.tables:
             lengths = found.tables["lengths"]
             both = lengths.melt("length", ["smallest_margin", "rounding"], "quantity", "value")
-            both["quantity"] = both["quantity"].map(
-                {"smallest_margin": "smallest margin", "rounding": "rounding bound"}
-            )
+            both["quantity"] = both["quantity"].str.replace("_", " ")
             report.add_figure(
                 "margins",
                 draw.lines(
@@ -70,21 +68,23 @@ def _accuracy(report: Report, subject: Subject, model: TaskModel, task: Language
                 "The margin of the string nearest to a wrong answer, and how much rounding may move it, in any order "
                 "of evaluation. Where the margin is larger, every string of that length is right.",
             )  # fmt: skip
-        return {"accuracy": found.accuracy, "certificate": found.status, "exact": True, "domain": found.domain}
+        return row | {"domain": found.domain}
     batch = task.sample(1000, "test", seed=0)
     kinds = measures.errors(model, batch)
     report.section("Accuracy on a sample", f"Not exact: {found}.")
     table = pd.DataFrame([{"length": int(batch.lengths.max()) - task.n_marks, **kinds}])
     report.add_table("accuracy", table, "1,000 strings of the test distribution; the interval is Wilson's, 95%.")
-    return {"accuracy": kinds["accuracy"], "certificate": "none", "exact": False, "domain": "1,000 sampled strings"}
+    tested = "1,000 strings as it is tested on"
+    return {"accuracy": kinds["accuracy"], "certificate": "none", "exact": False, "domain": tested}
 
 
 def _lengths(report: Report, model: TaskModel, task: Language) -> pd.DataFrame:
-    """Accuracy, loss and both kinds of errors against length and number format; the last format is the model's own."""
-    lengths = [n for n in LENGTHS if n % 2 == 0]  # Dyck languages have no odd ones
+    """Accuracy, loss and both kinds of errors against length and number format; returns the model's own format."""
+    made_for = {int(task.parameters[key]) for key in ("length", "test_length")}
+    lengths = sorted(n for n in {*LENGTHS, *made_for} if n % 2 == 0 and 0 < n <= LONGEST)  # Dyck has no odd lengths
     own = str(model.embed.W_E.dtype).removeprefix("torch.")
     frames = []
-    for name in (*(name for name in FORMATS if name != own), own):
+    for name in (own, *(name for name in FORMATS if name != own)):
         # Half formats are slow on a CPU.
         allowed = lengths if name.startswith("float") and name != "float16" else [n for n in lengths if n <= 100]
         frames.append(measures.length_curve(model, allowed, (name,), n=STRINGS))
@@ -176,7 +176,7 @@ def _attention(report: Report, model: TaskModel, task: Language) -> None:
     sums = frame.groupby(["part", "token"], as_index=False)["weight"].sum()
     report.add_figure(
         "attention_by_token",
-        draw.bars(sums, "part", "weight", "token", "", "total weight", stacked=True),
+        draw.bars(sums, "part", "weight", "token", " ", "total weight", stacked=True),
         "The same, added up by token: uniform attention gives each token its share of the string.",
     )
 
@@ -262,12 +262,10 @@ def _verdict(row: dict[str, Any], curve: pd.DataFrame, model: TaskModel, task: L
     if row["certificate"] == "certified":
         how = f"recognizes {name}, certified on {row['domain']}"
     elif row["accuracy"] == 1.0:
-        how = f"recognizes {name} on all 1,000 sampled strings"
+        how = f"recognizes {name} on all of {row['domain']}"
     else:
-        accuracy = row["accuracy"]
-        how = f"answers {name} with accuracy " + (
-            f"{accuracy:.3f}" if isinstance(accuracy, float) else f"in {accuracy}"
-        )
+        accuracy = f"{row['accuracy']:.3f}" if isinstance(row["accuracy"], float) else f"in {row['accuracy']}"
+        how = f"answers {name} with accuracy {accuracy} on {row['domain']}"
     if low.empty:
         where = f"Sampled strings of up to {longest} symbols are all answered rightly"
     else:
