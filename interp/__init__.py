@@ -21,8 +21,8 @@ _PUBLIC = {
     "build": "interp.zoo",
     "certify": "interp._analyze",
     "head_metrics": "interp.measures.heads",
-    "list_models": "interp.zoo",
-    "list_tasks": "interp.zoo",
+    "list_models": "interp.listing",
+    "list_tasks": "interp.listing",
     "load": "interp.zoo",
     "register_task": "interp.tasks",
     "reweight_attention": "interp.measures.interventions",
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel as TaskModel
     from interp.certificates import Certificate as Certificate
     from interp.errors import InterpError as InterpError
+    from interp.listing import list_models as list_models
+    from interp.listing import list_tasks as list_tasks
     from interp.measures.heads import head_metrics as head_metrics
     from interp.measures.interventions import ablate_heads as ablate_heads
     from interp.measures.interventions import reweight_attention as reweight_attention
@@ -80,7 +82,5 @@ if TYPE_CHECKING:
     from interp.tasks import register_task as register_task
     from interp.training.train import train as train
     from interp.zoo import build as build
-    from interp.zoo import list_models as list_models
-    from interp.zoo import list_tasks as list_tasks
     from interp.zoo import load as load
     from interp.zoo import save as save

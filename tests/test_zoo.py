@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+import interp.listing as listing
 import interp.zoo as zoo
 from interp.architecture.parameters import initialize
 from interp.architecture.task_model import TaskModel
@@ -132,7 +133,7 @@ def test_the_environment_comes_before_the_working_directory(models: Path, monkey
     monkeypatch.setenv("INTERP_MODELS", f"{mine}:{second}")
     assert zoo.find_checkpoint("count01/small") == mine / "count01/small/seed-10.safetensors"
     assert zoo.find_checkpoint("count01/other") == second / "count01/other/seed-2.safetensors"
-    table = zoo.list_models().set_index("name")
+    table = listing.list_models().set_index("name")
     assert table.loc["count01/small", "path"] == str(mine / "count01/small")
 
 
@@ -205,7 +206,7 @@ def test_without_any_models_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("INTERP_MODELS", str(tmp_path / "nowhere"))
     with pytest.raises(InterpError, match="nowhere"):
         zoo.load("count01/papers")
-    assert set(zoo.list_models()["kind"]) == {"exact"}
+    assert set(listing.list_models()["kind"]) == {"exact"}
 
 
 def test_save_and_load_keep_everything(tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_weights_of_a_proof_keep_its_length_limit(tmp_path: Path) -> None:
 
 
 def test_list_models(models: Path) -> None:
-    table = zoo.list_models()
+    table = listing.list_models()
     assert isinstance(table, pd.DataFrame)
     assert table["name"].is_unique
     rows = table.set_index("name")
@@ -274,14 +275,14 @@ def test_a_folder_that_cannot_be_read_is_a_row_that_says_so(models: Path) -> Non
         shutil.copytree(models / "count01/small", models / f"count01/{name}")
         (models / f"count01/{name}/model.toml").write_text(text)
     (models / "count01/small/seed-0.safetensors").write_bytes(b"no")
-    rows = zoo.list_models().set_index("name")
+    rows = listing.list_models().set_index("name")
     assert "not a readable TOML file" in rows.loc["count01/broken", "about"]
     assert "default" in rows.loc["count01/wrong", "about"]
     assert "seed-0.safetensors" in rows.loc["count01/small", "about"]
 
 
 def test_list_tasks() -> None:
-    table = zoo.list_tasks().set_index("name")
+    table = listing.list_tasks().set_index("name")
     assert set(table.index) == set(registered_tasks())
     row = table.loc["count01"]
     assert (row["family"], row["tokens"], row["outputs"], row["readout"]) == ("count01", 8, 8, "=")

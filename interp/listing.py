@@ -1,0 +1,106 @@
+"""What there is: tables of models and of tasks."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from interp.architecture.checkpoint import read_header
+from interp.architecture.parameters import parameter_shapes
+from interp.constructions import construct, registered_constructions
+from interp.errors import InterpError
+from interp.model_files import SPEC_FILE, Folder, default_checkpoint, folders, zoo_table
+from interp.spec import ModelSpec
+from interp.tasks import Task, make_task, registered_tasks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def list_models() -> pd.DataFrame:
+    """Every model by name: one row each, exact ones at their default sizes, trained ones with their default checkpoint.
+
+    Columns: name, family, task, kind (exact or trained), parameters (their number), seeds (of the checkpoints),
+    about, path, and what the summary of the default checkpoint says (accuracy, ...). A folder that cannot be read is
+    a row too: its `about` says why.
+    """
+    import pandas as pd
+
+    exact = registered_constructions()
+    # A folder of an exact model's name holds the same spec as TOML.
+    rows = [_exact_row(name) for name in exact] + [_trained_row(f) for f in folders() if f.name not in exact]
+    columns = ["name", "family", "task", "kind", "parameters", "seeds", "about", "path"]
+    table = pd.DataFrame(rows, columns=[*columns, *sorted({key for row in rows for key in row} - set(columns))])
+    return table.astype({"parameters": "Int64"}).sort_values(["family", "name"], ignore_index=True)
+
+
+def _exact_row(name: str) -> dict[str, Any]:
+    entry = registered_constructions()[name]
+    row: dict[str, Any] = {
+        "name": name,
+        "family": name.split("/")[0],
+        "kind": "exact",
+        "seeds": (),
+        "about": entry.summary,
+        "path": "",
+    }
+    if inspect.Parameter.empty not in entry.sizes.values():  # some need a table of the user's
+        made = construct(name)
+        row |= {"task": made.spec.task.name, "parameters": _size(made.spec, made.task)}
+    return row
+
+
+def _trained_row(folder: Folder) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": folder.name,
+        "family": folder.name.split("/")[0],
+        "kind": "trained",
+        "seeds": (),
+        "path": str(folder.path),
+    }
+    try:
+        zoo, spec = zoo_table(folder.path), ModelSpec.from_toml(folder.path / SPEC_FILE)
+        row |= {"task": spec.task.name, "about": str(zoo.get("summary", ""))}
+        if spec.task.table_sha256 is None:
+            row["parameters"] = _size(spec, make_task(spec.task))
+        headers = {file: read_header(file) for file in folder.checkpoints}
+        row["seeds"] = tuple(header.seed for header in headers.values())
+        if headers:
+            facts = headers[default_checkpoint(folder.path)].summary
+            row |= {
+                key: value for key, value in facts.items() if key not in row and isinstance(value, int | float | str)
+            }
+    except InterpError as error:
+        row["about"] = str(error)
+    return row
+
+
+def _size(spec: ModelSpec, task: Task) -> int:
+    """Number of parameters."""
+    return sum(torch.Size(shape).numel() for shape in parameter_shapes(spec, task).values())
+
+
+def list_tasks() -> pd.DataFrame:
+    """Every registered task: name, family, tokens (size of the vocabulary), outputs, readout, splits, parameters
+    (name = default), about. Tokens and outputs are missing where a table of the user's decides them."""
+    import pandas as pd
+
+    rows = []
+    for name, kind in registered_tasks().items():
+        task = None if kind.needs_tables else kind()
+        rows.append(
+            {
+                "name": name,
+                "family": kind.family,
+                "tokens": task.d_vocab if task else pd.NA,
+                "outputs": task.n_out if task else pd.NA,
+                "readout": kind.readout,
+                "splits": ", ".join(kind.splits),
+                "parameters": ", ".join(f"{key} = {value!r}" for key, value in kind.defaults.items()),
+                "about": (kind.__doc__ or "").strip().split("\n", 1)[0],
+            }
+        )
+    table = pd.DataFrame(rows).astype({"tokens": "Int64", "outputs": "Int64"})
+    return table.sort_values(["family", "name"], ignore_index=True)

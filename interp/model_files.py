@@ -1,0 +1,133 @@
+"""Where trained models lie, and which file a name means.
+
+A trained model is models/<family>/<name>/ with model.toml (the spec, and a table [zoo] with `default` and `summary`)
+and seed-N.safetensors. A name resolves as a path, then under $INTERP_MODELS, then in models/ upward from the working
+directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from interp.constructions import registered_constructions
+from interp.errors import CheckpointError, InterpError
+from interp.spec import read_toml
+
+SPEC_FILE = "model.toml"
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FILES = (".safetensors", ".pt", ".pth", ".toml")
+
+
+def model_roots() -> list[Path]:
+    """Where trained models are looked for: the folders of $INTERP_MODELS, then the nearest models/ upward from here."""
+    given = [Path(entry).expanduser() for entry in os.environ.get("INTERP_MODELS", "").split(os.pathsep) if entry]
+    here = Path.cwd()
+    upward = next((folder / "models" for folder in (here, *here.parents) if (folder / "models").is_dir()), None)
+    return given + ([upward] if upward else [])
+
+
+def find_checkpoint(name: str | Path) -> Path:
+    """The file that a path or name means; "family/name" is the default checkpoint that its model.toml names.
+
+    Raises InterpError with the places tried and the closest names.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    if path.suffix in _FILES:
+        raise CheckpointError(f"no such file: {path}")
+    if (path / SPEC_FILE).is_file():
+        return default_checkpoint(path)
+    parts = _parts(str(name))
+    for root in model_roots():
+        folder = root.joinpath(*parts[:2])
+        if not (folder / SPEC_FILE).is_file():
+            continue
+        if len(parts) == 2:
+            return default_checkpoint(folder)
+        file = folder / f"{parts[2]}.safetensors"
+        if file.is_file():
+            return file
+    raise unknown(str(name))
+
+
+def find_spec(name: str | Path) -> Path:
+    """The TOML file that a path or the name of a trained model means."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    if path.suffix == ".toml":
+        raise InterpError(f"no such file: {path}")
+    if (path / SPEC_FILE).is_file():
+        return path / SPEC_FILE
+    parts = _parts(str(name))
+    for root in model_roots():
+        file = root.joinpath(*parts, SPEC_FILE)
+        if file.is_file():
+            return file
+    raise unknown(str(name))
+
+
+def _parts(name: str) -> list[str]:
+    """The two or three parts of a name: family/name or family/name/seed-N. Nothing that climbs out of a folder."""
+    parts = name.split("/")
+    if len(parts) not in (2, 3) or not all(_PART.fullmatch(part) for part in parts):
+        raise unknown(name)
+    return parts
+
+
+def default_checkpoint(folder: Path) -> Path:
+    """The checkpoint that [zoo] default of a model's folder names, seed-0 if it says nothing."""
+    chosen = zoo_table(folder).get("default", "seed-0")
+    if not isinstance(chosen, str) or not _PART.fullmatch(chosen):
+        raise InterpError(f"{folder / SPEC_FILE}: [zoo] default = {chosen!r} must name a checkpoint, such as 'seed-0'")
+    file = folder / f"{chosen}.safetensors"
+    if not file.is_file():
+        raise CheckpointError(f"no such file: {file}, the default checkpoint that {folder / SPEC_FILE} names")
+    return file
+
+
+def zoo_table(folder: Path) -> dict[str, Any]:
+    table = read_toml(folder / SPEC_FILE).get("zoo", {})
+    if not isinstance(table, dict):
+        raise InterpError(f"{folder / SPEC_FILE}: zoo must be a table, not {table!r}")
+    return table
+
+
+def unknown(name: str) -> InterpError:
+    """What was looked for where, and the closest names."""
+    known = [*registered_constructions(), *(folder.name for folder in folders())]
+    if name.count("/") == 2:
+        known += [f"{folder.name}/{file.stem}" for folder in folders() for file in folder.checkpoints]
+    roots = ", ".join(str(root) for root in model_roots()) or "no models/ folder upward from here"
+    environment = "" if os.environ.get("INTERP_MODELS") else "; $INTERP_MODELS is not set"
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else f"; known: {', '.join(known)}"
+    return InterpError(f"no model {name!r}: tried it as a file, as an exact model, and in {roots}{environment}{hint}")
+
+
+@dataclass(frozen=True)
+class Folder:
+    name: str
+    path: Path
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        return sorted(self.path.glob("*.safetensors"), key=lambda file: (len(file.stem), file.stem))
+
+
+def folders() -> Iterator[Folder]:
+    """Every models/<family>/<name>/ with a model.toml; of two with one name, the one that names resolve to."""
+    seen = set()
+    for root in model_roots():
+        for spec_file in sorted(root.glob(f"*/*/{SPEC_FILE}")):
+            name = "/".join(spec_file.parts[-3:-1])
+            if name not in seen:
+                seen.add(name)
+                yield Folder(name, spec_file.parent)
