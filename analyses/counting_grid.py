@@ -40,18 +40,19 @@ def study(arguments: Arguments) -> Report:
     cells, times = _against_published(runs), _times(runs, grid)
     report = Report("A sample of the phase diagrams of counting")
     report.section("Against the published accuracies")
+    names = [f"{m}, d = {d}, p = {p}" for m, d, p in zip(cells["model"], cells["d"], cells["p"])]
+    report.add_figure(
+        "means",
+        draw.scatter(cells.assign(cell=names), "published mean", "mean", "model", "cell",
+                     "published mean accuracy (%)", "our mean accuracy (%)", diagonal=True),
+        "Each point a cell, each mean over the seeds.",
+    )  # fmt: skip
     report.add_table("cells", cells, "A row a cell; accuracies in percent, last epoch. z: see below.", max_rows=60)
     report.add_text(
         "z is the difference of the means in standard errors: of five published runs and ours (both spreads), of the "
         "test sets (counted by sequence, as if all positions of a sequence were right or wrong together), and of the "
         "published color, which is a bin of 0.39 percent."
     )
-    report.add_figure(
-        "means",
-        draw.scatter(cells, "published mean", "mean", "model", "cell", "published mean accuracy (%)",
-                     "our mean accuracy (%)", diagonal=True),
-        "Each point a cell, each mean over the seeds.",
-    )  # fmt: skip
     z = cells["z"]
     summary = pd.DataFrame([_distribution(name, part) for name, part in [("all", z), *z.groupby(cells["model"])]])
     report.add_table("z", summary, "The distribution of z over the cells: mean 0 and std 1 if the models are the same.")
@@ -99,9 +100,7 @@ def _against_published(runs: pd.DataFrame) -> pd.DataFrame:
         z = (ours.mean() - their_mean) / np.sqrt(variance)
         rows.append((*cell, len(ours), ours.mean(), spread, their_mean, their_std, z))
     columns = ["model", "d", "p", "seeds", "mean", "std", "published mean", "published std", "z"]
-    table = pd.DataFrame(rows, columns=columns)
-    table.insert(0, "cell", [f"{m}, d = {d}, p = {p}" for m, d, p in zip(table["model"], table["d"], table["p"])])
-    return table
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _distribution(name: object, z: pd.Series) -> dict[str, object]:
