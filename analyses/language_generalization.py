@@ -6,11 +6,12 @@ Trains the published models on strings of 10, 30, 100 and 300 symbols with and w
 paper claims without data: ONE with FIRST positions and strings of varying length, also with real batches and warm-up.
 The published means and deviations (../analyses/published) stand beside ours. Full: 20 seeds and 1000 epochs for what is
 published, 10 seeds and 400 epochs for the rest (about 15 minutes of one core); quick: 5 seeds, 200 epochs; smoke: 2
-seeds, 3 epochs.
+seeds, 3 epochs. The state of each run is kept in OUT/runs: the same command goes on after an interruption.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,12 @@ def train(setting: Setting, arguments: Arguments) -> list[interp.TaskModel]:
         recipe = _shortened(PUBLISHED, arguments.pick(epochs, 200, 3))
         seeds = arguments.pick(20 if setting.is_published else 10, 5, 2)
     spec = learned_spec(task, "first", "current" if setting.log else "none", origin=recipe)
-    return interp.train(spec, seeds=range(seeds), progress=False)
+    # Kept beside the results, so that a study that was interrupted goes on where it stopped.
+    folder = arguments.out / "runs" / f"{spec.id}-{seeds}"
+    folder.mkdir(parents=True, exist_ok=True)
+    models = interp.train(spec, seeds=range(seeds), folder=folder, resume=True, progress=False)
+    print(f"{setting.group}, {setting.train_length} symbols: {seeds} models trained", file=sys.stderr, flush=True)
+    return models
 
 
 def _shortened(recipe: Training, epochs: int) -> Training:

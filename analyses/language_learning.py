@@ -6,11 +6,13 @@ The published recipe, one string a step for 100 epochs of 100 strings, for FIRST
 varying length), PARITY and PALINDROME, beside the published accuracies; then a better recipe, batches of 32 with
 warm-up, for short PARITY without positions and short PALINDROME with the position code of the exact model, and for
 balanced brackets. Full: the 12 published lengths and 10 seeds (hours, nearly all for lengths from 300 on); quick:
-lengths 10, 30 and 100, 10 seeds (a few minutes); smoke: length 10, 2 seeds, 2 epochs.
+lengths 10, 30 and 100, 10 seeds (a few minutes); smoke: length 10, 2 seeds, 2 epochs. The state of each run is kept in
+OUT/runs: the same command goes on after an interruption.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -64,7 +66,7 @@ def published_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
         for length in map(int, lengths):
             task = language(length=length, shortest=2 if name == "one" else 0)
             spec = learned_spec(task, POSITIONS[name], "current" if name == "first" else "none", origin=recipe)
-            models = interp.train(spec, seeds=range(arguments.pick(10, 10, 2)), progress=False)
+            models = trained(spec, arguments)
             curves.append(learning_curve(models).assign(trained_on=f"{length} symbols"))
             final = accuracy_by_length(models, [length], n=arguments.pick(1000, 1000, 100))
             finals.append(final.assign(language=name, train_length=length))
@@ -110,7 +112,7 @@ def better_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
     for language, positions, lengths in BETTER:
         for length in lengths[: arguments.pick(9, 9, 1)]:
             spec = learned_spec(language(length=length), positions, origin=recipe)
-            models = interp.train(spec, seeds=range(arguments.pick(10, 10, 2)), progress=False)
+            models = trained(spec, arguments)
             run_name = f"{language.name.upper()} {length}"
             curves.append(learning_curve(models).assign(run=run_name))
             final = accuracy_by_length(models, [length], n=arguments.pick(1000, 1000, 100))
@@ -123,6 +125,16 @@ def better_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
     table = over_seeds(pd.concat(finals), ["run", "positions"])
     report.add_table("batches", table, "Accuracy after training; perfect: how many seeds reach 0.999.")
     return table
+
+
+def trained(spec: interp.ModelSpec, arguments: Arguments) -> list[interp.TaskModel]:
+    """All seeds of a spec; runs are kept beside the results, so that an interrupted study goes on where it stopped."""
+    seeds = arguments.pick(10, 10, 2)
+    folder = arguments.out / "runs" / f"{spec.id}-{seeds}"
+    folder.mkdir(parents=True, exist_ok=True)
+    models = interp.train(spec, seeds=range(seeds), folder=folder, resume=True, progress=False)
+    print(f"{spec.id}: {seeds} models trained", file=sys.stderr, flush=True)
+    return models
 
 
 def learning_curve(models: list[interp.TaskModel]) -> pd.DataFrame:
