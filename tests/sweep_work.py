@@ -1,10 +1,17 @@
-"""Functions that spawned workers import: what a job may do to its worker. A grid that all tests of sweeps share."""
+"""Functions that spawned workers import: what a job may do to its worker. A grid that all tests of sweeps share.
+
+As a script, `python sweep_work.py N interp sweep ...` runs a command that kills itself at its N-th system call that
+matters to the table: in the middle of a write, or just before or after a sync or a rename.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +58,38 @@ def write_process_and_sleep(job: Job) -> None:
     marker.with_suffix(".part").write_text(str(os.getpid()))
     marker.with_suffix(".part").rename(marker)
     time.sleep(600)
+
+
+def die_at_call(wanted: int) -> None:
+    """Arm this process: its wanted-th write, sync or rename is its end."""
+    moments, calls = random.Random(wanted), [0]
+
+    def armed(call: Callable[..., Any], at_the_end: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls[0] += 1
+            if calls[0] < wanted:
+                return call(*arguments, **options)
+            at_the_end(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        return counted
+
+    write = os.pwrite
+
+    def write_a_part(handle: int, data: bytes, offset: int) -> None:
+        write(handle, data[: moments.randint(0, len(data))], offset)
+
+    def perhaps(call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **options: moments.random() < 0.5 and call(*arguments, **options)
+
+    os.pwrite = armed(os.pwrite, write_a_part)
+    os.fsync = armed(os.fsync, perhaps(os.fsync))
+    os.replace = armed(os.replace, perhaps(os.replace))
+
+
+if __name__ == "__main__":
+    die_at_call(int(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    from interp import cli
+
+    cli.main()
