@@ -19,7 +19,7 @@ from interp.measures.memorization import (
     memorization,
     optimum_gap,
     spectrum,
-    table_task,
+    table_of,
 )
 from interp.measures.subject import Subject
 from interp.report import Report
@@ -35,7 +35,7 @@ LARGEST = 40_000
 def fill(report: Report, subject: Subject) -> dict[str, Any]:
     """All sections; returns the row of the comparison table."""
     try:
-        task, found = table_task(subject), memorization(subject)
+        task, found = table_of(subject), memorization(subject)
     except UnsupportedError as error:
         row = generic.fill(report, subject)
         report.add_text(f"The study of memorization does not apply: {error}.")

@@ -99,7 +99,7 @@ class AttentionMatrix:
     singular_values: Float[np.ndarray, " values"] = field(repr=False)
 
 
-def table_task(subject: Subject) -> TableTask:
+def table_of(subject: Subject) -> TableTask:
     """The subject's task, which must be a conditional table. Raises UnsupportedError for another."""
     if not isinstance(subject.task, TableTask):
         raise UnsupportedError(f"task {subject.task.name} is no conditional table")
@@ -109,7 +109,7 @@ def table_task(subject: Subject) -> TableTask:
 def context_logits(model: Model) -> Float[np.ndarray, "contexts outputs"]:
     """The model's logits after every context, in the order of the table."""
     subject = Subject.of(model)
-    logits = subject.answer_logits(table_task(subject).all_contexts(), chunk=1024)
+    logits = subject.answer_logits(table_of(subject).all_contexts(), chunk=1024)
     return logits.double().numpy()
 
 
@@ -118,7 +118,7 @@ def memorization(model: Model) -> Memorization:
     import pandas as pd
 
     subject = Subject.of(model)
-    task, logits = table_task(subject), context_logits(subject)
+    task, logits = table_of(subject), context_logits(subject)
     pi, best = task.conditional, task.targets.numpy()
     right, kl, at = right_rows(pi, logits), kl_rows(pi, logits), np.arange(len(pi))
     rows = pd.DataFrame(
@@ -148,7 +148,7 @@ def memorization(model: Model) -> Memorization:
 
 def _formula(subject: Subject) -> int | None:
     cfg = subject.model.cfg
-    if cfg.n_layers > 1 or table_task(subject).order == 1 or subject.no_decomposition() is not None:
+    if cfg.n_layers > 1 or table_of(subject).order == 1 or subject.no_decomposition() is not None:
         return None
     return memorized_associations(cfg.n_heads, cfg.d_head, cfg.d_model)
 
@@ -161,7 +161,7 @@ def optimum_gap(model: Model, optimum: RankDMap | None = None) -> OptimumGap:
     have a bias, InterpError for an optimum of another rank.
     """
     subject = Subject.of(model)
-    task, W_U = table_task(subject), unembedding(subject)
+    task, W_U = table_of(subject), unembedding(subject)
     d = len(W_U)
     best = rank_d_optimum(task, d) if optimum is None else optimum
     if best.d != d:
@@ -196,13 +196,13 @@ def head_table(model: Model) -> pd.DataFrame:
     subject = Subject.of(model)
     outputs = _outputs(subject)
     rest = outputs.skip + outputs.bias
-    return head_contributions(table_task(subject), rest, outputs.contributions.transpose(0, 1))
+    return head_contributions(table_of(subject), rest, outputs.contributions.transpose(0, 1))
 
 
 def attention_matrix(model: Model) -> AttentionMatrix:
     """The numerical rank of what the heads put out over all contexts. Raises UnsupportedError as `head_table`."""
     subject = Subject.of(model)
-    task, cfg, outputs = table_task(subject), subject.model.cfg, _outputs(subject)
+    task, cfg, outputs = table_of(subject), subject.model.cfg, _outputs(subject)
     z = outputs.z.flatten(1).numpy()
     last = torch.full((len(z),), task.order - 1)
     embedded = subject.residual_before(task.all_contexts(), last, -1).numpy()
@@ -221,8 +221,8 @@ def attention_matrix(model: Model) -> AttentionMatrix:
 def spectrum(model: Model) -> pd.DataFrame:
     """The directions of the log table that the unembedding has learned: see `interp.theory.learned_directions`."""
     subject = Subject.of(model)
-    return learned_directions(table_task(subject), unembedding(subject))
+    return learned_directions(table_of(subject), unembedding(subject))
 
 
 def _outputs(subject: Subject) -> HeadOutputs:
-    return head_outputs(subject, table_task(subject).all_contexts())
+    return head_outputs(subject, table_of(subject).all_contexts())

@@ -11,6 +11,7 @@ Source: Dana 2024, sections 3 and 4.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -43,9 +44,9 @@ class TableTask(Task):
         self.table = self._make()
         self.vocabulary = tuple(str(token) for token in range(self.table.n_tokens))
 
+    @abstractmethod
     def _make(self) -> ConditionalTable:
         """The table that the parameters and the seed describe."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------ the table
 

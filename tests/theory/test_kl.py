@@ -73,3 +73,9 @@ def test_bad_logits():
         kl.kl_divergence(table, np.full((3, 4), np.nan))
     with pytest.raises(InterpError, match="zeros"):
         kl.centered_residual(np.array([[1.0, 0.0]]), np.zeros((1, 2)))
+
+
+def test_equally_likely_outputs_are_all_right_but_a_tie_with_another_is_not():
+    rows = np.array([[0.4, 0.4, 0.2]] * 4)
+    logits = np.array([[1.0, 1.0, 0.0], [0.0, 2.0, 1.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    assert kl.memorized(rows, logits) == 2
