@@ -58,7 +58,8 @@ def published_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
     report.section(
         "The published recipe",
         "Mean over the seeds of the accuracy on 100 strings after each epoch. The published runs share one "
-        "initialization and differ in their data; ours differ in both.",
+        "initialization and differ in their data; ours differ in both. Marks at the end: the published means and "
+        "standard deviations.",
     )
     finals = []
     for name, language in LANGUAGES.items():
@@ -70,9 +71,17 @@ def published_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
             curves.append(learning_curve(models).assign(trained_on=f"{length} symbols"))
             final = accuracy_by_length(models, [length], n=arguments.pick(1000, 1000, 100))
             finals.append(final.assign(language=name, train_length=length))
+        figure = draw.lines(pd.concat(curves), "epoch", "accuracy", "trained_on", y_title="mean accuracy")
+        theirs = published[published["language"] == name].set_index("train_length")
+        for trace, length in zip(tuple(figure.data), lengths):
+            figure.add_scatter(
+                x=[recipe.epochs], y=[theirs.loc[length, "accuracy_mean"]], mode="markers",
+                error_y={"array": [theirs.loc[length, "accuracy_std"]]}, name=f"published, {length} symbols",
+                marker={"color": trace.line.color, "size": 10, "symbol": "diamond"},
+            )  # fmt: skip
         report.add_figure(
             f"curve_{name}",
-            draw.lines(pd.concat(curves), "epoch", "accuracy", "trained_on", y_title="mean accuracy"),
+            figure.update_yaxes(range=(-0.03, 1.12)),
             f"{name.upper()}: accuracy at the training length ({FIGURES[name]}).",
         )
     ours = over_seeds(pd.concat(finals), ["language", "train_length"])
@@ -119,7 +128,9 @@ def better_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
             finals.append(final.assign(run=run_name, positions=positions))
     report.add_figure(
         "curve_batches",
-        draw.lines(pd.concat(curves), "epoch", "accuracy", "run", y_title="mean accuracy"),
+        draw.lines(pd.concat(curves), "epoch", "accuracy", "run", y_title="mean accuracy").update_yaxes(
+            range=(-0.03, 1.05)
+        ),
         "Accuracy at the training length after each epoch of 3,200 strings, mean over the seeds.",
     )
     table = over_seeds(pd.concat(finals), ["run", "positions"])

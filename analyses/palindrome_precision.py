@@ -100,7 +100,7 @@ def study(arguments: Arguments) -> Report:
         draw.lines(curve, "length", "accuracy", "curve", x_title="symbols", y_title="accuracy"),
         "The published accuracy is that of the tolerance and the base; float32 and float64 agree.",
     )
-    report.add_table("curve", curve, "Accuracy by length.")
+    report.add_table("curve", curve, "Accuracy by length.", max_rows=12)
     orders = orders_table(arguments.pick(130, 130, 110))
     report.section("Orders of evaluation")
     report.add_table(
