@@ -116,8 +116,8 @@ def _add_course(report: Report, heads: pd.DataFrame) -> None:
     )
     report.add_table("course", heads, "One row for each model and look.", max_rows=12)
     numbers = ["path", "accuracy", "successful", "w02", "w02_above_10"]
-    by_look = heads.groupby(["recipe", "epoch"], sort=False)[numbers]
-    mean = by_look.mean().assign(w02=by_look["w02"].median()).reset_index()
+    by_look = heads.groupby(["recipe", "epoch"], sort=False)
+    mean = by_look[numbers].mean().assign(w02=by_look["w02"].median()).reset_index()
     report.add_table("course_mean", mean, "Means over the models of a recipe; of w02 the median.", max_rows=60)
     titles = {
         "w02": "median w02 of successful heads", "w02_above_10": "successful heads with w02 > 10 (share)",
