@@ -67,9 +67,17 @@ class DistinctRows:
         return replace(self, read=self.read.view(shape), lengths=self.lengths.view(shape), **wide)
 
     def __getitem__(self, strings: slice) -> DistinctRows:
-        """Some of every model's strings."""
-        kept = {name: getattr(self, name)[:, strings] for name in ("tokens", "codes", "counts", "read", "lengths")}
-        return replace(self, **kept)
+        """Some of every model's strings, as wide as the one with the most rows: absent rows stand behind the others."""
+        counts = self.counts[:, strings]
+        width = int((counts > 0).sum(-1).max()) if counts.numel() else 0
+        return replace(
+            self,
+            tokens=self.tokens[:, strings, :width],
+            codes=self.codes[:, strings, :width],
+            counts=counts[..., :width],
+            read=self.read[:, strings],
+            lengths=self.lengths[:, strings],
+        )
 
 
 def distinct_rows(spec: ModelSpec, task: Task, batch: Batch) -> DistinctRows:

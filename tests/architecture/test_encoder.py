@@ -90,3 +90,17 @@ def test_refusals() -> None:
         distinct_rows(published(readout_at="="), task, task.strings(2, 5))
     assert "bidirectional" in (encoder_refusal(construct("count01/minimal").spec) or "")
     assert encoder_refusal(construct("languages/parity").spec) is None
+
+
+@pytest.mark.parametrize("name", ["published", "i/n", "read last"])
+def test_parts_of_a_batch_are_as_wide_as_they_need(name: str) -> None:
+    spec = SPECS[name]
+    model = randomized(spec, 4)
+    batch = model.task.strings(9, 30, 1, seed=6)
+    stacked = {key: parameter.detach()[None] for key, parameter in model.named_parameters()}
+    rows = distinct_rows(spec, model.task, batch)
+    whole = encoder_logits(spec, stacked, rows)
+    parts = [rows[start : start + 2] for start in range(0, 9, 2)]
+    widths = [max(int((row.counts > 0).sum()) for row in (rows[i : i + 1], rows[i + 1 : i + 2])) for i in (0, 2, 4, 6)]
+    assert [part.tokens.shape[-1] for part in parts[:4]] == widths
+    torch.testing.assert_close(torch.cat([encoder_logits(spec, stacked, part) for part in parts], 1), whole)
