@@ -62,14 +62,14 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
     from interp.tasks import make_task
     from interp.training.train import choose_engine
 
-    jobs = []
+    jobs, where = [], torch.device(device)
     for cell in grid.cells:
         spec_id = cell.spec.id
         left = [seed for seed in grid.seeds if rows.get((spec_id, seed), {"error": "missing"})["error"]]
         if not left:
             continue
         task = make_task(cell.spec.task)
-        together = choose_engine(cell.spec, task, torch.device(device), grid.engine).seeds_together(cell.spec)
+        together = choose_engine(cell.spec, task, where, grid.engine).seeds_together(cell.spec, where)
         size = sum(math.prod(shape) for shape in parameter_shapes(cell.spec, task).values())
         recipe = cell.spec.training
         work = float(recipe.epochs * (recipe.samples_per_epoch or 1) * size)

@@ -44,6 +44,8 @@ def sweep(
     """
     grid = path if isinstance(path, Grid) else read_grid(path, device)
     folder = folder_of(grid, out)
+    pool: LocalPool[list[Outcome]] | DaskPool[list[Outcome]]
+    pool = DaskPool(run_job, dask) if dask is not None else LocalPool(run_job, workers)
     with RunTable(folder) as table:
         if table.rows and not resume:
             raise InterpError(
@@ -53,8 +55,6 @@ def sweep(
         jobs = jobs_of(grid, table.rows, device)
         table.need_room(written_by(jobs))
         done = grid.n_runs - sum(len(job.seeds) for job in jobs)
-        pool: LocalPool[list[Outcome]] | DaskPool[list[Outcome]]
-        pool = DaskPool(run_job, dask) if dask is not None else LocalPool(run_job, workers)
         with SweepProgress(jobs, done, progress) as shown:
             for job, result in pool.run(jobs):
                 outcomes = failed(job, result.why) if isinstance(result, Died) else result

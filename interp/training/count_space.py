@@ -40,7 +40,7 @@ class CountSpaceEngine(GroupedEngine):
         self.held_out = held_out_rows.to(device, dtype)
         self.held_out_batch = held_out
         self.steps = -(-len(batch) // self.recipe.batch_size)
-        size = self.seeds_together(spec)
+        size = self.seeds_together(spec, device)
         self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
 
     @classmethod
@@ -52,7 +52,7 @@ class CountSpaceEngine(GroupedEngine):
         return None
 
     @classmethod
-    def seeds_together(cls, spec: ModelSpec) -> int:
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         return max(1, GROUP_ROWS // spec.training.batch_size)
 
     def run_epoch(self, epoch: int) -> EpochResult:

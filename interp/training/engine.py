@@ -44,8 +44,8 @@ class Engine(ABC):
         """Why this engine cannot train the spec, or None."""
 
     @classmethod
-    def seeds_together(cls, spec: ModelSpec) -> int:
-        """How many models of a spec train fastest side by side in one thread."""
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
+        """How many models of a spec train fastest side by side in one process."""
         return 1
 
     @abstractmethod

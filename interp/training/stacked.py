@@ -32,7 +32,7 @@ class StackedEngine(GroupedEngine):
         super().__init__(spec, task, seeds, device, dtype)
         self.n_out = outputs(spec, task)
         self.held_out_batch = validation_set(task)
-        size = GROUP.get(device.type, GROUP["cpu"])
+        size = self.seeds_together(spec, device)
         self.held_out = rows_of(spec, task, self.n_out, [self.held_out_batch], len(self.held_out_batch))
         self.held_out = self.held_out.to(device, dtype)
         self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
@@ -46,8 +46,8 @@ class StackedEngine(GroupedEngine):
         return None
 
     @classmethod
-    def seeds_together(cls, spec: ModelSpec) -> int:
-        return GROUP["cpu"]
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
+        return GROUP.get(device.type, GROUP["cpu"])
 
     def run_epoch(self, epoch: int) -> EpochResult:
         found = torch.cat([group.run_epoch(epoch) for group in self.groups])

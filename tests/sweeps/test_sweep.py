@@ -69,6 +69,21 @@ def test_longest_jobs_come_first_and_stacked_seeds_together() -> None:
     assert [len(job.seeds) for job in jobs_of(make_grid(counting, folder=ROOT), {})] == [64, 6]
 
 
+def test_bad_input_leaves_no_folder(tmp_path: Path, monkeypatch, capsys) -> None:
+    with pytest.raises(InterpError, match="workers = 0; give at least 1"):
+        interp.sweep(make_grid(small_grid()), tmp_path / "out", workers=0)
+    grid = tmp_path / "grid.toml"
+    grid.write_text(tomli_w.dumps(small_grid(axes={"readout_width": [0], "d_modl": [1]}, seeds=[])))
+    assert shell(monkeypatch, grid, "-o", tmp_path / "out") == 2
+    assert "seeds = []: the grid has no runs" in capsys.readouterr().err
+    grid.write_text(tomli_w.dumps(small_grid(axes={"readout_width": [0], "d_modl": [1]})))
+    assert shell(monkeypatch, grid, "-o", tmp_path / "out") == 2
+    printed = capsys.readouterr().err
+    assert "readout_width = 0" in printed
+    assert "unknown field 'd_modl'" in printed
+    assert not (tmp_path / "out").exists()
+
+
 def shell(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     """`interp sweep ...` in this process; its exit code."""
     monkeypatch.setattr(sys, "argv", ["interp", "sweep", *map(str, arguments)])
