@@ -6,7 +6,7 @@ import sys
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -177,12 +177,19 @@ def analyze(
 def certify(
     checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
     box: Annotated[str, typer.Option(help="Count01: train, validation, test or cube (0..200 each).")] = "",
+    question: Annotated[str, typer.Option(help="Count01: answer, '4 against 5' (faster) or end.")] = "",
+    budget_seconds: Annotated[
+        float | None, typer.Option("--budget", help="Histogram: seconds for the search where neurons change sign.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Number format to certify in, such as float64; else the model's.")] = "",
     format: FormatOption = Format.table,
 ) -> None:
     """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided."""
     import interp
 
-    certificate = interp.certify(checkpoint, **({"box": box} if box else {}))
+    given = {"box": box or None, "question": question or None, "budget_seconds": budget_seconds}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    certificate = interp.certify(checkpoint, dtype=dtype or None, **options)
     if format is Format.table:
         typer.echo(str(certificate))
     else:

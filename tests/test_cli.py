@@ -106,6 +106,17 @@ def test_several_checkpoints_make_a_comparison(tmp_path: Path) -> None:
     assert [row["certificate"] for row in json.loads(out)] == ["certified", "refuted"]
 
 
+@pytest.mark.slow
+def test_certify_in_another_number_format_with_its_notes() -> None:
+    """A trained model that is right on all 32^10 sequences; float32 might round an answer away, float64 cannot."""
+    code, out, _ = run("certify", "histogram/bos-all-counts", "--dtype", "float64", "--budget", "120")
+    assert code == 0
+    assert "certified on 1,125,899,906,842,624 inputs" in out
+    code, out, _ = run("certify", "histogram/bos-all-counts", "--budget", "2")
+    assert code == 3
+    assert "do not exceed the rounding bound of float32" in out
+
+
 @pytest.mark.parametrize(("name", "expected"), [("count01/minimal", 0), ("count01/paper", 1)])
 def test_certify_has_the_exit_code_of_its_status(name: str, expected: int) -> None:
     code, out, _ = run("certify", name, "--format", "csv")
@@ -120,6 +131,10 @@ def test_certify_has_the_exit_code_of_its_status(name: str, expected: int) -> No
         (["analyze", "nowhere.safetensors"], "nowhere.safetensors"),
         (["analyze", "count01/paper", "-o", "no/such/folder/r.html"], "the folder no/such/folder does not exist"),
         (["certify", "count01/paper", "--box", "tset"], "unknown split of task count01 'tset'"),
+        (
+            ["certify", "count01/paper", "--budget", "3"],
+            "count box: unknown option 'budget_seconds'",
+        ),
         (["train", "nowhere.toml"], "no such file: nowhere.toml"),
         (["train", "models/count01/paper/model.toml", "--seeds", "0"], "--seeds 0: give at least 1"),
     ],

@@ -6,6 +6,7 @@ domain is, never by a task's name.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError, one_of
 
 Status = Literal["certified", "refuted", "undecided"]
 
@@ -55,7 +56,8 @@ class Certificate:
     def __str__(self) -> str:
         share = self.accuracy if isinstance(self.accuracy, float) else f"in {self.accuracy}"
         tail = f"; wrong at {self.counterexample}" if self.counterexample else ""
-        return f"{self.model}: {self.status} on {self.n_inputs:,} inputs ({self.domain}), accuracy {share}{tail}"
+        first = f"{self.model}: {self.status} on {self.n_inputs:,} inputs ({self.domain}), accuracy {share}{tail}"
+        return "\n  ".join([first, *self.notes])
 
 
 @dataclass(frozen=True)
@@ -91,5 +93,13 @@ def method_for(model: TaskModel) -> Method:
 
 
 def certify_model(model: TaskModel, **options: Any) -> Certificate:
-    """Certify a task model on its task's whole domain, or the part that options name."""
-    return method_for(model).run(model, **options)
+    """Certify a task model on its task's whole domain, or the part that options name.
+
+    Raises UnsupportedError where no method holds, InterpError for an option that the method does not have.
+    """
+    method = method_for(model)
+    known = [name for name in inspect.signature(method.run).parameters if name != "model"]
+    for name in options:
+        if name not in known:
+            raise InterpError(f"the certificate by {method.name}: " + one_of("option", name, known))
+    return method.run(model, **options)
