@@ -74,8 +74,8 @@ def study(arguments: Arguments) -> Report:
     report = Report("Trained attention beside the best rank-d map")
     report.section(
         "Divergence after training, nats",
-        f"{task}; every model is trained on the exact divergence. The MLP of the baseline reads the d numbers into which "
-        "one head has mixed the two tokens, so it has to take them apart again.",
+        f"{task}; every model is trained on the exact divergence. The MLP of the baseline reads the d numbers into "
+        "which one head has mixed the two tokens, so it has to take them apart again.",
     )
     report.add_table("training", table, "Over seeds; parameters count the factors of a head's maps as one matrix.")
     for d in widths:
