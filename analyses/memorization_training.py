@@ -23,7 +23,9 @@ from interp.spec import Training
 from interp.tasks import TableTask, kgram
 from interp.theory.capacity import attention_parameters, mlp_width
 from interp.theory.closed_forms import least_squares, weighted_least_squares
+from interp.theory.kl import kl_divergence
 from interp.theory.optimum import rank_d_optimum
+from interp.training.exact_kl import table_logits
 from interp.training.train import train_parameters
 
 SHARES = (0.25, 0.5, 1.0)
@@ -34,8 +36,11 @@ def divergences(task: TableTask, d: int, heads: int, width: int, seeds: int, ste
     """The exact divergence of one trained model a seed, in nats."""
     recipe = Training(epochs=steps, data="exact", learning_rate=1e-2, schedule="cosine", init="torch")
     spec = memorization_spec(task, d, heads, d_mlp=width, origin=recipe)
-    _, run_state = train_parameters(spec, range(seeds), task=task, progress=False)
-    return np.array([row["loss"] for row in run_state.history if row["epoch"] == steps])
+    engine, _ = train_parameters(spec, range(seeds), task=task, progress=False)
+    # In float64: the training loss is a difference of float32 numbers, good to 1e-6 only.
+    tensors = {name: parameter.double() for name, parameter in engine.parameters().items()}
+    logits = table_logits(spec, tensors, torch.tensor(task.contexts)[None])
+    return np.array([kl_divergence(task, one) for one in logits])
 
 
 def compare(task: TableTask, d: int, arguments: Arguments) -> list[dict[str, object]]:
