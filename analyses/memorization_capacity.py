@@ -241,10 +241,11 @@ def study(arguments: Arguments) -> Report:
     )  # fmt: skip
     report.section("Per parameter", "Attention-only layers, and one head with an MLP of as many parameters.")
     report.add_table("per_parameter", compared, "Mean over seeds.")
+    sizes = compared.assign(size=[f"as many as H = {heads}" for heads in compared["size"]])
     report.add_figure(
         "per_parameter",
-        draw.lines(compared, "parameters", "accuracy", "model", "parameters", "accuracy", markers=True),
-        "Accuracy against the number of parameters.",
+        draw.bars(sizes, "size", "accuracy", "model", error="std", x_title="parameters"),
+        "Accuracy at equal numbers of parameters; whiskers are one standard deviation over seeds.",
     )
     gap, sampled = table["accuracy"] - table["published"], table["on the sample"] - table["published"]
     over = table["memorized"] / table["H d_h + d"]
