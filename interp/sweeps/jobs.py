@@ -72,7 +72,7 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
         together = choose_engine(cell.spec, task, where, grid.engine).seeds_together(cell.spec, where)
         size = sum(math.prod(shape) for shape in parameter_shapes(cell.spec, task).values())
         recipe = cell.spec.training
-        work = float(recipe.epochs * (recipe.samples_per_epoch or 1) * size)
+        work = float(max(1, recipe.epochs) * (recipe.samples_per_epoch or 1) * size)
         for start in range(0, len(left), together):
             seeds = tuple(left[start : start + together])
             jobs.append(

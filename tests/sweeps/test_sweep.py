@@ -64,6 +64,8 @@ def test_longest_jobs_come_first_and_stacked_seeds_together() -> None:
     jobs = jobs_of(make_grid(small_grid(axes=axes)), {})
     assert [job.axes["origin.samples_per_epoch"] for job in jobs] == [100_000] * 4 + [200] * 4
     assert [job.axes["readout_width"] for job in jobs[:4]] == [64, 64, 2, 2]
+    untrained = make_grid(small_grid(epochs=0))
+    assert all(job.work > 0 for job in jobs_of(untrained, {}))
     counting = {"base": "models/count01/paper/model.toml", "seeds": 70}
     # 8192 rows a step in batches of 128 are 64 models.
     assert [len(job.seeds) for job in jobs_of(make_grid(counting, folder=ROOT), {})] == [64, 6]
