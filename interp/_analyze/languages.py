@@ -8,11 +8,13 @@ import pandas as pd
 import torch
 
 from interp._analyze import generic
+from interp.architecture.encoder import encoder_refusal
 from interp.architecture.formulas import position_codes
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
 from interp.errors import UnsupportedError
 from interp.measures import languages as measures
+from interp.measures.languages_learned import stacked_logits
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
@@ -70,7 +72,9 @@ def _accuracy(report: Report, subject: Subject, model: TaskModel, task: Language
             )  # fmt: skip
         return row | {"domain": found.domain}
     batch = task.sample(1000, "test", seed=0)
-    kinds = measures.errors(model, batch)
+    # On distinct rows where these decide the output: long strings are then as cheap as short ones.
+    shared = encoder_refusal(model.spec) is None
+    kinds = measures.errors(model, batch, stacked_logits([model], batch)[0] if shared else None)
     report.section("Accuracy on a sample", f"Not exact: {found}.")
     table = pd.DataFrame([{"length": int(batch.lengths.max()) - task.n_marks, **kinds}])
     report.add_table("accuracy", table, "1,000 strings of the test distribution; the interval is Wilson's, 95%.")

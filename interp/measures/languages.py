@@ -85,9 +85,9 @@ def length_curve(
     return pd.DataFrame(rows)
 
 
-def errors(model: TaskModel, batch: Batch) -> dict[str, int | float]:
-    """The columns of length_curve for one batch."""
-    logits = answer_logits(model, batch.tokens).double()
+def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None = None) -> dict[str, int | float]:
+    """The columns of length_curve for one batch; logits: the model's, where they are known already."""
+    logits = (answer_logits(model, batch.tokens) if logits is None else logits).double()
     accepts = decide(model.spec, logits[:, None]) == 1
     wrong = accepts != batch.labels
     members, others = int(batch.labels.sum()), int((~batch.labels).sum())
