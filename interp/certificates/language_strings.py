@@ -28,7 +28,7 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
-from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound, one_thread
 from interp.errors import InterpError
 from interp.tasks import Language
 from interp.tasks.base import check_size
@@ -120,6 +120,7 @@ def classes(model: TaskModel, length: int) -> Int[Tensor, "classes length"]:
 
 
 @register_method("strings by counts and seen positions", refusal)
+@one_thread()
 def certify_strings(model: TaskModel, longest: int = 64, progress: Any = None) -> Certificate:
     """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
 
@@ -143,7 +144,7 @@ def certify_strings(model: TaskModel, longest: int = 64, progress: Any = None) -
             value, bound = forward_with_bound(model, part.tokens)
             margins.append(torch.where(part.labels, value[:, 0], -value[:, 0]))
             bounds.append(bound[:, 0])
-        margin, bound = torch.cat(margins), torch.cat(bounds)
+        margin, bound = torch.cat(margins).nan_to_num(nan=-torch.inf), torch.cat(bounds)  # nan: overflow even in float64
         if wrong is None and bool((margin < -bound).any()):
             wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
         sure, false = bool((margin > bound).all()), bool((margin < -bound).any())

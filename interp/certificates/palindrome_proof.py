@@ -26,7 +26,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.language_strings import verdict
-from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound, one_thread
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.spec import Construction
@@ -99,6 +99,7 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
 
 
 @register_method("proof of PALINDROME", refusal)
+@one_thread()
 def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None) -> Certificate:
     """Is an exact PALINDROME model right on every string of 1 to `longest` symbols, in its number format?
 

@@ -10,6 +10,8 @@ are off by 3.5 at most), and may underflow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,17 +65,33 @@ def refusal(model: TaskModel) -> str | None:
     return None
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Many small operations: on busy cores torch's threads would wait for each other far longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Arithmetic:
     """Operations on tracked numbers in a format of unit roundoff `u`, beside the float64 of this computation."""
 
     def __init__(self, u: float, rounded_parameters: bool = False) -> None:
         self.u = u + ROUNDOFF[torch.float64]
-        self.smallest = torch.finfo(torch.float32 if u > ROUNDOFF[torch.float64] else torch.float64).tiny
+        limits = torch.finfo(torch.float32 if u > ROUNDOFF[torch.float64] else torch.float64)
+        self.smallest, self.largest = limits.tiny, limits.max / 16
         self.whole = 0.25 / u  # whole numbers below it, and their sums, are exact
         self.rounded_parameters = rounded_parameters
 
     def gamma(self, k: int) -> float:
         return k * self.u / (1 - k * self.u)
+
+    def bounded(self, error: Tensor, size: Tensor) -> Tensor:
+        """The error, infinite where numbers of this size might overflow on the way, or where nothing is known."""
+        return torch.where((size + error < self.largest) & ~error.isnan(), error, torch.inf)
 
     def _on_grid(self, x: Tensor) -> Bool[Tensor, "*shape"]:
         return (x * GRID).round() == x * GRID
@@ -84,11 +102,12 @@ class Arithmetic:
         size, terms = weight.abs(), weight.shape[-2] + 2
         value, reach = x.value @ weight, x.size @ size
         error = x.error @ size + self.gamma(terms) * reach
+        error = error + self.smallest * (terms + size.sum(-2, keepdim=True) + x.size.sum(-1, keepdim=True))  # underflow
         if self.rounded_parameters:
             error = error + x.size @ (size * ~self._on_grid(weight)) * self.u
         loose = ~self._on_grid(x.value) | (x.error > 0)
         spoiled = loose.double() @ (weight != 0).double() + (x.value != 0).double() @ (~self._on_grid(weight)).double()
-        error = torch.where((spoiled == 0) & (reach * GRID * GRID < self.whole), 0.0, error)
+        error = torch.where((spoiled == 0) & (reach * GRID * GRID < self.whole), 0.0, self.bounded(error, reach))
         return Tracked(value, error) if bias is None else self.add(Tracked(value, error), exact(bias))
 
     def add(self, x: Tracked, y: Tracked) -> Tracked:
@@ -96,7 +115,8 @@ class Arithmetic:
         plain = (error == 0) & self._on_grid(x.value) & self._on_grid(y.value) & (value.abs() * GRID < self.whole)
         # Nothing is rounded either where one of the two is exactly zero.
         plain |= ((x.value == 0) & (x.error == 0)) | ((y.value == 0) & (y.error == 0))
-        return Tracked(value, torch.where(plain, error, error + self.u * (value.abs() + error)))
+        rounded = self.bounded(error + self.u * (value.abs() + error), value.abs())
+        return Tracked(value, torch.where(plain, error, rounded))
 
     def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
         """Over the last axis; infinite where the error may be as large as the scale itself."""
@@ -130,13 +150,16 @@ class Arithmetic:
         weights, grown = below.softmax(-1), torch.expm1(slip)
         total = (weights * grown).sum(-1, keepdim=True) + self.gamma(keys)
         relative = (1 + grown) * (1 + 2 * total) * (1 + 4 * self.u) - 1
-        return Tracked(weights, weights * relative + self.smallest)
+        return Tracked(weights, torch.nan_to_num(weights * relative, nan=torch.inf) + self.smallest)
 
     def mix(self, weights: Tracked, values: Tracked) -> Tracked:
         """weights @ values."""
         keys = weights.value.shape[-1]
-        error = weights.size @ values.error + weights.error @ values.value.abs()
-        return Tracked(weights.value @ values.value, error + self.gamma(keys + 2) * (weights.size @ values.size))
+        reach = weights.size @ values.size
+        error = weights.size @ values.error + weights.error @ values.value.abs() + self.gamma(keys + 2) * reach
+        under = self.smallest * (keys + values.size.sum(-2, keepdim=True))
+        error = torch.where(reach == 0, error, error + under)
+        return Tracked(weights.value @ values.value, self.bounded(error, values.size.sum(-2, keepdim=True)))
 
 
 def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, asking: Tracked | None = None) -> Tracked:
@@ -150,8 +173,10 @@ def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, askin
     factor = _factor(layer, attn.attn_scale, x.value.shape[1])
     scores, reach = q.value @ k.value.mT, q.size @ k.size.mT
     error = q.size @ k.error.mT + q.error @ k.size.mT + numbers.gamma(layer.d_head + 4) * reach
+    error = (error + layer.d_head * numbers.smallest) * abs(factor) + u * reach * abs(factor) + numbers.smallest
+    error = numbers.bounded(error, reach * max(1.0, abs(factor)))
     zero = (reach == 0) | (torch.tensor(factor) == 0)
-    return numbers.softmax(Tracked(scores * factor, torch.where(zero, 0.0, error * factor + u * reach * abs(factor))))
+    return numbers.softmax(Tracked(scores * factor, torch.where(zero, 0.0, error)))
 
 
 def _factor(layer: Layer, attn_scale: float, n: int) -> float:
@@ -161,8 +186,10 @@ def _factor(layer: Layer, attn_scale: float, n: int) -> float:
 
 
 def attention(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, asking: Tracked | None = None) -> Tracked:
-    """What the heads of a layer add to the stream, at the positions that ask."""
+    """What the heads of a layer add to the stream, at the positions that ask; at one for all where all scores are 0."""
     attn: Any = model.blocks[index].attn
+    if bool(((attn.W_Q == 0).all((1, 2)) | (attn.W_K == 0).all((1, 2))).all()):
+        asking = x[:, :1]  # every position asks the same, and is told the same
     values = numbers.linear(x[:, None], attn.W_V.detach())
     z = numbers.mix(pattern(numbers, model, index, x, asking), values)
     joined = Tracked(z.value.transpose(1, 2).flatten(2), z.error.transpose(1, 2).flatten(2))

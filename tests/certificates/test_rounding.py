@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates import rounding
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, exact, forward_with_bound, refusal
 from interp.constructions import construct
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
@@ -74,3 +75,27 @@ def test_refusals() -> None:
     assert "float16" in (refusal(construct("languages/one").model(dtype="float16")) or "")
     assert "layer norm" in (refusal(construct("languages/one", layer_norm=True).model()) or "")
     assert refusal(construct("languages/one").model()) is None
+
+
+def test_layers_that_attend_to_nothing_tell_every_position_the_same() -> None:
+    """The shortcut for scores that are all zero against the whole pattern."""
+    model = construct("languages/parity").model()
+    tokens = model.task.strings(5, 9, seed=2).tokens
+    numbers = rounding.Arithmetic(rounding.ROUNDOFF[torch.float64])
+    x = rounding.embed(numbers, model, tokens)
+    short = rounding.attention(numbers, model, 0, x)
+    whole = rounding.pattern(numbers, model, 0, x)
+    assert whole.value.shape == (5, 2, 10, 10)
+    values = numbers.linear(x[:, None], model.blocks[0].attn.W_V.detach())
+    z = numbers.mix(whole, values)
+    joined = rounding.Tracked(z.value.transpose(1, 2).flatten(2), z.error.transpose(1, 2).flatten(2))
+    wanted = numbers.linear(joined, model.blocks[0].attn.W_O.detach().flatten(0, 1))
+    torch.testing.assert_close(short.value.expand_as(wanted.value), wanted.value, rtol=1e-14, atol=1e-16)
+    torch.testing.assert_close(short.error.expand_as(wanted.error), wanted.error, rtol=1e-12, atol=0)
+
+
+def test_one_thread_is_given_back() -> None:
+    before = torch.get_num_threads()
+    with rounding.one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
