@@ -97,6 +97,9 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
 
     Raises UnsupportedError where no method holds, InterpError for an option that the method does not have.
     """
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
     method = method_for(model)
     known = [name for name in inspect.signature(method.run).parameters if name != "model"]
     for name in options:

@@ -82,6 +82,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
                 wrong_between += int((out[FOUR + FIVE - slab.right] >= true).sum())
             out[slab.right] = -torch.inf
             margin = (true - out.amax(0)).numpy()
+        margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # what overflows even here is not right
         need, slack = bounds[slab.query]
         rounding = max(rounding, need)
         least = int(margin.argmin())

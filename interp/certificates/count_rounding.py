@@ -42,9 +42,11 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
     reach = (q.size @ k.size.mT) * scale
     scores = (q.value @ k.value.mT) * scale
     slip = (q.size @ k.error.mT + q.error @ k.size.mT) * scale + numbers.gamma(layer.d_head + 4) * reach
+    slip = numbers.bounded(slip + (1 + scale) * layer.d_head * numbers.smallest, reach * max(1.0, 1 / scale))
     relative = _weight_error(numbers, scores, slip, n)
     size = v.size.amax(1, keepdim=True)
     error = relative * size + (1 + relative) * (v.error.amax(1, keepdim=True) + numbers.gamma(n + 2) * size)
+    error = numbers.bounded(error + 2 * n * numbers.smallest * (1 + size), n * size)
     heads = Tracked(size.flatten()[None], error.flatten()[None])
     stream = numbers.linear(heads, parts["blocks.0.attn.W_O"].flatten(0, 1).abs())
     if "blocks.0.attn.b_O" in parts:

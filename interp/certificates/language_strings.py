@@ -144,7 +144,10 @@ def certify_strings(model: TaskModel, longest: int = 64, progress: Any = None) -
             value, bound = forward_with_bound(model, part.tokens)
             margins.append(torch.where(part.labels, value[:, 0], -value[:, 0]))
             bounds.append(bound[:, 0])
-        margin, bound = torch.cat(margins).nan_to_num(nan=-torch.inf), torch.cat(bounds)  # nan: overflow even in float64
+        margin, bound = (
+            torch.cat(margins).nan_to_num(nan=-torch.inf),
+            torch.cat(bounds),
+        )  # nan: overflow even in float64
         if wrong is None and bool((margin < -bound).any()):
             wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
         sure, false = bool((margin > bound).all()), bool((margin < -bound).any())

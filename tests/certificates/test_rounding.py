@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, exact, forward_with_bound, refusal
 from interp.constructions import construct
+from interp.errors import InterpError
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
 
 
@@ -99,3 +101,32 @@ def test_one_thread_is_given_back() -> None:
     with rounding.one_thread():
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("power", [-12, -8, -3, 3, 8, 12])
+@pytest.mark.parametrize("name", ["one", "first"])
+def test_weights_that_make_float32_overflow_or_underflow_are_not_certified(name: str, power: int) -> None:
+    """All parameters times a power of ten: signs of margins stay the same in exact arithmetic for a one-layer model,
+    but not in float32, whose numbers end at 1e-38 and 3e38."""
+    model = interp.build(f"languages/{name}", dtype="float32")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(10.0**power)
+    found = interp.certify(model, longest=6)
+    wrong = 0
+    for length in range(1, 7):
+        batch = model.task.enumerate(length)
+        wrong += int((model.predict(batch.tokens) != batch.labels).sum())
+    assert not (found.status == "certified" and wrong)
+    if name == "one":
+        assert (found.status == "certified") == (abs(power) == 3)
+
+
+@pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(name: str, value: float) -> None:
+    model = interp.build(name)
+    with torch.no_grad():
+        next(iter(model.parameters())).view(-1)[0] = value
+    with pytest.raises(InterpError, match=r"cannot be certified: embed\.W_E holds values that are not finite"):
+        interp.certify(model)
