@@ -94,7 +94,12 @@ def train(
         raise InterpError(f"--seeds {seeds}: give at least 1")
     if out.exists() and not out.is_dir():
         raise InterpError(f"--out {out} is a file; name a folder")
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterpError(f"--out {out}: cannot make this folder ({error.strerror})") from None
+    if resume and not (out / FILE).is_file():
+        typer.echo(f"no interrupted run in {out}: starting at the first epoch", err=True)
     try:
         trained = interp.train(described, range(seeds), folder=out, resume=resume, engine=engine, device=device)
     except KeyboardInterrupt as stop:

@@ -38,3 +38,14 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
     return found
+
+
+def as_device(device: torch.device | str) -> torch.device:
+    """A torch device from itself or its name. Raises InterpError where this machine or this torch has none such."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise InterpError(one_of("device", device, ("cpu", "cuda"))) from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise InterpError(f"device {str(device)!r}: torch sees no CUDA device here; use 'cpu'")
+    return found

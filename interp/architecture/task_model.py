@@ -14,6 +14,7 @@ from interp.architecture.blocks import make_block
 from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
 from interp.architecture.positions import make_positions
+from interp.architecture.problems import as_device
 from interp.architecture.problems import as_dtype as as_dtype
 from interp.architecture.problems import model_problems as model_problems
 from interp.architecture.readout import LinearReadout, ReluReadout
@@ -46,7 +47,7 @@ class TaskModel(HookedTransformer):
         task = make_task(spec.task) if task is None else task
         if problems := model_problems(spec, task):
             raise SpecError(problems)
-        cfg = _config(spec, task, as_dtype(dtype or spec.dtype), torch.device(device))
+        cfg = _config(spec, task, as_dtype(dtype or spec.dtype), as_device(device))
         with quiet_construction():
             super().__init__(cfg, move_to_device=False)
         self.spec, self.task, self.seed = spec, task, seed
@@ -66,7 +67,7 @@ class TaskModel(HookedTransformer):
         self.load_parameters(initialize(spec, task, seed) if tensors is None else tensors)
         if spec.embedding == "frozen":
             self.embed.W_E.requires_grad_(False)
-        self.to(torch.device(device), print_details=False)
+        self.to(as_device(device), print_details=False)
 
     # ------------------------------------------------------------ parameters
 

@@ -221,9 +221,8 @@ def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
 
 def _untrainable(grid: Grid, device: str) -> list[str]:
     """Specs that cannot be built for their task, or that no engine trains."""
-    import torch
 
-    from interp.architecture.problems import model_problems
+    from interp.architecture.problems import as_device, model_problems
     from interp.tasks import make_task
     from interp.training.train import choose_engine
 
@@ -235,7 +234,7 @@ def _untrainable(grid: Grid, device: str) -> list[str]:
             if isinstance(cell.spec.origin, Construction):
                 sentences.append("its origin is a construction: give the base a training recipe")
             if not sentences:
-                choose_engine(cell.spec, task, torch.device(device), grid.engine)
+                choose_engine(cell.spec, task, as_device(device), grid.engine)
         except InterpError as error:
             sentences = [str(error).replace(cell.spec.id, "the spec")]
         for sentence in sentences:

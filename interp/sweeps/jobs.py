@@ -56,13 +56,13 @@ class Probe:
 
 def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Job]:
     """The jobs that are left, longest first: runs without a row, and those that failed."""
-    import torch
 
     from interp.architecture.parameters import parameter_shapes
+    from interp.architecture.problems import as_device
     from interp.tasks import make_task
     from interp.training.train import choose_engine
 
-    jobs, where = [], torch.device(device)
+    jobs, where = [], as_device(device)
     for cell in grid.cells:
         spec_id = cell.spec.id
         left = [seed for seed in grid.seeds if rows.get((spec_id, seed), {"error": "missing"})["error"]]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.architecture.problems import as_dtype, model_problems
+from interp.architecture.problems import as_device, as_dtype, model_problems
 from interp.errors import InterpError, SpecError, one_of
-from interp.spec import ModelSpec
+from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.count_space import CountSpaceEngine
 from interp.training.encoder import EncoderEngine
@@ -113,6 +113,11 @@ def train_parameters(
 
     Only the reference engine loads transformer_lens. Arguments and errors are those of `train`.
     """
+    if isinstance(spec.origin, Construction):
+        raise InterpError(
+            f"{spec.id} is the exact construction {spec.origin.name}: there is nothing to train; to train its "
+            "architecture, give the spec a recipe: spec.replace(origin=Training(...))"
+        )
     task = make_task(spec.task) if task is None else task
     if task.ref != spec.task:
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
@@ -121,7 +126,7 @@ def train_parameters(
     seeds, kept = _check_integers("seeds", seeds), _check_integers("snapshots", snapshots)
     if late := [epoch for epoch in kept if epoch > spec.training.epochs]:
         raise InterpError(f"snapshot at epoch {late[0]}: the recipe has {spec.training.epochs} epochs")
-    where, kind = torch.device(device), as_dtype(dtype or spec.dtype)
+    where, kind = as_device(device), as_dtype(dtype or spec.dtype)
     chosen = choose_engine(spec, task, where, engine)
     runner = chosen(spec, task, seeds, where, kind)
     key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
@@ -130,6 +135,8 @@ def train_parameters(
 
 
 def _check_integers(name: str, values: Iterable[int]) -> list[int]:
+    if not isinstance(values, Iterable):
+        raise InterpError(f"{name} = {values!r}: give several, such as range({values!r})")
     listed = list(values)
     if bad := [v for v in listed if isinstance(v, bool) or not isinstance(v, int) or v < 0]:
         raise InterpError(f"{name} must be integers >= 0, not {bad[0]!r}")
@@ -151,19 +158,22 @@ def _run(
         _record(run, engine, kept, torch.full((len(engine.seeds),), torch.nan), engine.evaluate())
     else:
         engine.load_state(run.engine)
-    saved = time.monotonic()
+    saved, held = time.monotonic(), -1  # held: the epoch after which run.engine was taken
     try:
         while run.epoch < epochs:
             result = engine.run_epoch(run.epoch + 1)
             run.epoch += 1
             _record(run, engine, kept, result.loss, result.accuracy)
-            # The state of a finished epoch is taken at once, so that an interruption in the next one loses only that.
-            if folder is not None and (time.monotonic() - saved > SAVE_EVERY_SECONDS or run.epoch == epochs):
-                run.engine = engine.state()
-                save_state(folder, key, run)
-                saved = time.monotonic()
+            if folder is not None:
+                # Taken at once, so that an interruption in the next epoch loses only that.
+                run.engine, held = engine.state(), run.epoch
+                if time.monotonic() - saved > SAVE_EVERY_SECONDS or run.epoch == epochs:
+                    save_state(folder, key, run)
+                    saved = time.monotonic()
             report(run.epoch, epochs, float(result.loss.mean()))
     except KeyboardInterrupt:
+        if folder is not None and held == run.epoch:
+            save_state(folder, key, run)
         raise KeyboardInterrupt(f"interrupted after epoch {run.epoch} of {epochs}") from None
     return run
 

@@ -128,7 +128,8 @@ def test_snapshots_hold_the_models_of_their_epochs() -> None:
 
 @pytest.mark.parametrize("engine", ["count-space", "reference"])
 def test_an_interrupted_run_continues_where_it_stopped(engine: str, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 0.0)
+    """Nothing is saved on the way in so short a run: what the interruption itself saves must do."""
+    monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 1e9)
     spec = small_spec()
 
     def interrupt(done: int, total: int, loss: float) -> None:
@@ -204,3 +205,13 @@ def test_engines_are_chosen_by_what_the_spec_allows() -> None:
     assert choose_engine(learned, Small(), CPU).name == "reference"
     with pytest.raises(InterpError, match=r"count-space cannot train .*needs one layer without positions"):
         choose_engine(learned, Small(), CPU, "count-space")
+
+
+def test_what_cannot_be_trained_is_said() -> None:
+    with pytest.raises(InterpError, match="is the exact construction count01/minimal: there is nothing to train"):
+        train(interp.build("count01/minimal").spec)
+    with pytest.raises(InterpError, match="unknown device 'tpu9'"):
+        train(small_spec(), device="tpu9")
+    if not torch.cuda.is_available():
+        with pytest.raises(InterpError, match="torch sees no CUDA device here"):
+            train(small_spec(), device="cuda")
