@@ -215,13 +215,14 @@ def _planes(report: Report, subject: Subject, heads: pd.DataFrame, train: Batch,
     notes = {int(head): f"s-acc {s_acc:.3f}" for head, s_acc in zip(heads["head"], heads["s_acc"])}
     best, worst = int(heads["s_acc"].idxmax()), int(heads["s_acc"].idxmin())
     chosen = {"best": best} if best == worst else {"best": best, "worst": worst}
+    vectors = ", with the value vectors of '0', '1' and '2'" if len(values) else ""  # with positions there are none
     for word, head in chosen.items():
         mine, its_values = (frame[frame["head"] == head] for frame in (points, values))
         report.add_figure(
             f"{word}_head",
             draw.head_plane(mine, its_values, lines.get(head), head),
-            f"The {word} head by s-acc ({notes[head]}), with the value vectors of '0', '1' and '2' and the separator "
-            "that was fitted on the training set (Figures 6 and 7).",
+            f"The {word} head by s-acc ({notes[head]}){vectors}; the line is the separator that was fitted on the "
+            "training set (Figures 6 and 7).",
         )
     if len(heads) > 1:
         report.add_figure(

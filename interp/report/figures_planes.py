@@ -34,7 +34,7 @@ def head_plane(
 
     Args:
         points: one row per input: `x`, `y`, `label` ('4' or '5'), and optionally `split`.
-        values: value vectors: `token`, `x`, `y`, in the same plane.
+        values: value vectors: `token`, `x`, `y`, in the same plane; without rows none are drawn.
         separator: (w1, w2, b) of the line that separates the classes, or None.
         head: index of the head, for the axis titles.
         variance: shares of the variance that the two axes hold, when they are principal components.
@@ -44,7 +44,8 @@ def head_plane(
         InterpError: a column is missing, or there are no points.
     """
     theme.check_frame(points, ["x", "y", "label"], "head_plane")
-    theme.check_frame(values, ["token", "x", "y"], "head_plane (value vectors)")
+    if len(values):
+        theme.check_frame(values, ["token", "x", "y"], "head_plane (value vectors)")
     if variance is None:
         x_title, y_title = (f"head {head}: dimension {i}" for i in (1, 2))
     else:
@@ -73,7 +74,8 @@ def head_planes_grid(
         max_points: of a head; more are thinned evenly.
     """
     theme.check_frame(points, ["head", "x", "y", "label"], "head_planes_grid")
-    theme.check_frame(values, ["head", "token", "x", "y"], "head_planes_grid (value vectors)")
+    if len(values):
+        theme.check_frame(values, ["head", "token", "x", "y"], "head_planes_grid (value vectors)")
     heads = sorted(points["head"].unique().tolist())
     notes, separators = notes or {}, separators or {}
     titles = [f"head {head}" + (f" · {notes[head]}" if head in notes else "") for head in heads]
@@ -114,6 +116,8 @@ def _traces(
             if symbol != "circle":
                 marker |= {"size": size + 1, "line": {"width": 1, "color": theme.fade(color, 0.65)}}
             traces.append(_scatter(part, "markers", name, legend).update(marker=marker, hoverinfo="name+x+y"))
+    if values.empty:
+        return traces
     labels = [plain(token) for token in values["token"]]
     vectors = _scatter(values, "markers+text", "value vectors", legend).update(text=labels, hoverinfo="text+x+y")
     vectors.update(textposition="top center", textfont={"size": 10 + size, "color": theme.INK})
