@@ -102,7 +102,7 @@ def zoo_table(folder: Path) -> dict[str, Any]:
 
 def unknown(name: str) -> InterpError:
     """What was looked for where, and the closest names."""
-    known = [*registered_constructions(), *(folder.name for folder in folders())]
+    known = list(dict.fromkeys([*registered_constructions(), *(folder.name for folder in folders())]))
     if name.count("/") == 2:
         known += [f"{folder.name}/{file.stem}" for folder in folders() for file in folder.checkpoints]
     roots = ", ".join(str(root) for root in model_roots()) or "no models/ folder upward from here"

@@ -87,11 +87,12 @@ def accuracy_sentence(found: Certificate) -> str:
     """What a certificate says, in words."""
     if found.status == "certified":
         return f"Proved right on every input: {found.domain}."
+    what = "over every input in exact arithmetic" if found.status == "undecided" else "over every input"
     wrong = f" For example, it is wrong at {found.counterexample}." if found.counterexample else ""
     if isinstance(found.accuracy, float):
-        return f"Accuracy exactly {found.accuracy:.6g} over every input: {found.domain}.{wrong}"
+        return f"Accuracy exactly {found.accuracy:.6g} {what}: {found.domain}.{wrong}"
     low, high = found.accuracy
-    return f"Accuracy between {low:.6g} and {high:.6g} over every input: {found.domain}.{wrong}"
+    return f"Accuracy between {low:.6g} and {high:.6g} {what}: {found.domain}.{wrong}"
 
 
 def _share(found: Certificate) -> float | str:

@@ -146,9 +146,10 @@ class TaskModel(HookedTransformer):
             return logits(tables, rows.stacked(tables.scores.dtype))[0]
         # Whole sequences, few enough at a time that no (rows, heads, length, length) pattern passes 512 MB.
         size = max(1, 2**27 // (self.cfg.n_heads * tokens.shape[1] ** 2))
-        masks = [None] * len(tokens) if mask is None else mask.split(size)
+        parts = tokens.split(size)
+        masks = [None] * len(parts) if mask is None else mask.split(size)
         read = [self(part, attention_mask=m)[torch.arange(len(part)), at]
-                for part, m, at in zip(tokens.split(size), masks, positions.split(size))]  # fmt: skip
+                for part, m, at in zip(parts, masks, positions.split(size))]  # fmt: skip
         return torch.cat(read)
 
     # ------------------------------------------------------------ where stock helpers would be wrong

@@ -24,7 +24,8 @@ class Certificate:
     """What was proved about a model on a whole domain.
 
     status: "certified" (right on every input), "refuted" (a counterexample is given) or "undecided".
-    accuracy: exact share of right answers, or the interval (low, high) that holds it. worst_margin: the smallest
+    accuracy: exact share of right answers, or the interval (low, high) that holds it, of the model in exact arithmetic;
+    where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. worst_margin: the smallest
     distance of a right answer's logit from the best wrong one, negative where the model errs. rounding: bound on the
     error of that distance in the arithmetic the model runs in; no certificate is given where the margin does not
     exceed it. tables: by name, what else was learned on the way, such as where the errors lie.

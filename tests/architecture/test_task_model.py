@@ -12,6 +12,7 @@ import torch
 from numpy_forward import forward
 from torch import Tensor
 
+import interp
 from interp._lens import HookedTransformer
 from interp.architecture.parameters import parameter_shapes
 from interp.architecture.task_model import TaskModel, find_positions
@@ -534,3 +535,10 @@ def test_a_spec_with_problems_is_refused_with_all_of_them() -> None:
     with pytest.raises(SpecError) as error:
         TaskModel(SPECS["count01"].replace(readout_at="?", positions="spiral", direction="bidirectional"))
     assert len(error.value.problems) == 2
+
+
+def test_no_rows_have_no_answers() -> None:
+    for name in ("languages/one", "count01/minimal", "histogram/dot-exact"):
+        model = interp.build(name)
+        batch = model.task.sample(2, model.task.splits[-1], seed=0)
+        assert len(model.predict(batch.tokens[:0])) == 0
