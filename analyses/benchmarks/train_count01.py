@@ -3,14 +3,17 @@
     python analyses/benchmarks/train_count01.py [--quick] [--rounds 5]
 
 A: a stock HookedTransformer (use_attn_result off) of the paper's main model on padded sequences, batches of 128, Adam.
-B: the count-space engine with one model. C: the same with 64 models. All on one thread, taking turns; an epoch of A is
-extrapolated from whole training steps (55 a epoch), those of B and C are run. Prints model-epochs per second and the
-ratios to A, each as min, median and max over the rounds. Loss and gradients are equal (tests/training).
+B: the count-space engine with one model. C: the same with 64 models. D: the compiled count-space engine (numba) with
+one model. E: the same with 4 models. F: the count-space engine with those 4. All on one core, taking turns; an epoch of
+A is extrapolated from a whole training step (55 an epoch), the others' are run, with their accuracy on the validation
+set. Prints model-epochs per second, microseconds a model-step and ratios, each as min, median and max over the rounds.
+Loss and gradients are equal (tests/training).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -22,7 +25,9 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 import interp
 from interp.spec import Bias, Layer, Training
 from interp.tasks import IGNORED, Count01
+from interp.training.count_fused import FusedCountSpaceEngine
 from interp.training.count_space import CountSpaceEngine
+from interp.training.engine import Engine
 
 SPEC = interp.ModelSpec(
     task=Count01().ref,
@@ -31,6 +36,7 @@ SPEC = interp.ModelSpec(
     readout_at="=",
     origin=Training(learning_rate=2e-4, schedule="cosine"),
 )
+STEPS = 55  # an epoch: 7000 sentences in batches of 128
 
 
 def stock_step() -> Callable[[], None]:
@@ -59,9 +65,9 @@ def stock_step() -> Callable[[], None]:
     return step
 
 
-def counted_epochs(models: int) -> Callable[[], None]:
+def counted_epochs(kind: type[Engine], models: int) -> Callable[[], None]:
     """One epoch of so many models in count space."""
-    engine = CountSpaceEngine(SPEC, Count01(), range(models), torch.device("cpu"), torch.float32)
+    engine = kind(SPEC, Count01(), range(models), torch.device("cpu"), torch.float32)
     epoch = 0
 
     def run() -> None:
@@ -85,20 +91,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    step, one, many = stock_step(), counted_epochs(1), counted_epochs(64)
-    for work in (step, one, many):
-        work()  # warm up
-    rates = []
+    if hasattr(os, "sched_setaffinity"):  # the compiled engine trains one model on every core it may use
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    step = stock_step()
+    counted = [
+        ("B counts, 1 model", 1, 8, counted_epochs(CountSpaceEngine, 1)),
+        ("C counts, 64 models", 64, 2, counted_epochs(CountSpaceEngine, 64)),
+        ("D compiled, 1 model", 1, 40, counted_epochs(FusedCountSpaceEngine, 1)),
+        ("E compiled, 4 models", 4, 10, counted_epochs(FusedCountSpaceEngine, 4)),
+        ("F counts, 4 models", 4, 4, counted_epochs(CountSpaceEngine, 4)),
+    ]
+    for work in (step, *(run for *_, run in counted)):
+        work()  # warm up, compile
+    rounds = []
     for _ in range(2 if given.quick else given.rounds):
-        a = 1 / (55 * seconds(step, 1))
-        b = 1 / seconds(one, 8)
-        c = 64 / seconds(many, 2)
-        rates.append((a, b, c, b / a, c / a))
-        print(f"A {a:.4f}   B {b:.1f}   C {c:.1f} model-epochs/s   B/A {b / a:,.0f}   C/A {c / a:,.0f}", flush=True)
-    names = ("A stock, 1 model", "B counts, 1 model", "C counts, 64 models", "ratio B/A", "ratio C/A")
-    for name, column in zip(names, np.array(rates).T):
+        rates = {"A stock, 1 model": 1 / (STEPS * seconds(step, 1))}
+        rates |= {name: models / seconds(run, times) for name, models, times, run in counted}
+        a, b, c, d, e, f = rates.values()
+        ratios = {"B/A": b / a, "C/A": c / a, "D/A": d / a, "D/B": d / b, "D/C": d / c, "E/F": e / f}
+        rounds.append((*rates.values(), *(1e6 / STEPS / rate for rate in rates.values()), *ratios.values()))
+        print("   ".join(f"{name} {ratio:,.1f}" for name, ratio in ratios.items()), flush=True)
+    rows = [f"{name}, {unit}" for unit in ("model-epochs/s", "us a model-step") for name in rates]
+    for name, column in zip([*rows, *(f"ratio {name}" for name in ratios)], np.array(rounds).T, strict=True):
         low, middle, high = np.quantile(column, [0, 0.5, 1])
-        print(f"{name:22} min {low:12,.4g}   median {middle:12,.4g}   max {high:12,.4g}")
+        print(f"{name:37} min {low:12,.4g}   median {middle:12,.4g}   max {high:12,.4g}")
 
 
 if __name__ == "__main__":
