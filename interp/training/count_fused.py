@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.architecture.parameters import initialize, outputs
 from interp.architecture.symmetric import SAFE_SPREAD, rows_of
+from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.count_layout import Data, Sizes, flat_vector, named_views, params_of, workspace
@@ -33,6 +34,8 @@ class FusedCountSpaceEngine(Engine):
     name = "count-space-fused"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        if dtype not in KERNEL_DTYPES:
+            raise InterpError(f"dtype {dtype}; the compiled count space trains in float32 or float64")
         super().__init__(spec, task, seeds, device, dtype)
         self.kind, self.sizes = KERNEL_DTYPES[dtype], sizes_of(spec, task, dtype)
         # Parameters and Adam's two moments of each model, as the kernel lays them out.

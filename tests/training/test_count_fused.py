@@ -192,3 +192,5 @@ def test_what_it_cannot_train_is_said() -> None:
             choose_engine(spec, task, CPU, "count-space-fused")
     with pytest.raises(InterpError, match="runs on the CPU, not on cuda"):
         choose_engine(short_spec(), task, torch.device("cuda"), "count-space-fused")
+    with pytest.raises(InterpError, match=r"dtype torch.bfloat16; .* float32 or float64"):
+        train(short_spec(), [0], engine="count-space-fused", dtype="bfloat16")
