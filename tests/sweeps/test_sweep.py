@@ -194,4 +194,4 @@ print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modu
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **paths}
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["count-space 1", "fused 1", ""]
+    assert done.stdout.splitlines() == ["count-space-fused 1", "fused 1", ""]

@@ -13,7 +13,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Count01
-from interp.training.count_space import CountSpaceEngine
+from interp.training.count_fused import FusedCountSpaceEngine
 from interp.training.engine import derived_seed, learning_rate
 from interp.training.reference import batch_loss
 from interp.training.train import choose_engine, train
@@ -200,7 +200,7 @@ def test_bad_input_is_one_sentence(arguments: dict, sentence: str) -> None:
 
 
 def test_engines_are_chosen_by_what_the_spec_allows() -> None:
-    assert choose_engine(small_spec(), Small(), CPU) is CountSpaceEngine
+    assert choose_engine(small_spec(), Small(), CPU) is FusedCountSpaceEngine
     learned = small_spec(positions="learned", max_length=30)
     assert choose_engine(learned, Small(), CPU).name == "reference"
     with pytest.raises(InterpError, match=r"count-space cannot train .*needs one layer without positions"):
