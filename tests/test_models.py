@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import interp
 from interp.architecture.task_model import model_problems
+from interp.constructions import registered_constructions
 from interp.tasks import make_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,3 +77,18 @@ def test_the_histogram_rows_of_models_readme_agree_with_certificates_without_sea
 def test_models_readme_has_a_row_for_every_histogram_checkpoint() -> None:
     shipped = {name(path) for path in CHECKPOINTS if path.parent.parent.name == "histogram"}
     assert shipped == set(re.findall(r"^\| (histogram/\S+/seed-\d+) \|", README, re.MULTILINE))
+
+
+def test_certificates_hold_a_row_for_every_checkpoint_and_every_exact_model() -> None:
+    table = pd.read_csv(ROOT / "models" / "certificates.csv", keep_default_na=False)
+    trained = table[table["kind"] == "trained"]
+    assert set(trained["name"] + "/" + trained["variant"]) == {name(path) for path in CHECKPOINTS}
+    exact = table[table["kind"] == "exact"]
+    expected = {
+        (name, variant)
+        for name, entry in registered_constructions().items()
+        if inspect.Parameter.empty not in entry.sizes.values()  # some need a table of the user's
+        for variant in [v for v in entry.variants if v != "auto"] or [""]
+    }
+    assert set(zip(exact["name"], exact["variant"])) == expected
+    assert set(exact["status"]) == {"certified"}
