@@ -6,9 +6,12 @@ compile, and a package's name would take all of its modules in.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import jaxtyping
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the notebooks, studies and commands that tests start, side by side
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -28,10 +28,11 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
-from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound, one_thread
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.errors import InterpError
 from interp.tasks import Language
 from interp.tasks.base import check_size
+from interp.threads import one_thread
 
 MOST_SEEN = 8
 """More seen positions than this make too many classes."""

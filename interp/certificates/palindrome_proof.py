@@ -26,12 +26,13 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.language_strings import verdict
-from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound, one_thread
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.spec import Construction
 from interp.tasks import Palindrome
 from interp.tasks.base import check_size
+from interp.threads import one_thread
 
 MOST = 128
 """How far a certificate goes by itself; ask for more with `longest`."""

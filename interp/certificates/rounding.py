@@ -10,8 +10,6 @@ are off by 3.5 at most), and may underflow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,17 +61,6 @@ def refusal(model: TaskModel) -> str | None:
     if model.spec.direction != "bidirectional" or not model.spec.linear_readout:
         return "rounding is bounded for bidirectional models with a linear readout"
     return None
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Many small operations: on busy cores torch's threads would wait for each other far longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Arithmetic:

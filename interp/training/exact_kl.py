@@ -20,6 +20,7 @@ from interp.spec import Bias, ModelSpec
 from interp.tasks import Task
 from interp.tasks.memorization import TableTask
 from interp.theory.kl import entropy
+from interp.threads import one_thread
 from interp.training.data import epoch_order, training_set
 from interp.training.engine import Engine, EpochResult, StackedAdam, learning_rate
 
@@ -125,6 +126,7 @@ class ExactKLEngine(Engine):
     def _is_frozen(self, name: str) -> bool:
         return name == "embed.W_E" and self.spec.embedding == "frozen"
 
+    @one_thread()  # many small operations: threads would wait on each other
     def run_epoch(self, epoch: int) -> EpochResult:
         loss = self._exact_step(epoch) if self.recipe.data == "exact" else self._pass_over_sample(epoch)
         return EpochResult(loss, self.evaluate())

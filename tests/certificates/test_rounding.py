@@ -10,6 +10,7 @@ from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, exact, f
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.threads import one_thread
 
 
 def random_model(seed: int, dtype: torch.dtype) -> TaskModel:
@@ -98,7 +99,7 @@ def test_layers_that_attend_to_nothing_tell_every_position_the_same() -> None:
 
 def test_one_thread_is_given_back() -> None:
     before = torch.get_num_threads()
-    with rounding.one_thread():
+    with one_thread():
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
 
