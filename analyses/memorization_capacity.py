@@ -35,7 +35,7 @@ from interp.report.script import Arguments, run
 from interp.spec import ModelSpec
 from interp.tasks import TableTask, lookup
 from interp.theory.capacity import accuracy_lower_bound, memorized_associations
-from interp.training.exact_kl import table_logits
+from interp.training.engines.table import table_logits
 
 PUBLISHED = Path(__file__).parent / "published" / "dana_capacity.csv"
 BATCH, EPOCHS, FIRST_RATE, LAST_RATE = 256, 64, 1e-2, 5e-4

@@ -25,7 +25,7 @@ from interp.theory.capacity import attention_parameters, mlp_width
 from interp.theory.closed_forms import least_squares, weighted_least_squares
 from interp.theory.kl import kl_divergence
 from interp.theory.optimum import rank_d_optimum
-from interp.training.exact_kl import table_logits
+from interp.training.engines.table import table_logits
 from interp.training.train import train_parameters
 
 SHARES = (0.25, 0.5, 1.0)

@@ -124,6 +124,8 @@ def sweep(
     dask: Annotated[str | None, typer.Option(help="Run on the Dask cluster at this address instead.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the table that the folder has.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many runs, how long, how much.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Part of the grid: AXIS=VALUE; may be repeated.")] = None,
+    seeds: Annotated[str, typer.Option(help="Part of the grid: these of its seeds, such as 0,1.")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
@@ -131,17 +133,20 @@ def sweep(
     import pandas as pd
 
     import interp
+    from interp.sweeps.grid import read_grid
 
+    part = read_grid(grid, device).part(only or (), _integers("--seeds", seeds) if seeds else None)
     if dry_run:
         from interp.sweeps.estimate import estimate
 
-        _print(pd.DataFrame([estimate(grid, out, workers, device=device).readable()]), format)
+        _print(pd.DataFrame([estimate(part, out, workers, device=device).readable()]), format)
         return
     folder = out or Path("out") / grid.stem
     try:
-        runs = interp.sweep(grid, folder, workers, resume, dask=dask, device=device)
+        runs = interp.sweep(part, folder, workers, resume, dask=dask, device=device)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; continue with: interp sweep {grid} -o {folder} --resume", err=True)
+        options = "".join(f" --only {choice}" for choice in only or ()) + (f" --seeds {seeds}" if seeds else "")
+        typer.echo(f"interrupted; continue with: interp sweep {grid} -o {folder}{options} --resume", err=True)
         raise typer.Exit(130) from None
     wrong = runs[runs["error"] != ""]
     if format is not Format.table:
@@ -151,6 +156,15 @@ def sweep(
         _print(wrong[[*known, "seed", "error"]], format)
     typer.echo(f"{len(runs) - len(wrong)} of {len(runs)} runs are in {folder / 'runs.jsonl'}", err=True)
     raise typer.Exit(1 if len(wrong) else 0)
+
+
+def _integers(option: str, listed: str) -> list[int]:
+    from interp.errors import InterpError
+
+    try:
+        return [int(number) for number in listed.split(",")]
+    except ValueError:
+        raise InterpError(f"{option} {listed}: give integers with commas between them, such as 0,1") from None
 
 
 @app.command()

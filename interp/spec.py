@@ -137,6 +137,11 @@ class Layer(_Frozen):
     norm: Literal["none", "pre", "post"] = "none"
     norm_eps: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
 
+    def factor(self, d_model: int) -> float:
+        """What scores are multiplied by, before any log-length: the number that `scale` stands for."""
+        named = {"inv_sqrt_d_head": self.d_head**-0.5, "inv_sqrt_d_model": d_model**-0.5}
+        return named[self.scale] if isinstance(self.scale, str) else self.scale
+
     def problems(self, d_model: int) -> list[str]:
         """Sentences about this layer in a residual stream of d_model dimensions; empty when it can be built."""
         found = []

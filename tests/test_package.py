@@ -35,7 +35,7 @@ def test_that_check_can_fail() -> None:
 
 
 def test_training_in_count_space_needs_no_transformer_lens() -> None:
-    code = "import interp.training.count_space, interp.architecture.checkpoint"
+    code = "import interp.training.engines.counts, interp.architecture.checkpoint"
     assert "transformer_lens" not in loaded_by(code)
 
 

@@ -366,3 +366,9 @@ def test_capabilities() -> None:
     }
     assert COUNT01.training.init_std == 0.02
     assert HISTOGRAM.training == Training()
+
+
+def test_factor() -> None:
+    assert Layer(d_head=4).factor(64) == 0.5
+    assert Layer(d_head=4, scale="inv_sqrt_d_model").factor(64) == 0.125
+    assert Layer(d_head=4, scale=3.0).factor(64) == 3.0

@@ -25,9 +25,9 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 import interp
 from interp.spec import Bias, Layer, Training
 from interp.tasks import IGNORED, Count01
-from interp.training.count_fused import FusedCountSpaceEngine
-from interp.training.count_space import CountSpaceEngine
-from interp.training.engine import Engine
+from interp.training.compiled.counts_engine import FusedCountSpaceEngine
+from interp.training.engines.base import Engine
+from interp.training.engines.counts import CountSpaceEngine
 
 SPEC = interp.ModelSpec(
     task=Count01().ref,

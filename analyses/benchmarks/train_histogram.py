@@ -3,7 +3,7 @@
     python analyses/benchmarks/train_histogram.py [--quick] [--models dot+sftm lin ...] [--rounds 9] [--no-engines]
 
 A: the published algorithm in plain torch (nn.Embedding, nn.Linear for queries and keys, ReLU readout, eager Adam,
-batches of 32), no DataLoader. B: interp.training.kernels, one model. One thread each, in turns; CPU time, so that
+batches of 32), no DataLoader. B: interp.training.compiled, one model. One thread each, in turns; CPU time, so that
 other work on the machine counts as little as possible. Two ratios per size, as min, median and max over the rounds:
   step   A on batches made before, against B as it is: B's sampler is part of its loop, so this is a lower bound
   whole  both with sampling and labels; A draws sample by sample in Python, as the published code does
@@ -34,8 +34,8 @@ from interp.constructions.histogram_models import histogram_spec
 from interp.spec import Training
 from interp.tasks import Histogram
 from interp.theory.ranges import MixingKind
-from interp.training.engine import Engine
-from interp.training.kernels import HistogramKernel
+from interp.training.compiled import HistogramKernel
+from interp.training.engines.base import Engine
 from interp.training.train import ENGINES
 
 T, L, BATCH, EPOCH, CLASSES = 32, 10, 32, 10_000, 11

@@ -24,9 +24,9 @@ from torch import nn
 from interp.architecture.formulas import position_codes
 from interp.constructions.languages_learned import PUBLISHED, learned_spec
 from interp.tasks import First, make_task
-from interp.training.encoder import EncoderEngine
-from interp.training.encoder_fused import FusedEncoderEngine
-from interp.training.engine import Engine
+from interp.training.compiled.encoder_engine import FusedEncoderEngine
+from interp.training.engines.base import Engine
+from interp.training.engines.encoder import EncoderEngine
 
 EPOCHS, STRINGS = 1000, 100
 

@@ -27,9 +27,7 @@ class TaskAttention(Attention):
             self._buffers.pop(name, None)
         self.layer = layer
         self.causal = spec.direction == "causal"
-        scales = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": spec.d_model**-0.5}
-        scale = layer.scale if isinstance(layer.scale, float) else scales[layer.scale]
-        self.attn_scale = 1 / scale  # stock calculate_attention_scores divides by it
+        self.attn_scale = 1 / layer.factor(spec.d_model)  # stock calculate_attention_scores divides by it
 
         eye = torch.eye(spec.d_model, dtype=cfg.dtype).expand(layer.n_heads, -1, -1)
         if layer.mixing == "linear":

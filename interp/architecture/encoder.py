@@ -213,9 +213,8 @@ def _attention(
         out = _linear(value, weight.transpose(1, 2).flatten(2), None if bias is None else bias.flatten(1))
         return out.unflatten(-1, (layer.n_heads, layer.d_head)).transpose(2, 3)
 
-    named = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": spec.d_model**-0.5}
     scores = project(asking, "Q") @ project(x, "K").mT
-    scores = scores * (layer.scale if isinstance(layer.scale, float) else named[layer.scale])
+    scores = scores * layer.factor(spec.d_model)
     if layer.log_length == "current":
         scores = scores * rows.lengths.log()[..., None, None, None]
     elif layer.log_length != "none":

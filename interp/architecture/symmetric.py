@@ -96,9 +96,7 @@ def token_tables(spec: ModelSpec, tensors: Mapping[str, Tensor]) -> TokenTables:
         projected = inner[:, None] if weight is None else inner[:, None] @ weight
         return projected if bias is None else projected + bias[:, :, None]
 
-    named = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": spec.d_model**-0.5}
-    scale = layer.scale if isinstance(layer.scale, float) else named[layer.scale]
-    scores = project("Q") @ project("K").mT * scale
+    scores = project("Q") @ project("K").mT * layer.factor(spec.d_model)
     values = project("V").expand(-1, layer.n_heads, -1, -1)
     unembed = tensors["unembed.W_U"]
     out = tensors.get(f"{attn}W_O")

@@ -19,8 +19,8 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,26 @@ class Grid:
     @property
     def n_runs(self) -> int:
         return len(self.cells) * len(self.seeds)
+
+    def part(self, only: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Grid:
+        """The cells at these values of axes, such as ("model=dot", "d=32"), and these of the seeds.
+
+        Several values of one axis are alternatives. So machines share a grid: each takes a part, and their tables
+        belong together (interp.sweeps.table.read_runs). Raises InterpError for an unknown axis, value or seed.
+        """
+        wanted: dict[str, set[str]] = {}
+        for choice in only:
+            axis, _, value = choice.partition("=")
+            values = {name: {str(cell.axes[name]) for cell in self.cells} for name in self.cells[0].axes}
+            if axis not in values:
+                raise InterpError(one_of("axis", axis, values))
+            if value not in values[axis]:
+                raise InterpError(one_of(f"axis {axis}: value", value, sorted(values[axis])))
+            wanted.setdefault(axis, set()).add(value)
+        if missing := [seed for seed in seeds or () if seed not in self.seeds]:
+            raise InterpError(f"seed {missing[0]} is not in the grid, whose seeds are {list(self.seeds)}")
+        cells = tuple(c for c in self.cells if all(str(c.axes[axis]) in known for axis, known in wanted.items()))
+        return replace(self, cells=cells, seeds=self.seeds if seeds is None else tuple(seeds))
 
 
 def read_grid(path: str | Path, device: str = "cpu") -> Grid:

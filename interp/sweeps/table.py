@@ -156,17 +156,22 @@ def read_rows(path: Path) -> tuple[list[Row], int]:
     return rows, len(whole)
 
 
-def read_runs(folder: str | Path) -> pd.DataFrame:
+def read_runs(*folders: str | Path) -> pd.DataFrame:
     """The table of a sweep, finished or not: a row per run (see RESULT_COLUMNS), after the columns of its axes.
 
-    A run that failed and was repeated has its last row only. Raises InterpError where the folder has no table.
+    Several folders are parts of one grid that were run apart. Of a run that was done twice its last row counts, one
+    without an error before one with. Raises InterpError where a folder has no table.
     """
-    path = Path(folder) / FILE
-    try:
-        rows, _ = read_rows(path)
-    except OSError as error:
-        raise InterpError(f"no table of a sweep: {path} ({error.strerror or error})") from None
-    return to_frame({key_of(row): row for row in rows}.values())
+    found: dict[Key, Row] = {}
+    for path in (Path(folder) / FILE for folder in folders):
+        try:
+            rows, _ = read_rows(path)
+        except OSError as error:
+            raise InterpError(f"no table of a sweep: {path} ({error.strerror or error})") from None
+        for row in rows:
+            if not row["error"] or found.get(key_of(row), {"error": True})["error"]:
+                found[key_of(row)] = row
+    return to_frame(found.values())
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:

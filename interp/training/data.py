@@ -9,7 +9,7 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
-from interp.training.engine import derived_seed
+from interp.training.engines.base import derived_seed
 
 
 def training_set(spec: ModelSpec, task: Task) -> Batch:

@@ -15,15 +15,15 @@ from interp.architecture.problems import as_device, as_dtype, model_problems
 from interp.errors import InterpError, SpecError, one_of
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
-from interp.training.count_fused import FusedCountSpaceEngine
-from interp.training.count_space import CountSpaceEngine
-from interp.training.encoder import EncoderEngine
-from interp.training.encoder_fused import FusedEncoderEngine
-from interp.training.engine import Engine
-from interp.training.exact_kl import ExactKLEngine
-from interp.training.fused import FusedEngine
-from interp.training.reference import ReferenceEngine
-from interp.training.stacked import StackedEngine
+from interp.training.compiled.counts_engine import FusedCountSpaceEngine
+from interp.training.compiled.encoder_engine import FusedEncoderEngine
+from interp.training.compiled.histogram_engine import FusedEngine
+from interp.training.engines.base import Engine
+from interp.training.engines.counts import CountSpaceEngine
+from interp.training.engines.encoder import EncoderEngine
+from interp.training.engines.reference import ReferenceEngine
+from interp.training.engines.stacked import StackedEngine
+from interp.training.engines.table import ExactKLEngine
 from interp.training.state import RunState, load_state, run_key, save_state
 
 if TYPE_CHECKING:

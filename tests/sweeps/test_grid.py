@@ -122,3 +122,16 @@ def test_a_file_that_is_no_toml_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(text)
     with pytest.raises(InterpError, match="is not a readable TOML file"):
         read_grid(tmp_path / "grid.toml")
+
+
+def test_parts_of_a_grid_are_apart_and_together_the_grid() -> None:
+    grid = read_grid(ROOT / "analyses" / "sweeps" / "histogram_T32.toml")
+    part = grid.part(["model=dot", "d=32", "d=8"], [3])
+    assert {tuple(cell.axes.values())[:2] for cell in part.cells} == {("dot", 8), ("dot", 32)}
+    assert (len(part.cells), part.seeds) == (2 * 14, (3,))
+    models = [grid.part([f"model={model}"]) for model in ("lin", "lin-softmax", "dot", "dot-softmax", "bos")]
+    rest = grid.part(["model=bos-softmax"])
+    assert [cell for some in [*models, rest] for cell in some.cells] == list(grid.cells)
+    for only, seeds, message in ((["modle=dot"], None, "model"), (["d=5"], None, "d: value"), ([], [7], "seed 7")):
+        with pytest.raises(InterpError, match=message):
+            grid.part(only, seeds)

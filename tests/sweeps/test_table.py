@@ -138,3 +138,12 @@ def test_lines_are_json_that_others_can_read(tmp_path: Path) -> None:
             table.append([a_row("b", loss=float("nan"))])
     (line,) = (tmp_path / FILE).read_text().splitlines()
     assert json.loads(line)["loss"] == 0.1
+
+
+def test_parts_of_a_grid_that_were_run_apart_are_one_table(tmp_path: Path) -> None:
+    with RunTable(tmp_path / "one") as table:
+        table.append([a_row("a", 0, accuracy=0.5), a_row("b", 0, accuracy=0.25)])
+    with RunTable(tmp_path / "two") as table:
+        table.append([a_row("a", 1, accuracy=0.75), a_row("b", 0, error="it failed")])
+    frame = read_runs(tmp_path / "one", tmp_path / "two").set_index(["spec_id", "seed"])
+    assert frame["accuracy"].to_dict() == {("a", 0): 0.5, ("b", 0): 0.25, ("a", 1): 0.75}

@@ -13,9 +13,9 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.spec import Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Count01
-from interp.training.count_fused import FusedCountSpaceEngine
-from interp.training.engine import derived_seed, learning_rate
-from interp.training.reference import batch_loss
+from interp.training.compiled.counts_engine import FusedCountSpaceEngine
+from interp.training.engines.base import derived_seed, learning_rate
+from interp.training.engines.reference import batch_loss
 from interp.training.train import choose_engine, train
 
 CPU = torch.device("cpu")

@@ -1,0 +1,31 @@
+"""Compiled CPU training of the histogram models, one model per core at a time: see HistogramKernel.
+
+Needs numba (the extra "fast"), which is imported when HistogramKernel is first asked for. Neither torch nor
+TransformerLens is imported here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from interp.errors import InterpError
+from interp.theory.block_samplers import SAMPLERS, count_distribution
+
+if TYPE_CHECKING:
+    from interp.training.compiled.histogram import HistogramKernel
+
+__all__ = ["SAMPLERS", "HistogramKernel", "count_distribution"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "HistogramKernel":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from interp.training.compiled.histogram import HistogramKernel
+    except ModuleNotFoundError as error:
+        if error.name in ("numba", "llvmlite"):
+            raise InterpError(
+                "the compiled training kernels need numba; install it with: pip install 'interp[fast]'"
+            ) from error
+        raise
+    return HistogramKernel

@@ -1,0 +1,135 @@
+"""Where the parameters of a count-space model lie in a flat vector, and the arrays that one training step works in.
+
+As in encoder_layout.py every row is padded with zeros to whole vectors of 64 bytes; padding has zero gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from interp.training.compiled.histogram_layout import aligned, padded
+
+# What the compiled code loops over and branches on. width: heads d_head; safe: see architecture.symmetric.SAFE_SPREAD.
+Sizes = namedtuple("Sizes", "T d heads d_head width classes norm b_q b_k b_v b_o b_u scale eps safe")
+
+# embed (T, D); norm_w, norm_b (1, D); project: W_Q, W_K and W_V transposed, one below the other, (3 width, D), and
+# their biases in one row; w_o (width, D); b_o (1, D); out: W_U transposed (classes, D); b_u (1, C). D, C: d and classes
+# padded. Biases that the model does not have are zero, without gradient.
+Params = namedtuple("Params", "embed norm_w norm_b project b_project w_o b_o out b_u")
+
+# Rows: query token, multiplicities of the keys it sees (rows, T), class; `reads` rows belong to each sentence.
+Data = namedtuple("Data", "query counts target reads")
+
+Work = namedtuple(
+    "Work",
+    # the rows of a batch in order of their query tokens, those of token q from start[q]
+    "order start cursor "
+    # token tables: layer norm's output, its transpose, normalized embeddings, 1 / deviation, ones where no padding;
+    # queries, keys and values, one below the other; embedding with b_O; W_O transposed; W_O W_U; logit offsets
+    "inner inner_t hat inverse mask table shifted shifted_t w_o_t readout offset "
+    "d_inner d_table d_shifted d_readout d_offset "
+    # one query token: which keys occur, e^score of each head and key; that times the values, and itself; its gradient
+    "present weights mix d_mix "
+    # rows side by side: multiplicities; numerators, then denominators; logits; weights in the loss
+    "counts mixed d_mixed logits share",
+)
+
+
+def shapes(s: Any, dtype: Any) -> dict[str, tuple[int, int]]:
+    """The padded shape of each block of the flat vector, in its order."""
+    D = padded(s.d, dtype)
+    norm = 1 if s.norm else 0
+    return {
+        "embed": (s.T, D),
+        "norm_w": (norm, D),
+        "norm_b": (norm, D),
+        "project": (3 * s.width, D),
+        "b_project": (1, padded(3 * s.width, dtype)),
+        "w_o": (s.width, D),
+        "b_o": (1, D),
+        "out": (s.classes, D),
+        "b_u": (1, padded(s.classes, dtype)),
+    }
+
+
+def flat_vector(s: Any, dtype: Any) -> np.ndarray:
+    """Zeros: parameters, gradients or a moment of Adam."""
+    return aligned((sum(math.prod(shape) for shape in shapes(s, dtype).values()),), dtype)
+
+
+def params_of(flat: np.ndarray, s: Any) -> Params:
+    """The blocks of a flat vector (views)."""
+    blocks, at = {}, 0
+    for name, shape in shapes(s, flat.dtype).items():
+        size = math.prod(shape)
+        blocks[name] = flat[at : at + size].reshape(shape)
+        at += size
+    return Params(**blocks)
+
+
+def named_views(flat: np.ndarray, s: Any) -> dict[str, np.ndarray]:
+    """The parameters under their names and in their shapes, without the padding (writing to one writes to `flat`)."""
+    block, d, attn = params_of(flat, s), s.d, "blocks.0.attn."
+    views = {"embed.W_E": block.embed[:, :d]}
+    if s.norm:
+        views |= {"blocks.0.ln1.w": block.norm_w[0, :d], "blocks.0.ln1.b": block.norm_b[0, :d]}
+    matrices = block.project.reshape(3, s.heads, s.d_head, -1)[..., :d]
+    biases = block.b_project[0, : 3 * s.width].reshape(3, s.heads, s.d_head)
+    for name, matrix, bias, exists in zip("QKV", matrices, biases, (s.b_q, s.b_k, s.b_v), strict=True):
+        views[f"{attn}W_{name}"] = matrix.transpose(0, 2, 1)
+        if exists:
+            views[f"{attn}b_{name}"] = bias
+    views[f"{attn}W_O"] = block.w_o.reshape(s.heads, s.d_head, -1)[..., :d]
+    if s.b_o:
+        views[f"{attn}b_O"] = block.b_o[0, :d]
+    views["unembed.W_U"] = block.out[:, :d].T
+    if s.b_u:
+        views["unembed.b_U"] = block.b_u[0, : s.classes]
+    return views
+
+
+def workspace(s: Any, rows: int, dtype: Any) -> Work:
+    """The arrays of one step on at most `rows` rows."""
+
+    def zeros(*shape: int) -> np.ndarray:
+        return aligned(shape, dtype)
+
+    D, V, H = (padded(n, dtype) for n in (s.d, s.T, s.width))
+    # One vector more than needed: rows whose distance is a power of two would compete for the same cache lines.
+    R = padded(rows, dtype) + padded(1, dtype)
+    mask = zeros(1, D)
+    mask[:, : s.d] = 1
+    return Work(
+        order=np.zeros(rows, np.int64),
+        start=np.zeros(s.T + 1, np.int64),
+        cursor=np.zeros(s.T, np.int64),
+        inner=zeros(s.T, D),
+        inner_t=zeros(s.d, V),
+        hat=zeros(s.T, D),
+        inverse=zeros(s.T),
+        mask=mask,
+        table=zeros(3 * s.width, V),
+        shifted=zeros(s.T, D),
+        shifted_t=zeros(s.d, V),
+        w_o_t=zeros(s.d, H),
+        readout=zeros(s.classes, H),
+        offset=zeros(s.classes, V),
+        d_inner=zeros(s.T, D),
+        d_table=zeros(3 * s.width, V),
+        d_shifted=zeros(s.T, D),
+        d_readout=zeros(s.classes, H),
+        d_offset=zeros(s.classes, V),
+        present=zeros(1, V),
+        weights=zeros(s.heads, V),
+        mix=zeros(s.width + s.heads, V),
+        d_mix=zeros(s.width + s.heads, V),
+        counts=zeros(s.T, R),
+        mixed=zeros(s.width + s.heads, R),
+        d_mixed=zeros(s.width + s.heads, R),
+        logits=zeros(s.classes, R),
+        share=zeros(1, R),
+    )

@@ -1,0 +1,76 @@
+"""Random sequences inside the compiled loop (algorithms and distributions: interp.theory.block_samplers)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from interp.training.compiled.vectors import inner
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_A, MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@inner
+def scramble(z: Any) -> Any:
+    """The output function of splitmix64 (Steele, Lea, Flood 2014): a bijection of the 64-bit numbers."""
+    z = (z ^ (z >> np.uint64(30))) * MIX_A
+    z = (z ^ (z >> np.uint64(27))) * MIX_B
+    return z ^ (z >> np.uint64(31))
+
+
+@inner
+def below(state: Any, n: int) -> int:
+    """A number from 0..n-1; `state` is an array of one uint64. The bias is at most n / 2^32."""
+    state[0] += GOLDEN
+    return np.int64((scramble(state[0]) >> np.uint64(32)) * np.uint64(n) >> np.uint64(32))  # type: ignore[return-value]
+
+
+@inner
+def draw_sequence(state: Any, token: Any, count: Any, T: int, L: int, published: bool) -> int:
+    """Fill token[i] and count[i] with the distinct tokens of one sequence and their multiplicities; how many there
+    are.
+    """
+    left, i = L, 0
+    while left > 0:
+        k = 1 + below(state, left - 1 if published and left > 1 else left)
+        fresh = False
+        while not fresh:
+            t = below(state, T)
+            fresh = True
+            for j in range(i):
+                if token[j] == t:
+                    fresh = False
+        token[i], count[i] = t, k
+        left -= k
+        i += 1
+    return i
+
+
+@inner
+def shuffle_places(state: Any, place: Any, count: Any, distinct: int) -> None:
+    """place[l]: the index of the distinct token at position l, in uniformly random order (Fisher-Yates, inside out)."""
+    n = 0
+    for i in range(distinct):
+        for _ in range(count[i]):
+            j = below(state, n + 1)
+            place[n] = place[j]
+            place[j] = i
+            n += 1
+
+
+@inner
+def compress(sequence: Any, token: Any, count: Any, place: Any) -> int:
+    """The same description of a given sequence: its distinct tokens in order of appearance."""
+    distinct = 0
+    for position in range(len(sequence)):
+        i = 0
+        while i < distinct and token[i] != sequence[position]:
+            i += 1
+        if i == distinct:
+            token[i], count[i] = sequence[position], 0
+            distinct += 1
+        count[i] += 1
+        place[position] = i
+    return distinct

@@ -1,0 +1,77 @@
+"""exp and log of vectors, by range reduction and a polynomial: no library call, the same numbers on every machine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from llvmlite import ir
+
+from interp.training.compiled.vectors import call, constant, intrinsic, llvm_type
+
+# exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2: a Taylor sum of this degree is right to a unit or
+# two in the last place. ln 2 is split in two, so that n ln2_high is exact. Below `smallest` exp would be subnormal: 0.
+# log(x) = n ln 2 + 2 artanh(s) with x = 2^n f, 1/sqrt(2) < f < sqrt(2), s = (f - 1) / (f + 1): `terms` odd powers of s.
+_TABLE: dict[int, Any] = {
+    32: {
+        "ln2_high": 0.693359375, "ln2_low": -2.12194440e-4, "degree": 7, "smallest": -87.33, "largest": 88.0,
+        "bias": 127, "mantissa": 23, "terms": 5,
+    },
+    64: {
+        "ln2_high": 6.93147180369123816490e-01, "ln2_low": 1.90821492927058770002e-10, "degree": 13,
+        "smallest": -708.0, "largest": 709.0, "bias": 1023, "mantissa": 52, "terms": 11,
+    },
+}  # fmt: skip
+
+
+@intrinsic
+def exp(typingctx: Any, a: Any) -> Any:
+    """e^x in every lane; 0 where it would be subnormal, e^88 (float32) or e^709 (float64) where it would overflow."""
+    table = _TABLE[a.dtype.bitwidth]
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, low, high = args[0], constant(a, table["smallest"]), constant(a, table["largest"])
+        vanishes = builder.fcmp_ordered("<", x, low)
+        x = builder.select(vanishes, low, x)
+        x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
+        n = call(builder, a, "rint", builder.fmul(x, constant(a, 1.0 / math.log(2.0))))
+        r = call(builder, a, "fmuladd", n, constant(a, -table["ln2_high"]), x)
+        r = call(builder, a, "fmuladd", n, constant(a, -table["ln2_low"]), r)
+        value = constant(a, 1.0 / math.factorial(table["degree"]))
+        for k in range(table["degree"] - 1, -1, -1):
+            value = call(builder, a, "fmuladd", value, r, constant(a, 1.0 / math.factorial(k)))
+        integer = ir.VectorType(ir.IntType(a.dtype.bitwidth), a.lanes)
+        exponent = builder.fptosi(builder.fadd(n, constant(a, table["bias"])), integer)
+        bits = builder.shl(exponent, ir.Constant(integer, [table["mantissa"]] * a.lanes))
+        return builder.select(vanishes, constant(a, 0.0), builder.fmul(value, builder.bitcast(bits, llvm_type(a))))
+
+    return a(a), codegen
+
+
+@intrinsic
+def log(typingctx: Any, a: Any) -> Any:
+    """The natural logarithm of positive normal numbers in every lane."""
+    table = _TABLE[a.dtype.bitwidth]
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        integer = ir.VectorType(ir.IntType(a.dtype.bitwidth), a.lanes)
+
+        def integers(value: int) -> ir.Constant:
+            return ir.Constant(integer, [value] * a.lanes)
+
+        # Subtract the exponent that brings the fraction into the range around 1: bits of sqrt(1/2), rounded up.
+        mantissa, bias = table["mantissa"], table["bias"]
+        middle = ((bias - 1) << mantissa) + int((math.sqrt(2.0) - 1.0) * 2**mantissa)
+        bits = builder.bitcast(args[0], integer)
+        n = builder.ashr(builder.sub(bits, integers(middle)), integers(mantissa))
+        f = builder.bitcast(builder.sub(bits, builder.shl(n, integers(mantissa))), llvm_type(a))
+        s = builder.fdiv(builder.fsub(f, constant(a, 1.0)), builder.fadd(f, constant(a, 1.0)))
+        square = builder.fmul(s, s)
+        value = constant(a, 2.0 / (2 * table["terms"] - 1))
+        for k in range(table["terms"] - 2, -1, -1):
+            value = call(builder, a, "fmuladd", value, square, constant(a, 2.0 / (2 * k + 1)))
+        n = builder.sitofp(n, llvm_type(a))
+        value = call(builder, a, "fmuladd", n, constant(a, table["ln2_low"]), builder.fmul(value, s))
+        return call(builder, a, "fmuladd", n, constant(a, table["ln2_high"]), value)
+
+    return a(a), codegen

@@ -1,0 +1,97 @@
+"""Where an encoder's parameters lie in the compiled loop's flat vector, and the arrays that one string is worked on in.
+
+Every row is padded to whole vectors with zeros. Padding has zero gradient, so Adam keeps it zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from interp.training.compiled.histogram_layout import PAD_BYTES, aligned, padded
+
+ABSENT = -1e30
+"""ln of the multiplicity of a row that is not there: its exponential is zero."""
+
+Sizes = namedtuple("Sizes", "layers heads d dh f eps")
+
+Params = namedtuple("Params", "embed WQ WK WV bQ bK bV WO bO w1 b1 Win bin Wout bout w2 b2 U bU")
+
+Strings = namedtuple("Strings", "tokens codes log_counts rows factor labels table")
+"""tokens, codes (strings, rows), ln of multiplicities (strings, padded rows), rows of each string, factor of its
+scores, labels (strings,), and the table of position codes (codes, padded d)."""
+
+Work = namedtuple(
+    "Work",
+    # kept from the forward pass, layer by layer: streams, attention, normalized rows and 1/deviation, neurons
+    "x q k v p z hat1 hat2 r1 r2 mid hidden "
+    # transposed weights, scratch
+    "WQt WKt WVt WOt Wint Woutt flip dx dmid dhidden dz dp dq dk dv mask",
+)
+
+
+def shapes(s: Any, n_tokens: int, dtype: Any) -> dict[str, tuple[int, ...]]:
+    """The padded shape of each part of the flat parameter vector, in its order."""
+    D, K, F, L, H = padded(s.d, dtype), padded(s.dh, dtype), padded(s.f, dtype), s.layers, s.heads
+    lanes = PAD_BYTES // np.dtype(dtype).itemsize
+    into, bias, wide = (L, H, s.d, K), (L, H, K), (L, D)
+    return {
+        "embed": (n_tokens, D), "WQ": into, "WK": into, "WV": into, "bQ": bias, "bK": bias, "bV": bias,
+        "WO": (L, H, s.dh, D), "bO": wide, "w1": wide, "b1": wide, "Win": (L, s.d, F), "bin": (L, F),
+        "Wout": (L, s.f, D), "bout": wide, "w2": wide, "b2": wide, "U": (1, D), "bU": (lanes,),
+    }  # fmt: skip
+
+
+def flat_vector(s: Any, n_tokens: int, dtype: Any) -> np.ndarray:
+    """Zeros for all parameters, or for a moment of Adam."""
+    return aligned((sum(math.prod(shape) for shape in shapes(s, n_tokens, dtype).values()),), dtype)
+
+
+def params_of(flat: np.ndarray, s: Any, n_tokens: int) -> Any:
+    """The parts of a flat vector (views)."""
+    parts, at = {}, 0
+    for name, shape in shapes(s, n_tokens, flat.dtype).items():
+        size = math.prod(shape)
+        parts[name] = flat[at : at + size].reshape(shape)
+        at += size
+    return Params(**parts)
+
+
+def named_views(flat: np.ndarray, s: Any, n_tokens: int) -> dict[str, np.ndarray]:
+    """The parameters under their names and in their shapes, without the padding (writing to one writes to `flat`)."""
+    part, d, dh, f = params_of(flat, s, n_tokens), s.d, s.dh, s.f
+    views = {"embed.W_E": part.embed[:, :d]}
+    for i in range(s.layers):
+        own = {"ln1.w": part.w1[i, :d], "ln1.b": part.b1[i, :d]}
+        own |= {f"attn.W_{x}": getattr(part, f"W{x}")[i, :, :, :dh] for x in "QKV"}
+        own |= {f"attn.b_{x}": getattr(part, f"b{x}")[i, :, :dh] for x in "QKV"}
+        own |= {"attn.W_O": part.WO[i, :, :, :d], "attn.b_O": part.bO[i, :d]}
+        own |= {"ln2.w": part.w2[i, :d], "ln2.b": part.b2[i, :d]}
+        own |= {"mlp.W_in": part.Win[i, :, :f], "mlp.b_in": part.bin[i, :f]}
+        own |= {"mlp.W_out": part.Wout[i, :, :d], "mlp.b_out": part.bout[i, :d]}
+        views |= {f"blocks.{i}.{name}": view for name, view in own.items()}
+    return views | {"unembed.W_U": part.U[:, :d].T, "unembed.b_U": part.bU[:1]}
+
+
+def workspace(s: Any, rows: int, dtype: Any) -> Any:
+    """The arrays of one string of at most `rows` rows."""
+
+    def zeros(*shape: int) -> np.ndarray:
+        return aligned(shape, dtype)
+
+    D, K, F, R = (padded(n, dtype) for n in (s.d, s.dh, s.f, rows))
+    L, H, d = s.layers, s.heads, s.d
+    mask = zeros(D)
+    mask[:d] = 1
+    return Work(
+        x=zeros(L + 1, rows, D), q=zeros(L, H, rows, K), k=zeros(L, H, rows, K), v=zeros(L, H, rows, K),
+        p=zeros(L, H, rows, R), z=zeros(L, H, rows, K), hat1=zeros(L, rows, D), hat2=zeros(L, rows, D),
+        r1=zeros(L, rows), r2=zeros(L, rows), mid=zeros(L, rows, D), hidden=zeros(L, rows, F),
+        WQt=zeros(L, H, s.dh, D), WKt=zeros(L, H, s.dh, D), WVt=zeros(L, H, s.dh, D), WOt=zeros(L, H, d, K),
+        Wint=zeros(L, s.f, D), Woutt=zeros(L, d, F), flip=zeros(s.dh, R), dx=zeros(rows, D), dmid=zeros(rows, D),
+        dhidden=zeros(rows, F), dz=zeros(rows, K), dp=zeros(rows, R), dq=zeros(rows, K), dk=zeros(rows, K),
+        dv=zeros(rows, K), mask=mask,
+    )  # fmt: skip

@@ -1,0 +1,191 @@
+"""Train one histogram model on one core, all of it compiled: sampler, labels, forward, hand-written backward, Adam."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from interp.errors import InterpError, one_of
+from interp.theory.block_samplers import check_sampler
+from interp.training.compiled import histogram_loop
+from interp.training.compiled.histogram_layout import Sizes, aligned, flat_size, named_views, params_of, workspace
+
+WORK_BATCH = 32  # sequences worked on together, unless a training batch is larger
+
+
+class HistogramKernel:
+    """The compiled training loop of one of the six histogram models (Behrens et al. 2024, section 3).
+
+    mixing "dot": scores (x W_Q)(x W_K)^T / sqrt(d) of all pairs of positions; "lin": a learned L x L matrix.
+    `softmax`: normalize each row of either. `bos`: a token with id T is put before the sequence, mixed but not read
+    ("dot" only). Value and output are the identity, x' = x + A x; logits relu(x' W_in + b_in) W_out + b_out of p
+    hidden units and n_out classes: n_out = L + 1 (class = count) or n_out = L (class = count - 1).
+
+    The parameters are one flat vector of `dtype` (float32 or float64) with padding inside; `views` names its parts. A
+    kernel owns the work space of one model in training: use one per thread. The compiled code releases the GIL. Raises
+    InterpError where a size or a name is not possible.
+    """
+
+    def __init__(
+        self,
+        mixing: str,
+        softmax: bool,
+        bos: bool,
+        T: int,
+        L: int,
+        d: int,
+        p: int,
+        n_out: int,
+        dtype: Any = np.float32,
+        frozen_embedding: bool = False,
+        sampler: str = "published",
+    ) -> None:
+        if mixing not in ("dot", "lin"):
+            raise InterpError(one_of("mixing", mixing, ("dot", "lin")))
+        if bos and mixing == "lin":
+            raise InterpError("mixing 'lin' has no BOS token; bos=True needs mixing 'dot'")
+        for name, value in (("T", T), ("L", L), ("d", d), ("p", p)):
+            if value < 1:
+                raise InterpError(f"{name} = {value}; it must be at least 1")
+        if n_out not in (L, L + 1):
+            raise InterpError(f"n_out = {n_out}; the counts of length L = {L} need {L} or {L + 1} classes")
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise InterpError(f"dtype {self.dtype}; the compiled kernels train in float32 or float64")
+        check_sampler(sampler)
+        self.sampler = sampler
+        self.sizes = Sizes(
+            T=int(T),
+            vocab=int(T) + bool(bos),
+            L=int(L),
+            d=int(d),
+            p=int(p),
+            classes=int(n_out),
+            first=int(L + 1 - n_out),
+            dot=mixing == "dot",
+            softmax=bool(softmax),
+            bos=bool(bos),
+            frozen=bool(frozen_embedding),
+            scale=float(d) ** -0.5,
+        )
+        self.size = flat_size(self.sizes, self.dtype)
+        self._grad = self.init_flat()
+        self._grads = params_of(self._grad, self.sizes)
+        self._work = workspace(self.sizes, WORK_BATCH, self.dtype)
+
+    def init_flat(self) -> np.ndarray:
+        """Zeros for a parameter vector or a moment of Adam, aligned; set the parameters through `views`."""
+        return aligned((self.size,), self.dtype)
+
+    def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """The parameters in `flat` by name: embed.W_E (T or T + 1, d), blocks.0.attn.W_Q and W_K (1, d, d) or W_mix
+        (1, L, L), unembed.W_in (d, p), b_in (p), W_out (p, n_out), b_out (n_out). Writing to a view writes to `flat`.
+        """
+        return named_views(self._checked(flat), self.sizes)
+
+    def run_epoch(
+        self,
+        flat: np.ndarray,
+        m: np.ndarray,
+        v: np.ndarray,
+        step: int,
+        rng_seed: int,
+        n_samples: int = 10_000,
+        batch: int = 32,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.98),
+        eps: float = 1e-9,
+    ) -> float:
+        """Train on n_samples fresh sequences, in place; the mean loss per position (of the parameters as they were at
+        each step).
+
+        `step` counts the Adam steps done before (an epoch does ceil(n_samples / batch), the last on what is left);
+        `rng_seed` (64 bits) fixes the epoch's data: give every run and epoch its own. Frozen embeddings are left as
+        they are.
+        """
+        self._check_alphabet()
+        if n_samples < 1 or batch < 1:
+            raise InterpError(f"n_samples = {n_samples} in batches of {batch}; both must be at least 1")
+        if batch > len(self._work.distinct):
+            self._work = workspace(self.sizes, batch, self.dtype)
+        sizes, beta1, beta2 = self.sizes, float(betas[0]), float(betas[1])
+        params, m, v = params_of(self._checked(flat), sizes), self._checked(m), self._checked(v)
+        loss: float = histogram_loop.run_epoch(
+            sizes, params, self._grads, self._work, flat, self._grad, m, v,
+            int(step), np.uint64(rng_seed), int(n_samples), int(batch), self.sampler == "published",
+            float(lr), beta1, beta2, float(eps),
+        )  # fmt: skip
+        return loss
+
+    def loss_and_grad(self, flat: np.ndarray, tokens: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean loss over tokens (batch, L) and its gradient, laid out like `flat` (zero for a frozen embedding)."""
+        tokens = self._checked_tokens(tokens)
+        work = workspace(self.sizes, len(tokens), self.dtype)
+        grad = self.init_flat()
+        loss = histogram_loop.loss_and_grad(
+            self.sizes, params_of(self._checked(flat), self.sizes), params_of(grad, self.sizes), work, tokens
+        )
+        return loss, grad
+
+    def logits(self, flat: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Logits (batch, L, n_out) of tokens (batch, L)."""
+        tokens = self._checked_tokens(tokens)
+        out = np.empty((len(tokens), self.sizes.L, self.sizes.classes), self.dtype)
+        histogram_loop.logits_of_tokens(self.sizes, params_of(self._checked(flat), self.sizes), self._work, tokens, out)
+        return out
+
+    def evaluate(
+        self, flat: np.ndarray, tokens: np.ndarray | None = None, *, seed: int | None = None, n: int = 3000
+    ) -> float:
+        """The share of positions whose largest logit is the count: on tokens (batch, L), or on n sequences drawn from
+        `seed`.
+        """
+        if (tokens is None) == (seed is None):
+            raise InterpError("evaluate needs either tokens or a seed to draw them from")
+        if tokens is None:
+            assert seed is not None
+            tokens = self.draw(seed, n)
+        answer = self.logits(flat, tokens).argmax(-1) + self.sizes.first
+        return float((answer == counts_of(np.asarray(tokens))).mean())
+
+    def draw(self, seed: int, n: int) -> np.ndarray:
+        """n sequences (n, L) int64 from this kernel's sampler; the same seed gives the same sequences."""
+        self._check_alphabet()
+        tokens = np.empty((n, self.sizes.L), np.int64)
+        histogram_loop.draw_tokens(np.uint64(seed), tokens, self.sizes.T, self.sampler == "published")
+        return tokens
+
+    def _check_alphabet(self) -> None:
+        if self.sizes.T < self.sizes.L:
+            raise InterpError(
+                f"T = {self.sizes.T} tokens for length L = {self.sizes.L}: the sampler may need L different tokens, "
+                "so T must be at least L"
+            )
+
+    def _checked(self, flat: np.ndarray) -> np.ndarray:
+        if flat.shape != (self.size,) or flat.dtype != self.dtype or not flat.flags.c_contiguous:
+            raise InterpError(
+                f"a vector of shape {flat.shape} and dtype {flat.dtype}; this kernel's are contiguous, "
+                f"({self.size},) {self.dtype}: use init_flat()"
+            )
+        return flat
+
+    def _checked_tokens(self, tokens: np.ndarray) -> np.ndarray:
+        tokens = np.ascontiguousarray(tokens, np.int64)
+        if tokens.ndim != 2 or tokens.shape[1] != self.sizes.L or len(tokens) == 0:
+            raise InterpError(
+                f"tokens of shape {tokens.shape}; expected (batch, {self.sizes.L}) with at least one sequence"
+            )
+        if tokens.min() < 0 or tokens.max() >= self.sizes.T:
+            raise InterpError(
+                f"tokens from {tokens.min()} to {tokens.max()}; the alphabet is 0..{self.sizes.T - 1} "
+                "(BOS is put in by the model)"
+            )
+        return tokens
+
+
+def counts_of(tokens: np.ndarray) -> np.ndarray:
+    """How often the token at each position of tokens (batch, L) occurs in its sequence, (batch, L)."""
+    counts: np.ndarray = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
+    return counts

@@ -1,0 +1,149 @@
+"""The compiled entry points: a training step of one histogram model, an epoch of them, and the logits.
+
+FLOP of a step of dot+sftm (T = 32, L = 10, batch 32) at (d, p) = (8, 8), (32, 32), (128, 128): 0.85, 7.8, 102 M
+position by position; here 0.18, 1.1, 11.7 M, because
+  - without positions all is a function of token ids: one T x T score table and one T x p table of E W_in a step;
+  - equal tokens of a sequence have equal outputs: one row per distinct token (3.8 of 10), weighted by its count.
+Linear mixing has a row per position and shares only the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from interp.training.compiled.adam import adam_step
+from interp.training.compiled.cache import sources
+from interp.training.compiled.draws import compress, draw_sequence, scramble, shuffle_places
+from interp.training.compiled.histogram_mixing import (
+    dot_coefficients,
+    dot_gradient,
+    lay_out,
+    linear_coefficients,
+    linear_gradient,
+)
+from interp.training.compiled.histogram_readout import batch_logits, batch_loss
+from interp.training.compiled.products import clear, multiply, multiply_column, transpose
+from interp.training.compiled.vectors import inner, lanes_of
+
+
+@inner
+def whole_vectors(s: Any, w: Any) -> int:
+    """How many columns of the token tables to fill vector by vector: all, or all but BOS's if that would begin a vector
+    of its own."""
+    return s.T if s.bos and s.T % lanes_of(w.table) == 0 else s.vocab
+
+
+@inner
+def forward_tables(s: Any, params: Any, w: Any, batch: int) -> None:
+    """Token tables, scores and mixing coefficients of the batch that w describes."""
+    V, wide = s.vocab, whole_vectors(s, w)
+    transpose(w.embed_t, params.embed, V, s.d)
+    multiply(w.table, params.project, w.embed_t, len(params.project), s.d, wide, False)
+    if wide < V:
+        multiply_column(w.table, s.T, params.project, params.embed, s.T, len(params.project))
+    transpose(w.values, w.values_t, s.p, V)
+    transpose(w.out_t, params.out, s.classes, s.p)
+    lay_out(s, w, batch)
+    if s.dot:
+        multiply(w.scores, w.query.T, w.key, V, s.d, V, False)
+        dot_coefficients(s, w, batch)
+    else:
+        linear_coefficients(s, params, w, batch)
+
+
+@inner
+def step_gradient(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
+    """The mean loss over the positions of the batch; every block of `grads` is overwritten (all but the embedding's if
+    that is frozen).
+    """
+    V, wide = s.vocab, whole_vectors(s, w)
+    forward_tables(s, params, w, batch)
+    clear(grads.out)
+    clear(grads.b_out)
+    clear(grads.b_in)
+    clear(w.d_values)
+    loss = batch_loss(s, params, grads, w, batch)
+    if s.dot:
+        dot_gradient(s, w, batch)
+        multiply(w.d_query, w.key, w.d_scores_t, s.d, V, wide, False)  # BOS has no query: its column stays 0
+        multiply(w.d_key, w.query, w.d_scores, s.d, s.T, wide, False)
+        if wide < V:
+            multiply_column(w.d_key, s.T, w.query, w.d_scores_t, s.T, s.d)
+        multiply(grads.query_key, w.d_query_key, params.embed, 2 * s.d, V, s.d, False)
+    else:
+        linear_gradient(s, grads, w, batch)
+    multiply(grads.w_in, w.d_values.T, params.embed, s.p, V, s.d, False)
+    if not s.frozen:
+        multiply(grads.embed, w.d_values, params.w_in, V, s.p, s.d, False)
+        if s.dot:
+            multiply(grads.embed, w.d_query_key.T, params.query_key, V, 2 * s.d, s.d, True)
+    return loss
+
+
+@inner
+def describe(w: Any, tokens: Any) -> None:
+    for b in range(len(tokens)):
+        w.distinct[b] = compress(tokens[b], w.token[b], w.count[b], w.place[b])
+
+
+def _entry_points(sources: str) -> tuple[Any, Any, Any, Any]:
+    """Compiled once and kept on disk; `sources` is part of the cache's key (see cache.py)."""
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def loss_and_grad(s: Any, params: Any, grads: Any, w: Any, tokens: Any) -> float:
+        _ = sources
+        describe(w, tokens)
+        return step_gradient(s, params, grads, w, len(tokens))
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def logits_of_tokens(s: Any, params: Any, w: Any, tokens: Any, logits: Any) -> None:
+        _ = sources
+        size = len(w.distinct)
+        for first in range(0, len(tokens), size):
+            part = tokens[first : first + size]
+            describe(w, part)
+            forward_tables(s, params, w, len(part))
+            batch_logits(s, params, w, len(part), logits[first : first + size])
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def run_epoch(
+        s: Any, params: Any, grads: Any, w: Any, flat: Any, grad: Any, m: Any, v: Any,
+        step: int, seed: Any, n: int, batch: int, published: bool, lr: float, beta1: float, beta2: float, eps: float,
+    ) -> float:  # fmt: skip
+        _ = sources
+        state = np.empty(1, np.uint64)
+        state[0] = scramble(seed)
+        trained = params.embed.size if s.frozen else 0
+        loss, done = 0.0, 0
+        while done < n:
+            size = min(batch, n - done)
+            for b in range(size):
+                w.distinct[b] = draw_sequence(state, w.token[b], w.count[b], s.T, s.L, published)
+                if not s.dot:
+                    shuffle_places(state, w.place[b], w.count[b], w.distinct[b])
+            loss += size * step_gradient(s, params, grads, w, size)
+            step += 1
+            adam_step(flat, grad, m, v, trained, step, lr, beta1, beta2, eps)
+            done += size
+        return loss / n
+
+    @njit(cache=True, nogil=True)
+    def draw_tokens(seed: Any, tokens: Any, T: int, published: bool) -> None:
+        _ = sources
+        state = np.empty(1, np.uint64)
+        state[0] = scramble(seed)
+        L = tokens.shape[1]
+        token, count, place = np.empty(L, np.int64), np.empty(L, np.int64), np.empty(L, np.int64)
+        for b in range(len(tokens)):
+            distinct = draw_sequence(state, token, count, T, L, published)
+            shuffle_places(state, place, count, distinct)
+            for position in range(L):
+                tokens[b, position] = token[place[position]]
+
+    return loss_and_grad, logits_of_tokens, run_epoch, draw_tokens
+
+
+loss_and_grad, logits_of_tokens, run_epoch, draw_tokens = _entry_points(sources())

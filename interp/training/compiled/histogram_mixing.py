@@ -1,0 +1,164 @@
+"""Mixing coefficients of a batch and their gradients.
+
+Sequence b with n distinct tokens (BOS one more) and r rows has a matrix C of r x n numbers, and its mixed rows are C
+times the rows of its tokens; C holds the residual too. Dot-product mixing has one row per distinct token (equal tokens
+have equal outputs), linear mixing one per position. The matrices are packed one behind the other, b's from start[b]:
+column after column, each padded to whole vectors, so that the rows of a matrix are worked on side by side. What the
+padding holds is finite and never reaches a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interp.training.compiled.elementary import exp
+from interp.training.compiled.products import clear, copy, transpose
+from interp.training.compiled.vectors import at_lane, fill, fma, inner, lanes_of, largest, load, store
+
+
+@inner
+def lay_out(s: Any, w: Any, batch: int) -> None:
+    """Rows, columns and start of every sequence's matrix, and BOS as the last token of each."""
+    token, count, distinct, rows, columns, start = w.token, w.count, w.distinct, w.rows, w.columns, w.start
+    at, height = 0, w.mix.shape[1]
+    for b in range(batch):
+        n = distinct[b]
+        rows[b], columns[b], start[b] = n if s.dot else s.L, n, at
+        if s.bos:
+            token[b, n], count[b, n] = s.T, 1
+            columns[b] += 1
+        at += columns[b] * height
+    start[batch] = at
+
+
+@inner
+def dot_coefficients(s: Any, w: Any, batch: int) -> None:
+    """C[i, j] = a[i, j] + (i = j): a is count_j score_ij, or its softmax over the tokens weighted by their counts."""
+    token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
+    scores, attention, coefficient = w.scores, w.attention, w.coefficient
+    lanes, height, number = lanes_of(scores), w.mix.shape[1], scores.dtype.type
+    scale, one = fill(number(s.scale)), fill(number(1))
+    for b in range(batch):
+        n, r = columns[b], rows[b]
+        for j in range(n):
+            u, at = token[b, j], start[b] + j * height
+            for i in range(r):
+                attention[at + i] = scores[token[b, i], u]
+    for b in range(batch):  # a loop of its own: a vector cannot be read right after its numbers were written one by one
+        n, r = columns[b], rows[b]
+        for v in range(start[b], start[b] + r, lanes):
+            factor = scale
+            if s.softmax:
+                top = load(attention, v)
+                for j in range(1, n):
+                    top = largest(load(attention, v + j * height), top)
+                norm = one - one
+                for j in range(n):
+                    at = v + j * height
+                    e = exp((load(attention, at) - top) * scale) * fill(number(count[b, j]))
+                    store(attention, at, e)
+                    norm = norm + e
+                factor = one / norm
+            for j in range(n):
+                at = v + j * height
+                a = load(attention, at) * factor
+                if s.softmax:
+                    store(attention, at, a)
+                else:
+                    a = a * fill(number(count[b, j]))
+                store(coefficient, at, a + at_lane(number(1), start[b] + j - v))
+
+
+@inner
+def dot_gradient(s: Any, w: Any, batch: int) -> None:
+    """From the gradient of C to the gradient of the score table, in both orientations."""
+    token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
+    attention, d_coefficient, d_scores = w.attention, w.d_coefficient, w.d_scores
+    lanes, height, number = lanes_of(attention), w.mix.shape[1], d_scores.dtype.type
+    scale, zero = fill(number(s.scale)), fill(number(0))
+    clear(d_scores)
+    for b in range(batch):
+        n, r = columns[b], rows[b]
+        for v in range(start[b], start[b] + r, lanes):
+            mean = zero
+            if s.softmax:
+                for at in range(v, v + n * height, height):
+                    mean = fma(load(attention, at), load(d_coefficient, at), mean)
+            for j in range(n):
+                at = v + j * height
+                a = load(attention, at) if s.softmax else fill(number(count[b, j]))
+                store(d_coefficient, at, a * (load(d_coefficient, at) - mean) * scale)
+    for b in range(batch):
+        n, r = columns[b], rows[b]
+        for j in range(n):
+            u, at = token[b, j], start[b] + j * height
+            for i in range(r):
+                d_scores[token[b, i], u] += d_coefficient[at + i]
+    transpose(w.d_scores_t, d_scores, s.vocab, s.vocab)
+
+
+@inner
+def linear_coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
+    """C[l, i] = (position l holds token i) + the sum of A[l, m] over the positions m of token i. A: W_mix or its
+    softmax over m.
+    """
+    mix, width, lanes = params.mix, w.mix.shape[1], lanes_of(w.mix)
+    place, start, effective, coefficient, L = w.place, w.start, w.mix, w.coefficient, s.L
+    if s.softmax:
+        for v in range(0, width, lanes):
+            top = load(mix, v)
+            for m in range(1, L):
+                top = largest(load(mix, m * width + v), top)
+            norm = top - top
+            for m in range(L):
+                e = exp(load(mix, m * width + v) - top)
+                norm = norm + e
+                store(effective, m * width + v, e)
+            for m in range(L):
+                store(effective, m * width + v, load(effective, m * width + v) / norm)
+    else:
+        copy(effective, mix)
+    zero, one = fill(mix.dtype.type(0)), mix.dtype.type(1)
+    for b in range(batch):
+        first = start[b]
+        for at in range(first, start[b + 1], lanes):
+            store(coefficient, at, zero)
+        for m in range(L):
+            column = first + place[b, m] * width
+            for v in range(0, width, lanes):
+                store(coefficient, column + v, load(coefficient, column + v) + load(effective, m * width + v))
+        for m in range(L):
+            coefficient[first + place[b, m] * width + m] += one
+
+
+@inner
+def linear_gradient(s: Any, grads: Any, w: Any, batch: int) -> None:
+    """From the gradient of C to the gradient of W_mix."""
+    width, lanes = w.mix.shape[1], lanes_of(w.mix)
+    place, start, mix, d_mix, d_coefficient, gradient, L = (
+        w.place,
+        w.start,
+        w.mix,
+        w.d_mix,
+        w.d_coefficient,
+        grads.mix,
+        s.L,
+    )
+    clear(d_mix)
+    for b in range(batch):
+        for m in range(L):
+            column = start[b] + place[b, m] * width
+            for v in range(0, width, lanes):
+                store(d_mix, m * width + v, load(d_mix, m * width + v) + load(d_coefficient, column + v))
+    zero = fill(mix.dtype.type(0))
+    for v in range(0, width, lanes):
+        mean = zero
+        if s.softmax:
+            for m in range(L):
+                mean = mean + load(mix, m * width + v) * load(d_mix, m * width + v)
+        for m in range(L):
+            g = load(d_mix, m * width + v)
+            store(gradient, m * width + v, load(mix, m * width + v) * (g - mean) if s.softmax else g)
+    for m in range(L):
+        for position in range(L, width):
+            gradient[m, position] = 0

@@ -1,0 +1,85 @@
+"""Operations that move numbers between lanes: the transpose of a square block, and four sums at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from interp.training.compiled.vectors import Vector, address_of, as_vector_pointer, constant, intrinsic
+
+
+def _pick(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    """The lanes of a followed by b, picked by number."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
+
+
+@intrinsic
+def transpose_block(
+    typingctx: Any, out: Any, out_at: Any, out_row: Any, out_rows: Any, a: Any, a_at: Any, a_row: Any, a_rows: Any
+) -> Any:
+    """Transpose a block of one vector's length each way: it starts at flat position a_at, its rows are a_row apart.
+
+    Only the first a_rows rows are read, the others count as zeros; only the first out_rows are written (both >= 1).
+    log2(lanes) stages each exchange the off-diagonal halves of blocks of twice the size.
+    """
+    vector = Vector(a.dtype)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def place(array: int, r: int) -> tuple[Any, Any]:
+            """The address of row r, or of the last one if there is no such row, and whether there is."""
+            at, row, rows = args[array + 1 : array + 4]
+            number = ir.Constant(rows.type, r)
+            inside = builder.icmp_signed("<", number, rows)
+            index = builder.select(inside, number, builder.sub(rows, ir.Constant(rows.type, 1)))
+            address = address_of(
+                context, builder, signature.args[array], args[array], builder.add(at, builder.mul(index, row))
+            )
+            return as_vector_pointer(builder, address, vector), inside
+
+        n, align = vector.lanes, vector.dtype.bitwidth // 8
+        rows = []
+        for r in range(n):
+            pointer, inside = place(4, r)
+            rows.append(builder.select(inside, builder.load(pointer, align=align), constant(vector, 0.0)))
+        size = 1
+        while size < n:
+            for r in range(n):
+                if not r & size:
+                    a, b = rows[r], rows[r + size]
+                    rows[r] = _pick(builder, a, b, [k if not k & size else n + k - size for k in range(n)])
+                    rows[r + size] = _pick(builder, a, b, [k + size if not k & size else n + k for k in range(n)])
+            size *= 2
+        for r in reversed(range(n)):  # what has no row goes to the last one, before that one's own numbers
+            builder.store(rows[r], place(0, r)[0], align=align)
+        return context.get_dummy_value()
+
+    index = types.intp
+    return types.void(out, index, index, index, a, index, index, index), codegen
+
+
+@intrinsic
+def store_totals(typingctx: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Write the sums over the lanes of a, b, c, d to four places from flat position `index`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def folded(x: Any, y: Any, low: list[int], high: list[int]) -> Any:
+            return builder.fadd(_pick(builder, x, y, low), _pick(builder, x, y, high))
+
+        n, half, quarter = a.lanes, a.lanes // 2, a.lanes // 4
+        low, high = list(range(half)), list(range(half, n))
+        left, right = ([*part, *(n + k for k in part)] for part in (low, high))
+        ab, cd = (folded(args[i], args[i + 1], left, right) for i in (2, 4))
+        first = [k for start in (0, half, n, n + half) for k in range(start, start + quarter)]
+        sums = folded(ab, cd, first, [k + quarter for k in first])  # four groups of `quarter` lanes
+        width = quarter
+        while width > 1:
+            width //= 2
+            sums = builder.fadd(sums, _pick(builder, sums, sums, [k ^ width for k in range(n)]))
+        four = _pick(builder, sums, sums, [0, quarter, 2 * quarter, 3 * quarter])
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
+        builder.store(four, builder.bitcast(address, four.type.as_pointer()), align=a.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, a, b, c, d), codegen

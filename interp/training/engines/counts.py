@@ -1,0 +1,105 @@
+"""The stacked engine on token counts: M models and no sequence (see architecture/symmetric.py).
+
+At recipe A's sizes a step is a few small matrix products over (models x batch) rows. It is fastest while models x
+batch is near 8192: below, the overhead of the operators dominates; above, the rows leave the cache. So many models
+train in groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from interp.architecture.symmetric import Rows, count_space_refusal, logits, rows_of, token_tables
+from interp.spec import ModelSpec
+from interp.tasks import Task
+from interp.training.data import epoch_order, training_set, validation_set
+from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.groups import Group, GroupedEngine
+
+GROUP_ROWS = 8192
+
+
+class CountSpaceEngine(GroupedEngine):
+    """Exact training of one-layer models without positions, on the fixed data set of a task."""
+
+    name = "count-space"
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        batch, held_out = training_set(spec, task), validation_set(task)
+        classes = task.classes(batch)
+        rows, held_out_rows = (rows_of(spec, task.d_vocab, b, task.classes(b)) for b in (batch, held_out))
+        if rows is None or held_out_rows is None:
+            raise ValueError("count space was chosen for sentences with different numbers of reads")
+        self.rows = rows.to(device, dtype)
+        self.targets = classes[classes != -100].reshape(rows.query.shape).to(device)
+        self.held_out = held_out_rows.to(device, dtype)
+        self.held_out_batch = held_out
+        self.steps = -(-len(batch) // self.recipe.batch_size)
+        size = self.seeds_together(spec, device)
+        self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        if (reason := count_space_refusal(spec)) is not None:
+            return reason
+        if spec.readout_at == "all" or spec.training.data != "fixed" or spec.decision != "argmax":
+            return "count space trains on fixed data sets, read at a few positions, with cross-entropy"
+        return None
+
+    @classmethod
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
+        return max(1, GROUP_ROWS // spec.training.batch_size)
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        losses = torch.cat([group.run_epoch(epoch) for group in self.groups])
+        return EpochResult(losses, self.evaluate())
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        """Accuracy at the first position that is read, the task's answer."""
+        first = Rows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
+        right = []
+        for group in self.groups:
+            chosen = logits(token_tables(self.spec, group.leaves), first).argmax(-1)
+            for outputs in chosen.cpu():
+                answers = self.task.answers(outputs, self.held_out_batch.tokens)
+                right.append((answers == self.held_out_batch.labels).double().mean())
+        return torch.stack(right)
+
+
+class _Group(Group):
+    """As many models as train well together."""
+
+    def __init__(self, engine: CountSpaceEngine, seeds: list[int]) -> None:
+        super().__init__(engine, seeds)
+        self.engine = engine
+
+    def run_epoch(self, epoch: int) -> Tensor:
+        """Mean loss of each model over the epoch's sentences."""
+        engine = self.engine
+        n, size = len(engine.rows.query), engine.recipe.batch_size
+        orders = torch.stack([epoch_order(engine.spec, n, seed, epoch) for seed in self.seeds]).to(engine.device)
+        total = torch.zeros(len(self.seeds), dtype=torch.float64)
+        for step in range(engine.steps):
+            index = orders[:, step * size : (step + 1) * size]
+            losses = self.losses(index)
+            rate = learning_rate(engine.recipe, (epoch - 1) * engine.steps + step, engine.steps)
+            self.adam.step(losses.sum(), rate)  # the sum: each model's gradient is its own
+            total += losses.detach().double().cpu() * index.shape[1]
+        return total / n
+
+    def losses(self, index: Tensor) -> Tensor:
+        """Mean cross-entropy of each model over all reads of its batch; index (models, batch)."""
+        batch, targets = self.engine.rows[index], self.engine.targets[index]
+        flat = Rows(batch.query.flatten(1), batch.counts.flatten(1, 2))
+        out = logits(token_tables(self.engine.spec, self.leaves), flat)
+        return (
+            functional.cross_entropy(out.flatten(0, 1), targets.flatten(), reduction="none")
+            .view(len(index), -1)
+            .mean(1)
+        )

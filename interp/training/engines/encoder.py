@@ -1,0 +1,111 @@
+"""The encoder engine: bidirectional models read at one position, many at once, on distinct rows (architecture/encoder).
+
+All models take their step together. Every model has strings of its own, drawn as the reference engine draws them;
+where a string's positions share few (token, code) pairs it is as short as their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from interp.architecture.encoder import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
+from interp.architecture.parameters import initialize
+from interp.spec import ModelSpec
+from interp.tasks import Batch, Task
+from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
+from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate
+
+ROWS_AT_ONCE = 1 << 15
+"""Held-out strings are run in parts of about this many rows over all models, which stay in the cache."""
+
+
+class EncoderEngine(Engine):
+    """Exact training of bidirectional encoders with one scalar answer, in stacked torch operations."""
+
+    name = "encoder"
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        fresh = [initialize(spec, task, seed, dtype) for seed in seeds]
+        self.leaves = {name: torch.stack([f[name] for f in fresh]).to(device) for name in fresh[0]}
+        for name, leaf in self.leaves.items():
+            leaf.requires_grad_(not (name == "embed.W_E" and spec.embedding == "frozen"))
+        self.adam = StackedAdam({n: leaf for n, leaf in self.leaves.items() if leaf.requires_grad}, self.recipe)
+        self.held_out = held_out_strings(spec, task)
+        self.held_out_rows = distinct_rows(spec, task, self.held_out).to(device, dtype)
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        if (reason := encoder_refusal(spec)) is not None:
+            return reason
+        if spec.decision != "sigmoid" or task.n_out != 1:
+            return "the encoder engine trains one scalar by binary cross-entropy"
+        if spec.positions_enter != "residual":
+            return "the encoder engine is built for positions that enter the residual stream"
+        return None
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        rows, labels = epoch_strings(self.spec, self.task, self.seeds, epoch)
+        rows, labels = rows.to(self.device, self.dtype), labels.to(self.device, self.dtype)
+        n, size = labels.shape[1], self.recipe.batch_size
+        steps, total = -(-n // size), torch.zeros(len(self.seeds), dtype=torch.float64)
+        for step in range(steps):
+            some = slice(step * size, (step + 1) * size)
+            losses = self.losses(rows[some], labels[:, some])
+            rate = learning_rate(self.recipe, (epoch - 1) * steps + step, steps)
+            self.adam.step(losses.sum(), rate)  # the sum: each model's gradient is its own
+            total += losses.detach().double().cpu() * labels[:, some].shape[1]
+        return EpochResult(total / n, self.evaluate())
+
+    def losses(self, rows: DistinctRows, labels: Tensor) -> Tensor:
+        """Mean binary cross-entropy of each model over its strings, in nats; labels (models, strings)."""
+        out = encoder_logits(self.spec, self.leaves, rows)[..., 0]
+        return functional.binary_cross_entropy_with_logits(out, labels, reduction="none").mean(1)
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        rows, right = self.held_out_rows, torch.zeros(len(self.seeds), dtype=torch.float64)
+        size = max(1, ROWS_AT_ONCE // (len(self.seeds) * rows.tokens.shape[-1]))
+        for start in range(0, len(self.held_out), size):
+            some = slice(start, start + size)
+            accepts = encoder_logits(self.spec, self.leaves, rows[some])[..., 0] > 0
+            right += (accepts.cpu() == self.held_out.labels[some]).double().sum(1)
+        return right / len(self.held_out)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: leaf.detach() for name, leaf in self.leaves.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        return self.adam.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.adam.load_state(state)
+
+
+def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
+    """What accuracy is measured on after each epoch: of the validation set, as many strings as an epoch trains on.
+
+    (The published runs tested on 100 strings after each 100; more would cost more than the training does.)
+    """
+    return validation_set(task)[: spec.training.samples_per_epoch]
+
+
+def epoch_strings(spec: ModelSpec, task: Task, seeds: Sequence[int], epoch: int) -> tuple[DistinctRows, Tensor]:
+    """One epoch of every model in the order of its steps: distinct rows, and labels (models, strings)."""
+    parts = []
+    for seed in seeds:
+        if spec.training.data == "fresh":
+            parts.append(fresh_epoch(spec, task, seed, epoch))
+        else:
+            data = training_set(spec, task)
+            parts.append(data[epoch_order(spec, len(data), seed, epoch)])
+    width = max(part.tokens.shape[1] for part in parts)
+    pad = task.pad_id or 0
+    tokens = [functional.pad(part.tokens, (0, width - part.tokens.shape[1]), value=pad) for part in parts]
+    every = Batch(torch.cat(tokens), torch.cat([p.lengths for p in parts]), torch.cat([p.labels for p in parts]))
+    shape = (len(seeds), len(parts[0]))
+    return distinct_rows(spec, task, every).view(*shape), every.labels.view(shape)

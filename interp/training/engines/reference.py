@@ -1,0 +1,114 @@
+"""The reference engine: the TaskModel itself on sequences, one model after another. The oracle of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import functional
+
+from interp.errors import InterpError
+from interp.spec import ModelSpec
+from interp.tasks import IGNORED, Batch, Task
+from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
+from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate
+
+if TYPE_CHECKING:
+    from interp.architecture.task_model import TaskModel
+
+
+class ReferenceEngine(Engine):
+    """Plain training of any task model: what every faster engine must equal."""
+
+    name = "reference"
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        from interp.architecture.task_model import TaskModel  # seconds: processes on faster engines never load it
+
+        super().__init__(spec, task, seeds, device, dtype)
+        self.models = [TaskModel(spec, task, seed=seed, device=device, dtype=dtype) for seed in seeds]
+        self.adams = [
+            StackedAdam({n: p for n, p in model.named_parameters() if p.requires_grad}, self.recipe)
+            for model in self.models
+        ]
+        self.held_out = validation_set(task).to(device)
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        if spec.decision == "indicator":
+            return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
+        if spec.training.data == "exact":
+            return "it trains on samples; data = 'exact' is for one-layer models of conditional tables"
+        return None
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        losses = [self._epoch_of(index, epoch) for index in range(len(self.models))]
+        return EpochResult(torch.tensor(losses, dtype=torch.float64), self.evaluate())
+
+    def _epoch_of(self, index: int, epoch: int) -> float:
+        model, adam, seed = self.models[index], self.adams[index], self.seeds[index]
+        fixed = self.recipe.data == "fixed"
+        data = training_set(self.spec, self.task) if fixed else fresh_epoch(self.spec, self.task, seed, epoch)
+        order = epoch_order(self.spec, len(data), seed, epoch) if fixed else torch.arange(len(data))
+        steps, total = -(-len(data) // self.recipe.batch_size), 0.0
+        for step in range(steps):
+            batch = data[order[step * self.recipe.batch_size : (step + 1) * self.recipe.batch_size]].to(self.device)
+            loss = batch_loss(model, batch)
+            adam.step(loss, learning_rate(self.recipe, (epoch - 1) * steps + step, steps))
+            total += float(loss.detach()) * len(batch)
+        return total / len(data)
+
+    def evaluate(self) -> Tensor:
+        batch = self.held_out
+        return torch.tensor([accuracy(model, batch) for model in self.models], dtype=torch.float64)
+
+    def parameters(self) -> dict[str, Tensor]:
+        named = [dict(model.named_parameters()) for model in self.models]
+        return {name: torch.stack([parameters[name].detach() for parameters in named]) for name in named[0]}
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"{i}/{name}": tensor for i, adam in enumerate(self.adams) for name, tensor in adam.state().items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for i, adam in enumerate(self.adams):
+            prefix = f"{i}/"
+            adam.load_state({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
+
+
+def batch_loss(model: TaskModel, batch: Batch) -> Tensor:
+    """Mean loss in nats over all positions that are read: cross-entropy, or binary cross-entropy of a scalar."""
+    classes = targets(model, batch)
+    read = classes != IGNORED
+    out = model(batch.tokens)[read]
+    if model.spec.decision == "sigmoid":
+        return functional.binary_cross_entropy_with_logits(out.squeeze(-1), classes[read].to(out))
+    return functional.cross_entropy(out, classes[read].long())
+
+
+def targets(model: TaskModel, batch: Batch) -> Int[Tensor, "rows length"]:
+    """The task's classes; where the spec reads a row's one answer elsewhere than the task says, they stand there.
+
+    Raises InterpError for a task with several answers a row, which only it can place.
+    """
+    classes = model.task.classes(batch)
+    if model.spec.readout_at in ("all", model.task.readout):
+        return classes
+    read = classes != IGNORED
+    if not (read.sum(1) == 1).all():
+        raise InterpError(
+            f"task {model.task.name} has several answers a row, or none, so {model.spec.id} cannot be trained to give "
+            f"them at {model.spec.readout_at!r}"
+        )
+    moved = torch.full_like(classes, IGNORED)
+    moved[torch.arange(len(moved), device=moved.device), model.answer_positions(batch.tokens)] = classes[read]
+    return moved
+
+
+def accuracy(model: TaskModel, batch: Batch) -> float:
+    """Share of right answers; where each position has one, over the positions that are read."""
+    answers, labels = model.predict(batch.tokens), batch.labels
+    counted = labels >= 0 if labels.dtype != torch.bool else torch.ones_like(labels)
+    return float((answers == labels)[counted].double().mean())

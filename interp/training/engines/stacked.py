@@ -1,0 +1,97 @@
+"""The stacked engine: one-layer models without positions on the rows that differ (see rows.py), by autograd.
+
+On the CPU the fused engine is several times faster where it applies; this one trains what that one refuses (several
+heads, learned values, biases, pre-layer-norm, linear readouts, weight decay, schedules) and runs on CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from interp.architecture.parameters import outputs
+from interp.spec import ModelSpec
+from interp.tasks import Batch, Task
+from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
+from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.groups import Group, GroupedEngine
+from interp.training.engines.rows import logits, losses, rows_of, rows_refusal
+
+GROUP = {"cpu": 64, "cuda": 256}
+"""Models that train side by side: on the CPU more leave the cache, on a GPU fewer leave it idle."""
+
+
+class StackedEngine(GroupedEngine):
+    """Exact training of one-layer models whose outputs depend on tokens, counts and slots alone."""
+
+    name = "stacked"
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        self.n_out = outputs(spec, task)
+        self.held_out_batch = validation_set(task)
+        size = self.seeds_together(spec, device)
+        self.held_out = rows_of(spec, task, self.n_out, [self.held_out_batch], len(self.held_out_batch))
+        self.held_out = self.held_out.to(device, dtype)
+        self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        if (reason := rows_refusal(spec)) is not None:
+            return reason
+        if spec.decision != "argmax":
+            return "the stacked engine trains by cross-entropy"
+        return None
+
+    @classmethod
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
+        return GROUP.get(device.type, GROUP["cpu"])
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        found = torch.cat([group.run_epoch(epoch) for group in self.groups])
+        return EpochResult(found.double().cpu(), self.evaluate())
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        """The share of read positions whose largest logit is the right class."""
+        rows = self.held_out[0]
+        right = []
+        for group in self.groups:
+            for index in range(len(group.seeds)):
+                one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
+                chosen = logits(self.spec, one, rows).argmax(-1, keepdim=True)
+                right.append((rows.target.gather(2, chosen).sum().double() / rows.target.sum().double()).cpu())
+        return torch.stack(right)
+
+
+class _Group(Group):
+    """As many models as train well together."""
+
+    def __init__(self, engine: StackedEngine, seeds: list[int]) -> None:
+        super().__init__(engine, seeds)
+        self.engine = engine
+
+    def run_epoch(self, epoch: int) -> Tensor:
+        """Mean loss of each model over the epoch's sequences."""
+        engine, size = self.engine, self.engine.recipe.batch_size
+        batches = [self._epoch_of(seed, epoch) for seed in self.seeds]
+        n = len(batches[0])
+        rows = rows_of(engine.spec, engine.task, engine.n_out, batches, size).to(engine.device, engine.dtype)
+        steps = len(rows.query)
+        total = torch.zeros(len(self.seeds), dtype=torch.float64, device=engine.device)
+        for step in range(steps):
+            found = losses(engine.spec, self.leaves, rows[step])
+            rate = learning_rate(engine.recipe, (epoch - 1) * steps + step, steps)
+            self.adam.step(found.sum(), rate)  # the sum: each model's gradient is its own
+            total += found.detach() * min(size, n - step * size)
+        return total / n
+
+    def _epoch_of(self, seed: int, epoch: int) -> Batch:
+        """The sequences of one model's epoch in the order of training, the same as the reference engine's."""
+        spec, task = self.engine.spec, self.engine.task
+        if spec.training.data == "fresh":
+            return fresh_epoch(spec, task, seed, epoch)
+        data = training_set(spec, task)
+        return data[epoch_order(spec, len(data), seed, epoch)]
