@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its dependencies warn at import; none of it is about us
     from transformer_lens import ActivationCache, HookedTransformer, HookedTransformerConfig, patching
+    from transformer_lens.ActivationCache import Slice
     from transformer_lens.components import MLP, Attention, LayerNorm, TransformerBlock, Unembed
     from transformer_lens.hook_points import HookedRootModule, HookPoint
 
@@ -32,13 +33,20 @@ __all__ = [
     "HookedTransformer",
     "HookedTransformerConfig",
     "LayerNorm",
+    "Slice",
     "TransformerBlock",
     "Unembed",
+    "as_slice",
     "config",
     "patch_activations",
     "patching",
     "quiet_construction",
 ]
+
+
+def as_slice(choice: Any) -> Slice:
+    """TransformerLens's slice of positions or rows: None (all), an integer, a tuple, a list or a Slice."""
+    return choice if isinstance(choice, Slice) else Slice(choice)
 
 
 @contextmanager

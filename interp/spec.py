@@ -213,6 +213,8 @@ class ModelSpec(_Frozen):
     positions: "none", "learned", "sinusoidal", or the name of a registered formula of (i, n); they enter the
     "residual" stream or the inputs of "attention" alone.
     max_length: the number of positions that linear mixing and learned positions have weights for.
+    final_norm: "layer_norm" puts a learned layer norm between the last block and the readout, with the norm_eps of the
+    last layer (what TransformerLens calls ln_final).
     n_out: number of outputs; left out, the task says it.
     """
 
@@ -225,6 +227,7 @@ class ModelSpec(_Frozen):
     positions: StrictStr = "none"
     positions_enter: Literal["residual", "attention"] = "residual"
     max_length: Size | None = None
+    final_norm: Literal["none", "layer_norm"] = "none"
     readout: Literal["linear", "relu_mlp", "scalar"] = "linear"
     readout_width: Size | None = None
     readout_bias: StrictBool = True
@@ -305,8 +308,8 @@ class ModelSpec(_Frozen):
 
     @property
     def linear_readout(self) -> bool:
-        """Are the logits an affine map of the last residual stream?"""
-        return self.readout != "relu_mlp"
+        """Are the logits an affine map of the last residual stream? (not behind a final norm or a ReLU readout)"""
+        return self.readout != "relu_mlp" and self.final_norm == "none"
 
     @property
     def training(self) -> Training:

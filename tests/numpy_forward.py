@@ -81,6 +81,8 @@ def forward(spec: ModelSpec, weights: dict[str, Any], tokens: list[int]) -> tupl
             x = x + fired @ own["mlp.W_out"] + own["mlp.b_out"]
             x = norm("ln2", x) if layer.norm == "post" else x
         seen[at + "hook_resid_post"] = x
+    if spec.final_norm == "layer_norm":
+        x = layer_norm(x, W["ln_final.w"], W["ln_final.b"], spec.layers[-1].norm_eps)
     if spec.readout == "relu_mlp":
         hidden = np.maximum(x @ W["unembed.W_in"] + W["unembed.b_in"], 0)
         return hidden @ W["unembed.W_out"] + W["unembed.b_out"], seen

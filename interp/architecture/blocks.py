@@ -53,6 +53,13 @@ class NoMLP(nn.Module):
         return torch.zeros_like(x)
 
 
+def make_final_norm(spec: ModelSpec, cfg: HookedTransformerConfig) -> LayerNorm:
+    """The layer norm between the last block and the readout."""
+    own = copy.copy(cfg)
+    own.eps = spec.layers[-1].norm_eps
+    return LayerNorm(own)
+
+
 def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> TransformerBlock:
     """Block number `index` of a spec. It shares the model's config, whose switches (use_attn_result, ...) reach it."""
     layer = spec.layers[index]
@@ -60,13 +67,12 @@ def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> Tra
     block.attn = TaskAttention(cfg, spec, layer, index)
     own = copy.copy(cfg)
     own.eps = layer.norm_eps
-    if layer.norm != "none":
-        block.ln1 = LayerNorm(own)
+    # With a final norm the stock block comes with norms of its own.
+    block.ln1 = LayerNorm(own) if layer.norm != "none" else nn.Identity()
     if layer.mlp is not None:
         own.d_mlp, own.act_fn = layer.mlp.d_mlp, layer.mlp.activation
         block.mlp = MLP(own)
-        if layer.norm != "none":
-            block.ln2 = LayerNorm(own)
+        block.ln2 = LayerNorm(own) if layer.norm != "none" else nn.Identity()
     elif not cfg.attn_only:
-        block.mlp = NoMLP()  # type: ignore[assignment]
+        block.mlp, block.ln2 = NoMLP(), nn.Identity()  # type: ignore[assignment]
     return block

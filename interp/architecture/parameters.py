@@ -27,6 +27,8 @@ def parameter_shapes(spec: ModelSpec, task: Task) -> dict[str, Shape]:
         shapes["pos_embed.W_pos"] = (_length(spec), d)
     for index, layer in enumerate(spec.layers):
         shapes |= {f"blocks.{index}.{name}": shape for name, shape in _layer_shapes(spec, layer).items()}
+    if spec.final_norm != "none":
+        shapes |= {"ln_final.w": (d,), "ln_final.b": (d,)}
     n_out = outputs(spec, task)
     if spec.readout == "relu_mlp":
         width = spec.readout_width or 0

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp._lens import ActivationCache, HookedTransformer, HookedTransformerConfig, config, quiet_construction
-from interp.architecture.blocks import make_block
+from interp._lens import (
+    ActivationCache,
+    HookedTransformer,
+    HookedTransformerConfig,
+    as_slice,
+    config,
+    quiet_construction,
+)
+from interp.architecture.blocks import make_block, make_final_norm
 from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
 from interp.architecture.positions import make_positions
@@ -59,6 +67,8 @@ class TaskModel(HookedTransformer):
         parts.pos_embed = make_positions(spec, cfg)
         for index in range(len(spec.layers)):
             self.blocks[index] = make_block(spec, cfg, index)
+        if spec.final_norm != "none":
+            parts.ln_final = make_final_norm(spec, cfg)
         if spec.readout == "relu_mlp":
             parts.unembed = ReluReadout(cfg, spec.readout_width or 0)
         else:
@@ -234,20 +244,74 @@ class TaskCache(ActivationCache):
         self._need_sum("decompose_resid")
         return super().decompose_resid(*args, **kwargs)
 
-    def apply_ln_to_stack(self, residual_stack: Tensor, layer: int | None = None, *args: Any, **kwargs: Any) -> Tensor:
+    def apply_ln_to_stack(
+        self,
+        residual_stack: Float[Tensor, "parts *rows d_model"],
+        layer: int | None = None,
+        mlp_input: bool = False,
+        pos_slice: Any = None,
+        batch_slice: Any = None,
+        has_batch_dim: bool = True,
+        recompute_ln: bool = False,
+    ) -> Float[Tensor, "parts *rows d_model"]:
+        """What each part of a residual stream gives to the input of a layer (None, -1 or n_layers: of the readout).
+
+        The norm's own scale of this run and its gain are applied, so that the parts add up to what the layer reads but
+        for the norm's bias. Stock code leaves the gain out: it takes weights for folded, and these are not.
+        recompute_ln: the whole final norm of each part by itself, as for a logit lens.
+        """
+        at, batches = as_slice(pos_slice), as_slice(batch_slice)
+        if has_batch_dim:
+            residual_stack = batches.apply(residual_stack, dim=1)
+        final = layer is None or layer in (-1, self.task_model.cfg.n_layers)
+        norm = self._norm_before(layer, mlp_input)
+        if norm is None:
+            return residual_stack
+        model: Any = self.task_model
+        module = model.get_submodule(norm)
+        if recompute_ln and final:
+            return torch.stack([module(part) for part in residual_stack])
+        if f"{norm}.hook_scale" not in self.cache_dict:
+            raise InterpError(f"the cache has no {norm}.hook_scale, the run's own scale; leave it in names_filter")
+        scale = at.apply(self[f"{norm}.hook_scale"], dim=-2)
+        if self.has_batch_dim:
+            scale = batches.apply(scale)
+        return (residual_stack - residual_stack.mean(-1, keepdim=True)) / scale * module.w
+
+    def _norm_before(self, layer: int | None, mlp_input: bool) -> str | None:
+        """The layer norm between the residual stream and a layer's attention or MLP, or the readout, by name."""
         spec = self.task_model.spec
-        final = layer is None or layer in (-1, len(spec.layers))  # there is no final layer norm
-        if not final and spec.layers[0].norm != "none":
-            self.task_model._refuse("apply_ln_to_stack", "stock code would leave the layer norms of the blocks out")
-        return residual_stack
+        if layer is None or layer in (-1, len(spec.layers)):
+            return "ln_final" if spec.final_norm != "none" else None
+        if not 0 <= layer < len(spec.layers):
+            raise InterpError(f"layer {layer}: this model has layers 0 to {len(spec.layers) - 1}")
+        has_mlp = spec.layers[layer].mlp is not None
+        if mlp_input and not has_mlp:
+            raise InterpError(f"mlp_input: layer {layer} has no MLP")
+        return f"blocks.{layer}.ln{2 if mlp_input else 1}" if spec.layers[layer].norm == "pre" else None
 
     def get_full_resid_decomposition(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("get_full_resid_decomposition")
+        self._need_gain("get_full_resid_decomposition", super().get_full_resid_decomposition, args, kwargs)
         return super().get_full_resid_decomposition(*args, **kwargs)
+
+    def stack_neuron_results(self, *args: Any, **kwargs: Any) -> Any:
+        self._need_gain("stack_neuron_results", super().stack_neuron_results, args, kwargs)
+        return super().stack_neuron_results(*args, **kwargs)
+
+    def _need_gain(self, what: str, stock: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse the one path on which stock code norms without asking apply_ln_to_stack."""
+        given = signature(stock).bind(*args, **kwargs).arguments
+        normed = any(layer.norm != "none" for layer in self.task_model.spec.layers)
+        normed = normed or self.task_model.spec.final_norm != "none"
+        if normed and given.get("apply_ln") and given.get("project_output_onto") is not None:
+            self.task_model._refuse(
+                f"{what} with apply_ln and project_output_onto", "it leaves the norm's gain out; project its result"
+            )
 
     def logit_attrs(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("logit_attrs")
-        if not self.task_model.spec.linear_readout:
+        if self.task_model.spec.readout == "relu_mlp":
             self.task_model._refuse("logit_attrs", "its readout is a ReLU MLP, so logits are no sum over components")
         return super().logit_attrs(*args, **kwargs)
 
@@ -290,7 +354,7 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
         n_ctx=spec.max_length or 1024,  # nominal: only linear mixing and learned positions have a length
         d_vocab=task.d_vocab,
         d_vocab_out=outputs(spec, task),
-        normalization_type=None,  # "LN" would add a final layer norm
+        normalization_type="LN" if spec.final_norm != "none" else None,  # "LN" is what applies ln_final
         attention_dir=spec.direction,
         positional_embedding_type="standard",
         dtype=dtype,

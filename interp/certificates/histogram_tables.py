@@ -31,6 +31,8 @@ def refusal(model: TaskModel) -> str | None:
         return f"the method needs values and outputs to be the identity, not {layer.value_output!r}"
     if layer.n_heads != 1 or layer.norm != "none" or layer.mlp is not None or layer.log_length != "none":
         return "the method is for one head without layer norm, MLP and log-length scaling"
+    if spec.final_norm != "none":
+        return "the method is for a readout without a final layer norm"
     outputs = spec.n_out or task.n_out
     if outputs < task.L + task.zero_class:
         return f"{outputs} outputs do not have a class for each count up to {task.L}"

@@ -111,7 +111,7 @@ def _readout(
     model: HookedTransformer, chosen: tuple[int, int]
 ) -> tuple[Float[Tensor, "d_model 2"], Float[Tensor, "2"]]:
     """From the residual stream, divided by the final norm's scale, to the two logits: matrix and bias."""
-    if isinstance(model, TaskModel) and not (model.spec.additive_residual and model.spec.linear_readout):
+    if isinstance(model, TaskModel) and not (model.spec.additive_residual and model.spec.readout != "relu_mlp"):
         raise UnsupportedError("after post-layer-norm or behind a ReLU readout the logits are no sum over heads")
     if model.cfg.use_normalization_before_and_after:
         raise UnsupportedError("where a norm follows the attention, what a head writes is no linear map of its output")

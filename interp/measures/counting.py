@@ -49,6 +49,7 @@ class Counter:
             raise UnsupportedError(f"this measure is for models of task histogram, not {found.task.name}")
         layer = spec.layers[0]
         plain = len(spec.layers) == 1 and layer.n_heads == 1 and layer.mlp is None and layer.norm == "none"
+        plain = plain and spec.final_norm == "none"
         if not plain or spec.readout != "relu_mlp" or spec.positions != "none":
             raise UnsupportedError(
                 f"{spec.id} is not one layer of one head, without norm, MLP and positions, and with a ReLU readout"

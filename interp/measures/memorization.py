@@ -181,6 +181,8 @@ def optimum_gap(model: Model, optimum: RankDMap | None = None) -> OptimumGap:
 def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
     """W_U in the order of the task's outputs. Raises UnsupportedError unless logits are W_U times the last stream."""
     subject = Subject.of(model)
+    if getattr(subject.model, "ln_final", None) is not None:
+        raise UnsupportedError("behind a final layer norm the logits are no linear map of the last stream")
     if isinstance(subject.model, TaskModel) and not subject.model.spec.linear_readout:
         raise UnsupportedError("behind a ReLU readout there is no unembedding whose row space could be compared")
     if bool((subject.model.b_U.detach() != 0).any()):

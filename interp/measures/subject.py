@@ -110,6 +110,8 @@ class Subject:
         if isinstance(self.model, TaskModel):
             if not self.model.spec.additive_residual:
                 return "after post-layer-norm the logits are no sum over heads"
+            if self.model.spec.final_norm != "none":
+                return "behind a final layer norm the logits are no sum over heads"
             if not self.model.spec.linear_readout:
                 return "behind a ReLU readout the logits are no sum over heads"
         elif cfg.normalization_type is not None:

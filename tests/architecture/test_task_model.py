@@ -13,13 +13,16 @@ from numpy_forward import forward
 from torch import Tensor
 
 import interp
-from interp._lens import HookedTransformer
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.architecture.encoder import encoder_refusal
 from interp.architecture.parameters import parameter_shapes
+from interp.architecture.symmetric import count_space_refusal
 from interp.architecture.task_model import TaskModel, find_positions
 from interp.constructions import construct
 from interp.errors import InterpError, SpecError, UnsupportedError
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.tasks import Count01, make_task
+from interp.training.train import ENGINES
 
 LENGTH = 7
 COUNT01 = TaskRef(name="count01")
@@ -80,6 +83,20 @@ SPECS = {
             Layer(n_heads=2, d_head=3, norm="pre", mlp=MLP(d_mlp=2), bias=Bias(k=True)),
         ),
         positions="sinusoidal",
+    ),
+    "final norm": ModelSpec(
+        task=COUNT01,
+        d_model=6,
+        layers=(Layer(n_heads=2, d_head=3), Layer(n_heads=2, d_head=3, mlp=MLP(d_mlp=7), norm_eps=0.01)),
+        final_norm="layer_norm",
+    ),
+    "pre and final norm": ModelSpec(
+        task=COUNT01,
+        d_model=6,
+        layers=(Layer(n_heads=2, d_head=3, norm="pre", bias=ALL, mlp=MLP(d_mlp=7)),) * 2,
+        positions="learned",
+        max_length=LENGTH + 1,
+        final_norm="layer_norm",
     ),
 }
 EVERY = pytest.mark.parametrize("name", SPECS)
@@ -381,12 +398,13 @@ def test_decompositions_sum_or_refuse(name: str) -> None:
     heads = cache.get_full_resid_decomposition(expand_neurons=False)
     torch.testing.assert_close(heads.sum(0), last, rtol=1e-6, atol=1e-6)  # stock sums the biases in float32
     answers = torch.zeros(5, dtype=torch.long)
-    if not spec.linear_readout:
+    if spec.readout == "relu_mlp":
         with pytest.raises(UnsupportedError, match="ReLU"):
             cache.logit_attrs(parts, answers)
         return
     attributed = cache.logit_attrs(parts[:, :, -1], answers, pos_slice=-1, has_batch_dim=True).sum(0)
-    torch.testing.assert_close(attributed + model.b_U[0], logits[:, -1, 0], rtol=1e-10, atol=1e-10)
+    constant = model.b_U[0] if spec.final_norm == "none" else model.b_U[0] + model.ln_final.b @ model.W_U[:, 0]
+    torch.testing.assert_close(attributed + constant, logits[:, -1, 0], rtol=1e-10, atol=1e-10)
 
 
 @EVERY
@@ -401,16 +419,91 @@ def test_head_results_are_those_of_the_hook(name: str) -> None:
 
 
 @EVERY
-def test_layer_norms_inside_are_not_left_out_silently(name: str) -> None:
-    model = make(name)
+def test_parts_behind_a_layer_norm_add_up_to_what_is_read(name: str) -> None:
+    """At the norm's own scale, with its gain and without its bias; for attention, MLP and readout."""
+    model, spec = make(name), SPECS[name]
+    read: dict[str, Tensor] = {}
+    parts: Any = model
+    where = {(i, False): (f"blocks.{i}.ln1", block.attn) for i, block in enumerate(parts.blocks)}
+    where |= {(i, True): (f"blocks.{i}.ln2", parts.blocks[i].mlp) for i, layer in enumerate(spec.layers) if layer.mlp}
+    where[len(spec.layers), False] = ("ln_final", parts.unembed)
+    for name_, module in where.values():
+        module.register_forward_pre_hook(
+            lambda module, args, kwargs, name=name_: read.update({name: (*args, *kwargs.values())[0].detach()}),
+            with_kwargs=True,
+        )
     _, cache = model.run_with_cache(rows())
-    stack = torch.stack([cache["hook_embed"]])
-    assert cache.apply_ln_to_stack(stack) is stack  # no final layer norm
-    if SPECS[name].layers[0].norm == "none":
-        assert cache.apply_ln_to_stack(stack, 0) is stack
-    else:
-        with pytest.raises(UnsupportedError, match="layer norm"):
-            cache.apply_ln_to_stack(stack, 0)
+    if not spec.additive_residual:
+        return
+    for (layer, mlp_input), (norm, _) in where.items():
+        stack = cache.decompose_resid(layer, mlp_input=mlp_input, apply_ln=True)
+        bias = dict(model.named_parameters()).get(f"{norm}.b", torch.zeros(spec.d_model, dtype=torch.float64))
+        torch.testing.assert_close(stack.sum(0) + bias, read[norm], rtol=1e-10, atol=1e-10)
+        one = cache.decompose_resid(layer, mlp_input=mlp_input, apply_ln=True, pos_slice=2)
+        torch.testing.assert_close(one, stack[:, :, 2])
+    lens = cache.accumulated_resid(apply_ln=True)[-1]
+    torch.testing.assert_close(lens, read["ln_final"], rtol=1e-10, atol=1e-10)
+
+
+def test_what_a_norm_cannot_say() -> None:
+    model = make("pre and final norm")
+    _, cache = model.run_with_cache(rows(), names_filter=lambda name: not name.endswith("hook_scale"))
+    with pytest.raises(InterpError, match=r"ln_final\.hook_scale"):
+        cache.apply_ln_to_stack(cache["hook_embed"][None])
+    with pytest.raises(InterpError, match="layer 5"):
+        cache.apply_ln_to_stack(cache["hook_embed"][None], 5)
+    with pytest.raises(UnsupportedError, match="gain"):
+        cache.stack_neuron_results(-1, apply_ln=True, project_output_onto=model.W_U)
+
+
+# ---------------------------------------------------------------- a final layer norm
+
+
+def test_a_final_norm_is_that_of_a_stock_model() -> None:
+    """Stock weights under normalization_type = "LN", which norms before every part and before the readout."""
+    fields = {"n_layers": 2, "d_model": 6, "d_head": 3, "n_heads": 2, "n_ctx": LENGTH + 1, "d_vocab": 8, "d_mlp": 7}
+    with quiet_construction():
+        stock = HookedTransformer(config(**fields, act_fn="relu", normalization_type="LN", dtype=torch.float64))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    spec = SPECS["pre and final norm"].replace(dtype="float64")
+    layers = tuple(layer.model_copy(update={"scale": "inv_sqrt_d_head"}) for layer in spec.layers)
+    model = TaskModel(spec.replace(layers=layers))
+    weights = {name: value for name, value in stock.state_dict().items() if not name.endswith(("mask", "IGNORE"))}
+    model.load_state_dict(weights, strict=True)
+    torch.testing.assert_close(model(rows()), stock(rows()), rtol=1e-12, atol=1e-12)
+    _, ours = model.run_with_cache(rows())
+    _, theirs = stock.run_with_cache(rows())
+    assert set(theirs) == set(ours)
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-11, atol=1e-11, msg=name)
+
+
+def test_a_final_norm_is_in_the_spec_s_identity_only_where_there_is_one() -> None:
+    spec = SPECS["count01"]
+    assert "final_norm" not in spec.to_dict()
+    assert spec.replace(final_norm="layer_norm").id != spec.id
+    assert not spec.replace(final_norm="layer_norm").linear_readout
+
+
+def test_no_fast_path_leaves_a_final_norm_out() -> None:
+    """Everything that computes logits without the model refuses, or predict would go past the norm."""
+    plain = SPECS["count01"].replace(readout_at="=")
+    spec = plain.replace(final_norm="layer_norm", dtype="float64")
+    batch = Count01().sentences(torch.tensor([[3, 4, 1], [0, 0, 0], [2, 2, 5], [6, 1, 0]]), seed=1)
+    weights = random_weights(spec)
+    model = TaskModel(spec, tensors=weights)
+    wanted = [forward(spec, weights, row.tolist())[0][row.tolist().index(4)].argmax() for row in batch.tokens]
+    assert model.predict(batch.tokens).tolist() == [int(output) for output in wanted]
+    cpu = torch.device("cpu")
+    for spec_ in (plain, SPECS["histogram raw"], SPECS["histogram linear"], SPECS["language"], SPECS["memorization"]):
+        normed = spec_.replace(final_norm="layer_norm")
+        refused = {engine.name: engine.refusal(normed, make_task(normed.task), cpu) for engine in ENGINES.values()}
+        assert {name for name, reason in refused.items() if reason is None} <= {"reference"}, refused
+    assert count_space_refusal(normed) is not None
+    assert encoder_refusal(SPECS["language"].replace(final_norm="layer_norm", readout_at="last")) is not None
 
 
 @EVERY
@@ -428,7 +521,7 @@ def test_circuits(name: str) -> None:
     """W_U, QK and OV as stock code sees them, constants included."""
     model, spec = make(name), SPECS[name]
     W = random_weights(spec)
-    if spec.linear_readout:
+    if spec.readout != "relu_mlp":
         assert model.W_U.equal(W["unembed.W_U"])
         assert model.b_U.shape == W["unembed.W_U"].shape[1:]
     else:

@@ -28,6 +28,8 @@ def rows_refusal(spec: ModelSpec) -> str | None:
         return f"rows are built for one bidirectional layer without positions, not for symmetry {spec.symmetry!r}"
     if layer.mlp is not None or layer.norm == "post" or layer.log_length != "none":
         return "rows are built without MLP block, post-layer-norm and log-length scaling"
+    if spec.final_norm != "none":
+        return "rows are built without a final layer norm"
     return None
 
 

@@ -32,6 +32,8 @@ def table_refusal(spec: ModelSpec) -> str | None:
     layer = spec.layers[0]
     if layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none" or layer.log_length != "none":
         return "contexts are run for softmax attention without layer norm or length scaling"
+    if spec.final_norm != "none":
+        return "contexts are run without a final layer norm"
     if layer.bias != Bias():
         return "contexts are run for attention without biases"
     if spec.positions not in ("none", "learned"):
