@@ -63,7 +63,7 @@ def _check(row: dict[str, Any]) -> tuple[float, float]:
     pairs = torch.cartesian_prod(torch.arange(T), torch.arange(T))
     k = torch.arange(1, L + 1)
     rows = torch.where(torch.arange(L) < k[:, None], pairs[:, None, :1], pairs[:, None, 1:]).flatten(0, 1)
-    batch = Histogram(T=T, L=L, bos=row["model"].startswith("bos")).batch(rows)
+    batch = Histogram(T=T, L=L, bos=row["model"].startswith("bos")).of_sequences(rows)
     found = []
     for dtype in ("float64", "float32"):
         model = interp.build(

@@ -22,11 +22,13 @@ _PUBLIC = {
     "certify": "interp._analyze",
     "head_metrics": "interp.measures.heads",
     "list_models": "interp.listing",
+    "list_sections": "interp._analyze",
     "list_tasks": "interp.listing",
     "load": "interp.zoo",
     "register_task": "interp.tasks",
     "reweight_attention": "interp.measures.interventions",
     "save": "interp.zoo",
+    "section": "interp.sections",
     "sweep": "interp.sweeps.sweep",
     "train": "interp.training.train",
 }
@@ -36,6 +38,7 @@ _ROOMS = (
     "constructions",
     "measures",
     "report",
+    "sections",
     "sweeps",
     "tasks",
     "theory",
@@ -66,6 +69,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from interp._analyze import analyze as analyze
     from interp._analyze import certify as certify
+    from interp._analyze import list_sections as list_sections
     from interp.architecture.task_model import TaskModel as TaskModel
     from interp.certificates import Certificate as Certificate
     from interp.errors import InterpError as InterpError
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
     from interp.measures.interventions import ablate_heads as ablate_heads
     from interp.measures.interventions import reweight_attention as reweight_attention
     from interp.report import Report as Report
+    from interp.sections import section as section
     from interp.spec import ModelSpec as ModelSpec
     from interp.sweeps.sweep import sweep as sweep
     from interp.tasks import Batch as Batch

@@ -171,6 +171,7 @@ def _integers(option: str, listed: str) -> list[int]:
 def analyze(
     checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make a comparison.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")] = Path("report.html"),
+    sections: Annotated[str, typer.Option(help="Only these, by name: heads,circuits (see `interp sections`).")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
@@ -181,8 +182,11 @@ def analyze(
     import interp
 
     console, started = Console(stderr=True), time.perf_counter()
+    wanted = [name.strip() for name in sections.split(",") if name.strip()] or None
     with console.status(f"analyzing {', '.join(checkpoints)}"):
-        report = interp.analyze(checkpoints if len(checkpoints) > 1 else checkpoints[0], out=out, device=device)
+        report = interp.analyze(
+            checkpoints if len(checkpoints) > 1 else checkpoints[0], sections=wanted, out=out, device=device
+        )
     if "comparison" in report.tables:
         _print(report.tables["comparison"], format)
     elif format is Format.table:
@@ -190,6 +194,17 @@ def analyze(
     else:
         _print(pd.DataFrame([{"model": report.title, "verdict": report.verdict, **report.metadata}]), format)
     typer.echo(f"wrote {out} in {time.perf_counter() - started:.1f} s", err=True)
+
+
+@app.command()
+def sections(
+    checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
+    format: FormatOption = Format.table,
+) -> None:
+    """List the sections of a report on a model: which apply, which are made on request, and why others do not."""
+    import interp
+
+    _print(interp.list_sections(checkpoint), format)
 
 
 @app.command()

@@ -5,3 +5,4 @@
 
 from interp._analyze.entry import analyze as analyze
 from interp._analyze.entry import certify as certify
+from interp._analyze.entry import list_sections as list_sections

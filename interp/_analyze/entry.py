@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -18,13 +19,14 @@ from interp.certificates import Certificate, certify_model
 from interp.errors import InterpError
 from interp.measures.subject import Subject
 from interp.report import Report
+from interp.sections import Study, availability, fill
 from interp.tasks import Task
 
 Source = str | Path | HookedTransformer
 
 
 @dataclass(frozen=True)
-class Study:
+class Family:
     """What one family's report adds to a model's page.
 
     fill writes the sections, sets the verdict, and returns one row of numbers for the comparison of several models.
@@ -33,13 +35,13 @@ class Study:
     fill: Callable[[Report, Subject], dict[str, Any]]
 
 
-STUDIES: dict[str, Study] = {
-    "count01": Study(count01.fill),
-    "histogram": Study(histogram.fill),
-    "languages": Study(languages.fill),
-    "memorization": Study(memorization.fill),
+STUDIES: dict[str, Family] = {
+    "count01": Family(count01.fill),
+    "histogram": Family(histogram.fill),
+    "languages": Family(languages.fill),
+    "memorization": Family(memorization.fill),
 }
-"""By family; a task of another family gets the generic report."""
+"""By family; a task of another family gets the sections that apply."""
 
 
 def analyze(
@@ -47,6 +49,10 @@ def analyze(
     *,
     task: Task | str | None = None,
     tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+    sections: Sequence[str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
     out: str | Path | None = None,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
@@ -54,7 +60,10 @@ def analyze(
     """A report on a model: exact accuracy where it can be had, what its parts do, a verdict in words.
 
     source: a name ("count01/paper"), a checkpoint's path, a model, or several of them (one comparison table first).
-    A HookedTransformer of your own needs its task, and `tokens` says its id of each token of the task.
+    A HookedTransformer of your own needs its task; `tokens` says its id of each token of the task, `outputs` its output
+    of each answer word, `padding` whether it attends to padding ("mask": it does not).
+    sections: names of those to make, all that apply by default; list_sections(model) has them. options: keyword
+    arguments of sections by name, {"heads": {...}}.
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
     """
     sources: list[Source] = [source] if isinstance(source, (str, Path, HookedTransformer)) else list(source)
@@ -62,7 +71,8 @@ def analyze(
         raise InterpError("nothing to analyze: give at least one name, path or model")
     if out is not None:
         _check_out(Path(out))
-    pages = [_analyze_one(one, task, tokens, device, dtype) for one in sources]
+    open_one = partial(_subject, task=task, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype)
+    pages = [_analyze_one(*open_one(one), sections, options) for one in sources]
     report = pages[0][0] if len(pages) == 1 else _compare(pages)
     if out is not None:
         report.save(out)
@@ -96,22 +106,47 @@ def _check_out(path: Path) -> None:
         raise InterpError(f"cannot save the report to {path}: it is a folder; name a file such as report.html in it")
 
 
-def _analyze_one(
+def list_sections(
+    source: Source,
+    *,
+    task: Task | str | None = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    device: str | torch.device = "cpu",
+) -> pd.DataFrame:
+    """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not."""
+    subject, _ = _subject(source, task, tokens, outputs, "mask", device, None)
+    return availability(Study(subject))
+
+
+def _subject(
     source: Source,
     task: Task | str | None,
     tokens: Mapping[str, int] | None,
+    outputs: Mapping[str, int] | None,
+    padding: Literal["mask", "attend"],
     device: str | torch.device,
     dtype: str | torch.dtype | None,
+) -> tuple[Subject, str]:
+    """The model under study and its name."""
+    if isinstance(source, HookedTransformer):
+        return Subject.of(source, task, tokens, outputs, padding), generic.name_of(source)
+    return Subject.of(_load(source, device, dtype), task, tokens, outputs, padding), str(source)
+
+
+def _analyze_one(
+    subject: Subject,
+    name: str,
+    sections: Sequence[str] | None,
+    options: Mapping[str, Mapping[str, Any]] | None,
 ) -> tuple[Report, dict[str, Any]]:
     """One model's page and its row of the comparison."""
-    if isinstance(source, HookedTransformer):
-        subject, name = Subject.of(source, task, tokens), generic.name_of(source)
-    else:
-        model = _load(source, device, dtype)
-        subject, name = Subject.of(model, task, tokens), str(source)
     report = Report(name, subtitle=generic.subtitle(subject), metadata=generic.metadata(subject))
-    study = STUDIES.get(subject.task.family, Study(generic.fill))
-    return report, {"model": name, **study.fill(report, subject)}
+    study = STUDIES.get(subject.task.family)
+    if sections is None and study is not None:
+        return report, {"model": name, **study.fill(report, subject)}
+    fill(Study(subject), report, sections, options)
+    return report, {"model": name, **report.facts}
 
 
 def _compare(pages: list[tuple[Report, dict[str, Any]]]) -> Report:

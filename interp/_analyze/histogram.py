@@ -57,7 +57,7 @@ def _accuracy(report: Report, subject: Subject, counter: Counter) -> dict[str, A
     if task.n_sequences > FEW or isinstance(found, Certificate):
         return generic.add_accuracy(report, subject, found)
     batch = task.all_sequences()
-    right = predictions(subject, batch, chunk=512) == batch.labels
+    right = predictions(subject, batch) == batch.labels
     wrong, positions = int((~right).sum()), int((batch.labels > 0).sum())
     report.section("Accuracy on every input", f"Nothing is sampled: all {len(batch):,} sequences are run.")
     table = pd.DataFrame([{"accuracy": 1 - wrong / positions, "errors": wrong, "positions": positions}])
@@ -184,7 +184,7 @@ def _attention(report: Report, subject: Subject, counter: Counter) -> None:
         size = left if len(set(example)) == task.T - 1 else (left + 1) // 2
         example += [len(set(example))] * size
         left -= size
-    run = counter.run(task.batch(torch.tensor([example])))
+    run = counter.run(task.of_sequences(torch.tensor([example])))
     words = [f"{i}: {task.vocabulary[int(token)]}" for i, token in enumerate(run.tokens[0])]
     report.section("Attention")
     report.add_figure(

@@ -18,6 +18,7 @@ from interp._lens import (
     config,
     quiet_construction,
 )
+from interp.architecture.answers import decide, find_positions
 from interp.architecture.blocks import make_block, make_final_norm
 from interp.architecture.limits import LengthLimit
 from interp.architecture.parameters import check_parameters, initialize, outputs
@@ -142,10 +143,12 @@ class TaskModel(HookedTransformer):
         """The task's answer to each row (or position), in the units of Batch.labels."""
         tokens = self._as_rows(tokens).to(self.cfg.device)
         self.task.check_input(tokens)
-        return self.task.answers(decide(self.spec, self._read(tokens, attention_mask)), tokens)
+        return self.task.answers(decide(self.read(tokens, attention_mask), self.spec), tokens)
 
-    def _read(self, tokens: Int[Tensor, "rows length"], mask: Tensor | None) -> Float[Tensor, "rows *length n_out"]:
-        """Logits where the spec reads them: from token counts where they decide and nobody's hook is in the way."""
+    def read(
+        self, tokens: Int[Tensor, "rows length"], mask: Tensor | None = None
+    ) -> Float[Tensor, "rows *length n_out"]:
+        """Outputs where the spec reads them: from token counts where they decide and nobody's hook is in the way."""
         if self.spec.readout_at == "all":
             return self(tokens, attention_mask=mask)
         positions = self.answer_positions(tokens)
@@ -314,30 +317,6 @@ class TaskCache(ActivationCache):
         if self.task_model.spec.readout == "relu_mlp":
             self.task_model._refuse("logit_attrs", "its readout is a ReLU MLP, so logits are no sum over components")
         return super().logit_attrs(*args, **kwargs)
-
-
-# ---------------------------------------------------------------- small shared pieces
-
-
-def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
-    """Where `token` stands first in each row ("last": the last position that is no padding). Every row must have it."""
-    if token == "last":
-        if task.pad_id is None:
-            return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)
-        return (tokens != task.pad_id).sum(1) - 1
-    here = tokens == task.token_id(token)
-    if not here.any(1).all():
-        row = int((~here.any(1)).int().argmax())
-        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
-    return here.int().argmax(1)
-
-
-def decide(spec: ModelSpec, logits: Tensor) -> Tensor:
-    """Output indices from logits: the argmax; for a scalar s, is s > 0 (sigmoid) or |s| within the tolerance?"""
-    if spec.decision == "argmax":
-        return logits.argmax(-1)
-    s = logits.squeeze(-1)
-    return (s > 0).long() if spec.decision == "sigmoid" else (s.abs() <= (spec.tolerance or 0.0)).long()
 
 
 def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.device) -> HookedTransformerConfig:

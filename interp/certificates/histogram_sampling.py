@@ -39,7 +39,7 @@ def check(
     lead[tables.classes[count - 1]] = np.inf
     if not bool((lead < -slack[token, count - 1]).any()):
         return None
-    said = int(model.predict(task.batch(torch.tensor(row)).tokens.to(model.cfg.device))[0, position + task.bos])
+    said = int(model.predict(task.of_sequences(torch.tensor(row)).tokens.to(model.cfg.device))[0, position + task.bos])
     if said == count:
         return None
     text = f"{task.format(sequence)}: token {task.vocabulary[token]} at position {position} occurs {count} times, "

@@ -83,7 +83,7 @@ def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
         raise InterpError(f"task {task.name} is no language")
     counts = range(length + 1) if counts_matter(model) else (length,)
     symbols = torch.stack([(torch.arange(length) < k).long() for k in counts])
-    tokens = task.batch(symbols, torch.full((len(symbols),), length)).tokens
+    tokens = task.of_symbols(symbols, torch.full((len(symbols),), length)).tokens
     rows = rounding.embed(numbers, model, tokens)
     added = rounding.attention(numbers, model, 0, rows)
     after = []
@@ -136,7 +136,7 @@ def certify_strings(model: TaskModel, longest: int = 64, progress: Any = None) -
     assert isinstance(task, Language)
     for length in range(1, longest + 1):
         symbols = classes(model, length)
-        batch = task.batch(symbols, torch.full((len(symbols),), length))
+        batch = task.of_symbols(symbols, torch.full((len(symbols),), length))
         _labels_follow(model, task, length, symbols)
         margins, bounds = [], []
         step = max(1, ROWS_AT_ONCE // (length + 2) ** 2)

@@ -75,7 +75,7 @@ def _binary(model: TaskModel, length: int) -> tuple[float, float]:
     left = [1] * (length - half) + [0] * half
     symbols = torch.tensor([[1] * length, left, left[::-1]])
     assert isinstance(model.task, Palindrome)
-    tokens = model.task.batch(symbols, torch.tensor([length] * 3)).tokens
+    tokens = model.task.of_symbols(symbols, torch.tensor([length] * 3)).tokens
     _, bound = forward_with_bound(model, tokens, rounded_parameters=True)
     return float(binary_margin(length + 2)), float(bound.sum())
 
@@ -85,7 +85,7 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
     """Exact margin and rounding bound at a length; the margin is negative where the leak is too large."""
     assert isinstance(model.task, Palindrome)
     numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
-    tokens = model.task.batch(torch.zeros(1, length, dtype=torch.long), torch.tensor([length])).tokens
+    tokens = model.task.of_symbols(torch.zeros(1, length, dtype=torch.long), torch.tensor([length])).tokens
     n = tokens.shape[1]
     weights = rounding.pattern(numbers, model, 0, rounding.embed(numbers, model, tokens))
     off = 1 - torch.eye(n, dtype=torch.float64).flip(1)

@@ -40,7 +40,7 @@ def _mean_weights(
     subject: Subject, at: str, ids: list[int], batch: Batch | None, layer: int
 ) -> Float[Tensor, "heads tokens"]:
     """Mean attention from `at` to one token of each type, over all of them in a batch."""
-    from interp.architecture.task_model import find_positions
+    from interp.architecture.answers import find_positions
 
     batch = subject.task.sample(200, subject.task.splits[-1], seed=0) if batch is None else batch
     name = f"blocks.{layer % subject.model.cfg.n_layers}.attn.hook_pattern"

@@ -112,7 +112,7 @@ def flat_sample(task: Histogram, n: int, seed: int) -> Batch:
         flat = Histogram(T=task.T, L=task.L, bos=task.bos, sampler="paper", zero_class=task.zero_class)
         return flat.sample(n, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    return task.batch(torch.randint(task.T, (n, task.L), generator=generator))
+    return task.of_sequences(torch.randint(task.T, (n, task.L), generator=generator))
 
 
 # ---------------------------------------------------------------- attention and embeddings

@@ -140,7 +140,7 @@ def logits_by_count(model: Model, tokens: Sequence[str] = ("1", "2", "3"), other
         if task.L > 1:
             _distinct(token, task.vocabulary[v])
         rows = torch.where(torch.arange(task.L) < torch.arange(1, task.L + 1)[:, None], t, v)
-        run = counter.run(task.batch(rows))
+        run = counter.run(task.of_sequences(rows))
         logits = counter.logits(run.mixed[:, int(task.bos)])
         count, classes = (index.ravel() for index in np.indices(logits.shape))
         answers = classes + (0 if task.zero_class else 1)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.architecture.answers import decide
 from interp.architecture.symmetric import Rows, rows_at
 from interp.architecture.symmetric import head_outputs as count_space_outputs
 from interp.errors import InterpError
@@ -156,13 +156,13 @@ def ablate_heads(
         raise InterpError(f"mode = {mode!r} must be 'zero' or 'mean'")
     subject = Subject.of(model)
     test = subject.task.dataset("test") if test is None else test
-    if subject.no_decomposition() is None:
+    if subject.no_decomposition() is None and subject.read_at != "all":
         outputs = head_outputs(subject, test)
         means = (
             _mean_contributions(subject, reference) if mode == "mean" else torch.zeros_like(outputs.contributions[0])
         )
         chosen = select_groups(groups, outputs.n_heads)
-        accuracies = [_accuracy_without(outputs, group, means) for group in [(), *chosen]]
+        accuracies = [_accuracy_without(subject, outputs, group, means) for group in [(), *chosen]]
     else:
         chosen = select_groups(groups, subject.model.cfg.n_heads)
         accuracies = [_hooked_accuracy(subject, test, group, mode, reference) for group in [(), *chosen]]
@@ -177,10 +177,23 @@ def _mean_contributions(subject: Subject, reference: Batch | None) -> Float[Tens
     return head_outputs(subject, batch).contributions.mean(0)
 
 
-def _accuracy_without(outputs: HeadOutputs, group: Sequence[int], means: Float[Tensor, "heads n_out"]) -> float:
+def _accuracy_without(
+    subject: Subject, outputs: HeadOutputs, group: Sequence[int], means: Float[Tensor, "heads n_out"]
+) -> float:
     kept = [head for head in range(outputs.n_heads) if head not in group]
     logits = outputs.logits(kept, with_skip=True) + means[list(group)].sum(0)
-    return float((logits.argmax(-1) == outputs.labels).double().mean())
+    return float((decide(logits, subject.decision) == outputs.labels).double().mean())
+
+
+def _mean_output(subject: Subject, batch: Batch) -> Float[Tensor, "heads d_head"]:
+    """Mean output of each head of the last layer where answers are read."""
+    name, number = f"blocks.{subject.model.cfg.n_layers - 1}.attn.hook_z", 0
+    total = torch.zeros(1, dtype=torch.float64)
+    for rows in subject.chunks(batch):
+        _, cache = subject.run_with_cache(batch[rows], names_filter=name)
+        z = cache[name][subject.reads(batch[rows]).to(cache[name].device)].double()
+        total, number = total + z.sum(0).cpu(), number + len(z)
+    return total / number
 
 
 def _hooked_accuracy(subject: Subject, test: Batch, group: Sequence[int], mode: str, reference: Batch | None) -> float:
@@ -189,14 +202,11 @@ def _hooked_accuracy(subject: Subject, test: Batch, group: Sequence[int], mode: 
     value: Tensor | float = 0.0
     if group and mode == "mean":
         batch = subject.task.dataset("train") if reference is None else reference
-        positions = subject.answer_positions(batch.tokens)
-        value = from_cache(subject, batch, positions).mean(0)[list(group)]
+        value = _mean_output(subject, batch)[list(group)]
 
     def silence(z: Tensor, hook: Any) -> Tensor:
         changed = z.clone()
         changed[:, :, list(group)] = value.to(z) if isinstance(value, Tensor) else value
         return changed
 
-    logits = subject.answer_logits(test, [(name, silence)] if group else [])
-    answers = subject.task.answers(logits.argmax(-1), test.tokens)
-    return float(np.mean((answers == test.labels).numpy()))
+    return subject.accuracy(test, [(name, silence)] if group else [])

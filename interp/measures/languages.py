@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.task_model import TaskModel, as_dtype, decide
+from interp.architecture.answers import decide
+from interp.architecture.task_model import TaskModel, as_dtype
 from interp.constructions import construct
 from interp.constructions.base import ConstructedWeights
 from interp.errors import InterpError, UnsupportedError
@@ -88,7 +89,7 @@ def length_curve(
 def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None = None) -> dict[str, int | float]:
     """The columns of length_curve for one batch; logits: the model's, where they are known already."""
     logits = (answer_logits(model, batch.tokens) if logits is None else logits).double()
-    accepts = decide(model.spec, logits[:, None]) == 1
+    accepts = decide(logits[:, None], model.spec) == 1
     wrong = accepts != batch.labels
     members, others = int(batch.labels.sum()), int((~batch.labels).sum())
     false_accepts, false_rejects = int((wrong & ~batch.labels).sum()), int((wrong & batch.labels).sum())
@@ -225,7 +226,7 @@ def sensitivity(
         at = torch.linspace(0, length - 1, min(places, length)).round().long().unique()
         flipped = symbols[:, None].repeat(1, len(at), 1)
         flipped[:, torch.arange(len(at)), at] = (flipped[:, torch.arange(len(at)), at] + 1) % len(task.alphabet)
-        other = task.batch(flipped.flatten(0, 1), sizes.repeat_interleave(len(at)))
+        other = task.of_symbols(flipped.flatten(0, 1), sizes.repeat_interleave(len(at)))
         with beyond_limits(model):
             base = answer_logits(model, batch.tokens).double()
             change = (answer_logits(model, other.tokens).double().view(len(batch), -1) - base[:, None]).abs()

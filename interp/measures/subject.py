@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer
+from interp.architecture.answers import Decision, decide, decision_of, find_positions, reads, right_classes
 from interp.architecture.symmetric import count_space_refusal
-from interp.architecture.task_model import TaskModel, find_positions
+from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Batch, Task, make_task
+
+ROW_BYTES = 2**28
+"""Activations of the rows that run together stay below this (256 MB)."""
+
+Hooks: TypeAlias = "Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]"
+"""TransformerLens hooks (name, function), or, where they depend on the row, a function from rows to hooks."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A HookedTransformer with a task. token_ids[t] is the model's own id of the task's token t (None: the same)."""
+    """A HookedTransformer with a task.
+
+    token_ids: [t] is the model's own id of the task's token t (None: the same). output_ids: [c] is the model's own
+    output for the task's output index c (None: the same). padding: what a bidirectional model of your own does with
+    padding: "mask" (no position attends to it) or "attend" (it is a token like others); a task model masks it.
+    """
 
     model: HookedTransformer
     task: Task
     token_ids: Int[Tensor, "d_vocab"] | None = None
+    output_ids: Int[Tensor, "n_out"] | None = None
+    padding: Literal["mask", "attend"] = "mask"
 
     @classmethod
-    def of(cls, model: Model, task: Task | str | None = None, tokens: Mapping[str, int] | None = None) -> Subject:
-        """A subject from a task model, or from any HookedTransformer with its task and its ids of the task's tokens.
+    def of(
+        cls,
+        model: Model,
+        task: Task | str | None = None,
+        tokens: Mapping[str, int] | None = None,
+        outputs: Mapping[str, int] | None = None,
+        padding: Literal["mask", "attend"] = "mask",
+    ) -> Subject:
+        """A subject from a task model, or from any HookedTransformer with its task.
 
-        Raises InterpError when the task is missing or the vocabulary does not fit.
+        tokens: the model's ids of the task's tokens. outputs: its output for each of the task's answer words; left out,
+        the tokens' ids where answers are tokens, else the same indices. Raises InterpError when the task is missing or
+        a vocabulary does not fit.
         """
         if isinstance(model, Subject):
             return model
@@ -42,8 +66,11 @@ class Subject:
             return cls(model, model.task)
         if task is None:
             raise InterpError('a HookedTransformer of your own needs its task: task="count01", tokens={"0": 3, ...}')
+        if padding not in ("mask", "attend"):
+            raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
         known = make_task(task) if isinstance(task, str) else task
-        return cls(model, known, _token_ids(model, known, tokens))
+        ids = _token_ids(model, known, tokens)
+        return cls(model, known, ids, _output_ids(model, known, ids, outputs), padding)
 
     @property
     def task_model(self) -> TaskModel:
@@ -63,7 +90,19 @@ class Subject:
         """The model's parameters in float64."""
         return {name: parameter.detach().double().cpu() for name, parameter in self.model.named_parameters()}
 
-    # ------------------------------------------------------------ running
+    # ------------------------------------------------------------ inputs, outputs, answers
+
+    @property
+    def read_at(self) -> str:
+        """Where answers are read: "all" positions, the "last", or the position of a token."""
+        return self.model.spec.readout_at if isinstance(self.model, TaskModel) else self.task.readout
+
+    @property
+    def decision(self) -> Decision:
+        """How outputs become answers; a model of your own decides by its sign (one output) or its largest output."""
+        if isinstance(self.model, TaskModel):
+            return decision_of(self.model.spec)
+        return Decision("sigmoid" if self.task.n_out == 1 and self.output_ids is None else "argmax")
 
     def inputs(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
         """The task's tokens in the model's own ids."""
@@ -71,34 +110,124 @@ class Subject:
 
     def columns(self, outputs: Float[Tensor, "*rows n_model_out"]) -> Float[Tensor, "*rows n_out"]:
         """The model's outputs in the task's order."""
-        return outputs if self.token_ids is None else outputs[..., self.token_ids]
+        return outputs if self.output_ids is None else outputs[..., self.output_ids.to(outputs.device)]
 
     def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """Where the answer is read in each row."""
-        at = self.model.spec.readout_at if isinstance(self.model, TaskModel) else self.task.readout
-        if at == "all":
+        """Where the answer is read in each row. Raises UnsupportedError where it is read at every position."""
+        if self.read_at == "all":
             raise UnsupportedError(f"task {self.task.name} is read at every position; this needs one answer a row")
-        return find_positions(self.task, tokens, at)
+        return find_positions(self.task, tokens, self.read_at)
 
-    def run_with_cache(self, batch: Batch, **kwargs: Any) -> Any:
-        return self.model.run_with_cache(self.inputs(batch.tokens).to(self.model.cfg.device), **kwargs)
+    def reads(self, batch: Batch) -> Bool[Tensor, "rows length"]:
+        """Which positions are read: one a row, or all that the task labels."""
+        return reads(self.task, batch, self.read_at)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
+        """The right output index at every position that is read, row after row."""
+        return right_classes(self.task, batch, self.read_at)
 
     @torch.no_grad()
-    def answer_logits(
-        self, batch: Batch, fwd_hooks: Sequence[tuple[str, Any]] = (), chunk: int = 64
-    ) -> Float[Tensor, "rows n_out"]:
-        """Logits where the answer is read, in the task's order, optionally under hooks; whole sequences, in chunks."""
-        positions, found = self.answer_positions(batch.tokens), []
-        for start in range(0, len(batch), chunk):
-            tokens = self.inputs(batch.tokens[start : start + chunk]).to(self.model.cfg.device)
-            out = self.model.run_with_hooks(tokens, fwd_hooks=[*fwd_hooks])
-            found.append(out[torch.arange(len(tokens)), positions[start : start + chunk]])
-        return self.columns(torch.cat(found)).cpu()
+    def logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Float[Tensor, "reads n_out"]:
+        """Outputs at every position that is read, row after row, in the task's order, optionally under hooks.
+
+        Where answers are read at one position, that is one line a row. Rows run in chunks of bounded memory: hooks that
+        depend on the row are given as a function of the slice of rows.
+        """
+        places, found = self.reads(batch), []
+        for rows in self.chunks(batch, chunk):
+            hooks = fwd_hooks(rows) if callable(fwd_hooks) else fwd_hooks
+            found.append(self._outputs(batch[rows], places[rows], hooks).cpu())
+        if not found:
+            return torch.zeros(0, self.n_classes if self.n_classes > 2 else self.task.n_out)
+        return self.columns(torch.cat(found))
+
+    def _outputs(self, batch: Batch, places: Tensor, hooks: Sequence[tuple[str, Any]]) -> Tensor:
+        tokens, where = self.inputs(batch.tokens).to(self.model.cfg.device), places.to(self.model.cfg.device)
+        if isinstance(self.model, TaskModel) and self.token_ids is None:
+            with self.model.hooks(fwd_hooks=[*hooks]):
+                out = self.model.read(tokens)
+            return out if self.read_at != "all" else out[where]
+        with self.masked(batch):
+            return self.model.run_with_hooks(tokens, fwd_hooks=[*hooks])[where]
+
+    def answers(self, batch: Batch, fwd_hooks: Hooks = ()) -> Tensor:
+        """The model's answers in the units of Batch.labels: one a row, or one a position."""
+        return self.answers_of(self.logits(batch, fwd_hooks), batch)
+
+    def answers_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Tensor:
+        """The answers that such outputs give."""
+        classes, places = decide(logits, self.decision), self.reads(batch)
+        if self.read_at != "all":
+            return self.task.answers(classes, batch.tokens)
+        spread = classes.new_zeros(places.shape)
+        spread[places] = classes
+        return self.task.answers(spread, batch.tokens)
+
+    def right(self, batch: Batch, fwd_hooks: Hooks = ()) -> Bool[Tensor, "reads"]:
+        """Is each answer right? One value for every position that is read, row after row (`reads` says which)."""
+        return self.right_of(self.logits(batch, fwd_hooks), batch)
+
+    def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
+        """Which answers such outputs get right."""
+        right = self.answers_of(logits, batch) == batch.labels
+        return right[self.reads(batch)] if self.read_at == "all" else right
+
+    def accuracy(self, batch: Batch, fwd_hooks: Hooks = ()) -> float:
+        """Share of right answers among all that are read."""
+        return float(self.right(batch, fwd_hooks).double().mean())
+
+    @property
+    def n_classes(self) -> int:
+        """How many answers there are to tell apart: two for a single output."""
+        return max(2, self.task.n_out)
+
+    # ------------------------------------------------------------ running
+
+    def chunks(self, batch: Batch, chunk: int | None = None) -> Iterator[slice]:
+        """Slices of rows whose activations are bounded by ROW_BYTES."""
+        cfg, length = self.model.cfg, batch.tokens.shape[1]
+        width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.d_vocab_out + 4 * cfg.n_heads * cfg.d_head
+        row_bytes = 4 * length * (3 * cfg.n_heads * length + width)
+        size = max(1, min(4096, ROW_BYTES // max(1, row_bytes))) if chunk is None else chunk
+        for start in range(0, len(batch), size):
+            yield slice(start, min(start + size, len(batch)))
+
+    @contextmanager
+    def masked(self, batch: Batch) -> Iterator[None]:
+        """While it lasts, a bidirectional model of your own does not attend to the padding of these rows.
+
+        Stock bidirectional attention knows no mask; a task model derives it from the tokens itself.
+        """
+        mask, cfg = batch.attention_mask, self.model.cfg
+        ours = isinstance(self.model, TaskModel)
+        if ours or cfg.attention_dir != "bidirectional" or self.padding == "attend" or bool(mask.all()):
+            yield
+            return
+        hidden = ~mask[:, None, None, :].to(cfg.device)
+
+        def hide(scores: Tensor, hook: Any) -> Tensor:
+            return scores.masked_fill(hidden, -torch.inf)
+
+        with self.model.hooks(fwd_hooks=[(f"blocks.{i}.attn.hook_attn_scores", hide) for i in range(cfg.n_layers)]):
+            yield
+
+    def run_with_cache(self, batch: Batch, **kwargs: Any) -> Any:
+        """The model's own run_with_cache on a batch of the task, its padding masked."""
+        with self.masked(batch):
+            return self.model.run_with_cache(self.inputs(batch.tokens).to(self.model.cfg.device), **kwargs)
+
+    def answer_logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Tensor:
+        """`logits`, for a task with one answer a row. Raises UnsupportedError where each position has one."""
+        self.answer_positions(batch.tokens)
+        return self.logits(batch, fwd_hooks, chunk)
 
     # ------------------------------------------------------------ structure
 
     def two_answers(self) -> tuple[int, int]:
         """The outputs of the task's two answers, the larger label's class first, for measures of a difference."""
+        if self.task.contrast is not None:
+            first, second = (self.task.answer_words.index(word) for word in self.task.contrast)
+            return first, second
         answers = sorted({int(label) for label in self.task.sample(200, self.task.splits[0], seed=0).labels})
         if len(answers) != 2:
             raise UnsupportedError(f"task {self.task.name} has {len(answers)} answers; this measure needs two")
@@ -159,10 +288,39 @@ def _token_ids(model: HookedTransformer, task: Task, tokens: Mapping[str, int] |
     if missing := [token for token in task.vocabulary if token not in tokens]:
         raise InterpError(f"tokens lacks {', '.join(missing)} of task {task.name}")
     ids = [tokens[token] for token in task.vocabulary]
-    limit = min(model.cfg.d_vocab, model.cfg.d_vocab_out)
-    for token, number in tokens.items():
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < limit:
-            raise InterpError(f"token {token!r} has id {number!r}; the model's ids are 0 to {limit - 1}")
+    _check_ids("token", "ids", tokens, model.cfg.d_vocab)
     if len(set(ids)) < len(ids):
         raise InterpError(f"two tokens share an id: {dict(zip(task.vocabulary, ids))}")
     return torch.tensor(ids)
+
+
+def _output_ids(
+    model: HookedTransformer, task: Task, token_ids: Tensor | None, outputs: Mapping[str, int] | None
+) -> Tensor | None:
+    """The model's output for each output index of the task, checked; None when they are the same."""
+    words, n_out = task.answer_words, model.cfg.d_vocab_out
+    if outputs is not None:
+        for word in outputs:
+            if word not in words:
+                raise InterpError(one_of(f"answer of task {task.name}", word, words))
+        if missing := [word for word in words if word not in outputs]:
+            raise InterpError(f"outputs lacks {', '.join(missing)} of task {task.name}")
+        _check_ids("answer", "outputs", outputs, n_out)
+        return torch.tensor([outputs[word] for word in words])
+    if token_ids is not None and words == task.vocabulary:
+        _check_ids("token", "outputs", dict(zip(words, token_ids.tolist())), n_out)
+        return token_ids
+    if n_out == task.n_out:
+        return None
+    if n_out == len(words):
+        return torch.arange(n_out)
+    raise InterpError(
+        f"the model has {n_out} outputs, task {task.name} has {len(words)} answers; "
+        f"say which is which: outputs={{{words[0]!r}: 0, ...}}"
+    )
+
+
+def _check_ids(kind: str, what: str, given: Mapping[str, int], limit: int) -> None:
+    for word, number in given.items():
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < limit:
+            raise InterpError(f"{kind} {word!r} has id {number!r}; the model's {what} are 0 to {limit - 1}")

@@ -16,7 +16,7 @@ import html
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
@@ -68,6 +68,7 @@ class Report:
     Attributes:
         verdict: the answer in words, shown on top; "" shows none.
         metadata: names and values shown beside the title (which checkpoint, which seed, which versions).
+        facts: numbers and words by name, for comparisons of several models.
         tables: every table by its key.
         figures: every figure by its key.
     """
@@ -78,12 +79,26 @@ class Report:
         self.metadata = {str(name): str(value) for name, value in (metadata or {}).items()}
         self.verdict = ""
         self.items: list[Item] = []
+        self.facts: dict[str, Any] = {}
         self.tables: dict[str, pd.DataFrame] = {}
         self.figures: dict[str, go.Figure] = {}
 
     def __repr__(self) -> str:
-        tables, figures = (", ".join(keys) or "none" for keys in (self.tables, self.figures))
-        return f"Report({self.title!r}, tables: {tables}; figures: {figures})"
+        tables, figures, facts = (", ".join(keys) or "none" for keys in (self.tables, self.figures, self.facts))
+        return f"Report({self.title!r}, tables: {tables}; figures: {figures}; facts: {facts})"
+
+    def say(self, sentence: str) -> None:
+        """Adds a sentence to the verdict."""
+        self.verdict = f"{self.verdict} {sentence}".strip()
+
+    def add_fact(self, name: str, value: Any) -> None:
+        """Adds a number or a word by name; one row of them for each model makes a comparison.
+
+        Raises:
+            InterpError: the name is empty or taken.
+        """
+        self._check_key(name, "fact", self.facts)
+        self.facts[name] = value
 
     def section(self, title: str, text: str = "") -> None:
         """Starts a section, which the table of contents lists."""

@@ -2,6 +2,7 @@
 
 from interp.tasks.base import IGNORED as IGNORED
 from interp.tasks.base import Batch as Batch
+from interp.tasks.base import Pairs as Pairs
 from interp.tasks.base import Task as Task
 from interp.tasks.base import make_task as make_task
 from interp.tasks.base import register_task as register_task

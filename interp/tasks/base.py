@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, UnsupportedError, one_of
 from interp.spec import Scalar, TaskRef
 
 IGNORED = -100
@@ -49,6 +49,20 @@ class Batch:
         )
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Minimal pairs: row i of `corrupted` is row i of `clean` with a small change that changes the answer."""
+
+    clean: Batch
+    corrupted: Batch
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    def __getitem__(self, rows: slice | Tensor) -> Pairs:
+        return Pairs(self.clean[rows], self.corrupted[rows])
+
+
 class Task(ABC):
     """One task. A subclass states its words as class attributes and implements the abstract methods.
 
@@ -58,6 +72,13 @@ class Task(ABC):
     readout: whose outputs are read: "all" positions, the "last", or the position of a token.
     defaults: parameters with their default values; anything else is refused.
     needs_tables: there is no such task without tables of the user's (see `tables`).
+
+    What follows "what a task may declare" below is optional: each declaration opens more of a report. Three of them are
+    plain attributes, of the class or set in __init__:
+
+    counted: the tokens whose numbers alone decide the answer, e.g. counted = ("0", "1", "2").
+    contrast: the two answers of a difference of logits, e.g. contrast = ("4", "5").
+    cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
     """
 
     name: ClassVar[str]
@@ -68,6 +89,9 @@ class Task(ABC):
     needs_tables: ClassVar[bool] = False
     vocabulary: tuple[str, ...]
     pad: str | None = None
+    counted: tuple[str, ...] = ()
+    contrast: tuple[str, str] | None = None
+    cyclic: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         for name in parameters:
@@ -118,6 +142,70 @@ class Task(ABC):
     def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Task:
         """The task with these tables; the inverse of tables()."""
         raise InterpError(f"task {cls.name} has no tables")
+
+    # ------------------------------------------------------------ what a task may declare
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Given rows of tokens, as a model reads them, with their labels: the base of most of what follows.
+
+        Example: return Batch(tokens, torch.full((len(tokens),), 3), (tokens[:, 0] + tokens[:, 1]) % self.p)
+        Raises UnsupportedError where a task does not define it.
+        """
+        raise UnsupportedError(f"task {self.name} does not label given tokens; define batch(tokens) -> Batch in it")
+
+    @property
+    def n_inputs(self) -> int | None:
+        """How many inputs `inputs` yields, known before they are made; None where they are not finitely many.
+
+        Example: return self.p**2
+        """
+        return None
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        """Every input once, in batches of at most `chunk` rows.
+
+        Example: for rows in torch.cartesian_prod(a, b).split(chunk): yield self.batch(rows)
+        Raises UnsupportedError where a task does not define it.
+        """
+        raise UnsupportedError(f"task {self.name} cannot list its inputs; define n_inputs and inputs(chunk) in it")
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        """A word for each answer, by output index: the tokens where outputs are tokens; two words for one output.
+
+        Example: return ("even", "odd")
+        """
+        if self.n_out == 1:
+            return ("no", "yes")
+        return self.vocabulary if self.n_out == self.d_vocab else tuple(map(str, range(self.n_out)))
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """Named variables of an input, one value a row, (rows,), or a position, (rows, length).
+
+        Example: return {"a": batch.tokens[:, 0], "b": batch.tokens[:, 1], "sum": batch.labels}
+        """
+        return {"answer": batch.labels}
+
+    def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
+        """Minimal pairs whose answers differ; rows for which none was found are left out.
+
+        The default changes one token into another that the batch has at the same position, up to 16 times, and needs
+        `batch`. Example: return Pairs(batch, self.batch(flip_one_bit(batch.tokens)))
+        """
+        return one_token_pairs(self, batch, seed)
+
+    @property
+    def example(self) -> Batch | None:
+        """One short input for the first screen of a report; here the shortest of 20 samples."""
+        batch = self.sample(20, self.splits[-1], seed=0)
+        row = int(batch.lengths.argmin())
+        return batch[row : row + 1]
+
+    @property
+    def describe(self) -> str:
+        """One sentence on what is asked; here the first line of the class's docstring."""
+        text = type(self).__dict__.get("__doc__") or ""
+        return text.strip().split("\n\n")[0].replace("\n", " ").strip()
 
     # ------------------------------------------------------------ shared by all
 
@@ -176,6 +264,53 @@ class Task(ABC):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         return f"{type(self).__name__}({arguments})"
+
+
+def one_token_pairs(task: Task, batch: Batch, seed: int = 0, tries: int = 16) -> Pairs:
+    """Pairs that differ in one token, for any task with `batch`: see Task.corrupt."""
+    check_size("seed", seed, least=0)
+    generator = torch.Generator().manual_seed(seed)
+    clean, tokens, mask = task.batch(batch.tokens), batch.tokens, batch.attention_mask
+    changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
+    for _ in range(tries):
+        rows = (~found).nonzero()[:, 0]
+        if not len(rows):
+            break
+        # A place of the row, and what another row has in that place: marks that all rows share stay as they are.
+        at = (torch.rand(len(rows), generator=generator, dtype=torch.float64) * batch.lengths[rows]).long()
+        donor = torch.randint(len(tokens), (len(rows),), generator=generator)
+        new = tokens[donor, at]
+        good = mask[donor, at] & (new != tokens[rows, at])
+        rows, at, new = rows[good], at[good], new[good]
+        if not len(rows):
+            continue
+        tried = tokens[rows].clone()
+        tried[torch.arange(len(rows)), at] = new
+        allowed = _accepted(task, tried)
+        rows, tried = rows[allowed], tried[allowed]
+        if not len(rows):
+            continue
+        other = (task.batch(tried).labels != clean.labels[rows]).reshape(len(rows), -1).any(1)
+        changed[rows[other]], found[rows[other]] = tried[other], True
+    return Pairs(clean[found], task.batch(changed[found]))
+
+
+def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
+    """Which rows are inputs of the task."""
+    try:
+        task.check_input(tokens)
+    except InterpError:
+        if len(tokens) == 1:
+            return torch.zeros(1, dtype=torch.bool)
+        half = len(tokens) // 2
+        return torch.cat([_accepted(task, tokens[:half]), _accepted(task, tokens[half:])])
+    return torch.ones(len(tokens), dtype=torch.bool)
+
+
+def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "rows"]:
+    """Where a token stands first in each row; -1 where it does not occur."""
+    here = tokens == token
+    return torch.where(here.any(1), here.int().argmax(1), -1)
 
 
 def check_size(name: str, value: int, least: int = 1) -> int:

@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.tasks.base import IGNORED, Batch, Task, check_size, register_task
+from interp.tasks.base import IGNORED, Batch, Pairs, Task, check_size, find_first, register_task
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 LANGUAGE = re.compile(r"\[BOS\][012]*=[45]\[EOS\]")
@@ -76,6 +76,8 @@ class Count01(Task):
     readout = "="
     vocabulary = ("[BOS]", "0", "1", "2", "=", "4", "5", "[EOS]")
     pad = "[EOS]"
+    counted = ("0", "1", "2")
+    contrast = ("4", "5")
 
     boxes: ClassVar[dict[str, CountBox]] = {
         "train": CountBox((0, 100), (0, 100), (0, 100)),
@@ -156,6 +158,42 @@ class Count01(Task):
         tokens[rows, lengths + 1] = EQUALS
         tokens[rows, lengths + 2] = labels
         return Batch(tokens, lengths + 4, labels)
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Sentences up to '=' at least, with their labels; [EOS] after the answer counts, further ones are padding."""
+        if not len(tokens):
+            return Batch(tokens, tokens.new_zeros(0), tokens.new_zeros(0))
+        at = find_first(tokens, EQUALS)
+        if (at < 0).any():
+            raise InterpError(
+                f"row {int((at < 0).int().argmax())} has no '=', after which the answer of count01 stands"
+            )
+        before = torch.where(torch.arange(tokens.shape[1]) < at[:, None], tokens, EOS)
+        return Batch(tokens, (at + 3).clamp(max=tokens.shape[1]), self.label_counts(self.counts(before)))
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """The answer, the difference n1 - n0 that decides it, and the number of 2s, which are noise."""
+        at = find_first(batch.tokens, EQUALS)
+        counts = self.counts(torch.where(torch.arange(batch.tokens.shape[1]) < at[:, None], batch.tokens, EOS))
+        return {"answer": batch.labels, "n1 - n0": counts[:, 1] - counts[:, 0], "n2": counts[:, 2]}
+
+    def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
+        """A tie, and the same sentence with one 0 turned into a 1; which of the two is the clean one is random.
+
+        A row that is no tie becomes one first: its 0s or 1s in excess are turned into 2s. Rows without both are left
+        out.
+        """
+        counts = self.features(batch)["n1 - n0"], self.counts(batch.tokens)
+        low = counts[1][:, :2].min(1).values
+        usable = low >= 1
+        ties = torch.stack([low, low, counts[1][:, 2] + counts[0].abs()], 1)[usable]
+        first = self.sentences(ties, seed)
+        rows, tokens = torch.arange(len(first)), first.tokens.clone()
+        tokens[rows, find_first(tokens, ZERO)] = ONE
+        tokens[rows, find_first(tokens, EQUALS) + 1] = FOUR
+        swap = torch.randint(0, 2, (len(rows), 1), generator=_generator(seed, 11)) == 1
+        both = (torch.where(swap, *pair) for pair in ((tokens, first.tokens), (first.tokens, tokens)))
+        return Pairs(*map(self.batch, both))
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
         """The text after '=': the answer at '=', [EOS] at the answer (section 3)."""

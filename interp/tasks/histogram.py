@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
@@ -79,7 +79,7 @@ class Histogram(Task):
         # Each row's blocks get its first tokens in a random order of the alphabet: distinct, and uniform.
         alphabet = torch.rand(n, self.T, generator=generator).argsort(1)
         ordered = alphabet.gather(1, block)
-        return self.batch(ordered.gather(1, torch.rand(n, self.L, generator=generator).argsort(1)))
+        return self.of_sequences(ordered.gather(1, torch.rand(n, self.L, generator=generator).argsort(1)))
 
     def _blocks(self, n: int, generator: torch.Generator) -> Int[Tensor, "n L"]:
         """The number of the block at each position before the shuffle."""
@@ -93,14 +93,37 @@ class Histogram(Task):
             ends[torch.arange(n), self.L - left] = 1  # a new block begins here
         return ends.cumsum(1)[:, : self.L]
 
-    def batch(self, sequences: Int[Tensor, "rows L"]) -> Batch:
+    def of_sequences(self, sequences: Int[Tensor, "rows L"]) -> Batch:
         """Sequences over the alphabet with their labels, [BOS] put in front where the task has it."""
-        if self.bos:
-            sequences = torch.nn.functional.pad(sequences, (1, 0), value=self.T)
-        lengths = torch.full((len(sequences),), sequences.shape[1])
-        return Batch(sequences, lengths, self.counts(sequences))
+        return self.batch(torch.nn.functional.pad(sequences, (1, 0), value=self.T) if self.bos else sequences)
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Rows as a model reads them, [BOS] included, with their labels."""
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.counts(tokens))
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """The count at each position, and of each row the number of distinct tokens and the largest count."""
+        tokens = batch.tokens[:, int(self.bos) :].sort(1).values
+        distinct = 1 + (tokens[:, 1:] != tokens[:, :-1]).sum(1)
+        return {"count": batch.labels, "distinct tokens": distinct, "largest count": batch.labels.max(1).values}
 
     # ------------------------------------------------------------ the whole domain
+
+    @property
+    def n_inputs(self) -> int:
+        return self.n_sequences
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        """Every one of the T^L sequences."""
+        powers = self.T ** torch.arange(self.L - 1, -1, -1)
+        for start in range(0, self.n_sequences, chunk):
+            index = torch.arange(start, min(start + chunk, self.n_sequences))
+            yield self.of_sequences(index[:, None] // powers % self.T)
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        """The counts."""
+        return tuple(str(c + (0 if self.zero_class else 1)) for c in range(self.n_out))
 
     @property
     def n_sequences(self) -> int:
@@ -116,7 +139,7 @@ class Histogram(Task):
         _few_enough(self.n_sequences, f"sequences (T = {self.T}, L = {self.L})")
         index = torch.arange(self.n_sequences)
         digits = [index // self.T**power % self.T for power in reversed(range(self.L))]
-        return self.batch(torch.stack(digits, 1))
+        return self.of_sequences(torch.stack(digits, 1))
 
     def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
         """One sorted sequence for every multiset of L tokens, and in how many orders it occurs.
@@ -125,7 +148,7 @@ class Histogram(Task):
         """
         _few_enough(self.n_multisets, f"multisets (T = {self.T}, L = {self.L})")
         rows = torch.tensor(list(combinations_with_replacement(range(self.T), self.L)))
-        batch = self.batch(rows)
+        batch = self.of_sequences(rows)
         # L! / prod count!; each token of count c stands at c positions, so c!^(1/c) at each of them makes c!.
         counts = batch.labels[:, int(self.bos) :].double()
         logs = torch.lgamma(torch.tensor(self.L + 1.0).double()) - (torch.lgamma(counts + 1) / counts).sum(1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -76,7 +76,7 @@ class Language(Task):
         """How many tokens of a row are no symbols: n - length."""
         return 1 + self.ends
 
-    def batch(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Batch:
+    def of_symbols(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Batch:
         """Rows of tokens with their labels, from symbols (places in the alphabet) and lengths of at least 1."""
         if len(lengths) and int(lengths.min()) < 1:
             raise InterpError(f"a string of length 0 is no input of task {self.name}: lengths start at 1")
@@ -90,6 +90,24 @@ class Language(Task):
             tokens[torch.arange(len(tokens)), lengths + 1] = self.token_id("[EOS]")
         return Batch(tokens, lengths + self.n_marks, self.member(symbols, lengths))
 
+    def batch(self, tokens: Int[Tensor, "rows width"]) -> Batch:
+        """Rows as a model reads them, marks and padding included, with their labels."""
+        symbols, lengths = self.symbols(tokens)
+        return Batch(tokens, lengths + self.n_marks, self.member(symbols, lengths))
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """The answer, the string's length, its first symbol, and how often the alphabet's last symbol occurs."""
+        symbols, lengths = self.symbols(batch.tokens)
+        inside = torch.arange(symbols.shape[1]) < lengths[:, None]
+        last = len(self.alphabet) - 1
+        number = ((symbols == last) & inside).sum(1)
+        return {
+            "answer": batch.labels,
+            "length": lengths,
+            "first symbol": symbols[:, 0],
+            f"number of {self.alphabet[last]}": number,
+        }
+
     def encode(self, strings: Sequence[str]) -> Batch:
         """Strings of the alphabet, such as "0110", as rows of tokens with labels.
 
@@ -100,7 +118,7 @@ class Language(Task):
         symbols = torch.zeros(len(rows), max((len(row) for row in rows), default=0), dtype=torch.long)
         for row, values in zip(symbols, rows):
             row[: len(values)] = torch.tensor(values, dtype=torch.long)
-        return self.batch(symbols, lengths)
+        return self.of_symbols(symbols, lengths)
 
     def _place(self, string: str, at: int) -> int:
         if string[at] not in self.alphabet:
@@ -111,7 +129,7 @@ class Language(Task):
         return self.alphabet.index(string[at])
 
     def symbols(self, tokens: Int[Tensor, "rows width"]) -> tuple[Int[Tensor, "rows symbols"], Int[Tensor, "rows"]]:
-        """Symbols (0 beyond a row's length) and lengths of rows of tokens; the inverse of batch.
+        """Symbols (0 beyond a row's length) and lengths of rows of tokens; the inverse of of_symbols.
 
         Raises InterpError for a row that is not [CLS], at least one symbol, [EOS] where the language has it, padding.
         """
@@ -188,10 +206,34 @@ class Language(Task):
             raise InterpError(f"shortest = {shortest} must not exceed length = {length}")
         generator = torch.Generator().manual_seed(seed * 16 + stream)
         lengths = self._lengths(n, shortest, length, generator)
-        return self.batch(self.draw(lengths, generator), lengths)
+        return self.of_symbols(self.draw(lengths, generator), lengths)
 
     def _lengths(self, n: int, shortest: int, longest: int, generator: torch.Generator) -> Int[Tensor, "rows"]:
         return torch.randint(shortest, longest + 1, (n,), generator=generator)
+
+    @property
+    def test_lengths(self) -> range:
+        """The lengths of test strings."""
+        longest, shortest, test = self._sizes
+        return range(test, test + 1) if test else range(shortest or longest, longest + 1)
+
+    @property
+    def n_inputs(self) -> int:
+        """All strings of the lengths of test strings."""
+        return sum(len(self.alphabet) ** length for length in self.test_lengths)
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        """All strings of the lengths of test strings, shorter ones first, each length in lexicographic order."""
+        base = len(self.alphabet)
+        for length in self.test_lengths:
+            powers = base ** torch.arange(length - 1, -1, -1)
+            for start in range(0, base**length, chunk):
+                index = torch.arange(start, min(start + chunk, base**length))
+                yield self.of_symbols(index[:, None] // powers % base, torch.full((len(index),), length))
+
+    @property
+    def answer_words(self) -> tuple[str, str]:
+        return ("not a member", "a member")
 
     def enumerate(self, length: int) -> Batch:
         """Every string of one length, in lexicographic order. Raises InterpError where there are too many."""
@@ -203,7 +245,7 @@ class Language(Task):
             )
         powers = base ** torch.arange(length - 1, -1, -1)
         symbols = torch.arange(base**length)[:, None] // powers % base
-        return self.batch(symbols, torch.full((len(symbols),), length))
+        return self.of_symbols(symbols, torch.full((len(symbols),), length))
 
     def enumerate_up_to(self, length: int) -> Batch:
         """Every string of every length from 1 to `length`, padded to one width."""

@@ -12,7 +12,7 @@ Source: Dana 2024, sections 3 and 4.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -135,6 +135,24 @@ class TableTask(Task):
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
         """Rows of tokens with the associations to memorize as labels."""
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.targets[self.context_index(tokens)])
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.contexts)
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        """Every context, in the order of the table."""
+        for rows in torch.tensor(self.contexts).split(chunk):
+            yield self.batch(rows)
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """The answer, and each token of the context."""
+        tokens = batch.tokens[:, -self.order :]
+        return {"answer": batch.labels, **{f"token {i + 1}": tokens[:, i] for i in range(self.order)}}
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.n_out)))
 
     def all_contexts(self) -> Batch:
         """Every context once, in the order of the table, with its most likely next token."""

@@ -69,7 +69,7 @@ def assert_wrong(model: TaskModel, found: Certificate) -> None:
     sequence, rest = found.counterexample.split(": ", 1)
     tokens = torch.tensor([model.task.parse(sequence)])
     position = int(rest.split("position ")[1].split()[0])
-    batch = model.task.batch(tokens)
+    batch = model.task.of_sequences(tokens)
     said = model.predict(batch.tokens)[0, position + model.task.bos]
     assert said != batch.labels[0, position + model.task.bos]
     assert found.worst_margin < 0
@@ -166,7 +166,7 @@ def test_a_model_that_errs_on_one_multiset_only_is_refuted_with_it(kind: str, va
     old = float((bias[0] - bias[1]) / step)
     with torch.no_grad():  # the lines of counts 1 and 2 cross at the new threshold; the others move along
         model.unembed.b_out[1:] -= (threshold - old) * step
-    wrong = model.predict(model.task.batch(tokens).tokens)[:, int(model.task.bos) :] != labels
+    wrong = model.predict(model.task.of_sequences(tokens).tokens)[:, int(model.task.bos) :] != labels
     assert int(wrong.any(1).sum()) == 1
     found = interp.certify(model)
     assert found.status == "refuted"
@@ -239,7 +239,7 @@ def test_rounding_bound_holds_and_is_no_wild_guess(kind: MixingKind) -> None:
     tables = tables_of(model)
     bound = rounding_bound(model, tables, _highest(tables), torch.float32)
     rows = np.random.default_rng(0).integers(0, 8, (4000, 6))
-    batch = task.batch(torch.from_numpy(rows))
+    batch = task.of_sequences(torch.from_numpy(rows))
     bos = int(task.bos)
     single = model(batch.tokens).detach()[:, bos:].double()
     double = model.to(torch.float64)(batch.tokens).detach()[:, bos:]
@@ -295,7 +295,7 @@ def test_at_full_size_the_errors_of_count_nine_enclose_those_of_the_model(kind: 
     table = interp.certify(model, budget_seconds=5, samples=0).tables["counts"].set_index("count")
     pairs = [(t, o) for t in range(32) for o in range(32) if o != t]
     rows = torch.tensor([[o if m == place else t for m in range(10)] for t, o in pairs for place in range(10)])
-    batch = model.task.batch(rows)
+    batch = model.task.of_sequences(rows)
     wrong = (model.predict(batch.tokens) != batch.labels) & (batch.labels == 9)
     proved, perhaps = table.loc[9, "wrong"], table.loc[9, "tied"] + table.loc[9, "undecided"]
     assert proved <= int(wrong.sum()) <= proved + perhaps

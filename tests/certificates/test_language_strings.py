@@ -26,7 +26,7 @@ def test_strings_of_one_class_have_one_output(name: str) -> None:
     batch = model.task.enumerate(9)
     with torch.no_grad():
         logits = model(batch.tokens)[:, 0, 0]
-        represented = model(model.task.batch(classes(model, 9), torch.full((len(classes(model, 9)),), 9)).tokens)[
+        represented = model(model.task.of_symbols(classes(model, 9), torch.full((len(classes(model, 9)),), 9)).tokens)[
             :, 0, 0
         ]
     distances = (logits[:, None] - represented).abs().amin(1)

@@ -42,7 +42,7 @@ def test_published_size(reference, model, variant, dtype):
     if dtype == "float32" and variant.startswith("quarter-circle"):
         pytest.skip("scores of several thousand leave float32 no digits for the softmax")
     built = interp.build(f"histogram/{model}-exact", variant=variant, dtype=dtype)
-    batch = built.task.batch(torch.tensor(reference.two_token_sequences(32, 10)))
+    batch = built.task.of_sequences(torch.tensor(reference.two_token_sequences(32, 10)))
     assert built.predict(batch.tokens).equal(batch.labels)
 
 

@@ -17,7 +17,7 @@ LENGTHS = (10, 20, 50, 100, 200, 500, 1000, 2000)
 def errors(made: Construct, symbols: torch.Tensor, dtype: str, rows: int = 256) -> int:
     """How many strings the model judges wrongly, a few rows at a time."""
     model = made.model(dtype=dtype)
-    batch = made.task.batch(symbols, torch.full((len(symbols),), symbols.shape[1]))
+    batch = made.task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
     parts = [batch[slice(at, at + rows)] for at in range(0, len(batch), rows)]
     return sum(int((model.predict(part.tokens) != part.labels).sum()) for part in parts)
 

@@ -26,7 +26,7 @@ def component(made, tokens: torch.Tensor, name: str) -> torch.Tensor:
 def ones(made, length: int, counts: list[int]) -> Batch:
     """One string for each number of ones, the ones spread from the right."""
     symbols = (torch.arange(length).flip(0) < torch.tensor(counts)[:, None]).long()
-    return made.task.batch(symbols, torch.full((len(counts),), length))
+    return made.task.of_symbols(symbols, torch.full((len(counts),), length))
 
 
 def test_one_has_its_value_on_every_string() -> None:

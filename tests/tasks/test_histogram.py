@@ -77,7 +77,7 @@ def test_labels_classes_and_answers(bos, zero_class):
     tokens = torch.tensor([task.parse("[BOS] " * bos + text)])
     counts = [-1] * bos + [1, 3, 2, 2, 3, 3]
     assert task.counts(tokens).tolist() == [counts]
-    batch = task.batch(tokens[:, int(bos) :])
+    batch = task.of_sequences(tokens[:, int(bos) :])
     assert batch.tokens.equal(tokens)
     assert batch.labels.tolist() == [counts]
     classes = task.classes(batch)

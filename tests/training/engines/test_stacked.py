@@ -127,7 +127,7 @@ def test_rows_are_the_distinct_tokens_with_their_classes() -> None:
     spec = histogram("bos")
     task = make_task(spec.task)
     sequences = torch.tensor([[1, 1, 4, 1, 0], [2, 2, 2, 2, 2], [6, 5, 4, 3, 2]])
-    rows = rows_of(spec, task, task.n_out, [task.batch(sequences)], 2)
+    rows = rows_of(spec, task, task.n_out, [task.of_sequences(sequences)], 2)
     assert rows.query.shape == (2, 1, 5)
     first = rows[0]
     listed = zip(first.sequence[0].tolist(), first.query[0].tolist(), first.target[0].tolist())

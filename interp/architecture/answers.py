@@ -1,0 +1,140 @@
+"""From outputs to answers: the one place that knows how a model decides, and where a task's answers are read.
+
+predict, accuracy, ablation, heads and certificates all decide here, so that a scalar readout, a tolerance or a choice
+among some of the outputs means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from interp.errors import InterpError
+from interp.spec import ModelSpec
+from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.base import find_first
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How outputs become an output index.
+
+    argmax: the largest output, among all or among `among` (their indices; the answer is one of these). sigmoid: of one
+    output s, 1 where s > 0, else 0. indicator: of one output s, 1 where |s| <= tolerance, else 0.
+    """
+
+    kind: Literal["argmax", "sigmoid", "indicator"] = "argmax"
+    tolerance: float | None = None
+    among: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "indicator") != (self.tolerance is not None):
+            raise InterpError(f"tolerance = {self.tolerance} goes with an indicator, and only with it")
+        if self.among is not None and (self.kind != "argmax" or len(set(self.among)) < 2):
+            raise InterpError(f"among = {self.among}: an argmax chooses among at least two different outputs")
+
+
+def decision_of(spec: ModelSpec) -> Decision:
+    """The decision that a spec describes."""
+    return Decision(spec.decision, spec.tolerance)
+
+
+def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) -> Int[Tensor, "*rows"]:
+    """Output indices (classes) from outputs; of equal largest outputs the first."""
+    rule = rule if isinstance(rule, Decision) else decision_of(rule)
+    if rule.kind == "argmax":
+        if rule.among is None:
+            return outputs.argmax(-1)
+        return torch.tensor(rule.among, device=outputs.device)[outputs[..., list(rule.among)].argmax(-1)]
+    s = _one(outputs)
+    return (s > 0).long() if rule.kind == "sigmoid" else (s.abs() <= (rule.tolerance or 0.0)).long()
+
+
+def margins(
+    outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
+) -> Float[Tensor, "*rows"]:
+    """How clearly each answer is right: above 0 where it is right, below where it is wrong, in units of the outputs.
+
+    argmax: the right output minus the best wrong one. sigmoid: s or -s. indicator: the distance of |s| from the
+    tolerance.
+    """
+    rule = rule if isinstance(rule, Decision) else decision_of(rule)
+    if rule.kind == "argmax":
+        right = outputs.gather(-1, classes[..., None])
+        others = outputs.scatter(-1, classes[..., None], -torch.inf)
+        others = others if rule.among is None else others[..., list(rule.among)]
+        return right[..., 0] - others.amax(-1)
+    s = _one(outputs)
+    sign = 2 * classes.to(s) - 1
+    return sign * s if rule.kind == "sigmoid" else sign * ((rule.tolerance or 0.0) - s.abs())
+
+
+def losses(
+    outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
+) -> Float[Tensor, "*rows"] | None:
+    """Cross-entropy of each answer in nats; None for an indicator, which has no probabilities."""
+    rule = rule if isinstance(rule, Decision) else decision_of(rule)
+    if rule.kind == "indicator":
+        return None
+    if rule.kind == "sigmoid":
+        s = _one(outputs)
+        return functional.binary_cross_entropy_with_logits(s, classes.to(s), reduction="none")
+    if rule.among is not None:
+        outputs = torch.full_like(outputs, -torch.inf).index_copy(
+            -1, torch.tensor(rule.among, device=outputs.device), outputs[..., list(rule.among)]
+        )
+    return outputs.logsumexp(-1) - outputs.gather(-1, classes[..., None])[..., 0]
+
+
+def _one(outputs: Tensor) -> Tensor:
+    if outputs.shape[-1] != 1:
+        raise InterpError(f"outputs of shape {tuple(outputs.shape)}: a sigmoid or an indicator decides on one output")
+    return outputs[..., 0]
+
+
+# ---------------------------------------------------------------- where answers are read
+
+
+def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
+    """Where `token` stands first in each row ("last": the last position that is no padding). Every row must have it."""
+    if token == "last":
+        if task.pad_id is None:
+            return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)
+        return (tokens != task.pad_id).sum(1) - 1
+    at = find_first(tokens, task.token_id(token))
+    if (at < 0).any():
+        row = int((at < 0).int().argmax())
+        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
+    return at
+
+
+def reads(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
+    """Which positions have an answer that is read: all that the task labels, or one position a row."""
+    if at == "all":
+        return task.classes(batch) != IGNORED
+    mask = torch.zeros(batch.tokens.shape, dtype=torch.bool, device=batch.tokens.device)
+    mask[torch.arange(len(mask)), find_positions(task, batch.tokens, at)] = True
+    return mask
+
+
+def right_classes(task: Task, batch: Batch, at: str) -> Int[Tensor, "reads"]:
+    """The right output index at every position of `reads`, row after row.
+
+    Where one position is read that the task does not label, a row's first class stands there. Raises InterpError for
+    rows without any.
+    """
+    classes = task.classes(batch)
+    if at == "all":
+        return classes[classes != IGNORED].long()
+    here = classes.gather(1, find_positions(task, batch.tokens, at)[:, None])[:, 0]
+    labelled = classes != IGNORED
+    if not labelled.any(1).all():
+        row = int((~labelled.any(1)).int().argmax())
+        raise InterpError(f"row {row} has no position with an answer of task {task.name}")
+    first = classes.gather(1, labelled.int().argmax(1)[:, None])[:, 0]
+    return torch.where(here == IGNORED, first, here).long()

@@ -1,0 +1,8 @@
+"""The parts of a report, one file each, found by themselves. `base` says how to write one."""
+
+from interp.sections.base import Section as Section
+from interp.sections.base import Study as Study
+from interp.sections.base import all_sections as all_sections
+from interp.sections.base import availability as availability
+from interp.sections.base import fill as fill
+from interp.sections.base import section as section

@@ -1,0 +1,252 @@
+"""What a section is, how it is found, and what sections share.
+
+A section is a function that writes one part of a report, with what it needs of a model and its task:
+
+    @section("lengths", title="Accuracy by length", order=150, needs=lambda study: study.lacks_features("length"))
+    def lengths(study: Study, report: Report) -> None:
+        right = study.subject.right(study.data("test"))
+        report.section("Accuracy by length", "Longer inputs first.")
+        report.add_table("lengths", ..., "One row for each length.")
+
+Files of this folder are imported by themselves; a function of yours anywhere joins with the same decorator. Sections
+know nothing of each other. What several of them use is computed once, by `Study.once`.
+
+Orders: 0-99 first screen; 100 accuracy and certificate; 200 components; 300 heads; 400 attention; 500 patching and
+circuits; 600 embeddings; 700 neurons and variables; 800 faithfulness; 900 what few tasks have, and training.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pandas as pd
+from torch import Tensor
+
+from interp._lens import HookedTransformer
+from interp.architecture.task_model import TaskModel
+from interp.certificates import Certificate, certify_model
+from interp.errors import InterpError, UnsupportedError, one_of
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.spec import ModelSpec
+from interp.tasks import Batch, Task
+
+Value = TypeVar("Value")
+SAMPLED_ROWS = 1000
+"""Inputs of a split where the task has no fixed data set."""
+
+
+class Study:
+    """One model under study, with whatever its sections share, each thing computed once.
+
+    times: how often each shared thing was computed, by name; a test holds all of them to one.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.times: dict[str, int] = {}
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def model(self) -> HookedTransformer:
+        return self.subject.model
+
+    @property
+    def task(self) -> Task:
+        return self.subject.task
+
+    @property
+    def spec(self) -> ModelSpec | None:
+        """The spec of a task model, None for a model of your own."""
+        return self.model.spec if isinstance(self.model, TaskModel) else None
+
+    # ------------------------------------------------------------ shared
+
+    def once(self, make: Callable[..., Value], *arguments: Any) -> Value:
+        """make(study, *arguments), computed at the first call and remembered; arguments are hashable.
+
+        An error is remembered too: who asks again gets the same one.
+        """
+        key = (make, *arguments)
+        if key not in self._known:
+            name = " ".join([f"{make.__module__}.{make.__qualname__}", *map(str, arguments)])
+            self.times[name] = self.times.get(name, 0) + 1
+            try:
+                self._known[key] = (make(self, *arguments), None)
+            except InterpError as error:
+                self._known[key] = (None, error)
+        value, failure = self._known[key]
+        if failure is not None:
+            raise failure
+        return value
+
+    def data(self, split: str = "test") -> Batch:
+        """The task's fixed data set of a split, or, where it has none, SAMPLED_ROWS inputs; the same each time."""
+        return self.once(_data, split)
+
+    @cached_property
+    def certificate(self) -> Certificate | str:
+        """The certificate, or the reason why there is none."""
+        if not isinstance(self.model, TaskModel):
+            return "A HookedTransformer of your own has no spec that says what its outputs depend on"
+        try:
+            return certify_model(self.model, **_report_options(self.model))
+        except UnsupportedError as error:
+            return str(error)
+
+    # ------------------------------------------------------------ words for needs
+
+    def lacks_features(self, *names: str) -> str | None:
+        """The reason, where the task does not declare these features."""
+        declared = self.once(_features)
+        missing = [name for name in names if name not in declared]
+        return f"task {self.task.name} declares no feature {', '.join(map(repr, missing))}" if missing else None
+
+
+def _data(study: Study, split: str) -> Batch:
+    task = study.task
+    try:
+        return task.dataset(split)
+    except InterpError:
+        # A task names its splits as it likes; the first is what it trains on, the last what it is tested on.
+        known = split if split in task.splits else task.splits[0 if split == "train" else -1]
+        return task.sample(SAMPLED_ROWS, known, seed=0)
+
+
+def _features(study: Study) -> Mapping[str, Tensor]:
+    batch = study.task.sample(2, study.task.splits[-1], seed=0)
+    return study.task.features(batch)
+
+
+def _report_options(model: TaskModel) -> dict[str, Any]:
+    """Certificates that search take less time in a report than by themselves."""
+    from interp.certificates import method_for
+
+    found = method_for(model)
+    return {"budget_seconds": 4.0} if "budget_seconds" in inspect.signature(found.run).parameters else {}
+
+
+# ---------------------------------------------------------------- sections
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a report; see the module's text.
+
+    make(study, report, **options) writes it. needs(study): why it does not apply, or None. cost(study): about how many
+    seconds it takes, for sections that are made on request only.
+    """
+
+    name: str
+    title: str
+    order: int
+    make: Callable[..., None]
+    needs: Callable[[Study], str | None]
+    cost: Callable[[Study], float] | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `make` with their defaults."""
+        parameters = list(inspect.signature(self.make).parameters.values())[2:]
+        return {parameter.name: parameter.default for parameter in parameters}
+
+
+_SECTIONS: dict[str, Section] = {}
+Make = TypeVar("Make", bound=Callable[..., None])
+
+
+def section(
+    name: str,
+    *,
+    title: str,
+    order: int = 950,
+    needs: Callable[[Study], str | None] | None = None,
+    cost: Callable[[Study], float] | None = None,
+) -> Callable[[Make], Make]:
+    """Make a function (study, report, **options) a section of every report that it applies to.
+
+    Raises InterpError for a name that another function has.
+    """
+
+    def register(make: Make) -> Make:
+        known = _SECTIONS.get(name)
+        # The same function again (a notebook cell run twice) replaces itself.
+        if known is not None and _origin(known.make) != _origin(make):
+            raise InterpError(f"a section named {name!r} is registered already, by {known.make.__module__}")
+        _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), cost)
+        return make
+
+    return register
+
+
+def _origin(make: Callable[..., Any]) -> tuple[str, str]:
+    return make.__module__, make.__qualname__
+
+
+def all_sections() -> list[Section]:
+    """Every section in the order of a report: those of this folder, and those of a user."""
+    import interp.sections as folder
+
+    for module in pkgutil.iter_modules(folder.__path__):
+        importlib.import_module(f"{folder.__name__}.{module.name}")
+    return sorted(_SECTIONS.values(), key=lambda one: (one.order, one.name))
+
+
+def availability(study: Study) -> pd.DataFrame:
+    """Every section: name, title, status ("applies", "on request", "does not apply") and note (seconds, or why not)."""
+    rows = []
+    for one in all_sections():
+        reason = one.needs(study)
+        if reason is not None:
+            rows.append((one.name, one.title, "does not apply", reason))
+        elif one.cost is not None:
+            rows.append((one.name, one.title, "on request", f"about {max(1, round(one.cost(study)))} s"))
+        else:
+            rows.append((one.name, one.title, "applies", ""))
+    return pd.DataFrame(rows, columns=["section", "title", "status", "note"])
+
+
+def fill(
+    study: Study,
+    report: Report,
+    wanted: Sequence[str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Write the wanted sections, in their order; None: all that apply and are not made on request only.
+
+    options: for each section its keyword arguments. Raises InterpError for unknown sections and options, and
+    UnsupportedError, with the reason, where a wanted section does not apply.
+    """
+    known = {one.name: one for one in all_sections()}
+    options = options or {}
+    for name in [*(wanted or ()), *options]:
+        if name not in known:
+            raise InterpError(one_of("section", name, known))
+    for name, given in options.items():
+        for option in given:
+            if option not in known[name].options:
+                raise InterpError(one_of(f"option of section {name}", option, known[name].options or ["none"]))
+    for one in known.values():
+        if wanted is not None and one.name not in wanted:
+            continue
+        if wanted is None and one.cost is not None and one.name not in options:
+            continue
+        if (reason := one.needs(study)) is not None:
+            if wanted is None and one.name not in options:
+                continue
+            raise UnsupportedError(f"section {one.name} does not apply: {reason}")
+        try:
+            one.make(study, report, **options.get(one.name, {}))
+        except UnsupportedError as error:
+            report.section(one.title, f"Not shown: {error}.")
+
+
+def first_reason(reasons: Iterable[str | None]) -> str | None:
+    """The first reason why not, or None: needs=lambda study: first_reason([...])."""
+    return next((reason for reason in reasons if reason is not None), None)

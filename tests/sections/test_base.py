@@ -1,0 +1,108 @@
+"""The framework of sections: discovery, needs, options, what is shared, and a user's own section."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.sections import Study, all_sections, base, section
+
+
+@pytest.fixture
+def study() -> Study:
+    return Study(Subject.of(interp.build("count01/minimal")))
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_SECTIONS", dict(base._SECTIONS))
+
+
+def test_files_of_the_folder_are_found_and_ordered() -> None:
+    found = all_sections()
+    assert "accuracy" in [one.name for one in found]
+    assert [one.order for one in found] == sorted(one.order for one in found)
+
+
+def test_sections_know_nothing_of_each_other() -> None:
+    for file in Path(base.__file__).parent.glob("*.py"):
+        if file.stem in ("base", "__init__"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("interp.sections"):
+                assert node.module == "interp.sections.base", file
+
+
+def test_what_sections_share_is_computed_once(study: Study) -> None:
+    calls = []
+
+    def shared(study: Study, number: int) -> int:
+        calls.append(number)
+        if number < 0:
+            raise UnsupportedError("no")
+        return 2 * number
+
+    assert [study.once(shared, 3), study.once(shared, 3), study.once(shared, 4)] == [6, 6, 8]
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="no"):
+            study.once(shared, -1)
+    assert calls == [3, 4, -1]
+    assert set(study.times.values()) == {1}
+
+
+def test_a_section_of_ones_own_appears_in_a_report(own: None) -> None:
+    @section("mine", title="Mine", order=1)
+    def mine(study: Study, report: Report, rows: int = 3) -> None:
+        report.section("Mine")
+        report.add_table("mine", pd.DataFrame({"row": range(rows)}), "Mine.")
+        report.add_fact("rows", rows)
+        report.say("It has rows.")
+
+    model = interp.build("count01/minimal")
+    report = interp.analyze(model, sections=["mine"], options={"mine": {"rows": 5}})
+    assert list(report.tables) == ["mine"]
+    assert report.facts == {"rows": 5}
+    assert report.verdict == "It has rows."
+    assert "mine" in list(interp.list_sections(model)["section"])
+    with pytest.raises(InterpError, match=r"unknown section 'mind'.*did you mean 'mine'"):
+        interp.analyze(model, sections=["mind"])
+    with pytest.raises(InterpError, match="unknown option of section mine 'row'; known: rows"):
+        interp.analyze(model, sections=["mine"], options={"mine": {"row": 5}})
+
+
+def test_needs_and_costs(own: None) -> None:
+    @section("never", title="Never", needs=lambda study: "it has no wings")
+    def never(study: Study, report: Report) -> None:
+        raise AssertionError
+
+    @section("costly", title="Costly", cost=lambda study: 75.4)
+    def costly(study: Study, report: Report) -> None:
+        report.section("Costly")
+
+    @section("refusing", title="Refusing")
+    def refusing(study: Study, report: Report) -> None:
+        raise UnsupportedError("three heads are needed")
+
+    model = interp.build("count01/minimal")
+    found = interp.list_sections(model).set_index("section")
+    assert found.loc["never", ["status", "note"]].tolist() == ["does not apply", "it has no wings"]
+    assert found.loc["costly", ["status", "note"]].tolist() == ["on request", "about 75 s"]
+    assert found.loc["refusing", "status"] == "applies"
+    with pytest.raises(UnsupportedError, match="section never does not apply: it has no wings"):
+        interp.analyze(model, sections=["never"])
+    assert "Costly" in interp.analyze(model, sections=["costly"]).html()
+    assert "Not shown: three heads are needed." in interp.analyze(model, sections=["refusing"]).html()
+
+
+def test_a_name_is_taken_once(own: None) -> None:
+    with pytest.raises(InterpError, match="a section named 'accuracy' is registered already"):
+
+        @section("accuracy", title="Another")
+        def another(study: Study, report: Report) -> None: ...
