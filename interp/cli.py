@@ -216,6 +216,9 @@ def certify(
         float | None, typer.Option("--budget", help="Histogram: seconds for the search where neurons change sign.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Number format to certify in, such as float64; else the model's.")] = "",
+    evidence: Annotated[
+        str, typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check.py.")
+    ] = "",
     format: FormatOption = Format.table,
 ) -> None:
     """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided."""
@@ -224,6 +227,8 @@ def certify(
     given = {"box": box or None, "question": question or None, "budget_seconds": budget_seconds}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     certificate = interp.certify(checkpoint, dtype=dtype or None, **options)
+    if evidence:
+        typer.echo(f"wrote {certificate.evidence(evidence)}", err=True)
     if format is Format.table:
         typer.echo(str(certificate))
     else:

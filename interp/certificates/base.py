@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates.evidence import write_evidence
 from interp.errors import InterpError, UnsupportedError, one_of
 
 Status = Literal["certified", "refuted", "undecided"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a certificate was made from: the model, the method's registered name, the options that were given."""
+
+    model: TaskModel
+    method: str
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,16 @@ class Certificate:
     n_errors: int | None = None
     notes: tuple[str, ...] = ()
     tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    source: Source | None = field(default=None, repr=False, compare=False)
+
+    def evidence(self, path: str | Path) -> Path:
+        """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.py.
+
+        path: a .json or .json.gz file. Raises UnsupportedError where this certificate's method has no evidence.
+        """
+        if self.source is None:
+            raise InterpError("a certificate that certify() did not make does not know its model")
+        return write_evidence(self, self.source, path)
 
     def to_frame(self) -> pd.DataFrame:
         """One row with everything but the tables, for printing."""
@@ -106,4 +127,4 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     for name in options:
         if name not in known:
             raise InterpError(f"the certificate by {method.name}: " + one_of("option", name, known))
-    return method.run(model, **options)
+    return replace(method.run(model, **options), source=Source(model, method.name, options))

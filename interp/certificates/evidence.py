@@ -1,0 +1,136 @@
+"""Evidence of a certificate: one JSON file that `check.py` can check on a bare Python, without this package.
+
+It holds the weights as hexadecimal floats, the spec, the claim in one sentence, and the parts into which the domain is
+cut with a bound for each. How parts are found is this package's business (numpy, float64): the checker derives every
+bound again in exact arithmetic, so what is written here need only be true, and is stated a little below what was found.
+
+A method of certification has evidence if a function is registered for it; what the parts mean is said in check.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.errors import InterpError, UnsupportedError
+
+if TYPE_CHECKING:
+    from interp.architecture.task_model import TaskModel
+    from interp.certificates.base import Certificate, Source
+
+SCHEMA = 1
+CLEAR_OF_ROUNDING = 64.0
+"""Margins this many times the rounding bound are claimed in the model's own format, too: the checker's is coarser."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a method's evidence says: the kind of domain and its data, the parts, the smallest bound, and in words.
+
+    subject: the claim's sentence up to its margin and arithmetic.
+    """
+
+    kind: str
+    domain: dict[str, Any]
+    parts: list[Any]
+    margin: float
+    subject: str
+
+
+Writer = Callable[["TaskModel", "Certificate", dict[str, Any]], Finding]
+_WRITERS: dict[str, Writer] = {}
+
+
+def register_evidence(method: str) -> Callable[[Writer], Writer]:
+    """Decorator: what makes the evidence of certificates by a method of that registered name."""
+
+    def add(writer: Writer) -> Writer:
+        _WRITERS[method] = writer
+        return writer
+
+    return add
+
+
+def write_evidence(certificate: Certificate, source: Source, path: str | Path) -> Path:
+    """Write the evidence of a certificate to a .json or .json.gz file; equal certificates give equal bytes.
+
+    Raises UnsupportedError where the method has no evidence, InterpError where the certificate leaves something open.
+    """
+    path = Path(path)
+    if not path.name.endswith((".json", ".json.gz")):
+        raise InterpError(f"{path}: evidence is a .json or a .json.gz file")
+    if source.method not in _WRITERS:
+        raise UnsupportedError(f"a certificate by {source.method} has no evidence; those by {', '.join(_WRITERS)} have")
+    model = source.model
+    found = _WRITERS[source.method](model, certificate, source.options)
+    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
+    rounding = math.inf if certificate.rounding is None else certificate.rounding
+    number_format = dtype if found.margin > CLEAR_OF_ROUNDING * rounding else "reals"
+    run = "over the reals" if number_format == "reals" else f"over the reals and as run in {number_format}"
+    weights = weights_of(model)
+    evidence = {
+        "evidence": SCHEMA,
+        "model": model.spec.id,
+        "spec": model.spec.to_dict(),
+        "weights": {name: {"shape": list(array.shape), "values": [float(x).hex() for x in array.ravel()]}
+                    for name, array in weights.items()},
+        "weights_sha256": weights_sha256(model),
+        "claim": {
+            "kind": found.kind,
+            "domain": found.domain,
+            "format": number_format,
+            "margin": found.margin.hex(),
+            "sentence": f"{found.subject}; by {found.margin.hex()} at least, {run}",
+        },
+        "parts": found.parts,
+    }  # fmt: skip
+    data = json.dumps(evidence, separators=(",", ":"), allow_nan=False).encode()
+    _write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+def weights_of(model: TaskModel) -> dict[str, np.ndarray]:
+    """Every parameter in float64, which holds it exactly."""
+    return {name: np.asarray(p.detach().double().cpu().numpy()) for name, p in model.named_parameters()}
+
+
+def weights_sha256(model: TaskModel) -> str:
+    """SHA-256 of the weights alone, as evidence names it: for each tensor in the order of their names a line with its
+    name and shape, then its numbers as little-endian float64."""
+    digest = hashlib.sha256()
+    for name, array in sorted(weights_of(model).items()):
+        digest.update(f"{name} {','.join(map(str, array.shape))}\n".encode())
+        digest.update(np.ascontiguousarray(array, "<f8").tobytes())
+    return digest.hexdigest()
+
+
+def stated(bound: float) -> str:
+    """A bound as a hexadecimal float of few digits, a little below what was found."""
+    if not bound > 0:
+        raise InterpError(f"a bound of {bound} proves nothing")
+    mantissa, exponent = math.frexp(bound * (1 - 2.0**-20))
+    return math.ldexp(math.floor(mantissa * 2**12), exponent - 12).hex()
+
+
+def smallest(bounds: list[str]) -> float:
+    return min(float.fromhex(bound) for bound in bounds)
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """A temporary file in the same folder, then renamed over the target."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InterpError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,185 @@
+"""Evidence of a certificate over a box of counts: the box is cut where n1 - n0, then n0, n1 or n2 is halved.
+
+On each part the right output is proved to be the largest, or another one to exceed it. Cut are the parts on which the
+bound is too weak; single inputs are decided by their own logits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from interp.architecture.symmetric import stack_one, token_tables
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import Certificate
+from interp.certificates.count_boxes import as_box
+from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, register_evidence, smallest, stated
+from interp.errors import InterpError
+from interp.tasks.count01 import BOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO, Count01, CountBox
+
+MOST_PARTS = 200_000
+
+
+@dataclass(frozen=True)
+class Zone:
+    """low[i] <= x_i <= high[i] for x = (n0, n1, n2, n1 - n0), bounds whole numbers and reached."""
+
+    low: tuple[int, int, int, int]
+    high: tuple[int, int, int, int]
+
+    @classmethod
+    def of(cls, low: list[int], high: list[int]) -> Zone:
+        """The same inputs with bounds that are reached."""
+        a, b = [max(low[0], low[1] - high[3]), max(low[1], low[0] + low[3])], [
+            min(high[0], high[1] - low[3]), min(high[1], high[0] + high[3]),
+        ]  # fmt: skip
+        d = max(low[3], a[1] - b[0]), min(high[3], b[1] - a[0])
+        return cls((a[0], a[1], low[2], d[0]), (b[0], b[1], high[2], d[1]))
+
+    def halves(self, axis: int, at: int) -> tuple[Zone, Zone]:
+        first, second = list(self.high), list(self.low)
+        first[axis], second[axis] = at, at + 1
+        return Zone.of(list(self.low), first), Zone.of(second, list(self.high))
+
+    def corners(self) -> np.ndarray:
+        """Rows (1, n0, n1, n2)."""
+        (a, c, e, p), (b, d, g, q) = self.low, self.high
+        points = {(x, y) for x in (a, b) for y in (c, d)} | {(x, x + z) for x in (a, b) for z in (p, q)}
+        points |= {(y - z, y) for y in (c, d) for z in (p, q)}
+        inside = [(x, y) for x, y in points if a <= x <= b and c <= y <= d and p <= y - x <= q]
+        return np.array([(1, x, y, z) for x, y in sorted(inside) for z in sorted({e, g})], dtype=float)
+
+
+class Quotients:
+    """Outputs at '=' less one of them: a constant and a quotient of affine functions of the counts for each head."""
+
+    def __init__(self, model: TaskModel) -> None:
+        named = {name: parameter.detach().double().cpu() for name, parameter in model.named_parameters()}
+        tables = token_tables(model.spec, stack_one(named))
+        scores = tables.scores[0, :, EQUALS, : EQUALS + 1]
+        weights = (scores - scores.amax(-1, keepdim=True)).exp().numpy()
+        logits = (tables.values[0] @ tables.readout[0])[:, : EQUALS + 1].numpy()  # (heads, token, n_out)
+        self.offset = tables.offset[0, EQUALS].numpy()
+        self.weights = self._by_count(weights)
+        self.terms = self._by_count(weights[..., None] * logits)
+
+    @staticmethod
+    def _by_count(by_token: np.ndarray) -> np.ndarray:
+        """Coefficients of (1, n0, n1, n2): [BOS] and '=' occur once."""
+        once = by_token[:, BOS] + by_token[:, EQUALS]
+        return np.stack([once, by_token[:, ZERO], by_token[:, ONE], by_token[:, TWO]])
+
+    def least(self, zone: Zone, right: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bounds from below of right - j and of j - right for every output j, and the middle's right - j.
+
+        The better of two: every head's quotient alone, smallest at a corner; and all of them by their affine parts
+        around the middle, less what is left over. See check.py.
+        """
+        corners = zone.corners()
+        bottom = corners @ self.weights  # (corners, heads)
+        top = np.einsum("ci,iho->cho", corners, self.terms)
+        top = top[..., [right]] - top
+        quotient = top / bottom[..., None]
+        middle, slope = bottom.mean(0), top.sum(0) / bottom.sum(0)[:, None]
+        bend = top - slope * bottom[..., None]
+        rest = np.abs(bend).max(0) * (np.abs(bottom - middle).max(0) / (bottom.min(0) * middle))[:, None]
+        affine = slope.sum(0) + (bend / middle[:, None]).sum(1)
+        offset, rest = self.offset[right] - self.offset, rest.sum(0)
+        above = offset + np.maximum(quotient.min(0).sum(0), affine.min(0) - rest)
+        below = -offset - np.minimum(quotient.max(0).sum(0), affine.max(0) + rest)
+        return above, below, offset + affine.mean(0)
+
+
+@register_evidence("count box")
+def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
+    """Cut the box of a certificate about the answer at '='; the errors are exact, too."""
+    assert isinstance(model.task, Count01)
+    box, question = as_box(model.task, options.get("box")), options.get("question", "answer")
+    if question != "answer":
+        raise InterpError(f"evidence is about the question 'answer', not {question!r}")
+    quotients = Quotients(model)
+    rounding = math.inf if certificate.rounding is None else 2 * CLEAR_OF_ROUNDING * certificate.rounding
+    least = certificate.worst_margin / 2 if certificate.worst_margin > 0 else rounding if rounding < 1e-3 else 0.0
+    (a, b), (c, d), (e, g) = box.ranges.values()
+    root = Zone((a, c, e, c - b), (b, d, g, d - a))
+    parts: list[Any] = []
+    wrong: dict[int, int] = {}
+    stack = [root]
+    while stack:
+        zone = stack.pop()
+        part = _cut_at_tie(zone) or _decide(quotients, zone, least)
+        if part is None:
+            part = _halve(quotients, zone)
+        parts.append(part)
+        if len(parts) > MOST_PARTS:
+            raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
+        if isinstance(part, list) and isinstance(part[1], int):
+            stack += reversed(zone.halves(part[0], part[1]))
+        elif isinstance(part, list):
+            for z, n in _inputs(zone):
+                wrong[z] = wrong.get(z, 0) + n
+    bounds = [part if isinstance(part, str) else part[1] for part in parts if not _is_cut(part)]
+    errors = [[z, wrong[z]] for z in sorted(wrong)]
+    return Finding(
+        "counts", {"box": [[a, b], [c, d], [e, g]], "errors": errors}, parts, smallest(bounds), _said(box, root, errors)
+    )
+
+
+def _is_cut(part: Any) -> bool:
+    return isinstance(part, list) and isinstance(part[1], int)
+
+
+def _cut_at_tie(zone: Zone) -> list[int] | None:
+    """Both answers occur in the zone: cut it between them."""
+    return [3, 0] if zone.low[3] <= 0 < zone.high[3] else None
+
+
+def _decide(quotients: Quotients, zone: Zone, least: float) -> str | list[Any] | None:
+    """A bound for the right answer, [output, bound] for an error on the whole zone, or None."""
+    right = FOUR if zone.low[3] >= 1 else FIVE
+    above, below, _ = quotients.least(zone, right)
+    above[right], below[right] = np.inf, -np.inf
+    if (bound := float(above.min())) > least:
+        return stated(bound)
+    rival = int(below.argmax())
+    if (bound := float(below[rival])) > least:
+        return [rival, stated(bound)]
+    return None
+
+
+def _halve(quotients: Quotients, zone: Zone) -> list[int]:
+    """Cut where the halves' bounds are best."""
+    right = FOUR if zone.low[3] >= 1 else FIVE
+    found = []
+    for axis in range(4):
+        if zone.low[axis] < zone.high[axis]:
+            at = (zone.low[axis] + zone.high[axis]) // 2
+            values = []
+            for half in zone.halves(axis, at):
+                above, below, _ = quotients.least(half, right)
+                above[right], below[right] = np.inf, -np.inf
+                values.append(max(above.min(), below.max()))
+            found.append((sum(values), [axis, at]))
+    if not found:
+        raise InterpError(f"outputs at (n0, n1, n2) = {zone.low[:3]} are too near to each other for evidence")
+    return max(found, key=lambda item: item[0])[1]
+
+
+def _inputs(zone: Zone) -> list[tuple[int, int]]:
+    """Each difference n1 - n0 that occurs, and how many inputs have it."""
+    (a, c, e, p), (b, d, g, q) = zone.low, zone.high
+    pairs = [(z, min(b, d - z) - max(a, c - z) + 1) for z in range(p, q + 1)]
+    return [(z, n * (g - e + 1)) for z, n in pairs if n > 0]
+
+
+def _said(box: CountBox, root: Zone, errors: list[list[int]]) -> str:
+    sizes = dict(_inputs(root))
+    where = ", ".join(f"{name} in {low}..{high}" for name, (low, high) in box.ranges.items())
+    said = f"count01: at '=' the right answer has the largest output on every one of {len(box)} inputs ({where})"
+    if not errors:
+        return said
+    places = "; ".join(f"n1 - n0 = {z}: {n} of {sizes[z]}" for z, n in errors)
+    return said + f" but exactly {sum(n for _, n in errors)}, on which it has not ({places})"

@@ -1,0 +1,84 @@
+"""Evidence that the package writes, checked by the checker alone: a bare Python process that cannot import anything."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import interp
+from interp.certificates import check
+from interp.certificates.evidence import weights_sha256
+from interp.errors import InterpError, UnsupportedError
+
+CHECKER = Path(check.__file__)
+
+
+def run_checker(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The file alone, isolated from site-packages, the environment and the folder it lies in."""
+    command = [sys.executable, "-I", "-S", str(CHECKER), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def minimal(tmp_path_factory):
+    path = tmp_path_factory.mktemp("evidence") / "minimal.json"
+    interp.certify("count01/minimal").evidence(path)
+    return path
+
+
+def faulty(evidence, **changes):
+    """The sentence with which changed evidence is refused."""
+    changed = copy.deepcopy(evidence)
+    for name, value in changes.items():
+        owner, keys = changed, name.split("__")
+        for key in keys[:-1]:
+            owner = owner[key]
+        owner[keys[-1]] = value
+    with pytest.raises(check.Fault) as fault:
+        check.check(changed)
+    return str(fault.value)
+
+
+def test_holds_on_a_bare_python(minimal):
+    """502,500 inputs in two parts; the weights' hash is the one that the package computes by itself."""
+    digest = weights_sha256(interp.build("count01/minimal"))
+    found = run_checker(minimal, "--weights-sha256", digest)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.startswith(
+        "holds: count01: at '=' the right answer has the largest output on every one of 502500"
+    )
+    assert digest in found.stdout
+    other = run_checker(minimal, "--weights-sha256", "0" * 64)
+    assert other.returncode == 1
+    assert "DOES NOT HOLD" in other.stdout
+
+
+def test_checkpoint_is_compared(tmp_path):
+    """A trained model's exact set of errors, and the file whose numbers these are."""
+    file = Path("models/count01/paper/seed-0.safetensors")
+    path = tmp_path / "paper.json.gz"
+    interp.certify(file, dtype="float64").evidence(path)
+    found = run_checker(path, "--checkpoint", file)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "but exactly 9849, on which it has not (n1 - n0 = 1: 9849 of 9849)" in found.stdout
+    assert "as run in float64" in found.stdout
+    assert run_checker(path, "--checkpoint", file.with_name("seed-1.safetensors")).returncode == 1
+
+
+def test_refusals(tmp_path, minimal):
+    with pytest.raises(InterpError, match=r"\.json"):
+        interp.certify("count01/minimal").evidence(tmp_path / "proof.txt")
+    with pytest.raises(InterpError, match="question"):
+        interp.certify("count01/minimal", question="end").evidence(tmp_path / "proof.json")
+    with pytest.raises(UnsupportedError, match="has no evidence"):
+        interp.certify("languages/palindrome", longest=3).evidence(tmp_path / "proof.json")
+    evidence = json.loads(minimal.read_text())
+    assert "multiple" in faulty(evidence, claim__margin="0x1p-300")
+    assert "left out" in faulty(evidence, parts=evidence["parts"][:-1])
+    assert "more parts" in faulty(evidence, parts=[*evidence["parts"], "0x1p-20"])
+    assert "at least, not" in faulty(evidence, parts=[evidence["parts"][0], "0x1p-10", evidence["parts"][2]])
