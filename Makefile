@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+LENS4 := $(VENV)/lens4
 
-.PHONY: install report check test test-fast format models clean
+.PHONY: install report check test test-fast test-lens4 format models clean
 
 install: $(STAMP)
 
@@ -27,6 +28,16 @@ test: $(STAMP)
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# The newest TransformerLens 4.x over the same environment: its wheel alone, in a folder that goes first on the path.
+$(LENS4)/installed: $(STAMP)
+	rm -rf $(LENS4)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(LENS4) 'transformer-lens>=4,<5'
+	touch $@
+
+test-lens4: $(LENS4)/installed
+	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/test_lens.py tests/architecture \
+		tests/measures tests/report tests/test_zoo.py tests/test_models.py tests/test_analyze*.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

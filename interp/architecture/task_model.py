@@ -167,10 +167,14 @@ class TaskModel(HookedTransformer):
 
     # ------------------------------------------------------------ where stock helpers would be wrong
 
-    def run_with_cache(self, *args: Any, return_cache_object: bool = True, **kwargs: Any) -> Any:
+    def run_with_cache(
+        self, *args: Any, return_cache_object: bool = True, remove_batch_dim: bool = False, **kwargs: Any
+    ) -> Any:
         """Stock, with a cache whose decompositions refuse where they would be wrong."""
-        out, cache = super().run_with_cache(*args, return_cache_object=False, **kwargs)
-        return out, (TaskCache(cache, self) if return_cache_object else cache)
+        out, cache = super().run_with_cache(
+            *args, return_cache_object=False, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        return out, (TaskCache(cache, self, not remove_batch_dim) if return_cache_object else cache)
 
     def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:  # type: ignore[override]
         """Stock generation, from rows of tokens without padding; without stored keys where they would be wrong."""
@@ -235,8 +239,8 @@ class TaskModel(HookedTransformer):
 class TaskCache(ActivationCache):
     """An ActivationCache that never decomposes what is not a sum."""
 
-    def __init__(self, cache_dict: dict[str, Tensor], model: TaskModel) -> None:
-        super().__init__(cache_dict, model)
+    def __init__(self, cache_dict: dict[str, Tensor], model: TaskModel, has_batch_dim: bool = True) -> None:
+        super().__init__(cache_dict, model, has_batch_dim)
         self.task_model = model
 
     def _need_sum(self, what: str) -> None:

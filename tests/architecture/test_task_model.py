@@ -368,6 +368,14 @@ def test_switches_of_hooks_reach_the_blocks_and_change_nothing(name: str, switch
     torch.testing.assert_close(after, before, rtol=1e-11, atol=1e-12)
 
 
+def test_a_cache_without_its_batch_axis() -> None:
+    model = make("pre and final norm")
+    _, whole = model.run_with_cache(rows(1))
+    _, cache = model.run_with_cache(rows(1), remove_batch_dim=True)
+    assert cache.decompose_resid().equal(whole.decompose_resid()[:, 0])
+    torch.testing.assert_close(cache.decompose_resid(apply_ln=True), whole.decompose_resid(apply_ln=True)[:, 0])
+
+
 def test_names_filter_and_plain_caches() -> None:
     model = make("count01")
     _, cache = model.run_with_cache(rows(), names_filter="blocks.0.attn.hook_z", return_cache_object=False)

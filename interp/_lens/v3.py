@@ -1,0 +1,39 @@
+"""TransformerLens 3.x: the library's own HookedTransformer and parts, and the quirks of their constructors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.components import MLP, Attention, LayerNorm, TransformerBlock, Unembed
+
+__all__ = [
+    "MLP",
+    "Attention",
+    "HookedTransformer",
+    "HookedTransformerConfig",
+    "LayerNorm",
+    "TransformerBlock",
+    "Unembed",
+    "config",
+    "quiet_construction",
+]
+
+
+@contextmanager
+def quiet_construction() -> Iterator[None]:
+    """Silence the announcement that HookedTransformer goes away in 4.0: there `v4` takes its place."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*HookedTransformer is deprecated", category=DeprecationWarning)
+        yield
+
+
+def config(**fields: Any) -> HookedTransformerConfig:
+    """A config that neither initializes weights nor reseeds the global generators (its `seed` would)."""
+    with quiet_construction():
+        return HookedTransformerConfig(**fields, init_weights=False, seed=None)

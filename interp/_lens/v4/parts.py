@@ -1,0 +1,269 @@
+"""The parts of a transformer: embeddings, attention, feed-forward part, layer norms, block, unembedding.
+
+Names of parameters and hook points, shapes and the order of operations are those of TransformerLens 3.x, so that its
+state dicts load strictly and its tutorials hold.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from interp._lens.common import FactoredMatrix, HookPoint
+from interp.errors import UnsupportedError, one_of
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from transformer_lens.config import TransformerBridgeConfig as HookedTransformerConfig
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": functional.silu,
+}
+
+
+def activation(name: str | None) -> Callable[[Tensor], Tensor]:
+    if name not in ACTIVATIONS:
+        raise UnsupportedError(one_of("activation", name, ACTIVATIONS))
+    return ACTIVATIONS[name]
+
+
+def matrix(cfg: Any, *shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(shape, dtype=cfg.dtype))
+
+
+class Embed(nn.Module):
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_E = matrix(cfg, cfg.d_vocab, cfg.d_model)
+
+    def forward(self, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length d_model"]:
+        return self.W_E[tokens]
+
+
+class PosEmbed(nn.Module):
+    """A table of n_ctx learned positions; rows that start with padding count from their first token."""
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.W_pos = matrix(cfg, cfg.n_ctx, cfg.d_model)
+
+    def forward(
+        self, tokens: Int[Tensor, "rows length"], past_kv_pos_offset: int = 0, attention_mask: Tensor | None = None
+    ) -> Float[Tensor, "rows length d_model"]:
+        length = tokens.shape[1]
+        if attention_mask is None:
+            return self.W_pos[past_kv_pos_offset : past_kv_pos_offset + length].expand(len(tokens), -1, -1)
+        place = (attention_mask.cumsum(1) - 1).masked_fill(attention_mask == 0, 0)[:, past_kv_pos_offset:]
+        rows = self.W_pos[place.long()]
+        return rows.masked_fill((attention_mask[:, past_kv_pos_offset:] == 0)[..., None], 0.0)
+
+
+class Unembed(nn.Module):
+    W_U: Tensor
+    b_U: Tensor
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.cfg: Any = cfg
+        self.W_U = matrix(cfg, cfg.d_model, self.cfg.d_vocab_out)
+        self.b_U = matrix(cfg, self.cfg.d_vocab_out)
+        self.hook_in, self.hook_out = HookPoint(), HookPoint()
+
+    def forward(self, residual: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows outputs"]:
+        return self.hook_out(functional.linear(self.hook_in(residual), self.W_U.T.contiguous(), self.b_U))
+
+
+class LayerNormPre(nn.Module):
+    """A layer norm whose gain and bias were folded into what follows."""
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.eps = cfg.eps
+        self.hook_scale = HookPoint()  # [..., 1]
+        self.hook_normalized = HookPoint()
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        wide = x if self.cfg.dtype in (torch.float32, torch.float64) else x.float()
+        centered = wide - wide.mean(-1, keepdim=True)
+        scale = self.hook_scale((centered.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+        return self.hook_normalized(centered / scale).to(self.cfg.dtype)
+
+
+class LayerNorm(LayerNormPre):
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__(cfg)
+        self.w = nn.Parameter(torch.ones(cfg.d_model, dtype=cfg.dtype))
+        self.b = matrix(cfg, cfg.d_model)
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        return super().forward(x) * self.w + self.b
+
+
+NORMS: dict[str | None, Callable[[Any], nn.Module]] = {
+    None: lambda cfg: nn.Identity(),
+    "LN": LayerNorm,
+    "LNPre": LayerNormPre,
+}
+
+
+class MLP(nn.Module):
+    """d_model -> d_mlp -> d_model."""
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        width = cfg.d_mlp or 4 * cfg.d_model
+        self.act_fn = activation(cfg.act_fn)
+        self.W_in, self.b_in = matrix(cfg, cfg.d_model, width), matrix(cfg, width)
+        self.W_out, self.b_out = matrix(cfg, width, cfg.d_model), matrix(cfg, cfg.d_model)
+        self.hook_pre, self.hook_post = HookPoint(), HookPoint()
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        hidden = self.hook_pre(functional.linear(x, self.W_in.T, self.b_in))
+        return functional.linear(self.hook_post(self.act_fn(hidden)), self.W_out.T, self.b_out)
+
+
+class Attention(nn.Module):
+    """Softmax attention of cfg.n_heads heads, causal or not, that honours the attention mask."""
+
+    attn_scale: float
+    W_Q: Tensor
+    W_K: Tensor
+    W_V: Tensor
+    W_O: Tensor
+    b_Q: Tensor
+    b_K: Tensor
+    b_V: Tensor
+    b_O: Tensor
+
+    def __init__(self, cfg: HookedTransformerConfig, attn_type: str = "global", layer_id: int | None = None) -> None:
+        super().__init__()
+        self.cfg: Any = cfg
+        self.layer_id = layer_id
+        for name in "QKV":
+            setattr(self, f"W_{name}", matrix(cfg, cfg.n_heads, cfg.d_model, cfg.d_head))
+            setattr(self, f"b_{name}", matrix(cfg, cfg.n_heads, cfg.d_head))
+        self.W_O, self.b_O = matrix(cfg, cfg.n_heads, cfg.d_head, cfg.d_model), matrix(cfg, cfg.d_model)
+        given = self.cfg.attn_scale
+        self.attn_scale = (given if given > 0 else math.sqrt(cfg.d_head)) if self.cfg.use_attn_scale else 1.0
+        for name in ("k", "q", "v", "z", "attn_scores", "pattern", "result"):
+            setattr(self, f"hook_{name}", HookPoint())
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
+
+    def calculate_qkv_matrices(
+        self, query_input: Tensor, key_input: Tensor, value_input: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v: (rows, length, heads, d_head). Inputs may carry a head axis (split inputs)."""
+
+        def project(x: Tensor, name: str) -> Tensor:
+            heads = "h" if x.ndim == 4 else ""
+            out = torch.einsum(f"bl{heads}d,hdk->blhk", x, getattr(self, f"W_{name}")) + getattr(self, f"b_{name}")
+            hook: HookPoint = getattr(self, f"hook_{name.lower()}")
+            return hook(out)
+
+        return project(query_input, "Q"), project(key_input, "K"), project(value_input, "V")
+
+    def calculate_attention_scores(self, q: Tensor, k: Tensor) -> Float[Tensor, "rows heads queries keys"]:
+        return q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / self.attn_scale
+
+    def calculate_z_scores(self, v: Tensor, pattern: Tensor) -> Float[Tensor, "rows length heads d_head"]:
+        hook: Any = self.hook_z
+        return hook((pattern @ v.transpose(1, 2)).transpose(1, 2))
+
+    def forward(
+        self,
+        query_input: Tensor,
+        key_input: Tensor,
+        value_input: Tensor,
+        past_kv_cache_entry: Any = None,
+        additive_attention_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None,
+    ) -> Float[Tensor, "rows length d_model"]:
+        hooks: Any = self
+        past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
+        q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
+        if past_kv_cache_entry is not None:
+            k, v = past_kv_cache_entry.append(k, v)
+        scores = self.calculate_attention_scores(q, k)
+        keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)[None, None]
+        if self.cfg.attention_dir == "causal":
+            keep = keep.tril(past)
+        if attention_mask is not None:
+            keep = keep & attention_mask.bool()[:, None, None, :]
+        scores = hooks.hook_attn_scores(scores.masked_fill(~keep, -torch.inf))
+        # A query that is padding may see nothing at all: its row is 0/0, and nobody reads it.
+        pattern = torch.where(keep.any(-1, keepdim=True), scores.softmax(-1), 0.0)
+        z = self.calculate_z_scores(v, hooks.hook_pattern(pattern))
+        if not self.cfg.use_attn_result:
+            return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
+        return hooks.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
+
+
+class TransformerBlock(nn.Module):
+    """x -> x + attn(ln1(x)) -> . + mlp(ln2(.))."""
+
+    ln1: nn.Module
+    ln2: nn.Module
+    mlp: Any
+
+    def __init__(self, cfg: HookedTransformerConfig, block_index: int) -> None:
+        super().__init__()
+        self.cfg: Any = cfg
+        self.ln1 = NORMS[cfg.normalization_type](cfg)
+        if not cfg.attn_only:
+            self.ln2 = NORMS[cfg.normalization_type](cfg)
+        self.attn = Attention(cfg, "global", block_index)
+        if not cfg.attn_only:
+            self.mlp = MLP(cfg)
+        names = ["attn_in", "q_input", "k_input", "v_input", "mlp_in", "attn_out", "mlp_out", "resid_pre", "resid_post"]
+        for name in names if cfg.attn_only else [*names, "resid_mid"]:
+            setattr(self, f"hook_{name}", HookPoint())
+
+    def forward(
+        self,
+        resid_pre: Float[Tensor, "rows length d_model"],
+        shortformer_pos_embed: Tensor | None = None,
+        past_kv_cache_entry: Any = None,
+        attention_mask: Tensor | None = None,
+    ) -> Float[Tensor, "rows length d_model"]:
+        hooks: Any = self
+        x = hooks.hook_resid_pre(resid_pre)
+        inputs = [x, x, x]
+        if self.cfg.use_attn_in:
+            inputs = [hooks.hook_attn_in(self._for_each_head(x))] * 3
+        if self.cfg.use_split_qkv_input:
+            at = (hooks.hook_q_input, hooks.hook_k_input, hooks.hook_v_input)
+            inputs = [hook(self._for_each_head(x)) for hook in at]
+        normed = [self.ln1(value) for value in inputs]
+        written = self.attn(*normed, past_kv_cache_entry=past_kv_cache_entry, attention_mask=attention_mask)
+        x = x + hooks.hook_attn_out(written)
+        if self.cfg.attn_only:
+            return hooks.hook_resid_post(x)
+        x = hooks.hook_resid_mid(x)
+        inner = hooks.hook_mlp_in(x.clone()) if self.cfg.use_hook_mlp_in else x
+        return hooks.hook_resid_post(x + hooks.hook_mlp_out(self.mlp(self.ln2(inner))))
+
+    def _for_each_head(self, x: Tensor) -> Float[Tensor, "rows length heads d_model"]:
+        return x[:, :, None].expand(-1, -1, self.cfg.n_heads, -1).clone()
