@@ -201,7 +201,7 @@ def sampler() -> Found:
     flat = max(shares["paper"].values()) - min(shares["paper"].values())
     full, one = shares["published"].get(L, Fraction(0)), shares["published"][1]
     return Found(
-        f"published code: count 1 {float(one):.4f}, count 10 {float(full):.4f}; corrected rule: flat to {float(flat):.0e}",
+        f"published code: count 1 {float(one):.4f}, count 10 {float(full):.4f}; corrected: flat to {float(flat):.0e}",
         verdict(flat == 0, True),
         1,
     )
