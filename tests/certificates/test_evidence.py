@@ -82,3 +82,22 @@ def test_refusals(tmp_path, minimal):
     assert "left out" in faulty(evidence, parts=evidence["parts"][:-1])
     assert "more parts" in faulty(evidence, parts=[*evidence["parts"], "0x1p-20"])
     assert "at least, not" in faulty(evidence, parts=[evidence["parts"][0], "0x1p-10", evidence["parts"][2]])
+
+
+@pytest.mark.parametrize("name", ["dot", "dot-softmax", "bos", "bos-softmax", "lin", "lin-softmax"])
+def test_histogram_models_hold(tmp_path, name):
+    """All 32^10 sequences, in this process: see test_check_attacks for bounds against brute force."""
+    path = tmp_path / "proof.json.gz"
+    interp.certify(f"histogram/{name}-exact").evidence(path)
+    model, said, rounding = check.check(check.read(str(path)))
+    assert model.parameters.get("T", 32) == 32
+    assert said.startswith(
+        "histogram: every position has its largest output at how often its token occurs, in all 32^10"
+    )
+    assert said.endswith("over the reals and as run in float64")
+    assert 0 < rounding < 1e-9
+    evidence = check.read(str(path))
+    part = evidence["parts"][3]
+    for bounds in (part["bounds"][1:], [*part["bounds"], part["bounds"][0]], ["0x1p+0", *part["bounds"][1:]]):
+        changed = [*evidence["parts"][:3], {**part, "bounds": bounds}, *evidence["parts"][4:]]
+        faulty(evidence, parts=changed)
