@@ -16,7 +16,7 @@ _PUBLIC = {
     "Report": "interp.report",
     "Task": "interp.tasks",
     "TaskModel": "interp.architecture.task_model",
-    "ablate_heads": "interp.measures.interventions",
+    "ablate_heads": "interp.measures.ablation",
     "analyze": "interp._analyze",
     "build": "interp.zoo",
     "certify": "interp._analyze",
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from interp.errors import InterpError as InterpError
     from interp.listing import list_models as list_models
     from interp.listing import list_tasks as list_tasks
+    from interp.measures.ablation import ablate_heads as ablate_heads
     from interp.measures.heads import head_metrics as head_metrics
-    from interp.measures.interventions import ablate_heads as ablate_heads
     from interp.measures.interventions import reweight_attention as reweight_attention
     from interp.report import Report as Report
     from interp.sections import section as section

@@ -10,6 +10,7 @@ import pandas as pd
 from interp._analyze import generic
 from interp.certificates import Certificate
 from interp.errors import UnsupportedError
+from interp.measures.ablation import ablate_heads
 from interp.measures.accuracy import sampled_accuracy
 from interp.measures.attention import attention_ratios, ov_circuit, qk_circuit
 from interp.measures.heads import (
@@ -20,7 +21,7 @@ from interp.measures.heads import (
     head_weights,
     logit_distributions,
 )
-from interp.measures.interventions import ablate_heads, reweight_attention
+from interp.measures.interventions import reweight_attention
 from interp.measures.planes import head_planes
 from interp.measures.subject import Subject
 from interp.report import Report

@@ -16,8 +16,9 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.any_model import from_model as from_model
 from interp.measures.outputs import HeadOutputs as HeadOutputs
+from interp.measures.outputs import check_layer, read_positions
 from interp.measures.outputs import head_outputs as head_outputs
-from interp.measures.outputs import read_positions
+from interp.measures.runs import data
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import MAX_SUBSETS, select_groups
 from interp.tasks import IGNORED, Batch
@@ -52,19 +53,27 @@ def head_metrics(
     train: Batch | None = None,
     test: Batch | None = None,
     with_skip: bool = False,
-    layer: int = -1,
+    layer: int | None = None,
     sample: int | None = None,
 ) -> pd.DataFrame:
-    """One row a group: heads, size, s_acc, l_acc, roc_auc (section 5.1, Figures 3 and 4).
+    """One row a group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
+
+    Any number of classes, any layer, answers at one or all positions. Heads are numbered l * n_heads + h over all
+    layers, or within one `layer`; the column layer is that of groups within one layer. What heads below the last layer
+    add to the logits is their direct contribution; behind a final norm it is taken at the scale of the whole run.
 
     groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads; "all" with sample=500 draws 500
     of all groups. s-acc fits on the task's training set and is measured, as the others, on its test set; train and
-    test replace them. Fits are optimal, with a proven gap (see measures.separation).
+    test replace them. Fits are optimal, with a proven gap (see measures.separation); more than two classes are
+    separated one against the rest.
     """
     subject = Subject.of(model)
-    fitted = head_outputs(subject, subject.task.dataset("train") if train is None else train, layer=layer)
-    tested = head_outputs(subject, subject.task.dataset("test") if test is None else test, layer=layer)
-    return group_metrics(fitted, tested, groups, with_skip=with_skip, sample=sample)
+    fitted = head_outputs(subject, data(subject, "train") if train is None else train, layer=layer)
+    tested = head_outputs(subject, data(subject, "test") if test is None else test, layer=layer)
+    table = group_metrics(fitted, tested, groups, with_skip=with_skip, sample=sample)
+    start = 0 if layer is None else check_layer(subject, layer) * subject.model.cfg.n_heads
+    layers = [{(start + head) // subject.model.cfg.n_heads for head in group} for group in table["heads"]]
+    return table.assign(layer=pd.array([min(found) if len(found) == 1 else None for found in layers], dtype="Int64"))
 
 
 def group_metrics(
@@ -85,12 +94,14 @@ def group_metrics(
     only, outputs that are not finite, fewer rows than features, groups that name a head twice or one that does not
     exist, and more than max_subsets groups: with their number and the time they would take.
     """
-    from interp.measures.separation import SeparatorPath
+    from interp.measures.separation_classes import score_groups
     from interp.measures.subset_logits import subset_logit_metrics
 
     chosen = None if groups == "all" else select_groups(groups, tested.n_heads)
-    path = SeparatorPath().fit(fitted.z.numpy(), fitted.labels.numpy())
-    separated = path.score_subsets(tested.z.numpy(), tested.labels.numpy(), chosen, sample, seed, max_subsets, progress)
+    separated = score_groups(
+        fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(),
+        chosen, sample, seed, max_subsets, progress,
+    )  # fmt: skip
     bias = tested.bias + tested.skip if with_skip else tested.bias
     answers = np.unique(tested.labels.numpy()).tolist()
     by_logits = subset_logit_metrics(

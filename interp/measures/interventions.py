@@ -15,14 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.answers import decide
 from interp.architecture.symmetric import Rows, rows_at
 from interp.architecture.symmetric import head_outputs as count_space_outputs
 from interp.errors import InterpError
 from interp.measures.attention import circuit_tables
-from interp.measures.outputs import HeadOutputs, from_cache, head_outputs
+from interp.measures.outputs import from_cache
 from interp.measures.subject import Model, Subject
-from interp.measures.subsets import select_groups
 from interp.tasks import Batch
 
 # ---------------------------------------------------------------- attention ratios (section 5.4)
@@ -134,79 +132,3 @@ def _as_list(value: float | Iterable[float]) -> list[float]:
     if not values:
         raise InterpError("a sweep of attention ratios is empty; give at least one ratio")
     return values
-
-
-# ---------------------------------------------------------------- ablation
-
-
-def ablate_heads(
-    model: Model,
-    groups: str | Iterable[Iterable[int]] = "singles",
-    mode: str = "zero",
-    *,
-    test: Batch | None = None,
-    reference: Batch | None = None,
-) -> pd.DataFrame:
-    """Accuracy of the whole model when groups of heads are silenced; columns heads, size, mode, accuracy, change.
-
-    zero: their outputs are set to 0; mean: to their mean over `reference` (the training set by default). Everything
-    else of the model stays, skip connection included. The first row, with no heads, is the untouched model.
-    """
-    if mode not in ("zero", "mean"):
-        raise InterpError(f"mode = {mode!r} must be 'zero' or 'mean'")
-    subject = Subject.of(model)
-    test = subject.task.dataset("test") if test is None else test
-    if subject.no_decomposition() is None and subject.read_at != "all":
-        outputs = head_outputs(subject, test)
-        means = (
-            _mean_contributions(subject, reference) if mode == "mean" else torch.zeros_like(outputs.contributions[0])
-        )
-        chosen = select_groups(groups, outputs.n_heads)
-        accuracies = [_accuracy_without(subject, outputs, group, means) for group in [(), *chosen]]
-    else:
-        chosen = select_groups(groups, subject.model.cfg.n_heads)
-        accuracies = [_hooked_accuracy(subject, test, group, mode, reference) for group in [(), *chosen]]
-    frame = pd.DataFrame({"heads": [(), *chosen], "mode": mode, "accuracy": accuracies})
-    frame.insert(1, "size", [len(group) for group in frame["heads"]])
-    frame["change"] = frame["accuracy"] - accuracies[0]
-    return frame
-
-
-def _mean_contributions(subject: Subject, reference: Batch | None) -> Float[Tensor, "heads n_out"]:
-    batch = subject.task.dataset("train") if reference is None else reference
-    return head_outputs(subject, batch).contributions.mean(0)
-
-
-def _accuracy_without(
-    subject: Subject, outputs: HeadOutputs, group: Sequence[int], means: Float[Tensor, "heads n_out"]
-) -> float:
-    kept = [head for head in range(outputs.n_heads) if head not in group]
-    logits = outputs.logits(kept, with_skip=True) + means[list(group)].sum(0)
-    return float((decide(logits, subject.decision) == outputs.labels).double().mean())
-
-
-def _mean_output(subject: Subject, batch: Batch) -> Float[Tensor, "heads d_head"]:
-    """Mean output of each head of the last layer where answers are read."""
-    name, number = f"blocks.{subject.model.cfg.n_layers - 1}.attn.hook_z", 0
-    total = torch.zeros(1, dtype=torch.float64)
-    for rows in subject.chunks(batch):
-        _, cache = subject.run_with_cache(batch[rows], names_filter=name)
-        z = cache[name][subject.reads(batch[rows]).to(cache[name].device)].double()
-        total, number = total + z.sum(0).cpu(), number + len(z)
-    return total / number
-
-
-def _hooked_accuracy(subject: Subject, test: Batch, group: Sequence[int], mode: str, reference: Batch | None) -> float:
-    """The same on any model, by a hook on the last layer's hook_z."""
-    name = f"blocks.{subject.model.cfg.n_layers - 1}.attn.hook_z"
-    value: Tensor | float = 0.0
-    if group and mode == "mean":
-        batch = subject.task.dataset("train") if reference is None else reference
-        value = _mean_output(subject, batch)[list(group)]
-
-    def silence(z: Tensor, hook: Any) -> Tensor:
-        changed = z.clone()
-        changed[:, :, list(group)] = value.to(z) if isinstance(value, Tensor) else value
-        return changed
-
-    return subject.accuracy(test, [(name, silence)] if group else [])

@@ -227,4 +227,6 @@ def spectrum(model: Model) -> pd.DataFrame:
 
 
 def _outputs(subject: Subject) -> HeadOutputs:
+    if (reason := subject.no_decomposition()) is not None:
+        raise UnsupportedError(reason)
     return head_outputs(subject, table_of(subject).all_contexts())

@@ -16,6 +16,8 @@ from torch import Tensor
 from interp.architecture.symmetric import head_outputs as count_space_outputs
 from interp.architecture.symmetric import rows_at, stack_one, token_tables
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.components import not_additive, readout_map
+from interp.measures.runs import Reads, at_reads, reads
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import check_groups
 from interp.tasks import IGNORED, Batch, Task
@@ -52,22 +54,78 @@ class HeadOutputs:
 
 
 @torch.no_grad()
-def head_outputs(model: Model, batch: Batch, *, read: int = 0, layer: int = -1) -> HeadOutputs:
-    """Head outputs of a batch of the model's task, in float64, at one of the positions that are read.
+def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: int | None = None) -> HeadOutputs:
+    """Head outputs of a batch of the model's task, in float64, wherever its answers are read.
 
-    read: 0 is the answer ('=' in Count01), 1 the next position that is trained (the answer token, before [EOS]).
-    Computed from token counts where the spec's symmetry allows it (equal to the cached ones to rounding, and a
-    thousand times faster), else from hook_z in chunks. Raises UnsupportedError where logits are not a sum over heads,
-    InterpError for outputs that are not finite.
+    One row a read: a row of the batch where one position is read, a row and a position where all are. read: instead,
+    each row's read number `read` (in Count01 0 is '=', 1 the answer token, before [EOS]). layer: one layer's heads;
+    left out, the heads of all layers, head h of layer l as number l * n_heads + h.
+
+    Behind a final norm contributions are taken at the scale of the whole model's run; those of heads below the last
+    layer are direct ones (Elhage et al. 2021). A model with one output s (sigmoid) gets the logits 0 and s. Computed
+    from token counts where the spec's symmetry allows it (equal to the cached ones to rounding, and a thousand times
+    faster). Raises UnsupportedError where logits are no sum over heads, InterpError for outputs that are not finite.
     """
     subject = Subject.of(model)
-    positions, labels = read_positions(subject.task, batch, read)
-    if subject.count_space:
-        z = _from_counts(subject, batch, positions)
+    if layer is not None:
+        layer = check_layer(subject, layer)
+    if (reason := not_additive(subject)) is not None:
+        raise UnsupportedError(reason)
+    if subject.decision.kind == "indicator":
+        raise UnsupportedError("an answer that is |s| within a tolerance is no largest of logits, so heads have none")
+    if read is None:
+        where = reads(subject, batch)
     else:
-        z = from_cache(subject, batch, positions, layer)
+        where = Reads(torch.arange(len(batch)), *read_positions(subject.task, batch, read))
+    if subject.count_space and subject.read_at != "all":
+        z = _from_counts(subject, batch, where.positions)
+        check_finite(z)
+        found = decompose(subject, batch, where.positions, where.classes, z)
+    else:
+        found = _from_hooks(subject, batch, where, layer)
+    return two_logits(found) if found.bias.shape[0] == 1 else found
+
+
+def check_layer(subject: Subject, layer: int) -> int:
+    """The layer counted from 0. Raises InterpError for one that does not exist."""
+    n_layers = subject.model.cfg.n_layers
+    if not -n_layers <= layer < n_layers:
+        raise InterpError(f"layer {layer} does not exist: the model has layers 0 to {n_layers - 1}")
+    return layer % n_layers
+
+
+def two_logits(found: HeadOutputs) -> HeadOutputs:
+    """One output s as the logits (0, s): the same decision, s > 0."""
+    pad = torch.nn.functional.pad
+    return HeadOutputs(
+        found.z, pad(found.contributions, (1, 0)), pad(found.bias, (1, 0)), pad(found.skip, (1, 0)), found.labels
+    )
+
+
+_LARGEST = 2**30  # bytes of one table of contributions
+
+
+def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
+    """Any model: hook_z at the reads, through W_O and the readout, at the run's own final scale."""
+    model = subject.model
+    layers = range(model.cfg.n_layers) if layer is None else [layer]
+    weights = torch.cat([model.blocks[i].attn.W_O.detach().double().cpu() for i in layers])
+    n_out = subject.columns(model.unembed.b_U).shape[0]
+    if 8 * len(where) * len(weights) * n_out > _LARGEST:
+        raise UnsupportedError(
+            f"{len(where)} reads x {len(weights)} heads x {n_out} outputs are more than fit; take fewer inputs or one "
+            "layer, or measures.any_model.from_model with the two outputs that matter"
+        )
+    final, norm = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", "ln_final.hook_scale"
+    names = [f"blocks.{i}.attn.hook_z" for i in layers]
+    seen = at_reads(subject, batch, [*names, final, *([norm] if norm in model.hook_dict else [])], where)
+    z = torch.cat([seen[name] for name in names], 1)
     check_finite(z)
-    return decompose(subject, batch, positions, labels, z, layer)
+    scale = seen.get(norm, torch.ones(len(where), 1, dtype=torch.float64))
+    columns, bias = readout_map(subject)
+    contributions = torch.einsum("bhk,hkt->bht", z, weights @ columns) / scale[:, None]
+    skip = seen[final] @ columns / scale - contributions.sum(1)
+    return HeadOutputs(z, contributions, bias, skip, where.classes)
 
 
 def check_finite(z: Float[Tensor, "rows heads d_head"]) -> None:

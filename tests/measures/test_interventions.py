@@ -130,7 +130,7 @@ def test_bad_ratios_are_one_sentence(model, batch, arguments, sentence) -> None:
 
 
 def test_bad_mode_and_models_without_circuits(model, batch) -> None:
-    with pytest.raises(InterpError, match="mode = 'noise' must be 'zero' or 'mean'"):
+    with pytest.raises(InterpError, match="unknown mode of ablation 'noise'"):
         interp.ablate_heads(model, mode="noise", test=batch)
     learned = interp.build(model.spec.replace(positions="learned", max_length=700))
     with pytest.raises(UnsupportedError, match="token-by-token circuits are exact for one attention layer"):

@@ -1,0 +1,251 @@
+"""What is lost when heads or MLPs of any layer are silenced: by zeros, by their mean, or by another input's value.
+
+Works on every model with hooks. A head is silenced at hook_z, an MLP at hook_mlp_out; all else runs on, later layers
+included. The three replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
+
+- zero: the value 0 at every position;
+- mean: its mean over the reads of reference inputs where the model is read, over all their other positions elsewhere;
+- resample: the value it has on another input, drawn once for each row, of the same length wherever there is one. The
+  two rows are laid upon each other where they are read (at their starts where every position is read).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.architecture.answers import Decision, decide, losses
+from interp.errors import InterpError, one_of
+from interp.measures.outputs import head_outputs
+from interp.measures.runs import (
+    Hook,
+    Part,
+    Score,
+    Tally,
+    activations,
+    data,
+    forward,
+    heads_of,
+    pieces,
+    reads,
+)
+from interp.measures.subject import Model, Subject
+from interp.measures.subsets import select_groups
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Mode = Literal["zero", "mean", "resample"]
+
+
+def ablate_heads(
+    model: Model,
+    groups: str | Iterable[Iterable[int]] = "singles",
+    mode: str = "zero",
+    *,
+    test: Batch | None = None,
+    reference: Batch | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Accuracy and loss of the whole model when groups of heads are silenced, in every layer alike.
+
+    groups: "singles", "pairs", "singles+pairs", "all", or tuples of head numbers; head h of layer l is number
+    l * n_heads + h. mode: zero, mean or resample (see the module). test: 1,000 inputs at most by default.
+    reference: where means and other inputs' values come from (the training set by default); seed: of the drawn inputs.
+    Columns heads, size, layer (of groups within one layer), mode, accuracy, change, loss (nats; NaN without a loss).
+    The first row, with no heads, is the untouched model.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    check_mode(mode)
+    parts = heads_of(subject)
+    chosen = [(), *select_groups(groups, len(parts))]
+    test = data(subject, "test") if test is None else test
+    scores = ablate(subject, [[parts[i] for i in group] for group in chosen], test, mode, reference, seed)
+    layers = [{parts[i].layer for i in group} for group in chosen]
+    frame = pd.DataFrame(
+        {
+            "heads": chosen,
+            "size": [len(group) for group in chosen],
+            "layer": pd.array([found.pop() if len(found) == 1 else None for found in layers], dtype="Int64"),
+            "mode": mode,
+            "accuracy": [score.accuracy for score in scores],
+        }
+    )
+    frame["change"] = frame["accuracy"] - scores[0].accuracy
+    return frame.assign(loss=[score.loss for score in scores])
+
+
+@torch.no_grad()
+def ablate(
+    model: Model,
+    groups: Sequence[Sequence[Part]],
+    test: Batch,
+    mode: str = "zero",
+    reference: Batch | None = None,
+    seed: int = 0,
+) -> list[Score]:
+    """Accuracy and loss of the whole model with each group of parts silenced; an empty group is the model itself.
+
+    Means are taken over `reference`, and donors drawn from it: the training data by default.
+    """
+    subject = Subject.of(model)
+    check_mode(mode)
+    silenced = list(dict.fromkeys(part for group in groups for part in group))
+    if _is_sum(subject) and not any(part.head is None for part in silenced):
+        return _from_contributions(subject, groups, test, mode, reference, seed)
+    values = Replacements(subject, silenced, test, mode, reference, seed)
+    tallies = [Tally() for _ in groups]
+    for here, piece in pieces(subject, test, values.kept):
+        where, instead = reads(subject, piece), values.of(here, piece)
+        for group, tally in zip(groups, tallies):
+            out = forward(subject, piece, silence(group, instead))
+            tally.add(subject, where.pick(out).double().cpu(), where.classes)
+    return [tally.score for tally in tallies]
+
+
+def _is_sum(subject: Subject) -> bool:
+    """Are the outputs what the heads of the only layer add, and a rest that does not depend on them?"""
+    one_layer = subject.model.cfg.n_layers == 1 and subject.read_at != "all" and subject.decision.kind != "indicator"
+    return one_layer and subject.no_decomposition() is None
+
+
+def _from_contributions(
+    subject: Subject, groups: Sequence[Sequence[Part]], test: Batch, mode: str, reference: Batch | None, seed: int
+) -> list[Score]:
+    """The same as by hooks, to rounding, from one run: fast enough for whole data sets of long inputs."""
+    outputs = head_outputs(subject, test)
+    instead = torch.zeros_like(outputs.contributions[:1])
+    if mode != "zero":
+        other = data(subject, "train") if reference is None else reference
+        theirs = head_outputs(subject, other).contributions
+        instead = theirs.mean(0, keepdim=True) if mode == "mean" else theirs[draw_donors(test, other, seed)]
+    rule = subject.decision if subject.decision.kind == "argmax" else Decision()  # one output has become two
+    whole, found = outputs.logits(range(outputs.n_heads), with_skip=True), []
+    for group in groups:
+        heads = [part.head for part in group]
+        logits = whole + (instead[:, heads] - outputs.contributions[:, heads]).sum(1)
+        right = decide(logits, rule) == outputs.labels
+        found.append(Score(float(right.double().mean()), float(losses(logits, outputs.labels, rule).mean())))  # type: ignore[union-attr]
+    return found
+
+
+def silence(group: Sequence[Part], instead: dict[str, Tensor | float]) -> list[Hook]:
+    """Hooks that give each part of a group the value of `instead`, by hook point; in shape of the activation."""
+    by_hook: dict[str, list[Part]] = {}
+    for part in group:
+        by_hook.setdefault(part.hook, []).append(part)
+
+    def make(parts: list[Part], value: Tensor | float) -> Hook:
+        def put(activation: Tensor, hook: object) -> Tensor:
+            changed = activation.clone()
+            for part in parts:
+                part.put(changed, part.get(value) if isinstance(value, Tensor) else value)
+            return changed
+
+        return parts[0].hook, put
+
+    return [make(parts, instead[name]) for name, parts in by_hook.items()]
+
+
+class Replacements:
+    """What silenced parts are given instead, piece by piece of a batch."""
+
+    def __init__(
+        self, subject: Subject, parts: Sequence[Part], test: Batch, mode: str, reference: Batch | None, seed: int
+    ) -> None:
+        self.subject, self.mode, self.names = subject, mode, list(dict.fromkeys(part.hook for part in parts))
+        self.kept = 0 if mode == "zero" else 2 * len(self.names) * subject.model.cfg.d_model
+        if mode == "zero" or not self.names:
+            return
+        self.reference = data(subject, "train") if reference is None else reference
+        if mode == "mean":
+            self.means = _means(subject, self.reference, self.names)
+        else:
+            self.donors = draw_donors(test, self.reference, seed)
+
+    def of(self, here: slice, piece: Batch) -> dict[str, Tensor | float]:
+        """By hook point, for one piece of the batch: a number, or values in the shape of the activation."""
+        if self.mode == "zero" or not self.names:
+            return dict.fromkeys(self.names, 0.0)
+        where = reads(self.subject, piece).mask(piece)
+        if self.mode == "mean":
+            return {name: torch.where(_like(where, pair[0]), pair[0], pair[1]) for name, pair in self.means.items()}
+        donors = self.reference[self.donors[here]]
+        _, seen = activations(self.subject, donors, self.names)
+        index = aligned(self.subject, piece, donors).to(self.subject.model.cfg.device)
+        rows = torch.arange(len(piece), device=index.device)[:, None]
+        return {name: seen[name][rows, index] for name in self.names}
+
+
+def _like(where: Bool[Tensor, "rows length"], value: Tensor) -> Tensor:
+    return where.to(value.device).reshape(*where.shape, *(1,) * value.ndim)
+
+
+def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Mean activation at the reads, and at all other tokens (the same where there are none)."""
+    sums: dict[str, list[Tensor]] = {}
+    numbers = [0, 0]
+    for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):
+        _, seen = activations(subject, piece, names)
+        read = reads(subject, piece).mask(piece)
+        kinds = (read, piece.attention_mask.cpu() & ~read)
+        for i, kind in enumerate(kinds):
+            numbers[i] += int(kind.sum())
+        for name in names:
+            parts = [seen[name][kind.to(seen[name].device)].double().sum(0) for kind in kinds]
+            sums[name] = [a + b for a, b in zip(sums[name], parts)] if name in sums else parts
+    found = {}
+    for name, (at_read, elsewhere) in sums.items():
+        mean = at_read / numbers[0]
+        other = elsewhere / numbers[1] if numbers[1] else mean
+        found[name] = (mean.to(subject.model.cfg.dtype), other.to(subject.model.cfg.dtype))
+    return found
+
+
+def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]:
+    """For each row of `test` a row of `reference` with other tokens, of the same length wherever there is one."""
+    draw = torch.Generator().manual_seed(seed)
+    lengths, theirs = test.lengths.cpu(), reference.lengths.cpu()
+    donors = torch.randint(len(reference), (len(test),), generator=draw)
+    for length in lengths.unique():
+        same = (theirs == length).nonzero()[:, 0]
+        rows = (lengths == length).nonzero()[:, 0]
+        if len(same):
+            donors[rows] = same[torch.randint(len(same), (len(rows),), generator=draw)]
+            for _ in range(8):  # another input than the row itself, if there is one
+                again = rows[(_tokens(reference, donors[rows], test) == test.tokens[rows]).all(1)]
+                if not len(again):
+                    break
+                donors[again] = same[torch.randint(len(same), (len(again),), generator=draw)]
+                rows = again
+    return donors
+
+
+def _tokens(reference: Batch, rows: Tensor, test: Batch) -> Int[Tensor, "rows length"]:
+    """Rows of the reference, cut or filled up to the width of the test batch."""
+    width = test.tokens.shape[1]
+    found = reference.tokens[rows][:, :width]
+    return torch.nn.functional.pad(found, (0, width - found.shape[1]), value=-1)
+
+
+def aligned(subject: Subject, piece: Batch, donors: Batch) -> Int[Tensor, "rows length"]:
+    """For each position of a piece the donor's position that stands for it: the reads lie upon each other."""
+    length = piece.tokens.shape[1]
+    index = torch.arange(length).expand(len(piece), -1)
+    if subject.read_at != "all":
+        here, there = (subject.answer_positions(batch.tokens).cpu() for batch in (piece, donors))
+        index = index + (there - here)[:, None]
+    return index.clamp(min=0).minimum(donors.lengths.cpu()[:, None] - 1)
+
+
+def check_mode(mode: str) -> None:
+    """Raise InterpError for a replacement that does not exist."""
+    if mode not in get_args(Mode):
+        raise InterpError(one_of("mode of ablation", mode, get_args(Mode)))

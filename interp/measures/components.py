@@ -1,0 +1,231 @@
+"""What each part of a model adds to the difference between the right output and its best rival.
+
+Direct logit attribution (Elhage et al. 2021): the last residual stream is a sum of what the embedding, the positions,
+every head, every MLP and the biases write, and the outputs are linear in it, once the final norm's scale is taken from
+the run itself. Which output is the best rival is fixed from the clean run as well. So the parts add up to the
+difference, read by read; that they do is checked here, not assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A difference of outputs at each read: sign * (output[plus] - output[minus]) + constant, fixed once chosen.
+
+    argmax: the right output minus the largest wrong one. sigmoid: the one output, its sign turned where the answer is
+    no. indicator: how far the output is inside the tolerance (or outside it where the answer is no).
+    """
+
+    plus: Int[Tensor, "reads"]
+    minus: Int[Tensor, "reads"] | None
+    sign: Float[Tensor, "reads"]
+    constant: Float[Tensor, "reads"]
+
+    def of(self, outputs: Float[Tensor, "reads n_out"]) -> Float[Tensor, "reads"]:
+        rows = torch.arange(len(outputs))
+        found = outputs[rows, self.plus]
+        if self.minus is not None:
+            found = found - outputs[rows, self.minus]
+        return self.sign * found + self.constant
+
+    def direction(self, columns: Float[Tensor, "d n_out"]) -> Float[Tensor, "reads d"]:
+        """The vector in front of the readout that the difference is linear in, for each read; in float64."""
+        found = columns[:, self.plus].double()
+        if self.minus is not None:
+            found = found - columns[:, self.minus].double()
+        return self.sign[:, None] * found.T
+
+
+def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Contrast:
+    """Right against best wrong, from the clean run's outputs."""
+    rows, rule = torch.arange(len(logits)), subject.decision
+    one, none = torch.ones(len(logits), dtype=torch.float64), torch.zeros(len(logits), dtype=torch.float64)
+    if rule.kind == "argmax":
+        if logits.shape[1] < 2:
+            raise UnsupportedError("the model has one output and no rule that makes an answer of it")
+        wrong = logits.clone()
+        if rule.among is not None:
+            wrong[:, [c for c in range(logits.shape[1]) if c not in rule.among]] = -torch.inf
+        wrong[rows, classes] = -torch.inf
+        return Contrast(classes, wrong.argmax(-1), one, none)
+    first = torch.zeros_like(classes)
+    yes = 2.0 * classes.double() - 1
+    if rule.kind == "sigmoid":
+        return Contrast(first, None, yes, none)
+    tolerance = rule.tolerance or 0.0
+    return Contrast(first, None, -yes * torch.where(logits[:, 0] < 0, -one, one), yes * tolerance)
+
+
+@dataclass(frozen=True)
+class Components:
+    """values[i, c]: what component c adds to the difference at read i, in units of logits. difference: their sum.
+
+    parts: for each component its name, kind (embedding, positions, head, MLP, biases), layer and head.
+    """
+
+    values: Float[Tensor, "reads components"]
+    difference: Float[Tensor, "reads"]
+    classes: Int[Tensor, "reads"]
+    parts: pd.DataFrame
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a component: component, kind, layer, head, effect (mean over the reads), spread, negative.
+
+        spread: standard deviation over the reads. negative: share of the reads where it speaks for the rival.
+        """
+        return self.parts.assign(
+            effect=self.values.mean(0).numpy(),
+            spread=self.values.std(0, correction=0).numpy(),
+            negative=(self.values < 0).double().mean(0).numpy(),
+        )
+
+    def by_answer(self, words: tuple[str, ...] = ()) -> pd.DataFrame:
+        """Mean effect by right output; columns component, answer, effect."""
+        import pandas as pd
+
+        frames = []
+        for index in self.classes.unique().tolist():
+            means = self.values[self.classes == index].mean(0).numpy()
+            word = words[index] if index < len(words) else str(index)
+            frames.append(pd.DataFrame({"component": self.parts["component"], "answer": word, "effect": means}))
+        return pd.concat(frames, ignore_index=True)
+
+
+@torch.no_grad()
+def components(model: Model, batch: Batch) -> Components:
+    """The difference right - best wrong at every read of a batch, divided among the parts of the model; in float64.
+
+    Raises UnsupportedError where the outputs are no sum over parts even at a fixed scale of the final norm, InterpError
+    where the parts do not add up to the outputs (then the model has a part that is not seen here).
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if (reason := not_additive(subject)) is not None:
+        raise UnsupportedError(reason)
+    hooks = subject.model.hook_dict
+    streams = {"embedding": "hook_embed", "positions": "hook_pos_embed"}
+    if "hook_pos_embed" not in hooks or not _positions_in_stream(subject):
+        del streams["positions"]
+    heads, mlps = heads_of(subject), mlps_of(subject)
+    final = f"blocks.{subject.model.cfg.n_layers - 1}.hook_resid_post"
+    norm = "ln_final.hook_scale"
+    names = [*streams.values(), *dict.fromkeys(part.hook for part in (*heads, *mlps)), final]
+    names += [norm] if norm in hooks else []
+    kept = len(names) * subject.model.cfg.d_model
+    found, differences, classes = [], [], []
+    for _, piece in pieces(subject, batch, kept):
+        out, cache = activations(subject, piece, names)
+        where = reads(subject, piece)
+        logits = where.pick(out).double().cpu()
+        chosen = contrast(subject, logits, where.classes)
+        seen = {name: where.pick(value).double().cpu() for name, value in cache.items()}
+        scale = seen.get(norm, torch.ones(len(logits), 1, dtype=torch.float64))
+        toward, bias = readout(subject, chosen)
+        toward = toward / scale
+        columns = [(seen[name].expand_as(toward) * toward).sum(-1) for name in streams.values()]
+        columns += [_written(subject, part, seen[part.hook], toward) for part in (*heads, *mlps)]
+        biases = sum((block.attn.b_O.double().cpu() for block in subject.model.blocks), torch.zeros(()))
+        columns.append((biases * toward).sum(-1) + bias)
+        found.append(torch.stack(columns, 1))
+        differences.append(chosen.of(logits))
+        classes.append(where.classes)
+    values, difference = torch.cat(found), torch.cat(differences)
+    _check_sum(values, difference)
+    rows: list[tuple[str, str, int | None, int | None]] = [(name, name, None, None) for name in streams]
+    rows += [(str(part), part.kind, part.layer, part.head) for part in (*heads, *mlps)]
+    rows.append(("biases", "biases", None, None))
+    parts = pd.DataFrame(rows, columns=["component", "kind", "layer", "head"])
+    return Components(values, difference, torch.cat(classes), parts.astype({"layer": "Int64", "head": "Int64"}))
+
+
+def _written(
+    subject: Subject, part: Part, value: Float[Tensor, "reads *d"], toward: Float[Tensor, "reads d_model"]
+) -> Float[Tensor, "reads"]:
+    """What a part adds along the direction of each read."""
+    if part.head is None:
+        return (value * toward).sum(-1)
+    weight = subject.model.blocks[part.layer].attn.W_O[part.head].double().cpu()
+    return ((value[:, part.head] @ weight) * toward).sum(-1)
+
+
+def not_additive(subject: Subject) -> str | None:
+    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None where they are."""
+    model = subject.model
+    if isinstance(model, TaskModel):
+        if not model.spec.additive_residual:
+            return "after post-layer-norm the outputs are no sum over the parts"
+        if not model.spec.linear_readout:
+            return "behind a ReLU readout the outputs are no sum over the parts"
+    if getattr(model.cfg, "use_normalization_before_and_after", False):
+        return "where a norm follows the attention, what a head writes is no linear map of its output"
+    if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
+        return "behind a soft cap the outputs are no sum over the parts"
+    return None
+
+
+def _positions_in_stream(subject: Subject) -> bool:
+    """Whether the position part writes into the residual stream and is not all zero."""
+    if subject.model.cfg.positional_embedding_type not in ("standard",):
+        return False
+    if isinstance(subject.model, TaskModel):
+        return subject.model.spec.positions != "none" and subject.model.spec.positions_enter == "residual"
+    return True
+
+
+def readout(subject: Subject, chosen: Contrast) -> tuple[Float[Tensor, "reads d_model"], Float[Tensor, "reads"]]:
+    """From the last residual stream, divided by the final norm's scale, to the difference: direction and constant."""
+    toward = chosen.direction(subject.columns(subject.model.unembed.W_U.detach().cpu()))
+    bias = chosen.of(subject.columns(subject.model.unembed.b_U.detach().cpu()).double().expand(len(toward), -1))
+    return _through_norm(subject, toward, bias)
+
+
+def readout_map(subject: Subject) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
+    """The same for every output: matrix and bias, in float64."""
+    columns = subject.columns(subject.model.unembed.W_U.detach().double().cpu())
+    rows, bias = _through_norm(subject, columns.T, subject.columns(subject.model.unembed.b_U.detach().double().cpu()))
+    return rows.T, bias
+
+
+def _through_norm(
+    subject: Subject, toward: Float[Tensor, "rows d_model"], bias: Float[Tensor, "rows"]
+) -> tuple[Float[Tensor, "rows d_model"], Float[Tensor, "rows"]]:
+    """Directions behind the final norm as directions in front of it, up to its scale; its shift joins the bias."""
+    norm = getattr(subject.model, "ln_final", None)
+    if norm is None or isinstance(norm, torch.nn.Identity):
+        return toward, bias
+    if (shift := getattr(norm, "b", None)) is not None:
+        bias = bias + toward @ shift.detach().double().cpu()
+    if (gain := getattr(norm, "w", None)) is not None:
+        toward = toward * gain.detach().double().cpu()
+    if "RMS" not in type(norm).__name__:
+        toward = toward - toward.mean(1, keepdim=True)  # centering the stream is centering what reads it
+    return toward, bias
+
+
+def _check_sum(values: Float[Tensor, "reads components"], difference: Float[Tensor, "reads"]) -> None:
+    """The parts must add up to the difference, to the rounding of the run."""
+    off = (values.sum(1) - difference).abs()
+    size = values.abs().sum(1).max().clamp_min(1.0)
+    if not bool((off <= 1e-4 * size).all()):
+        raise InterpError(
+            f"the parts add up to {float(values.sum(1)[off.argmax()]):.6g} where the outputs differ by "
+            f"{float(difference[off.argmax()]):.6g}: this model has a part that direct attribution does not see"
+        )

@@ -1,0 +1,103 @@
+"""Where each head looks: how spread its attention is, and how much of it goes where one would look first.
+
+At a query position q the attention of a head is divided among what it may see. Summed over the keys of a kind and
+averaged over queries:
+
+- self: q itself; previous: q - 1; first: position 0; same: other positions with the same token;
+- after_same: positions behind an earlier one with the same token (where an induction head looks, Olsson et al. 2022);
+- entropy: of the attention, in nats, and its largest value where attention is uniform (`uniform`).
+
+Positions of padding count neither as queries nor as keys. Where the weights are raw scores, the shares are sums of
+weights (they need not be between 0 and 1) and there is no entropy (NaN).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.measures.runs import activations, heads_of, pieces, reads
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = ("self", "previous", "first", "same", "after_same")
+
+
+@torch.no_grad()
+def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.DataFrame:
+    """One row a head: layer, head, entropy, uniform, self, previous, first, same, after_same.
+
+    Means over all query positions ("all"), or over those where answers are read ("read"). Queries to which a kind
+    does not apply (no earlier same token) count with 0.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    n_layers = subject.model.cfg.n_layers
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
+    sums: dict[str, Tensor] = {}
+    number = 0
+    for _, piece in pieces(subject, batch, n_layers * subject.model.cfg.n_heads * batch.tokens.shape[1]):
+        _, seen = activations(subject, piece, names)
+        mask = piece.attention_mask.cpu()
+        queries = mask if at == "all" else reads(subject, piece).mask(piece)
+        number += int(queries.sum())
+        kinds = key_kinds(piece.tokens.cpu(), mask)
+        visible = _visible(subject, mask)
+        for layer, name in enumerate(names):
+            pattern = seen[name].double().cpu()
+            found = {kind: torch.einsum("bhqk,bqk,bq->h", pattern, where.double(), queries.double())
+                     for kind, where in kinds.items()}  # fmt: skip
+            found["entropy"] = (_entropy(pattern) * queries[:, None]).sum((0, 2))
+            spread = visible.sum(-1).clamp_min(1).double().log()
+            found["uniform"] = (spread * queries).sum().expand(pattern.shape[1])
+            for key, value in found.items():
+                part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
+                part[layer, : len(value)] = value
+                sums[key] = sums.get(key, 0) + part
+    rows = [
+        {"layer": part.layer, "head": part.head}
+        | {key: float(sums[key][part.layer, part.head or 0]) / number for key in ("entropy", "uniform", *KINDS)}
+        for part in heads_of(subject)
+    ]
+    return pd.DataFrame(rows)
+
+
+def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bool[Tensor, "rows length length"]]:
+    """Which keys are of which kind for each query."""
+    rows, length = tokens.shape
+    order = torch.arange(length)
+    real = mask[:, None, :] & mask[:, :, None]
+    itself = (order[:, None] == order[None]).expand(rows, -1, -1)
+    same = (tokens[:, :, None] == tokens[:, None, :]) & ~itself & real
+    after = torch.zeros_like(same)
+    after[:, :, 1:] = same[:, :, :-1] & real[:, :, 1:] & (order[None, :-1] < order[:, None])
+    return {
+        "self": itself & real,
+        "previous": (order[:, None] == order[None] + 1).expand(rows, -1, -1) & real,
+        "first": (order == 0).expand(rows, length, -1) & real,
+        "same": same,
+        "after_same": after,
+    }
+
+
+def _visible(subject: Subject, mask: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
+    """What a query may see."""
+    order = torch.arange(mask.shape[1])
+    causal = subject.model.cfg.attention_dir == "causal"
+    below = (order[None] <= order[:, None]) if causal else torch.ones(len(order), len(order), dtype=torch.bool)
+    return below & mask[:, None, :]
+
+
+def _entropy(pattern: Float[Tensor, "rows heads q k"]) -> Float[Tensor, "rows heads q"]:
+    """In nats; NaN where the weights are no distribution."""
+    total = pattern.sum(-1)
+    entropy = -torch.xlogy(pattern, pattern.clamp_min(0)).sum(-1)
+    is_share = (pattern >= 0).all(-1) & (((total - 1).abs() < 1e-3) | (total == 0))
+    return torch.where(is_share, entropy, torch.nan)

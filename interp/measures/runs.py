@@ -1,0 +1,188 @@
+"""A model under study, run in pieces of bounded memory: where it is read, which parts it has, what comes out.
+
+A *read* is one output that the task asks for: a row of a batch where the model is read at one position, a row and a
+position where it is read at all of them. Measures of any model work on reads, so that both are one case. A *part* is
+a head or an MLP of some layer; its value is hook_z of the head, or hook_mlp_out, and hooks put other values in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.architecture.answers import decide, losses
+from interp.errors import InterpError
+from interp.measures.subject import Subject
+from interp.tasks import Batch
+
+BUDGET = 2**28  # bytes of activations that one forward may keep
+Hook = tuple[str, Callable[..., Any]]
+
+# ---------------------------------------------------------------- where a model is read
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The outputs that the task asks for in a batch: row, position, and the index of the right output."""
+
+    rows: Int[Tensor, "reads"]
+    positions: Int[Tensor, "reads"]
+    classes: Int[Tensor, "reads"]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pick(self, activation: Tensor) -> Tensor:
+        """(rows, length, ...) at the reads: (reads, ...)."""
+        return activation[self.rows.to(activation.device), self.positions.to(activation.device)]
+
+    def mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
+        """True where the batch is read."""
+        found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+        found[self.rows, self.positions] = True
+        return found
+
+
+def reads(subject: Subject, batch: Batch) -> Reads:
+    """Where the answers of a batch are read, in order of rows and positions."""
+    rows, positions = subject.reads(batch).cpu().nonzero(as_tuple=True)
+    return Reads(rows, positions, subject.classes(batch).cpu())
+
+
+# ---------------------------------------------------------------- running
+
+
+def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slice, Batch]]:
+    """Slices of a batch whose forward keeps within BUDGET; at least one row each.
+
+    kept: numbers a position that the caller keeps beside the forward's own.
+    """
+    cfg, length = subject.model.cfg, batch.tokens.shape[1]
+    own = 2 * cfg.n_heads * length + 10 * cfg.d_model + 3 * (cfg.d_mlp or 0) + 2 * cfg.d_vocab_out
+    size = max(1, BUDGET // (cfg.dtype.itemsize * length * (own + kept)))
+    for start in range(0, len(batch), size):
+        here = slice(start, min(start + size, len(batch)))
+        yield here, batch[here]
+
+
+@torch.no_grad()
+def forward(subject: Subject, batch: Batch, hooks: Sequence[Hook] = ()) -> Float[Tensor, "rows length n_out"]:
+    """Outputs at all positions, in the task's order; hooks see the whole batch."""
+    tokens = subject.inputs(batch.tokens).to(subject.model.cfg.device)
+    with subject.masked(batch):
+        return subject.columns(subject.model.run_with_hooks(tokens, fwd_hooks=[*hooks]))
+
+
+def activations(
+    subject: Subject, batch: Batch, names: Sequence[str], hooks: Sequence[Hook] = ()
+) -> tuple[Float[Tensor, "rows length n_out"], dict[str, Tensor]]:
+    """Outputs and what passed the named hook points, of one piece; earlier hooks have done their work by then."""
+    found: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        found[hook.name] = activation.detach()
+
+    return forward(subject, batch, [*hooks, *((name, keep) for name in names)]), found
+
+
+def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads | None = None) -> dict[str, Tensor]:
+    """What passes the named hook points at the reads of a batch (or at others), (reads, ...) each, in float64."""
+    where = reads(subject, batch) if where is None else where
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    for here, piece in pieces(subject, batch):
+        _, seen = activations(subject, piece, names)
+        inside = (where.rows >= here.start) & (where.rows < here.stop)
+        rows, positions = where.rows[inside] - here.start, where.positions[inside]
+        for name in names:
+            found[name].append(seen[name].cpu()[rows, positions].double())
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+# ---------------------------------------------------------------- what comes out
+
+
+@dataclass(frozen=True)
+class Score:
+    """Share of reads answered rightly, and mean loss in nats (NaN where the decision is an indicator)."""
+
+    accuracy: float
+    loss: float
+
+
+class Tally:
+    """Accuracy and loss added up over pieces."""
+
+    def __init__(self) -> None:
+        self.n, self.n_right, self.loss = 0, 0, 0.0
+
+    def add(self, subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Tensor) -> None:
+        self.n += len(classes)
+        self.n_right += int((decide(logits, subject.decision) == classes).sum())
+        lost = losses(logits, classes, subject.decision)
+        self.loss += float("nan") if lost is None else float(lost.sum())
+
+    @property
+    def score(self) -> Score:
+        if not self.n:
+            raise InterpError("the batch has no position with a label, so there is nothing to measure")
+        return Score(self.n_right / self.n, self.loss / self.n)
+
+
+# ---------------------------------------------------------------- parts
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """A head, or an MLP (then head is None and its value is what it writes)."""
+
+    layer: int
+    head: int | None = None
+
+    @property
+    def kind(self) -> Literal["head", "MLP"]:
+        return "MLP" if self.head is None else "head"
+
+    @property
+    def hook(self) -> str:
+        return f"blocks.{self.layer}." + ("hook_mlp_out" if self.head is None else "attn.hook_z")
+
+    def get(self, activation: Tensor) -> Tensor:
+        """Its share of what passes its hook: (rows, length, d)."""
+        return activation if self.head is None else activation[:, :, self.head]
+
+    def put(self, activation: Tensor, value: Tensor | float) -> None:
+        """Write its share, in place."""
+        (activation if self.head is None else activation[:, :, self.head])[:] = value
+
+    def __str__(self) -> str:
+        return f"MLP {self.layer}" if self.head is None else f"head {self.layer}.{self.head}"
+
+
+def heads_of(subject: Subject) -> list[Part]:
+    """All heads; head h of layer l is number l * n_heads + h."""
+    return [
+        Part(layer, head) for layer, block in enumerate(subject.model.blocks) for head in range(len(block.attn.W_O))
+    ]
+
+
+def mlps_of(subject: Subject) -> list[Part]:
+    """All MLPs."""
+    return [Part(layer) for layer, block in enumerate(subject.model.blocks) if has_mlp(block)]
+
+
+def has_mlp(block: Any) -> bool:
+    """Whether a block has an MLP; a task model's block without one may hold a stand-in without parameters."""
+    return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
+
+
+def data(subject: Subject, split: str, n: int = 1000) -> Batch:
+    """The task's data set of a split, or n fresh inputs where it has none."""
+    try:
+        return subject.task.dataset(split)
+    except InterpError:
+        return subject.task.sample(n, split if split in subject.task.splits else subject.task.splits[-1], seed=0)

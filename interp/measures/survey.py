@@ -1,0 +1,87 @@
+"""Every head and MLP of every layer in one table: what it adds, what is lost without it, what can be read off it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from interp.errors import InterpError
+from interp.measures.ablation import ablate
+from interp.measures.components import components, not_additive
+from interp.measures.looks import looks
+from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads
+from interp.measures.separation_classes import score_groups
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODES = ("zero", "mean", "resample")
+
+
+@torch.no_grad()
+def survey(model: Model, test: Batch | None = None, train: Batch | None = None, seed: int = 0) -> pd.DataFrame:
+    """One row a head or MLP, layer by layer, in any model with hooks.
+
+    Columns: part (its name), kind, layer, head; effect, what it adds on average to right minus best wrong output (NaN
+    where outputs are no sum); for each of zero, mean and resample: accuracy_* and loss_*, of the whole model with the
+    part silenced; s_acc, how well a linear separator of its output at the reads tells the answers apart (heads only, of
+    as many classes as there are); and where the head looks (measures.looks).
+    test: what is measured on, train: where separators are fitted and replacements come from; the task's data sets, or
+    fresh inputs where it has none.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    test = data(subject, "test") if test is None else test
+    train = data(subject, "train") if train is None else train
+    heads, mlps = heads_of(subject), mlps_of(subject)
+    parts = sorted([*heads, *mlps], key=lambda part: (part.layer, part.head is None, part.head or 0))
+    table = pd.DataFrame(
+        {
+            "part": [str(part) for part in parts],
+            "kind": [part.kind for part in parts],
+            "layer": [part.layer for part in parts],
+            "head": pd.array([part.head for part in parts], dtype="Int64"),
+        }
+    )
+    effects: dict[str, float] = {}
+    if not_additive(subject) is None:
+        added = components(subject, test).to_frame()
+        effects = dict(zip(added["component"], added["effect"]))
+    table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
+    for mode in MODES:
+        scores = ablate(subject, [[part] for part in parts], test, mode, train, seed)
+        table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
+        table[f"loss_{mode}"] = [score.loss for score in scores]
+    table["s_acc"] = _separation(subject, train, test, len(mlps))
+    where = looks(subject, test)
+    return table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
+
+
+def head_separation(model: Model, train: Batch, test: Batch) -> list[float]:
+    """s-acc of each head alone where answers are read, fitted on train and measured on test; any number of classes.
+
+    Raises InterpError for one class only, and for fewer reads than a head has dimensions.
+    """
+    subject = Subject.of(model)
+    names = [f"blocks.{layer}.attn.hook_z" for layer in range(subject.model.cfg.n_layers)]
+    z = []
+    for batch in (train, test):
+        seen = at_reads(subject, batch, names)
+        z.append(torch.cat([seen[name] for name in names], 1).numpy())
+    labels = [reads(subject, batch).classes.numpy() for batch in (train, test)]
+    singles = [(i,) for i in range(z[0].shape[1])]
+    return list(score_groups(z[0], labels[0], z[1], labels[1], singles)["s_acc"])
+
+
+def _separation(subject: Subject, train: Batch, test: Batch, n_mlps: int) -> list[float]:
+    try:
+        found = head_separation(subject, train, test)
+    except InterpError:  # one class, or too few rows: nothing to separate
+        found = [float("nan")] * len(heads_of(subject))
+    ordered = iter(found)
+    parts = sorted([*heads_of(subject), *mlps_of(subject)], key=lambda p: (p.layer, p.head is None, p.head or 0))
+    return [float("nan") if part.head is None else next(ordered) for part in parts]

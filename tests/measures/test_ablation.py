@@ -1,0 +1,157 @@
+"""Ablation of every model of the zoo and of strangers' models, against hooks written by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from standins import NAMES, padding_hooks, read_of, standin
+
+import interp
+from interp.errors import InterpError
+from interp.listing import list_models
+from interp.measures.ablation import ablate, aligned, draw_donors
+from interp.measures.runs import Part
+from interp.measures.subject import Subject
+
+SHIPPED = [name for name in list_models()["name"] if name.startswith(("count01", "hist", "lang", "memorization/bi"))]
+
+
+def zoo(name: str) -> interp.TaskModel:
+    try:
+        return interp.load(name)
+    except InterpError as error:
+        pytest.skip(str(error))
+
+
+def short(subject: Subject, n: int) -> interp.Batch:
+    """Inputs of a test's length."""
+    task = subject.task
+    if task.name == "count01":
+        return task.sentences(torch.randint(1, 9, (n, 3), generator=torch.Generator().manual_seed(0)))
+    return task.sample(n, task.splits[-1], seed=4)
+
+
+def accuracy_by_hand(
+    subject: Subject, batch: interp.Batch, layer: int, head: int, value: float | torch.Tensor
+) -> float:
+    """predict (or the argmax of a stranger's outputs) with one head's output set to a value everywhere."""
+
+    def put(z: torch.Tensor, hook: object) -> torch.Tensor:
+        z = z.clone()
+        z[:, :, head] = value
+        return z
+
+    hooks = [(f"blocks.{layer}.attn.hook_z", put)]
+    model = subject.model
+    if isinstance(model, interp.TaskModel):
+        with model.hooks(fwd_hooks=hooks):
+            answers = model.predict(batch.tokens)
+    else:
+        name = subject.task.name.removeprefix("standin_")
+        logits = model.run_with_hooks(batch.tokens, fwd_hooks=[*padding_hooks(model, batch), *hooks])
+        answers = read_of(name, logits).argmax(-1)
+    counted = torch.ones_like(answers, dtype=torch.bool) if batch.labels.dtype == torch.bool else batch.labels >= 0
+    return float((answers == batch.labels)[counted].double().mean())
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, *NAMES])
+def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
+    subject = standin(name) if name in NAMES else Subject.of(zoo(name))
+    batch = short(subject, 24 if name in NAMES else 6)
+    table = interp.ablate_heads(subject, "singles", test=batch)
+    n_heads = subject.model.cfg.n_heads
+    assert list(table["heads"]) == [(), *((i,) for i in range(n_heads * subject.model.cfg.n_layers))]
+    assert table["accuracy"][0] == pytest.approx(accuracy_by_hand(subject, batch, 0, slice(0, 0), 0.0), abs=1e-12)
+    for (number,), layer, accuracy in zip(table["heads"][1:], table["layer"][1:], table["accuracy"][1:]):
+        assert layer == number // n_heads
+        wanted = accuracy_by_hand(subject, batch, layer, number % n_heads, 0.0)
+        assert accuracy == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mean_ablation_and_its_loss(name) -> None:
+    """At the reads the mean over the reads, elsewhere the mean over all other tokens."""
+    subject = standin(name)
+    batch, reference = subject.task.sample(40, seed=1), subject.task.sample(50, "train", seed=2)
+    cache: dict[str, torch.Tensor] = {}
+    hooks = [("blocks.0.attn.hook_z", lambda z, hook: cache.update(z=z))]
+    subject.model.run_with_hooks(reference.tokens, fwd_hooks=[*padding_hooks(subject.model, reference), *hooks])
+    where = {"recall": slice(6, 7), "ends": slice(0, 1), "balance": slice(0, 8)}[name]
+    read = torch.zeros(reference.tokens.shape, dtype=torch.bool)
+    read[:, where] = True
+    rest = reference.attention_mask & ~read
+    at_read, elsewhere = cache["z"][read][:, 1].mean(0), cache["z"][rest][:, 1].mean(0)
+
+    def put(z: torch.Tensor, hook: object) -> torch.Tensor:
+        z = z.clone()
+        z[:, :, 1] = elsewhere
+        z[:, where, 1] = at_read
+        return z
+
+    fixed = [*padding_hooks(subject.model, batch), ("blocks.0.attn.hook_z", put)]
+    logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=fixed))
+    wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
+    table = interp.ablate_heads(subject, [(1,)], "mean", test=batch, reference=reference)
+    assert table["accuracy"][1] == pytest.approx(float((logits.argmax(-1) == batch.labels).double().mean()))
+    assert table["loss"][1] == pytest.approx(float(wanted), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resampling_is_the_value_of_the_donor(name) -> None:
+    subject = standin(name)
+    batch = subject.task.sample(30, seed=1)
+    donors = draw_donors(batch, batch, seed=3)
+    assert (batch.lengths[donors] == batch.lengths).all()
+    assert (donors != torch.arange(30)).all()
+    other = batch[donors]
+    cache: dict[str, torch.Tensor] = {}
+    hooks = [("blocks.0.attn.hook_z", lambda z, hook: cache.update(z=z))]
+    subject.model.run_with_hooks(other.tokens, fwd_hooks=[*padding_hooks(subject.model, other), *hooks])
+
+    def put(z: torch.Tensor, hook: object) -> torch.Tensor:
+        z = z.clone()
+        z[:, :, 0] = cache["z"][:, :, 0]
+        return z
+
+    fixed = [*padding_hooks(subject.model, batch), ("blocks.0.attn.hook_z", put)]
+    logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=fixed))
+    (score,) = ablate(subject, [[Part(0, 0)]], batch, "resample", batch, seed=3)
+    wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
+    assert score.loss == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_silenced_everything_leaves_a_guess() -> None:
+    """Without heads and MLPs the stream is the embedding alone, the same for every row that is read at [CLS]."""
+    subject = standin("ends")
+    batch = subject.task.sample(400, seed=1)
+    parts = [Part(layer, head) for layer in range(3) for head in (None, 0, 1)]
+    (score,) = ablate(subject, [parts], batch)
+    share = float(batch.labels.double().mean())
+    assert score.accuracy in (pytest.approx(share), pytest.approx(1 - share))
+
+
+def test_count_space_and_hooks_agree_in_every_mode(monkeypatch) -> None:
+    subject = Subject.of(interp.load("count01/paper"))
+    batch, reference = short(subject, 40), short(subject, 30)
+    fast = {mode: interp.ablate_heads(subject, [(0, 3), (7,)], mode, test=batch, reference=reference, seed=5)
+            for mode in ("zero", "mean", "resample")}  # fmt: skip
+    monkeypatch.setattr("interp.measures.ablation._is_sum", lambda subject: False)
+    for mode, table in fast.items():
+        slow = interp.ablate_heads(subject, [(0, 3), (7,)], mode, test=batch, reference=reference, seed=5)
+        assert table["accuracy"].to_list() == slow["accuracy"].to_list()
+        assert table["loss"].to_list() == pytest.approx(slow["loss"].to_list(), rel=1e-4)
+
+
+def test_rows_of_different_lengths_lie_upon_each_other_where_they_are_read() -> None:
+    task = interp.load("count01/minimal").task
+    subject = Subject.of(interp.load("count01/minimal"))
+    here, there = task.sentences(torch.tensor([[1, 1, 1]])), task.sentences(torch.tensor([[2, 2, 2]]))
+    index = aligned(subject, here, there)[0]
+    at, far = (int(subject.answer_positions(batch.tokens)) for batch in (here, there))
+    assert index[at] == far
+    assert index[0] == far - at
+
+
+def test_unknown_mode() -> None:
+    with pytest.raises(InterpError, match="unknown mode of ablation 'noise'; known: zero, mean, resample"):
+        interp.ablate_heads(standin("recall"), mode="noise")

@@ -1,0 +1,97 @@
+"""Direct attribution: the parts add up to the difference, and each is what an explicit product says it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from standins import NAMES, padding_hooks, read_of, standin
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.components import components
+from interp.measures.subject import Subject
+
+
+def by_hand(name: str, subject: Subject, batch: interp.Batch) -> dict[str, torch.Tensor]:
+    """Each component times the readout of one read after the other, with a norm written out."""
+    model = subject.model
+    cache: dict[str, torch.Tensor] = {}
+    hooks = [*padding_hooks(model, batch), (lambda n: True, lambda act, hook: cache.update({hook.name: act.double()}))]
+    logits = read_of(name, model.run_with_hooks(batch.tokens, fwd_hooks=hooks)).double().flatten(0, -2)
+    labels = batch.labels.flatten()
+    rivals = logits.clone()
+    rivals[torch.arange(len(labels)), labels] = -torch.inf
+    rival = rivals.argmax(1)
+    final = cache[f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"]
+    gain, shift, scale = 1.0, 0.0, 1.0
+    if model.cfg.normalization_type is not None:
+        gain, shift = model.ln_final.w.double(), model.ln_final.b.double()
+        scale = read_of(name, final.var(-1, correction=0, keepdim=True).add(1e-5).sqrt()).flatten(0, -2)
+    columns = (model.W_U[:, labels] - model.W_U[:, rival]).double().T
+
+    def share(written: torch.Tensor) -> torch.Tensor:
+        read = read_of(name, written).flatten(0, -2)
+        centered = read - read.mean(-1, keepdim=True) if model.cfg.normalization_type is not None else read
+        return (centered / scale * gain * columns).sum(-1)
+
+    found = {"embedding": share(cache["hook_embed"]), "positions": share(cache["hook_pos_embed"])}
+    for layer in range(model.cfg.n_layers):
+        for head in range(model.cfg.n_heads):
+            written = cache[f"blocks.{layer}.attn.hook_z"][:, :, head] @ model.W_O[layer, head].double()
+            found[f"head {layer}.{head}"] = share(written)
+        if not model.cfg.attn_only:
+            found[f"MLP {layer}"] = share(cache[f"blocks.{layer}.hook_mlp_out"])
+    biases = model.b_O.double().sum(0).expand(*batch.tokens.shape, -1)
+    constant = (shift * columns).sum(-1) if model.cfg.normalization_type is not None else 0.0
+    found["biases"] = share(biases) + constant + (model.b_U[labels] - model.b_U[rival]).double()
+    rows = torch.arange(len(labels))
+    found["difference"] = logits[rows, labels] - logits[rows, rival]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_component_of_a_strangers_model(name) -> None:
+    subject = standin(name)
+    batch = subject.task.sample(30, seed=5)
+    found, wanted = components(subject, batch), by_hand(name, subject, batch)
+    torch.testing.assert_close(found.difference, wanted.pop("difference"), rtol=0, atol=1e-5)
+    assert set(found.parts["component"]) == set(wanted)
+    for column, component in enumerate(found.parts["component"]):
+        torch.testing.assert_close(found.values[:, column], wanted[component], rtol=0, atol=2e-5)
+    torch.testing.assert_close(found.values.sum(1), found.difference, rtol=0, atol=2e-5)
+    table = found.to_frame().set_index("component")
+    assert table["effect"].sum() == pytest.approx(float(found.difference.mean()), abs=1e-5)
+    words = found.by_answer(("no", "yes"))
+    assert words.groupby("answer")["effect"].sum().to_numpy().shape == (subject.task.n_out,)
+
+
+@pytest.mark.parametrize("name", ["count01/paper", "languages/first", "languages/one", "memorization/bigram"])
+def test_shipped_models_add_up(name) -> None:
+    model = interp.load(name)
+    batch = model.task.sample(12, model.task.splits[-1], seed=1)
+    found = components(model, batch)
+    assert float((found.values.sum(1) - found.difference).abs().max()) < 1e-3
+    right = (model.predict(batch.tokens) == batch.labels).numpy()
+    assert ((found.difference > 0).numpy() == right).all()  # what decides is the sign of the difference
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("histogram/dot", "behind a ReLU readout"), ("languages/first-learned", "after post-layer-norm")],
+)
+def test_what_is_no_sum_is_refused(name, sentence) -> None:
+    model = interp.load(name)
+    with pytest.raises(UnsupportedError, match=sentence):
+        components(model, model.task.sample(4, model.task.splits[-1]))
+
+
+def test_a_part_that_is_not_seen_is_noticed() -> None:
+    subject = standin("balance")
+    model = subject.model
+    batch = subject.task.sample(4)
+    handle = model.unembed.register_forward_hook(lambda module, inputs, out: out * torch.tensor([1.0, 2.0, 3.0]))
+    try:
+        with pytest.raises(InterpError, match="this model has a part that direct attribution does not see"):
+            components(subject, batch)
+    finally:
+        handle.remove()
