@@ -1,0 +1,160 @@
+"""A model as plain data: what its forward pass does, in a few words, and its weights, for other languages to run.
+
+`describe` names every choice of a spec, or of a stock HookedTransformer's config, that changes a number;
+`pack` writes tensors as base64 in the model's own precision. What the data cannot say is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp._lens import HookedTransformer
+from interp.architecture.formulas import position_formula
+from interp.architecture.parameters import outputs
+from interp.architecture.symmetric import count_space_refusal
+from interp.architecture.task_model import TaskModel
+from interp.errors import UnsupportedError
+from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
+
+NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
+"""Formulas that a reader of the plain data knows by name, each also as "<name>-doubled"; others travel as tables."""
+
+TABLE_LENGTH = 48
+"""Up to which length the position codes of other formulas are written out."""
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_new", "silu": "silu"}
+
+
+def describe(model: HookedTransformer) -> dict[str, Any]:
+    """What the forward pass does. Raises UnsupportedError with the reason where these words cannot say it.
+
+    Keys: d_model, n_out, causal, masks (is padding hidden from attention?), attn_only, layers, positions, pos_embed (is
+    there a hook_pos_embed?), final_norm (its epsilon, or None), readout, max_length, counts (do token counts decide?).
+    """
+    return _of_spec(model) if isinstance(model, TaskModel) else _of_config(model)
+
+
+def weights(model: HookedTransformer) -> dict[str, Tensor]:
+    """The parameters that the description needs, under TransformerLens's names."""
+    return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+
+
+def pack(tensor: Tensor) -> dict[str, Any]:
+    """A tensor as shape, dtype and base64 of its little-endian numbers."""
+    flat = tensor.detach().cpu().contiguous()
+    raw = flat.reshape(-1).view(torch.uint8).numpy().tobytes()
+    dtype = str(flat.dtype).removeprefix("torch.")
+    return {"shape": list(flat.shape), "dtype": dtype, "data": base64.b64encode(raw).decode()}
+
+
+# ---------------------------------------------------------------- task models
+
+
+def _of_spec(model: TaskModel) -> dict[str, Any]:
+    spec = model.spec
+    return {
+        "d_model": spec.d_model,
+        "n_out": outputs(spec, model.task),
+        "causal": spec.direction == "causal",
+        "masks": model.task.pad_id is not None,
+        "attn_only": all(layer.mlp is None for layer in spec.layers),
+        "layers": [_layer(spec, layer) for layer in spec.layers],
+        "positions": _positions(spec),
+        "pos_embed": True,
+        "final_norm": spec.layers[-1].norm_eps if getattr(spec, "final_norm", "none") != "none" else None,
+        "readout": spec.readout,
+        "max_length": spec.max_length,
+        "fixed_length": any(layer.mixing == "linear" for layer in spec.layers),
+        "counts": count_space_refusal(spec) is None,
+    }
+
+
+def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
+    named = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": spec.d_model**-0.5}
+    return {
+        "n_heads": layer.n_heads,
+        "d_head": layer.d_head,
+        "mixing": layer.mixing,
+        "softmax": layer.normalizer == "softmax",
+        "scale": layer.scale if isinstance(layer.scale, float) else named[layer.scale],
+        "log_length": None if layer.log_length == "none" else layer.log_length,
+        "norm": layer.norm,
+        "eps": layer.norm_eps,
+        "mlp": layer.mlp and ACTIVATIONS[layer.mlp.activation],
+    }
+
+
+def _positions(spec: ModelSpec) -> dict[str, Any]:
+    """A name that says it all, or the codes of every length up to TABLE_LENGTH."""
+    name = spec.positions
+    if spec.positions_enter == "attention":
+        return {"name": "none"}
+    if name in PLAIN_POSITIONS or name.removesuffix("-doubled") in NAMED_FORMULAS:
+        return {"name": name}
+    tables, formula = {}, position_formula(name)
+    for n in range(1, TABLE_LENGTH + 1):
+        i = torch.arange(n, dtype=torch.float64)[None]
+        code = formula(i, torch.tensor([[float(n)]], dtype=torch.float64), spec.d_model)[0]
+        tables[str(n)] = pack(code.double())["data"]
+    return {"name": name, "tables": tables}
+
+
+# ---------------------------------------------------------------- somebody's own HookedTransformer
+
+
+def _of_config(model: HookedTransformer) -> dict[str, Any]:
+    cfg = model.cfg
+    if (reason := _refusal(cfg)) is not None:
+        raise UnsupportedError(f"this HookedTransformer cannot be written as plain data: {reason}")
+    norm = "none" if cfg.normalization_type is None else "pre"
+    layer = {
+        "n_heads": cfg.n_heads,
+        "d_head": cfg.d_head,
+        "mixing": "dot",
+        "softmax": True,
+        "scale": 1 / cfg.attn_scale if cfg.use_attn_scale else 1.0,
+        "log_length": None,
+        "norm": norm,
+        "eps": cfg.eps,
+        "mlp": None if cfg.attn_only else ACTIVATIONS[cfg.act_fn],
+    }
+    return {
+        "d_model": cfg.d_model,
+        "n_out": cfg.d_vocab_out,
+        "causal": cfg.attention_dir == "causal",
+        "masks": False,
+        "attn_only": cfg.attn_only,
+        "layers": [layer] * cfg.n_layers,
+        "positions": {"name": "learned"},
+        "pos_embed": True,
+        "final_norm": None if norm == "none" else cfg.eps,
+        "readout": "linear",
+        "max_length": cfg.n_ctx,
+        "fixed_length": False,
+        "counts": False,
+    }
+
+
+def _refusal(cfg: Any) -> str | None:
+    """What the description has no word for, or None."""
+    if cfg.normalization_type not in (None, "LN", "LNPre"):
+        return f"its normalization is {cfg.normalization_type}; layer norm or none can be said"
+    if cfg.positional_embedding_type != "standard":
+        return f"its positions are {cfg.positional_embedding_type}; a table added to the residual stream can be said"
+    if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
+        return f"its activation is {cfg.act_fn}; {', '.join(ACTIVATIONS)} can be said"
+    odd = ("gated_mlp", "parallel_attn_mlp", "use_local_attn", "scale_attn_by_inverse_layer_idx", "post_embedding_ln",
+           "num_experts", "use_qk_norm", "use_normalization_before_and_after")  # fmt: skip
+    for name in odd:
+        if getattr(cfg, name, None):
+            return f"it is built with {name}"
+    for name in ("attn_scores_soft_cap", "output_logits_soft_cap"):
+        if (getattr(cfg, name, None) or 0) > 0:
+            return f"it is built with {name}"
+    if getattr(cfg, "n_key_value_heads", None) not in (None, cfg.n_heads):
+        return "its heads share keys and values"
+    return None

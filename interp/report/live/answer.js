@@ -1,0 +1,101 @@
+// The answer: logits as bars with the untouched model's beside them, the decision in words, right or not.
+
+const SHOWN = 12;
+
+function answerPart(panel) {
+  const { model, payload } = panel, { answers, decision } = model.task;
+  const verdict = el("p", { class: "live-decision" }), proof = el("p", { class: "live-note" });
+  const table = el("table", { class: "live-bars" });
+  const node = el("div", { class: "live-card" }, el("h4", {}, "Answer"), verdict, table, proof);
+  const rows = [];
+
+  function scalar(found) {
+    const s = found.logits[0], before = found.ghostLogits[0];
+    const edge = decision === "indicator" ? `the answer is yes where |s| is at most ${model.task.tolerance}` : "the answer is yes where s > 0";
+    const reach = Math.max(Math.abs(s), Math.abs(before), 1e-300);
+    bars([["s", s, before, null, null]], reach, `One number s decides: ${edge}.`);
+  }
+
+  function bars(list, reach, caption) {
+    while (rows.length < list.length) {
+      const row = { word: el("th", { scope: "row" }), bar: el("span", { class: "live-fill" }), ghost: el("span", { class: "live-ghost" }), value: el("td", { class: "number" }), chance: el("td", { class: "number" }), target: el("td", { class: "number" }) };
+      row.node = el("tr", {}, row.word, el("td", { class: "live-track" }, el("span", { class: "live-zero" }), row.ghost, row.bar), row.value, row.chance, row.target);
+      rows.push(row);
+    }
+    table.replaceChildren(el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, rows.slice(0, list.length).map((row) => row.node)));
+    list.forEach(([word, value, before, chance, target], i) => {
+      const row = rows[i];
+      setText(row.word, word);
+      setText(row.value, number(value));
+      setText(row.chance, chance === null ? "" : share(chance));
+      setText(row.target, target === null || target === undefined ? "" : share(target));
+      place(row.bar, value / reach);
+      place(row.ghost, before / reach);
+      row.node.title = value === before ? "" : `untouched model: ${number(before)}`;
+    });
+  }
+  const head = el("tr", {});
+  const place = (bar, part) => {
+    const size = Math.min(Math.abs(part), 1) * 50 || 0;
+    bar.style.cssText = `left:${part < 0 ? 50 - size : 50}%;width:${size}%`;
+  };
+
+  const update = (found) => {
+    const goal = panel.target ? panel.target(found) : null;
+    head.replaceChildren(...["", "logit", "", decision === "argmax" && found.logits.length > 1 ? "share" : "", goal ? "table" : ""].map((word) => el("th", { scope: "col", class: word === "logit" ? "" : "number" }, word)));
+    if (decision !== "argmax" || found.logits.length === 1) scalar(found);
+    else {
+      const chances = softmax(found.logits), order = Array.from(found.logits.keys());
+      // Many answers: the likeliest, those of the untouched model among them, in a fixed order.
+      const rank = order.slice().sort((a, b) => Math.max(found.logits[b], found.ghostLogits[b]) - Math.max(found.logits[a], found.ghostLogits[a]));
+      const kept = order.length > SHOWN ? new Set([...rank.slice(0, SHOWN - 1), ...(goal ? [argmax(goal)] : [])]) : new Set(order);
+      const reach = Math.max(...found.logits.map(Math.abs), ...found.ghostLogits.map(Math.abs), 1e-300);
+      bars(order.filter((o) => kept.has(o)).map((o) => [answers[o], found.logits[o], found.ghostLogits[o], chances[o], goal && goal[o]]), reach,
+        order.length > kept.size ? `The ${kept.size} likeliest of ${order.length} answers.` : "Grey: the untouched model.");
+    }
+    const words = sentence(found);
+    setText(verdict, words);
+    verdict.dataset.right = found.right === null ? "unknown" : String(found.right === found.answer);
+    setText(proof, panel.store.edited ? "The model is edited here: nothing that was proved holds for it." : payload.proved ? domainNote(found) : "");
+    panel.say(words);
+  };
+
+  function domainNote(found) {
+    const inside = panel.inside ? panel.inside(found) : null;
+    const where = inside === null ? "What was proved holds for" : inside ? "This input lies inside what was proved:" : "This input lies outside what was proved:";
+    return `${where} ${payload.proved.domain}.`;
+  }
+
+  function sentence({ answer, before, right, where }) {
+    const said = `${where ? `${where}: ` : ""}the model answers ${answers[answer]}`;
+    const judged = right === null ? "" : right === answer ? ", which is right" : `, which is wrong: right is ${answers[right]}`;
+    const changed = before === answer ? "" : ` The untouched model answers ${answers[before]}.`;
+    return `${said[0].toUpperCase()}${said.slice(1)}${judged}.${changed}${right === null ? " Whether that is right is not known to this page." : ""}`;
+  }
+  return { node, update };
+}
+
+// Answers at every position, beside the truth; a click looks closer.
+function positionsPart(panel) {
+  const { model, store } = panel, { answers, vocabulary } = model.task;
+  const list = el("div", { class: "live-positions", role: "group", "aria-label": "Answer at each position" });
+  const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Answer at each position"), list,
+    el("p", { class: "live-note" }, "Token, answer, and what is right where the answer is wrong. Choose a position to look at it."));
+  const update = (found) => {
+    while (list.children.length > found.places.length) list.lastChild.remove();
+    while (list.children.length < found.places.length) {
+      const i = list.children.length;
+      list.append(el("button", { type: "button", onclick: () => store.set({ at: panel.found.places[i] }) }, el("b"), el("span"), el("i")));
+    }
+    found.answers.forEach(({ place, answer, right, before }, i) => {
+      const button = list.children[i], [token, said, truth] = button.children, state = right === null ? "unknown" : String(right === answer);
+      setText(token, vocabulary[found.tokens[place]]);
+      setText(said, right === null ? "\u2013" : answers[answer]);
+      setText(truth, state === "false" ? `\u2260 ${answers[right]}` : before !== answer ? `was ${answers[before]}` : "\u00a0");
+      button.dataset.right = state;
+      button.setAttribute("aria-pressed", String(place === found.at));
+      button.setAttribute("aria-label", `Position ${place}, token ${vocabulary[found.tokens[place]]}: ${right === null ? "no answer is read" : `${answers[answer]}, ${state === "true" ? "right" : `wrong, right is ${answers[right]}`}`}`);
+    });
+  };
+  return { node, update };
+}

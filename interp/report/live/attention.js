@@ -1,0 +1,145 @@
+// Attention of every head of every layer as small pictures, each head and MLP with its switch; one head enlarged.
+
+const NUMBERS = 12; // up to this many tokens the enlarged picture is a table of numbers
+
+// A weight as a color: nothing is the page, one the accent; raw scores may be negative, then they are the warning.
+function shades(highest, softly) {
+  const paper = rgb("paper"), accent = rgb("accent"), warning = rgb("warning");
+  return (value) => {
+    const part = Math.min(1, Math.abs(value) / (softly ? 1 : highest || 1)) ** 0.7, end = value < 0 ? warning : accent;
+    return [...paper.map((channel, i) => channel + (end[i] - channel) * part), 255];
+  };
+}
+
+// A switch for one part, kept in step with the state.
+function partSwitch(panel, part) {
+  const box = el("input", { type: "checkbox", "aria-label": `${partName(part)} is on` });
+  box.addEventListener("change", () => {
+    const { off } = panel.store.state;
+    panel.store.set({ off: box.checked ? off.filter((each) => each !== part) : [...off, part] });
+  });
+  return { box, update: () => { box.checked = !panel.store.state.off.includes(part); } };
+}
+
+function attentionPart(panel) {
+  const { model, store } = panel, { arch, task } = model, heads = [], switches = [];
+  const grid = el("div", { class: "live-heads" });
+  arch.layers.forEach((layer, index) => {
+    for (let h = 0; h < layer.n_heads; h++) {
+      const part = `${index}.${h}`, turn = partSwitch(panel, part), canvas = el("canvas", { role: "img" });
+      const open = el("button", { type: "button", class: "live-picture", "aria-label": `Enlarge ${partName(part)}`, onclick: () => store.set({ head: part }) }, canvas);
+      heads.push({ part, index, h, canvas, open, layer });
+      switches.push(turn);
+      grid.append(el("div", { class: "live-head" }, el("label", {}, turn.box, partName(part)), open));
+    }
+    if (layer.mlp) {
+      const part = `${index}.mlp`, turn = partSwitch(panel, part);
+      switches.push(turn);
+      grid.append(el("div", { class: "live-head live-mlp" }, el("label", {}, turn.box, partName(part))));
+    }
+  });
+  const title = el("h4"), large = el("div", { class: "live-scroll", tabindex: "0", role: "region", "aria-label": "The enlarged head" }), words = el("p", { class: "live-note" });
+  const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Attention, head by head"),
+    el("p", { class: "live-note" }, "Rows look at columns. A switch silences a head or an MLP; a click on a picture enlarges it."), grid, title, large, words);
+  const all = (on) => el("button", { type: "button", onclick: () => store.set({ off: on ? [] : heads.map(({ part }) => part) }) }, on ? "All on" : "All heads off");
+  grid.before(el("div", { class: "live-row" }, all(true), all(false)));
+
+  const update = (found) => {
+    const n = found.tokens.length, chosen = heads.find(({ part }) => part === store.state.head) || heads[0];
+    switches.forEach((turn) => turn.update());
+    for (const head of heads) {
+      const { data } = found.now.cache[`blocks.${head.index}.attn.hook_pattern`], start = head.h * n * n;
+      const mine = data.subarray(start, start + n * n), shade = shades(mine.reduce((most, value) => Math.max(most, Math.abs(value)), 0), head.layer.softmax);
+      drawCells(head.canvas, n, n, (x, y) => shade(mine[y * n + x]));
+      head.canvas.setAttribute("aria-label", `Attention of ${partName(head.part)}`);
+      head.open.parentNode.classList.toggle("off", store.state.off.includes(head.part));
+      head.open.setAttribute("aria-pressed", String(head === chosen));
+      if (head === chosen) enlarge(found, head, mine, found.ghost.cache[`blocks.${head.index}.attn.hook_pattern`].data.subarray(start, start + n * n), shade);
+    }
+  };
+
+  function enlarge(found, head, mine, before, shade) {
+    const n = found.tokens.length, word = (i) => task.vocabulary[found.tokens[i]];
+    setText(title, `${partName(head.part)}${store.state.off.includes(head.part) ? " (silenced)" : ""}`);
+    let most = 0;
+    for (let j = 1; j < n; j++) if (Math.abs(mine[found.at * n + j]) > Math.abs(mine[found.at * n + most])) most = j;
+    setText(words, `Position ${found.at} (${word(found.at)}) ${head.layer.softmax ? "looks" : "weighs"} most at position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
+    if (n > NUMBERS) {
+      const canvas = el("canvas", { class: "live-large", role: "img", "aria-label": words.textContent });
+      drawCells(canvas, n, n, (x, y) => shade(mine[y * n + x]));
+      canvas.addEventListener("mousemove", (event) => {
+        const [x, y] = [event.offsetX / canvas.clientWidth, event.offsetY / canvas.clientHeight].map((part) => Math.min(n - 1, Math.max(0, Math.floor(part * n))));
+        canvas.title = `${y} (${word(y)}) at ${x} (${word(x)}): ${number(mine[y * n + x])}`;
+      });
+      large.replaceChildren(canvas);
+      return;
+    }
+    const dark = (channels) => 0.3 * channels[0] + 0.59 * channels[1] + 0.11 * channels[2] < 140;
+    const cell = (i, j) => {
+      const channels = shade(mine[i * n + j]).map(Math.round), was = before[i * n + j];
+      return el("td", {
+        style: `background:rgb(${channels.slice(0, 3).join()});color:${dark(channels) ? "#fff" : "#111"}`,
+        title: was === mine[i * n + j] ? false : `untouched model: ${number(was)}`,
+      }, number(mine[i * n + j], 2));
+    };
+    const places = [...Array(n).keys()];
+    large.replaceChildren(el("table", { class: "live-matrix" },
+      el("thead", {}, el("tr", {}, el("td"), places.map((j) => el("th", { scope: "col" }, word(j))))),
+      el("tbody", {}, places.map((i) => el("tr", { class: i === found.at ? "live-here" : "" }, el("th", { scope: "row" }, word(i)), places.map((j) => cell(i, j)))))));
+  }
+  return { node, update };
+}
+
+// Bars around zero, one a line, largest first where there are many.
+function barList(className, limit) {
+  const table = el("table", { class: `live-bars ${className}` });
+  const show = (rows, caption) => {
+    const kept = rows.length > limit ? rows.slice().sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, limit) : rows;
+    const reach = Math.max(...rows.map(([, value]) => Math.abs(value)), 1e-300);
+    table.replaceChildren(el("caption", {}, caption + (rows.length > limit ? ` The ${limit} largest of ${rows.length}.` : "")), el("tbody", {}, kept.map(([word, value, ghost]) => {
+      const size = Math.abs(value) / reach * 50, bar = el("span", { class: "live-fill", style: `left:${value < 0 ? 50 - size : 50}%;width:${size}%` });
+      const track = el("td", { class: "live-track" }, el("span", { class: "live-zero" }), bar);
+      if (ghost !== undefined && ghost !== value) {
+        const was = Math.min(50, Math.abs(ghost) / reach * 50);
+        bar.before(el("span", { class: "live-ghost", style: `left:${ghost < 0 ? 50 - was : 50}%;width:${was}%` }));
+      }
+      return el("tr", {}, el("th", { scope: "row" }, word), track, el("td", { class: "number" }, number(value)));
+    })));
+  };
+  return { table, show };
+}
+
+// Direct logit attribution at the position that is looked at.
+function attributionPart(panel) {
+  const { model } = panel, { answers } = model.task, list = barList("live-attribution", 24);
+  const select = (label) => el("select", { "aria-label": label, onchange: () => panel.refresh() });
+  const plus = select("Logit that is explained"), minus = select("Logit that is subtracted");
+  plus.append(el("option", { value: "" }, "the answer"), ...answers.map((word, o) => el("option", { value: o }, word)));
+  minus.append(el("option", { value: "" }, "the runner-up"), el("option", { value: "mean" }, "the mean"), ...answers.map((word, o) => el("option", { value: o }, word)));
+  const node = el("div", { class: "live-card" }, el("h4", {}, "What each part adds to the answer"),
+    answers.length > 1 && model.arch.n_out > 1 ? el("div", { class: "live-row" }, "Logit of", plus, "minus", minus) : "", list.table);
+  const update = (found) => {
+    const several = model.arch.n_out > 1, order = Array.from(found.logits.keys()).sort((x, y) => found.logits[y] - found.logits[x]);
+    const a = plus.value === "" ? (several ? found.answer : 0) : +plus.value;
+    const b = !several || minus.value === "mean" ? null : minus.value === "" ? order.find((o) => o !== a) : +minus.value;
+    const now = attribution(model, found.now, found.at, a, b), before = attribution(model, found.ghost, found.at, a, b);
+    const total = now.reduce((sumSoFar, [, value]) => sumSoFar + value, 0);
+    list.show(now.map(([word, value], i) => [word, value, before[i][1]]),
+      `${several ? `Logit of ${answers[a]} minus ${b === null ? "the mean" : answers[b]}` : "The number s"}: ${number(total)} in all.${model.arch.final_norm ? " The scale of the final layer norm is held fixed." : ""}`);
+  };
+  return { node, update };
+}
+
+// Hidden neurons of the position that is looked at: of a ReLU readout, else of the last MLP.
+function neuronsPart(panel) {
+  const { model } = panel, last = model.arch.layers.reduce((found, layer, index) => (layer.mlp ? index : found), -1);
+  const name = model.arch.readout === "relu_mlp" ? "unembed.hook_post" : `blocks.${last}.mlp.hook_post`;
+  const list = barList("live-neurons", 32);
+  const node = el("div", { class: "live-card" }, el("h4", {}, "Hidden neurons"), list.table);
+  const update = (found) => {
+    const { shape: [, width], data } = found.now.cache[name], before = found.ghost.cache[name].data, start = found.at * width;
+    const rows = Array.from({ length: width }, (_, i) => [String(i), data[start + i], before[start + i]]);
+    list.show(rows, `${rows.filter(([, value]) => value > 0).length} of ${width} are active at position ${found.at} (${name}).`);
+  };
+  return { node, update };
+}

@@ -1,0 +1,75 @@
+// Elements. Text is always text: nothing here makes markup out of a string.
+
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  setAttributes(node, attributes);
+  node.append(...children.flat());
+  return node;
+}
+
+function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  setAttributes(node, attributes);
+  node.append(...children.flat());
+  return node;
+}
+
+function setAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === false || value === null || value === undefined) node.removeAttribute(name);
+    else if (name === "style") node.style.cssText = value;
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+}
+
+// Writing the same words again would make screen readers and the layout work for nothing.
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function number(value, digits = 3) {
+  if (!Number.isFinite(value)) return String(value).replace("-", "\u2212").replace("Infinity", "\u221e");
+  const size = Math.abs(value);
+  const text = size !== 0 && (size >= 1e5 || size < 10 ** -digits) ? value.toExponential(2) : value.toFixed(digits);
+  return text.replace("-", "\u2212");
+}
+
+// A share in words never rounds to 0 or 1 unless it is.
+function share(value) {
+  const text = value.toFixed(3);
+  if (text === "0.000" && value > 0) return "<0.001";
+  if (text === "1.000" && value < 1) return ">0.999";
+  return text;
+}
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// A color "#rrggbb" of the page as [r, g, b].
+function rgb(name) {
+  const text = color(name).slice(1);
+  return [0, 2, 4].map((start) => parseInt(text.slice(start, start + 2), 16));
+}
+
+const tokenColor = (index) => `var(--series-${index % 7})`;
+
+// Draws on a canvas of `width` by `height` cells, one RGBA cell each; CSS stretches it without smoothing.
+function drawCells(canvas, width, height, cell) {
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) image.data.set(cell(x, y), 4 * (y * width + x));
+  }
+  context.putImageData(image, 0, 0);
+}
+
+// Calls `draw` at most once a frame, however often it is asked.
+function oncePerFrame(draw) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => { asked = false; draw(); });
+  };
+}

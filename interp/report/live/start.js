@@ -1,0 +1,20 @@
+// Every live panel of the page; the others go on where one fails.
+
+const panels = [];
+if (typeof document !== "undefined") {
+  for (const section of document.querySelectorAll("section.live[data-self-test]")) {
+    const data = document.getElementById(`${section.id}-data`);
+    if (!data) continue;
+    try {
+      const panel = makePanel(section, JSON.parse(data.textContent));
+      if (panel) panels.push(panel);
+    } catch (error) {
+      section.dataset.selfTest = "off";
+      section.querySelector(".live-body").replaceChildren(el("p", { class: "warning" }, `The live panel could not start: ${error.message}`));
+    }
+  }
+  const again = () => panels.forEach((panel) => panel.refresh());
+  new MutationObserver(again).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  addEventListener("beforeprint", () => setTimeout(again));
+}

@@ -1,0 +1,65 @@
+// What the right answer is, where the page can know it: by the task's rule, or from a list of inputs.
+//
+// A rule is plain data, [operation, argument, ...]; it gives an output index for a row of tokens and a place in it.
+
+const RULES = {
+  tokens: (env) => env.tokens,
+  own: (env) => env.tokens[env.place],
+  place: (env) => env.place,
+  item: (env) => env.item,
+  index: (env) => env.index,
+  so_far: (env) => env.so_far,
+  length: (env, list) => list.length,
+  at: (env, list, index) => list[index < 0 ? list.length + index : index],
+  only: (env, list, wanted) => list.filter((value) => wanted.includes(value)),
+  list: (env, ...values) => values,
+  count: (env, list, value) => list.filter((each) => each === value).length,
+  "+": (env, a, b) => a + b,
+  "-": (env, a, b) => a - b,
+  "*": (env, a, b) => a * b,
+  "%": (env, a, b) => ((a % b) + b) % b,
+  "<": (env, a, b) => a < b,
+  "=": (env, a, b) => a === b,
+  not: (env, a) => !a,
+  and: (env, ...all) => all.every(Boolean),
+};
+
+function evaluate(rule, env) {
+  if (!Array.isArray(rule)) return rule;
+  const [operation, ...parts] = rule;
+  if (operation === "if") return evaluate(evaluate(parts[0], env) ? parts[1] : parts[2], env);
+  if (operation === "fold") {
+    // ["fold", list, start, step]: `so_far` becomes step, item by item.
+    let so_far = evaluate(parts[1], env);
+    evaluate(parts[0], env).forEach((item, index) => { so_far = evaluate(parts[2], { ...env, so_far, item, index }); });
+    return so_far;
+  }
+  return RULES[operation](env, ...parts.map((part) => evaluate(part, env)));
+}
+
+// (tokens, place) -> the right output index, or null where this page does not know it.
+function makeTruth(payload) {
+  const { rule, known, n_out } = payload.task;
+  if (rule) {
+    return (tokens, place) => {
+      const answer = Number(evaluate(rule, { tokens, place }));
+      return Number.isInteger(answer) && answer >= 0 && answer < Math.max(2, n_out) ? answer : null;
+    };
+  }
+  const list = new Map((known || []).map(([tokens, answers]) => [tokens.join(), answers]));
+  return (tokens, place) => {
+    const answers = list.get(tokens.join());
+    if (!answers) return null;
+    const found = answers.length === 1 ? answers[0] : answers[place];
+    return found === undefined || found < 0 ? null : found;
+  };
+}
+
+// The output index that the logits of one position decide for.
+function decide(task, logits) {
+  if (task.decision === "sigmoid") return logits[0] > 0 ? 1 : 0;
+  if (task.decision === "indicator") return Math.abs(logits[0]) <= task.tolerance ? 1 : 0;
+  const allowed = task.classes;
+  if (!allowed) return argmax(logits);
+  return allowed.reduce((best, each) => (logits[each] > logits[best] ? each : best));
+}
