@@ -1,0 +1,84 @@
+"""The live panel of models whose answer depends on token counts alone: sliders, planes and separators, as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.errors import InterpError
+from interp.measures.outputs import head_outputs
+from interp.measures.separation import fit_separator
+from interp.measures.subject import Subject
+
+if TYPE_CHECKING:
+    from interp.sections.live_payload import _Inputs
+
+FITTED_ROWS = 2_000
+"""Inputs behind the planes and separators."""
+
+
+def counts(subject: Subject, inputs: _Inputs) -> dict[str, Any] | None:
+    """Which tokens get a slider (those whose number varies), what stays, and each head's plane; None where no counts
+    vary, or the answer is read at different tokens.
+
+    sliders: token and largest number seen in any split. fixed: how often each token stands in every input.
+    """
+    if inputs.readout == "all":
+        return None
+    d_vocab, rows = subject.task.d_vocab, [row for batch in inputs.splits for row in inputs.unpadded(batch)]
+    queries = {int(row[inputs.places(row)[0]]) for row in rows}
+    table = torch.stack([torch.bincount(row, minlength=d_vocab) for row in rows])
+    least, most = table.amin(0), table.amax(0)
+    varying = [token for token in range(d_vocab) if least[token] != most[token]]
+    # A token that is always there stays; sliders begin at zero.
+    if len(queries) != 1 or not 2 <= len(varying) <= 6 or most[varying].sum() < 8:
+        return None
+    counted = [subject.task.token_id(token) for token in getattr(subject.task, "counted", ())]
+    sliders = sorted(varying, key=lambda token: (token not in counted, token))
+    fixed = [0 if token in varying else int(least[token]) for token in range(d_vocab)]
+    start = torch.bincount(torch.tensor(inputs.examples(inputs.references())[0]), minlength=d_vocab)
+    planes, words = _planes(subject)
+    return {
+        "query": queries.pop(),
+        "sliders": [{"token": token, "max": _rounded_up(int(most[token]))} for token in sliders],
+        "start": [int(start[token]) for token in sliders],
+        "fixed": fixed,
+        "tokens": sliders + [token for token in range(d_vocab) if fixed[token]],
+        "axes": [0, 1],
+        "planes": planes,
+        "plane_words": words,
+    }
+
+
+def _rounded_up(value: int) -> int:
+    """To two leading digits, so that a slider ends at 200, not at 199."""
+    step = 10 ** max(0, len(str(value)) - 2)
+    return -(-value // step) * step
+
+
+def _planes(subject: Subject) -> tuple[list[dict[str, Any]], str]:
+    """For each head: the mean and two axes of its plane, and the separator (w1, w2, b) where heads are planar."""
+    batch = subject.task.sample(FITTED_ROWS, subject.task.splits[0], seed=0)
+    outputs = head_outputs(subject, batch)
+    d_head = outputs.z.shape[-1]
+    found: list[dict[str, Any]] = []
+    for head in range(outputs.n_heads):
+        z = outputs.z[:, head].double().numpy()
+        mean, axes = np.zeros(d_head), np.eye(d_head)
+        if d_head > 2:
+            mean = z.mean(0)
+            axes = np.linalg.svd(z - mean, full_matrices=False)[2][:2]
+        line = _separator(z, outputs.labels.numpy()) if d_head == 2 else None
+        found.append({"mean": mean.tolist(), "axes": axes.tolist(), "line": line})
+    words = "The two coordinates of a head's output." if d_head == 2 else "Two principal components of a head's output."
+    return found, "The one coordinate of a head's output." if d_head == 1 else words
+
+
+def _separator(z: np.ndarray, labels: np.ndarray) -> list[float] | None:
+    try:
+        separator = fit_separator(z, labels)
+    except InterpError:  # more than two answers, or data that no separator can be proved best for
+        return None
+    return [*map(float, separator.w), float(separator.b)]
