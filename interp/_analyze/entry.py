@@ -72,7 +72,7 @@ def analyze(
     if out is not None:
         _check_out(Path(out))
     open_one = partial(_subject, task=task, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype)
-    pages = [_analyze_one(*open_one(one), sections, options) for one in sources]
+    pages = [_analyze_one(*open_one(one), isinstance(one, str | Path), sections, options) for one in sources]
     report = pages[0][0] if len(pages) == 1 else _compare(pages)
     if out is not None:
         report.save(out)
@@ -137,15 +137,18 @@ def _subject(
 def _analyze_one(
     subject: Subject,
     name: str,
+    named: bool,
     sections: Sequence[str] | None,
     options: Mapping[str, Mapping[str, Any]] | None,
 ) -> tuple[Report, dict[str, Any]]:
     """One model's page and its row of the comparison."""
     report = Report(name, subtitle=generic.subtitle(subject), metadata=generic.metadata(subject))
+    load = f"model = interp.load({name!r})" if named else None
     study = STUDIES.get(subject.task.family)
     if sections is None and study is not None:
+        fill(Study(subject, load), report, ["live"])
         return report, {"model": name, **study.fill(report, subject)}
-    fill(Study(subject), report, sections, options)
+    fill(Study(subject, load), report, sections, options)
     return report, {"model": name, **report.facts}
 
 

@@ -59,7 +59,12 @@ class TableItem:
     rows: list[list[str]]
 
 
-Item = Section | Text | Metadata | FigureItem | TableItem
+@dataclass(frozen=True)
+class LiveItem:
+    data: Mapping[str, Any]
+
+
+Item = Section | Text | Metadata | FigureItem | TableItem | LiveItem
 
 
 class Report:
@@ -155,6 +160,10 @@ class Report:
             raise UnsupportedError(f"figure {key!r} is a {type(figure).__name__}; a plotly Figure is wanted")
         self.items.append(FigureItem(key, str(caption), figure))
         self.figures[key] = figure
+
+    def add_live(self, data: Mapping[str, Any]) -> None:
+        """Adds a live panel: the model that `data` describes, run by the page (see interp/sections/live_payload.py)."""
+        self.items.append(LiveItem(data))
 
     def attach(self, other: Report, prefix: str) -> None:
         """Adds all of another report under its title, its keys as "prefix/key": one page for several models.

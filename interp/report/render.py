@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from interp.report import theme
 from interp.report.cells import is_numeric
-from interp.report.page import FigureItem, Item, Metadata, Report, Section, TableItem, Text
+from interp.report.live import script as live_script
+from interp.report.page import FigureItem, Item, LiveItem, Metadata, Report, Section, TableItem, Text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -32,7 +33,8 @@ def render(report: Report) -> str:
 
     taken: set[str] = set()
     items = [_view(item, taken) for item in report.items]
-    script = _resource("page.js")
+    panels = [item.data for item in report.items if isinstance(item, LiveItem)]
+    script = live_script(panels) + _resource("page.js")
     plotly, plotly_hash = _plotly()
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(_resource("page.html.jinja")).render(
@@ -41,7 +43,7 @@ def render(report: Report) -> str:
         items=items,
         contents=[item for item in items if item["kind"] == "section"],
         policy=_policy(_sha256(script), plotly_hash),
-        style=Markup(_variables() + _resource("page.css")),
+        style=Markup(_variables() + _resource("page.css") + (_resource("live/live.css") if panels else "")),
         script=Markup(script),
         plotly=Markup(plotly),
         settings=Markup(_json_block(json.dumps(_settings(), sort_keys=True))),
@@ -68,6 +70,9 @@ def _view(item: Item, taken: set[str]) -> dict[str, Any]:
                 "size": _size(figure),
                 "json": Markup(_json_block(_figure_json(figure))),
             }
+        case LiveItem(data):
+            text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+            return {"kind": "live", "id": _live_identifier(taken), "json": Markup(_json_block(text))}
         case TableItem(key, caption, frame, rows):
             return {
                 "kind": "table",
@@ -78,6 +83,14 @@ def _view(item: Item, taken: set[str]) -> dict[str, Any]:
                 "rows": rows,
                 "n_rows": len(frame),
             }
+
+
+def _live_identifier(taken: set[str]) -> str:
+    """ "live", and "live-2" and so on where there are several."""
+    count = sum(name == "live" or name.startswith("live-") for name in taken) + 1
+    name = "live" if count == 1 else f"live-{count}"
+    taken.add(name)
+    return name
 
 
 def _identifier(kind: str, name: str, taken: set[str]) -> str:
@@ -170,6 +183,7 @@ def _variables() -> str:
         "accent": theme.BLUE,
         "warning": theme.VERMILLION,
     }
+    names |= {f"series-{i}": color for i, color in enumerate(theme.COLORS)}
     light = "".join(f"--{name}:{color};" for name, color in names.items()) + "--muted:#59616B;--panel:#F5F7F9;"
     dark = (
         "".join(f"--{name}:{theme.DARK[color]};" for name, color in names.items()) + "--muted:#A6AFB9;--panel:#1F242B;"

@@ -45,11 +45,13 @@ SAMPLED_ROWS = 1000
 class Study:
     """One model under study, with whatever its sections share, each thing computed once.
 
+    load: Python that makes `model`, where that can be said: model = interp.load("count01/paper").
     times: how often each shared thing was computed, by name; a test holds all of them to one.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, load: str | None = None) -> None:
         self.subject = subject
+        self.load = load
         self.times: dict[str, int] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
 

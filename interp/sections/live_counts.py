@@ -1,4 +1,4 @@
-"""The live panel of models whose answer depends on token counts alone: sliders, planes and separators, as plain data."""
+"""The live panel of models whose answers depend on token counts alone: sliders, planes and separators."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from interp.measures.separation import fit_separator
 from interp.measures.subject import Subject
 
 if TYPE_CHECKING:
-    from interp.sections.live_payload import _Inputs
+    from interp.sections.live_payload import Inputs
 
 FITTED_ROWS = 2_000
 """Inputs behind the planes and separators."""
 
 
-def counts(subject: Subject, inputs: _Inputs) -> dict[str, Any] | None:
+def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
     """Which tokens get a slider (those whose number varies), what stays, and each head's plane; None where no counts
     vary, or the answer is read at different tokens.
 
@@ -27,18 +27,18 @@ def counts(subject: Subject, inputs: _Inputs) -> dict[str, Any] | None:
     """
     if inputs.readout == "all":
         return None
-    d_vocab, rows = subject.task.d_vocab, [row for batch in inputs.splits for row in inputs.unpadded(batch)]
-    queries = {int(row[inputs.places(row)[0]]) for row in rows}
-    table = torch.stack([torch.bincount(row, minlength=d_vocab) for row in rows])
+    d_vocab = subject.task.d_vocab
+    queries = {int(one.tokens[0, subject.answer_positions(one.tokens)[0]]) for one in inputs.batches}
+    table = torch.stack([torch.bincount(row, minlength=d_vocab) for row in inputs.rows])
     least, most = table.amin(0), table.amax(0)
     varying = [token for token in range(d_vocab) if least[token] != most[token]]
     # A token that is always there stays; sliders begin at zero.
     if len(queries) != 1 or not 2 <= len(varying) <= 6 or most[varying].sum() < 8:
         return None
-    counted = [subject.task.token_id(token) for token in getattr(subject.task, "counted", ())]
+    counted = [subject.task.token_id(token) for token in subject.task.counted]
     sliders = sorted(varying, key=lambda token: (token not in counted, token))
     fixed = [0 if token in varying else int(least[token]) for token in range(d_vocab)]
-    start = torch.bincount(torch.tensor(inputs.examples(inputs.references())[0]), minlength=d_vocab)
+    start = torch.bincount(torch.tensor(inputs.examples()[0]), minlength=d_vocab)
     planes, words = _planes(subject)
     return {
         "query": queries.pop(),

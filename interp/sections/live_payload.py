@@ -7,27 +7,30 @@ its name: frames, sliders and alphabets are read off samples and off what a task
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.architecture import plain
+from interp.architecture.answers import right_classes
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.spec import Construction
 from interp.tasks import Batch, Task
-from interp.tasks.base import IGNORED
 
 MAX_WEIGHT_BYTES = 2_000_000
 """Models with more weights than this leave the panel out: the page would no longer be one that can be mailed."""
 
 REFERENCES = 20
 KNOWN_INPUTS = 5_000
+KNOWN_LENGTH = 64
 SAMPLES = 200
 
 
@@ -45,15 +48,16 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         raise UnsupportedError(
             f"the model has {n_bytes / 1e6:.1f} MB of weights, and a page carries at most {MAX_WEIGHT_BYTES / 1e6:.0f}"
         )
-    inputs = _Inputs(subject)
+    inputs = Inputs(subject)
     tests = inputs.references()
+    n_out = int(arch["n_out"]) if subject.output_ids is None else len(subject.output_ids)
     found = {
-        "arch": {**arch, "n_out": _outputs(subject, arch)},
+        "arch": {**arch, "n_out": n_out},
         "weights": {name: plain.pack(tensor) for name, tensor in tensors.items()},
-        "task": _task(subject, inputs),
+        "task": _task(subject, inputs, n_out),
         "frame": inputs.frame(),
-        "examples": inputs.examples(tests),
-        "tests": {"tokens": [row.tolist() for row in tests], "logits": plain.pack(_logits(subject, inputs, tests))},
+        "examples": inputs.examples(),
+        "tests": {"tokens": [row.tokens[0].tolist() for row in tests], "logits": plain.pack(_logits(subject, tests))},
         "token_ids": None if subject.token_ids is None else subject.token_ids.tolist(),
         "load": load.splitlines() if load else _loading(subject),
         "proved": None,
@@ -68,47 +72,34 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
 
 
 def _in_task_order(subject: Subject, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters with the rows of the embedding, and the outputs, in the order of the task's tokens."""
-    found, ids = dict(tensors), subject.token_ids
+    """Parameters with the rows of the embedding, and the outputs, in the order of the task's tokens and answers."""
+    found, ids, outs = dict(tensors), subject.token_ids, subject.output_ids
     if ids is not None:
         found["embed.W_E"] = found["embed.W_E"][ids]
-        found["unembed.W_U"] = found["unembed.W_U"][:, ids]
+    if outs is not None:
+        found["unembed.W_U"] = found["unembed.W_U"][:, outs]
         if "unembed.b_U" in found:
-            found["unembed.b_U"] = found["unembed.b_U"][ids]
+            found["unembed.b_U"] = found["unembed.b_U"][outs]
     return found
 
 
-def _outputs(subject: Subject, arch: Mapping[str, Any]) -> int:
-    return int(arch["n_out"]) if subject.token_ids is None else len(subject.token_ids)
-
-
-def _task(subject: Subject, inputs: _Inputs) -> dict[str, Any]:
-    model, task = subject.model, subject.task
-    spec = model.spec if isinstance(model, TaskModel) else None
-    n_out = _outputs(subject, plain.describe(model))
+def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
+    task, decision = subject.task, subject.decision
+    words = tuple(map(str, task.answer_words))
     rule = getattr(task, "rule", None)
     return {
         "name": task.name,
         "vocabulary": list(task.vocabulary),
         "pad": task.pad_id,
         "readout": inputs.readout,
-        "answers": list(_answer_words(task, n_out)),
-        "decision": spec.decision if spec else "argmax",
-        "tolerance": spec.tolerance if spec else None,
+        "answers": [*words, *map(str, range(len(words), n_out))],
+        "decision": decision.kind,
+        "tolerance": decision.tolerance,
+        "among": decision.among,
         "n_out": n_out,
         "rule": rule,
         "known": None if rule is not None else inputs.known(),
     }
-
-
-def _answer_words(task: Task, n_out: int) -> tuple[str, ...]:
-    """A word for each output."""
-    words = tuple(getattr(task, "answer_words", ()))
-    if len(words) >= max(n_out, 2):
-        return tuple(map(str, words))
-    if n_out == 1:
-        return ("no", "yes")
-    return task.vocabulary if n_out == task.d_vocab else tuple(map(str, range(n_out)))
 
 
 def _table(task: Task) -> dict[str, Any] | None:
@@ -128,47 +119,36 @@ def _loading(subject: Subject) -> list[str]:
     return ['model = interp.load("FILE.safetensors")  # the checkpoint of this page']
 
 
-def _logits(subject: Subject, inputs: _Inputs, rows: list[Tensor]) -> Float[Tensor, "reads n_out"]:
+def _logits(subject: Subject, rows: list[Batch]) -> Float[Tensor, "reads n_out"]:
     """torch's logits at the positions that are read, row by row, so that nothing is padded."""
-    model, found = subject.model, []
-    # Half precision says little about the weights' function; the page runs in double, so these do as well.
-    halves = model.cfg.dtype not in (torch.float32, torch.float64)
-    if halves:
-        import copy
-
-        model = copy.deepcopy(model).double()
-    with torch.no_grad():
-        for row in rows:
-            out = subject.columns(model(subject.inputs(row[None]).to(model.cfg.device)))[0]
-            found.append(out[inputs.places(row)].cpu())
-    return torch.cat(found).double()
+    if subject.model.cfg.dtype not in (torch.float32, torch.float64):
+        # Half precision says little about the function of the weights; the page runs in double, so these do as well.
+        subject = replace(subject, model=copy.deepcopy(subject.model).double())
+    return torch.cat([subject.logits(row) for row in rows]).double()
 
 
-class _Inputs:
+class Inputs:
     """Samples of the task's inputs, as rows without padding, up to where a causal model's answer is read."""
 
     def __init__(self, subject: Subject) -> None:
-        model, self.task = subject.model, subject.task
-        self.fixed = plain.describe(model)["max_length"] if isinstance(model, TaskModel) else None
-        self.causal = plain.describe(model)["causal"]
-        at = model.spec.readout_at if isinstance(model, TaskModel) else self.task.readout
+        self.subject, self.task = subject, subject.task
+        self.causal = subject.model.cfg.attention_dir == "causal"
+        at = subject.read_at
         self.readout: str | int = at if at in ("all", "last") else self.task.token_id(at)
         self.splits = [self.task.sample(SAMPLES, split, seed=3) for split in self.task.splits]
-        self.rows = self.unpadded(self.splits[0])
-        if not self.rows:
+        self.batches = [self.cut(batch, row) for batch in self.splits for row in range(len(batch))]
+        if not self.batches:
             raise UnsupportedError(f"task {self.task.name} has no samples")
+        self.rows = [batch.tokens[0] for batch in self.batches]
 
-    def places(self, row: Int[Tensor, "length"]) -> list[int]:
-        """The positions of a row that are read."""
-        if self.readout == "all":
-            return list(range(len(row)))
-        return [len(row) - 1] if self.readout == "last" else [int((row == self.readout).int().argmax())]
-
-    def unpadded(self, batch: Batch) -> list[Tensor]:
-        rows = [tokens[: int(length)] for tokens, length in zip(batch.tokens, batch.lengths)]
-        if not self.causal or self.readout == "all":
-            return rows
-        return [row[: self.places(row)[0] + 1] for row in rows]
+    def cut(self, batch: Batch, row: int) -> Batch:
+        """One row of a batch without its padding, and, for a causal model, without what follows its answer."""
+        one = batch[row : row + 1]
+        length = int(one.lengths[0])
+        if self.causal and self.readout != "all":
+            length = int(self.subject.answer_positions(one.tokens)[0]) + 1
+        labels = one.labels[:, :length] if one.labels.ndim == 2 else one.labels
+        return Batch(one.tokens[:, :length], torch.tensor([length]), labels)
 
     def frame(self) -> dict[str, Any]:
         """Tokens that every sample begins and ends with, and those that stand between."""
@@ -182,43 +162,37 @@ class _Inputs:
         alphabet = sorted({int(token) for row in self.rows for token in row[before : len(row) - after]})
         return {"prefix": prefix, "suffix": suffix, "alphabet": alphabet}
 
-    def references(self) -> list[Tensor]:
-        """Twenty inputs of all lengths among the shorter half, different ones where there are as many."""
-        different = list({tuple(row.tolist()): row for row in sorted(self.rows, key=len)}.values())
+    def references(self) -> list[Batch]:
+        """Twenty different inputs of all lengths among the shorter half."""
+        by_tokens = {
+            tuple(batch.tokens[0].tolist()): batch for batch in sorted(self.batches, key=lambda b: int(b.lengths[0]))
+        }
+        different = list(by_tokens.values())
         shorter = different[: max(REFERENCES, len(different) // 2)]
-        chosen = [shorter[i * len(shorter) // REFERENCES] for i in range(min(REFERENCES, len(shorter)))]
-        return chosen
+        return [shorter[i * len(shorter) // REFERENCES] for i in range(min(REFERENCES, len(shorter)))]
 
-    def examples(self, tests: list[Tensor]) -> list[list[int]]:
-        """A few inputs to begin with: the task's own example first, where it has one; else one of middling length."""
-        own = getattr(self.task, "example", None)
-        first = self.unpadded(own)[:1] if isinstance(own, Batch) else []
-        short = [row for row in tests if len(row) <= 40] or tests[:1]
-        middle = len(short) // 2
-        return [row.tolist() for row in [*first, *short[middle:], *short[:middle]]]
+    def examples(self) -> list[list[int]]:
+        """A few inputs to begin with: the task's own example first, where it has one."""
+        own, rows = self.task.example, [batch.tokens[0] for batch in self.references()]
+        first = [] if own is None else [self.cut(own, 0).tokens[0]]
+        short = [row for row in rows if len(row) <= 40] or rows[:1]
+        return [row.tolist() for row in [*first, *short]]
 
-    def known(self) -> list[list[list[int]]] | None:
+    def known(self) -> list[list[list[int]]]:
         """Inputs with the right output at each place that is read: the whole domain where it is small, else samples."""
-        try:
-            few = (self.task.n_inputs or KNOWN_INPUTS + 1) <= KNOWN_INPUTS  # type: ignore[attr-defined]
-            batches = list(self.task.inputs()) if few else self.splits  # type: ignore[attr-defined]
-        except (AttributeError, UnsupportedError):
-            batches = self.splits
+        total = self.task.n_inputs
+        batches = self.task.inputs() if total is not None and total <= KNOWN_INPUTS else iter(self.splits)
         found = []
         for batch in batches:
-            classes = self.task.classes(batch)
-            for row, right in zip(self.unpadded(batch), classes):
-                if len(row) <= 64:
-                    found.append([row.tolist(), self._right(row, right)])
+            rights = self._rights(batch)
+            for row in range(len(batch)):
+                tokens = self.cut(batch, row).tokens[0].tolist()
+                if len(tokens) <= KNOWN_LENGTH:
+                    found.append([tokens, rights[row][: len(tokens)]])
         return found
 
-    def _right(self, row: Tensor, classes: Int[Tensor, "length"]) -> list[int]:
-        if self.readout == "all":
-            return [-1 if value == IGNORED else value for value in classes[: len(row)].tolist()]
-        here = int(classes[self.places(row)[0]])
-        if here == IGNORED:  # the model is read elsewhere than where the task writes its one answer
-            given = classes[classes != IGNORED]
-            here = int(given[0]) if len(given) == 1 else -1
-        return [here]
-
-
+    def _rights(self, batch: Batch) -> list[list[int]]:
+        """The right output index at the place that is read, or at every place; -1 where nobody reads."""
+        if self.readout != "all":
+            return right_classes(self.task, batch, self.subject.read_at)[:, None].tolist()
+        return self.task.classes(batch).masked_fill(~self.subject.reads(batch), -1).tolist()

@@ -73,11 +73,12 @@ class Task(ABC):
     defaults: parameters with their default values; anything else is refused.
     needs_tables: there is no such task without tables of the user's (see `tables`).
 
-    What follows "what a task may declare" below is optional: each declaration opens more of a report. Three of them are
+    What follows "what a task may declare" below is optional: each declaration opens more of a report. Four of them are
     plain attributes, of the class or set in __init__:
 
     counted: the tokens whose numbers alone decide the answer, e.g. counted = ("0", "1", "2").
     contrast: the two answers of a difference of logits, e.g. contrast = ("4", "5").
+    rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.
     cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
     """
 
@@ -91,6 +92,7 @@ class Task(ABC):
     pad: str | None = None
     counted: tuple[str, ...] = ()
     contrast: tuple[str, str] | None = None
+    rule: Any = None
     cyclic: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:

@@ -76,6 +76,7 @@ class Count01(Task):
     readout = "="
     vocabulary = ("[BOS]", "0", "1", "2", "=", "4", "5", "[EOS]")
     pad = "[EOS]"
+    rule = ("if", ("<", ("count", ("tokens",), ZERO), ("count", ("tokens",), ONE)), FOUR, FIVE)
     counted = ("0", "1", "2")
     contrast = ("4", "5")
 

@@ -22,6 +22,9 @@ from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.base import IGNORED, Batch, Task, check_size
 
+BITS = ("only", ("tokens",), ("list", 0, 1))
+"""The symbols of a row over {0, 1}, in the words of interp.tasks.rules."""
+
 ENUMERATION_LIMIT = 1 << 22
 """The most strings that `enumerate` makes at once."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,10 +30,21 @@ class Dyck(Language):
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
         check_size("depth", self.depth)
+        self.rule = self._rule()
 
     @property
     def depth(self) -> int:
         return int(self.parameters["depth"])
+
+    def _rule(self) -> tuple[Any, ...]:
+        """The stack of open brackets as digits 1..kinds of one number; -1 once a bracket has not fitted."""
+        base, stack, symbol = self.kinds + 1, ("so_far",), ("item",)
+        kind, room = ("+", ("//", symbol, 2), 1), ("<", stack, base ** (self.depth - 1))
+        closed = ("if", ("=", ("%", stack, base), kind), ("//", stack, base), -1)
+        opened = ("if", room, ("+", ("*", stack, base), kind), -1)
+        step = ("if", ("<", stack, 0), -1, ("if", ("%", symbol, 2), closed, opened))
+        symbols = ("only", ("tokens",), ("list", *range(2 * self.kinds)))
+        return ("=", ("fold", symbols, 0, step), 0)
 
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         rows = torch.arange(len(symbols), device=symbols.device)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.tasks.base import register_task
-from interp.tasks.languages import Language, uniform_bits
+from interp.tasks.languages import BITS, Language, uniform_bits
 
 
 @register_task
@@ -21,6 +21,7 @@ class Palindrome(Language):
 
     name = "palindrome"
     ends = True
+    rule = ("fold", BITS, 1, ("and", ("so_far",), ("=", ("item",), ("at", BITS, ("-", -1, ("index",))))))
 
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         place = torch.arange(symbols.shape[1], device=symbols.device)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.tasks.base import register_task
-from interp.tasks.languages import Language, uniform_bits
+from interp.tasks.languages import BITS, Language, uniform_bits
 
 POISSON_RATE = 1.5
 """Mean number of ones of the strings of ONE (appendix B.2)."""
@@ -18,6 +18,7 @@ class First(Language):
     """FIRST = {w : w_1 = 1}; strings are uniform (appendix B.1)."""
 
     name = "first"
+    rule = ("=", ("at", BITS, 0), 1)
 
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols[:, :1].sum(1) == 1
@@ -34,6 +35,7 @@ class Parity(Language):
     """
 
     name = "parity"
+    rule = ("%", ("count", BITS, 1), 2)
 
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols.sum(1) % 2 == 1
@@ -51,6 +53,7 @@ class One(Language):
     """
 
     name = "one"
+    rule = ("=", ("count", BITS, 1), 1)
 
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols.sum(1) == 1

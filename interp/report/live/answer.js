@@ -5,6 +5,7 @@ const SHOWN = 12;
 function answerPart(panel) {
   const { model, payload } = panel, { answers, decision } = model.task;
   const verdict = el("p", { class: "live-decision" }), proof = el("p", { class: "live-note" });
+  const columns = ["word", "track", "number", "number", "number"].map((kind) => el("col", { class: `live-${kind}-column` }));
   const table = el("table", { class: "live-bars" });
   const node = el("div", { class: "live-card" }, el("h4", {}, "Answer"), verdict, table, proof);
   const rows = [];
@@ -22,7 +23,9 @@ function answerPart(panel) {
       row.node = el("tr", {}, row.word, el("td", { class: "live-track" }, el("span", { class: "live-zero" }), row.ghost, row.bar), row.value, row.chance, row.target);
       rows.push(row);
     }
-    table.replaceChildren(el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, rows.slice(0, list.length).map((row) => row.node)));
+    columns[3].hidden = list[0][3] === null;
+    columns[4].hidden = list[0][4] === null || list[0][4] === undefined;
+    table.replaceChildren(el("caption", {}, caption), el("colgroup", {}, columns), el("thead", {}, head), el("tbody", {}, rows.slice(0, list.length).map((row) => row.node)));
     list.forEach(([word, value, before, chance, target], i) => {
       const row = rows[i];
       setText(row.word, word);
@@ -30,7 +33,7 @@ function answerPart(panel) {
       setText(row.chance, chance === null ? "" : share(chance));
       setText(row.target, target === null || target === undefined ? "" : share(target));
       place(row.bar, value / reach);
-      place(row.ghost, before / reach);
+      place(row.ghost, value === before ? 0 : before / reach);
       row.node.title = value === before ? "" : `untouched model: ${number(before)}`;
     });
   }
@@ -42,7 +45,7 @@ function answerPart(panel) {
 
   const update = (found) => {
     const goal = panel.target ? panel.target(found) : null;
-    head.replaceChildren(...["", "logit", "", decision === "argmax" && found.logits.length > 1 ? "share" : "", goal ? "table" : ""].map((word) => el("th", { scope: "col", class: word === "logit" ? "" : "number" }, word)));
+    head.replaceChildren(...["", "", "logit", decision === "argmax" && found.logits.length > 1 ? "share" : "", goal ? "table" : ""].map((word) => el("th", { scope: "col", class: "number" }, word)));
     if (decision !== "argmax" || found.logits.length === 1) scalar(found);
     else {
       const chances = softmax(found.logits), order = Array.from(found.logits.keys());

@@ -11,16 +11,6 @@ function shades(highest, softly) {
   };
 }
 
-// A switch for one part, kept in step with the state.
-function partSwitch(panel, part) {
-  const box = el("input", { type: "checkbox", "aria-label": `${partName(part)} is on` });
-  box.addEventListener("change", () => {
-    const { off } = panel.store.state;
-    panel.store.set({ off: box.checked ? off.filter((each) => each !== part) : [...off, part] });
-  });
-  return { box, update: () => { box.checked = !panel.store.state.off.includes(part); } };
-}
-
 function attentionPart(panel) {
   const { model, store } = panel, { arch, task } = model, heads = [], switches = [];
   const grid = el("div", { class: "live-heads" });
@@ -95,14 +85,12 @@ function barList(className, limit) {
   const table = el("table", { class: `live-bars ${className}` });
   const show = (rows, caption) => {
     const kept = rows.length > limit ? rows.slice().sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, limit) : rows;
-    const reach = Math.max(...rows.map(([, value]) => Math.abs(value)), 1e-300);
-    table.replaceChildren(el("caption", {}, caption + (rows.length > limit ? ` The ${limit} largest of ${rows.length}.` : "")), el("tbody", {}, kept.map(([word, value, ghost]) => {
-      const size = Math.abs(value) / reach * 50, bar = el("span", { class: "live-fill", style: `left:${value < 0 ? 50 - size : 50}%;width:${size}%` });
-      const track = el("td", { class: "live-track" }, el("span", { class: "live-zero" }), bar);
-      if (ghost !== undefined && ghost !== value) {
-        const was = Math.min(50, Math.abs(ghost) / reach * 50);
-        bar.before(el("span", { class: "live-ghost", style: `left:${ghost < 0 ? 50 - was : 50}%;width:${was}%` }));
-      }
+    const numbers = rows.flatMap(([, value, ghost]) => [value, ghost]), reach = Math.max(...numbers.map(Math.abs), 1e-300);
+    const [zero, unit] = numbers.some((value) => value < 0) ? [50, 50] : [0, 100];
+    const span = (className, value) => el("span", { class: className, style: `left:${value < 0 ? zero + value / reach * unit : zero}%;width:${Math.abs(value) / reach * unit}%` });
+    const columns = el("colgroup", {}, ["word", "track", "number"].map((kind) => el("col", { class: `live-${kind}-column` })));
+    table.replaceChildren(el("caption", {}, caption + (rows.length > limit ? ` The ${limit} largest of ${rows.length}.` : "")), columns, el("tbody", {}, kept.map(([word, value, ghost]) => {
+      const track = el("td", { class: "live-track" }, el("span", { class: "live-zero", style: `left:${zero}%` }), ghost === value ? "" : span("live-ghost", ghost), span("live-fill", value));
       return el("tr", {}, el("th", { scope: "row" }, word), track, el("td", { class: "number" }, number(value)));
     })));
   };
@@ -134,11 +122,12 @@ function attributionPart(panel) {
 function neuronsPart(panel) {
   const { model } = panel, last = model.arch.layers.reduce((found, layer, index) => (layer.mlp ? index : found), -1);
   const name = model.arch.readout === "relu_mlp" ? "unembed.hook_post" : `blocks.${last}.mlp.hook_post`;
-  const list = barList("live-neurons", 32);
+  const list = barList("live-neurons", 16);
   const node = el("div", { class: "live-card" }, el("h4", {}, "Hidden neurons"), list.table);
   const update = (found) => {
     const { shape: [, width], data } = found.now.cache[name], before = found.ghost.cache[name].data, start = found.at * width;
-    const rows = Array.from({ length: width }, (_, i) => [String(i), data[start + i], before[start + i]]);
+    const all = Array.from({ length: width }, (_, i) => [String(i), data[start + i], before[start + i]]);
+    const rows = all.filter(([, value, ghost]) => value !== 0 || ghost !== 0);
     list.show(rows, `${rows.filter(([, value]) => value > 0).length} of ${width} are active at position ${found.at} (${name}).`);
   };
   return { node, update };

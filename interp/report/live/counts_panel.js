@@ -16,8 +16,8 @@ function allCounts(panel, counts) {
 }
 
 // One row of tokens with these counts: where the order does not matter, this one stands for all.
-function countTokens(panel) {
-  const { prefix, suffix } = panel.payload.frame, { counts } = panel.store.state;
+function countTokens(panel, counts = panel.store.state.counts) {
+  const { prefix, suffix } = panel.payload.frame;
   return [...prefix, ...panel.model.sliders.flatMap(({ token }, i) => new Array(counts[i]).fill(token)), ...suffix];
 }
 
@@ -31,8 +31,6 @@ function runCounts(panel) {
     answer: decide(model.task, now.logits), before: decide(model.task, ghost.logits), right: truth(tokens, at),
   };
 }
-
-const silenced = (model, off) => Array.from({ length: model.arch.layers[0].n_heads }, (_, h) => off.includes(`0.${h}`));
 
 function countParts(panel) {
   const parts = [slidersPart(panel), answerPart(panel), ratiosPart(panel)];
@@ -192,11 +190,11 @@ function mapPart(panel) {
   const canvas = el("canvas", { class: "live-map" }), mark = el("i", { class: "live-mark" }), words = el("p", { class: "live-note", role: "img" });
   const node = el("div", { class: "live-card" }, el("h4", {}, "Wrong inputs around this one"),
     el("div", { class: "live-mapbox" }, el("span", { class: "live-y" }, `number of ${names[1]} minus number of ${names[0]}`), el("div", { class: "live-frame" }, canvas, mark, el("i", { class: "live-midline" })), el("span", { class: "live-ticks" }, el("span", {}, "0"), el("span", {}, `number of ${names[0]}`), el("span", {}, String(most)))), words);
-  const rights = new Map();
-  const right = (counts) => { // the truth of one input, remembered: it does not change
-    const id = counts.join();
-    if (!rights.has(id)) rights.set(id, truth(countTokens({ ...panel, store: { state: { counts } } }), readPositions(model, countTokens({ ...panel, store: { state: { counts } } }))[0]));
-    return rights.get(id);
+  const byCounts = payload.task.rule && countsOnly(payload.task.rule);
+  const right = (counts) => {
+    if (byCounts) return truth([], 0, allCounts(panel, counts));
+    const tokens = countTokens(panel, counts);
+    return truth(tokens, readPositions(model, tokens)[0]);
   };
   const input = (x, y) => { const counts = store.state.counts.slice(); counts[a] = x * step; counts[b] = x * step + HALF - y; return counts; };
   canvas.addEventListener("click", (event) => {

@@ -73,3 +73,13 @@ function oncePerFrame(draw) {
     requestAnimationFrame(() => { asked = false; draw(); });
   };
 }
+
+// A switch for one part, kept in step with the state.
+function partSwitch(panel, part) {
+  const box = el("input", { type: "checkbox", "aria-label": `${partName(part)} is on` });
+  box.addEventListener("change", () => {
+    const { off } = panel.store.state;
+    panel.store.set({ off: box.checked ? off.filter((each) => each !== part) : [...off, part] });
+  });
+  return { box, update: () => { box.checked = !panel.store.state.off.includes(part); } };
+}

@@ -33,6 +33,8 @@ function editsOf(model, state, tokens) {
   return edits;
 }
 
+const silenced = (model, off) => Array.from({ length: model.arch.layers[0].n_heads }, (_, h) => off.includes(`0.${h}`));
+
 // Unnormalized attention of one key of each token: the first slider's token 1, the others 1 / ratio, the rest none.
 function ratioWeights(model, ratios) {
   const weights = new Float64Array(model.task.vocabulary.length);

@@ -17,6 +17,7 @@ const RULES = {
   "+": (env, a, b) => a + b,
   "-": (env, a, b) => a - b,
   "*": (env, a, b) => a * b,
+  "//": (env, a, b) => Math.floor(a / b),
   "%": (env, a, b) => ((a % b) + b) % b,
   "<": (env, a, b) => a < b,
   "=": (env, a, b) => a === b,
@@ -28,6 +29,8 @@ function evaluate(rule, env) {
   if (!Array.isArray(rule)) return rule;
   const [operation, ...parts] = rule;
   if (operation === "if") return evaluate(evaluate(parts[0], env) ? parts[1] : parts[2], env);
+  // Where the counts are known, nobody has to count.
+  if (operation === "count" && env.counts && parts[0][0] === "tokens") return env.counts[evaluate(parts[1], env)];
   if (operation === "fold") {
     // ["fold", list, start, step]: `so_far` becomes step, item by item.
     let so_far = evaluate(parts[1], env);
@@ -37,12 +40,20 @@ function evaluate(rule, env) {
   return RULES[operation](env, ...parts.map((part) => evaluate(part, env)));
 }
 
-// (tokens, place) -> the right output index, or null where this page does not know it.
+// Does a rule ask for nothing but counts of single tokens?
+function countsOnly(rule) {
+  if (!Array.isArray(rule)) return true;
+  if (rule[0] === "count" && rule[1][0] === "tokens") return Number.isInteger(rule[2]);
+  return !["tokens", "own", "place"].includes(rule[0]) && rule.slice(1).every(countsOnly);
+}
+
+// (tokens, place) -> the right output index, or null where this page does not know it. Where the rule asks for counts
+// only, they may be given instead of the tokens.
 function makeTruth(payload) {
   const { rule, known, n_out } = payload.task;
   if (rule) {
-    return (tokens, place) => {
-      const answer = Number(evaluate(rule, { tokens, place }));
+    return (tokens, place, counts = null) => {
+      const answer = Number(evaluate(rule, { tokens, place, counts }));
       return Number.isInteger(answer) && answer >= 0 && answer < Math.max(2, n_out) ? answer : null;
     };
   }
@@ -59,7 +70,7 @@ function makeTruth(payload) {
 function decide(task, logits) {
   if (task.decision === "sigmoid") return logits[0] > 0 ? 1 : 0;
   if (task.decision === "indicator") return Math.abs(logits[0]) <= task.tolerance ? 1 : 0;
-  const allowed = task.classes;
+  const allowed = task.among;
   if (!allowed) return argmax(logits);
   return allowed.reduce((best, each) => (logits[each] > logits[best] ? each : best));
 }

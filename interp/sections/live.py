@@ -1,0 +1,48 @@
+"""The live panel: the model itself inside the page. Also by itself, for a notebook: interp.live(model)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from interp import zoo
+from interp._lens import HookedTransformer
+from interp.certificates import Certificate
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.sections.base import Study, section
+from interp.sections.live_payload import payload
+from interp.tasks import Task
+
+INTRODUCTION = (
+    "This is the model itself, in this page: change the input, switch parts off, and every number is computed anew. "
+    "Grey shows the untouched model on the same input. Nothing leaves your computer."
+)
+
+
+@section("live", title="The model, live", order=50)
+def make(study: Study, report: Report) -> None:
+    """The panel, or one sentence on why there is none."""
+    data = payload(study.subject, study.load)
+    found = study.certificate
+    if isinstance(found, Certificate) and found.status == "certified":
+        data["proved"] = {"domain": found.domain}
+    report.section("The model, live", INTRODUCTION)
+    report.add_live(data)
+
+
+def live(
+    source: str | Path | HookedTransformer, task: Task | str | None = None, tokens: Mapping[str, int] | None = None
+) -> Report:
+    """The live panel alone, as a page that shows itself in Jupyter and can be saved.
+
+    source: a name, a path or a model; a HookedTransformer of your own needs its task, as in analyze. Raises
+    UnsupportedError with the reason where there is no panel.
+    """
+    named = isinstance(source, str | Path)
+    model = zoo.load(source) if isinstance(source, str | Path) else source
+    subject = Subject.of(model, task, tokens)
+    report = Report(str(source) if named else f"a model of task {subject.task.name}")
+    report.add_text(INTRODUCTION)
+    report.add_live(payload(subject, f"model = interp.load({str(source)!r})" if named else None))
+    return report

@@ -1,0 +1,62 @@
+"""Rules: what the right answer is, as plain data that travels, so that a page without Python can judge an answer.
+
+A rule is a number or a list [operation, argument, ...]; its value for a row of tokens (without padding) and a place in
+it is the right output index there (-1: nobody reads there). `evaluate` is the reference; the live panel has the same
+operations. An example, of a task that asks whether there are more 1s than 0s:
+
+    ["<", ["count", ["tokens"], 0], ["count", ["tokens"], 1]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from interp.errors import InterpError, one_of
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    # What the rule is asked about, and, inside a fold, where it stands.
+    "tokens": lambda env: env["tokens"],
+    "own": lambda env: env["tokens"][env["place"]],
+    "place": lambda env: env["place"],
+    "item": lambda env: env["item"],
+    "index": lambda env: env["index"],
+    "so_far": lambda env: env["so_far"],
+    # Lists.
+    "list": lambda env, *values: list(values),
+    "length": lambda env, row: len(row),
+    "at": lambda env, row, index: row[index],
+    "only": lambda env, row, wanted: [value for value in row if value in wanted],
+    "count": lambda env, row, value: sum(each == value for each in row),
+    # Numbers and truth.
+    "+": lambda env, a, b: a + b,
+    "-": lambda env, a, b: a - b,
+    "*": lambda env, a, b: a * b,
+    "//": lambda env, a, b: a // b,
+    "%": lambda env, a, b: a % b,
+    "<": lambda env, a, b: a < b,
+    "=": lambda env, a, b: a == b,
+    "not": lambda env, a: not a,
+    "and": lambda env, *values: all(values),
+}
+
+
+def evaluate(rule: Any, tokens: Sequence[int], place: int) -> int:
+    """The right output index at a place of a row of tokens. Raises InterpError for an unknown operation."""
+    return int(_value(rule, {"tokens": list(tokens), "place": place}))
+
+
+def _value(rule: Any, env: dict[str, Any]) -> Any:
+    if not isinstance(rule, list | tuple):
+        return rule
+    operation, *parts = rule
+    if operation == "if":
+        return _value(parts[1] if _value(parts[0], env) else parts[2], env)
+    if operation == "fold":  # ["fold", list, start, step]: so_far becomes step, item by item
+        so_far = _value(parts[1], env)
+        for index, item in enumerate(_value(parts[0], env)):
+            so_far = _value(parts[2], {**env, "so_far": so_far, "item": item, "index": index})
+        return so_far
+    if operation not in OPERATIONS:
+        raise InterpError(one_of("operation of a rule", operation, OPERATIONS))
+    return OPERATIONS[operation](env, *(_value(part, env) for part in parts))

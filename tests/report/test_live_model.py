@@ -1,0 +1,277 @@
+"""The page's model is torch's: every model of the zoo, with and without interventions, activation by activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from live_model import deviation, needs_node, numbers, run
+
+import interp
+from interp._lens import HookedTransformer, config
+from interp.architecture.formulas import register_positions
+from interp.architecture.task_model import TaskModel
+from interp.errors import CheckpointError, InterpError, UnsupportedError
+from interp.listing import list_models
+from interp.measures.subject import Subject
+from interp.sections.live_payload import Inputs, payload
+from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.tasks import Batch, Count01, make_task
+
+TOLERANCE = 1e-4
+ROWS = 50
+LONGEST = 100
+"""Longer rows are compared in count space only, where the page answers them."""
+
+
+@pytest.fixture(autouse=True)
+def _node() -> None:
+    needs_node()
+
+
+def models() -> list[str]:
+    """Those that can be had without arguments."""
+    return [str(name) for name in list_models()["name"]]
+
+
+def open_model(name: str) -> TaskModel:
+    try:
+        return interp.load(name)
+    except CheckpointError as error:
+        if "no such file" not in str(error):
+            raise
+        pytest.skip(f"not shipped: {error}")
+    except InterpError as error:
+        if "no default" not in str(error):
+            raise
+        return table_model(name)
+
+
+def table_model(name: str) -> TaskModel:
+    """Exact models of a table that has to be given, on a small one."""
+    task = make_task(TaskRef(name="kgram", parameters=(("n_tokens", 5),)))
+    given: dict[str, dict[str, Any]] = {
+        "memorization/capacity": {"d_model": 6, "n_heads": 8},
+        "memorization/corollary2": {"length": 4},
+        "memorization/theorem1": {},
+    }
+    return interp.build(name, table=task.table, **given[name])  # type: ignore[attr-defined]
+
+
+def hooks_of(subject: Subject, off: list[str], replace: dict[str, torch.Tensor]) -> list[tuple[str, Any]]:
+    """The interventions as TransformerLens hooks."""
+    found: list[tuple[str, Any]] = []
+    for part in off:
+        layer, head = part.split(".")
+        if head == "mlp":
+            found.append((f"blocks.{layer}.hook_mlp_out", lambda out, hook: torch.zeros_like(out)))
+        else:
+
+            def silence(z: torch.Tensor, hook: Any, head: int = int(head)) -> torch.Tensor:
+                z = z.clone()
+                z[:, :, head] = 0
+                return z
+
+            found.append((f"blocks.{layer}.attn.hook_z", silence))
+    return found + [(name, lambda old, hook, new=new: new.to(old)[None]) for name, new in replace.items()]
+
+
+def torch_run(
+    subject: Subject, tokens: torch.Tensor, hooks: list[tuple[str, Any]]
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Logits at all positions, and the activations that such a run passes."""
+    with torch.no_grad(), subject.model.hooks(fwd_hooks=hooks):
+        logits, cache = subject.model.run_with_cache(subject.inputs(tokens[None]))
+    return subject.columns(logits)[0].double().numpy(), dict(cache.items())
+
+
+def check_model(subject: Subject, seed: int = 0) -> float:
+    """Largest deviation of logits and activations over untouched and edited runs."""
+    data, inputs, generator = payload(subject), Inputs(subject), torch.Generator().manual_seed(seed)
+    rows = [batch.tokens[0] for batch in inputs.batches[:ROWS]]
+    layers, jobs, wanted = data["arch"]["layers"], [], []
+    for number, row in enumerate(rows):
+        last = len(layers) - 1
+        off = [f"{last}.{number % layers[last]['n_heads']}", *(["0.mlp"] if layers[0]["mlp"] else [])]
+        n, heads = len(row), layers[0]["n_heads"]
+        pattern = torch.rand(heads, n, n, generator=generator, dtype=torch.float64).tril()
+        replaced = {"blocks.0.attn.hook_pattern": pattern / pattern.sum(-1, keepdim=True)}
+        for edit in ({}, {"off": off}, {"replace": replaced}):
+            if n > LONGEST and (not data["arch"]["counts"] or "replace" in edit):
+                continue
+            everything = number < 3 and n <= 40
+            whole = {name: value.flatten().tolist() for name, value in edit.get("replace", {}).items()}
+            jobs.append(
+                {"tokens": row.tolist(), "result": everything, "off": edit.get("off"), "replace": whole or None}
+            )
+            hooks = hooks_of(subject, edit.get("off", []), edit.get("replace", {}))
+            wanted.append(torch_run(subject, row, hooks))
+    assert len(jobs) >= min(len(rows), 20)
+    worst = 0.0
+    for job, found, (logits, cache) in zip(jobs, run([{"payload": data, "runs": jobs}])[0], wanted):
+        worst = max(worst, deviation(numbers(found["logits"], logits.shape), logits))
+        if found["counted"]:
+            at = [numbers(one, logits.shape[1:]) for one in found["counted"]]
+            worst = max(worst, deviation(np.stack(at), logits[found["places"]]))
+        if job["result"] and not subject.token_ids:
+            worst = max(worst, check_cache(found["cache"], cache))
+    return worst
+
+
+def check_cache(found: dict[str, Any], wanted: dict[str, torch.Tensor]) -> float:
+    """Every activation of torch's is there under its name and with its shape, without the row axis."""
+    names = {name for name in wanted if not name.endswith(("hook_in", "hook_out"))}
+    assert names <= set(found)
+    assert set(found) - names <= {"unembed.hook_in", "unembed.hook_out"} | {
+        name for name in found if name.endswith("hook_result")
+    }
+    worst = 0.0
+    for name in names:
+        value = wanted[name] if name.endswith("attn.hook_pos") else wanted[name][0]
+        array = value.double().numpy()
+        # What is rounding of sums that cancel has no spread of its own.
+        if array.size and np.abs(array[np.isfinite(array)]).max(initial=0.0) > 1e-9:
+            worst = max(worst, deviation(numbers(found[name]["data"], found[name]["shape"]), array))
+    return worst
+
+
+@pytest.mark.parametrize("name", models())
+def test_the_page_gives_torchs_numbers(name: str) -> None:
+    assert check_model(Subject.of(open_model(name))) < TOLERANCE
+
+
+@register_positions("test-live-squares")
+def squares(i: torch.Tensor, n: torch.Tensor, d_model: int) -> torch.Tensor:
+    code = torch.stack([(i / n) ** 2, i.remainder(3) / 3], -1)
+    return torch.nn.functional.pad(code, (0, d_model - 2))
+
+
+PLAIN = Layer(n_heads=2, d_head=4)
+GELU = Layer(
+    n_heads=2, d_head=4, mlp=MLP(d_mlp=7, activation="gelu"), norm="pre", bias=Bias(q=True, k=True, v=True, o=True)
+)
+SPECS = {
+    "a formula of one's own": {
+        "positions": "test-live-squares",
+        "layers": (PLAIN, PLAIN),
+        "direction": "bidirectional",
+    },
+    "sinusoids, gelu, pre-norm, final norm": {
+        "positions": "sinusoidal",
+        "layers": (GELU, GELU),
+        "final_norm": "layer_norm",
+    },
+    "post-norm, log-length": {
+        "layers": (GELU.model_copy(update={"norm": "post", "log_length": "current"}),) * 2,
+        "direction": "bidirectional",
+    },
+    "only one block with an MLP": {"layers": (PLAIN, PLAIN.model_copy(update={"mlp": MLP(d_mlp=3)}))},
+    "counts with pre-norm and biases": {
+        "layers": (PLAIN.model_copy(update={"norm": "pre", "bias": Bias(q=True, k=True, v=True, o=True)}),)
+    },
+    "positions in attention alone": {
+        "positions": "learned",
+        "positions_enter": "attention",
+        "max_length": 64,
+        "layers": (PLAIN,),
+    },
+    "half precision": {"layers": (PLAIN, PLAIN), "dtype": "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_architectures_that_no_shipped_model_has(name: str) -> None:
+    fields = {
+        "direction": "causal",
+        "readout_at": "[CLS]" if SPECS[name].get("direction") == "bidirectional" else "last",
+    }
+    task = TaskRef(name="palindrome", parameters=(("length", 12), ("shortest", 2)))
+    spec = ModelSpec(task=task, d_model=8, readout="scalar", decision="sigmoid", **{**fields, **SPECS[name]})
+    model = TaskModel(spec, seed=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(20)  # far from linear
+    if spec.dtype == "bfloat16":
+        wide = TaskModel(spec, seed=1, dtype="float64")
+        wide.load_state_dict({key: value.double() for key, value in model.state_dict().items()})
+        found = payload(Subject.of(model))
+        assert found["weights"]["embed.W_E"]["dtype"] == "bfloat16"
+        rows = [batch.tokens[0] for batch in Inputs(Subject.of(model)).batches[:10]]
+        answers = run([{"payload": found, "runs": [{"tokens": row.tolist()} for row in rows]}])[0]
+        for row, answer in zip(rows, answers):
+            logits = torch_run(Subject.of(wide), row, [])[0]
+            assert deviation(numbers(answer["logits"], logits.shape), logits) < TOLERANCE
+    else:
+        assert check_model(Subject.of(model)) < TOLERANCE
+
+
+def foreign(**changes: Any) -> HookedTransformer:
+    fields: dict[str, Any] = {"n_layers": 2, "d_model": 12, "n_ctx": 420, "d_head": 4, "n_heads": 3, "d_vocab": 11,
+                              "d_mlp": 9, "act_fn": "gelu_new", "normalization_type": "LN"}  # fmt: skip
+    model = HookedTransformer(config(**{**fields, **changes}))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.7)
+    return model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"normalization_type": "LNPre", "act_fn": "silu"},
+        {"normalization_type": None, "attn_only": True, "d_mlp": None, "act_fn": None},
+        {"attention_dir": "bidirectional", "act_fn": "relu", "use_attn_scale": False},
+    ],
+    ids=["LN", "LNPre", "attention only", "bidirectional"],
+)
+def test_somebody_elses_model_with_its_own_ids(changes: dict[str, Any]) -> None:
+    tokens = {word: 10 - number for number, word in enumerate(Count01().vocabulary)}
+    assert check_model(Subject.of(foreign(**changes), "count01", tokens)) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"normalization_type": "RMS"}, "RMS"),
+        ({"positional_embedding_type": "rotary", "rotary_dim": 4}, "rotary"),
+        ({"gated_mlp": True}, "gated_mlp"),
+        ({"act_fn": "solu_ln"}, "solu_ln"),
+        ({"n_ctx": 40_000}, "1.9 MB"),
+    ],
+)
+def test_what_the_page_cannot_run_is_refused_with_the_reason(changes: dict[str, Any], reason: str) -> None:
+    if "n_ctx" in changes:
+        changes = {"n_ctx": 450, "d_model": 512, "d_head": 64, "n_heads": 8, "d_mlp": 1024}
+        reason = "MB of weights"
+    tokens = {word: number for number, word in enumerate(Count01().vocabulary)}
+    with pytest.raises(UnsupportedError, match=reason):
+        payload(Subject.of(foreign(**changes), "count01", tokens))
+
+
+def test_what_is_right_is_known_where_the_task_says_it() -> None:
+    subject = Subject.of(interp.load("count01/paper"))
+    batch = Count01().sentences(torch.tensor([[3, 4, 1], [4, 4, 0], [0, 0, 9]]))
+    rows = [row[: row.tolist().index(4) + 1].tolist() for row in batch.tokens]
+    found = run([{"payload": payload(subject), "runs": [{"tokens": row} for row in rows]}])[0]
+    assert [one["right"] for one in found] == [[int(label)] for label in batch.labels]
+
+
+def test_attention_set_by_hand_is_the_measures_intervention() -> None:
+    from interp.measures.interventions import attention_hook
+
+    model = interp.load("count01/paper")
+    subject = Subject.of(model)
+    batch = Count01().sentences(torch.tensor([[3, 4, 1], [14, 4, 20]]))
+    for row, length in zip(batch.tokens, batch.lengths):
+        tokens = row[: int(length) - 2]
+        one = Batch(tokens[None], torch.tensor([len(tokens)]), torch.tensor([0]))
+        hook = ("blocks.0.attn.hook_pattern", attention_hook(model, one, 0.5, 8.0))
+        logits = torch_run(subject, tokens, [hook])[0]
+        job = {"tokens": tokens.tolist(), "ratios": [0.5, 8.0]}
+        found = run([{"payload": payload(subject), "runs": [job]}])[0][0]
+        assert deviation(numbers(found["logits"], logits.shape)[-1], logits[-1]) < TOLERANCE
+        assert deviation(numbers(found["counted"][0], logits.shape[1:]), logits[-1]) < TOLERANCE
