@@ -178,6 +178,8 @@ class Training(_Frozen):
     linear maps and their biases uniform in +-1/sqrt(fan_in)).
     data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new ones;
     "exact" takes one step an epoch on the expected loss over the task's whole distribution (conditional tables).
+    optimizer: "adam" adds weight_decay times a parameter to its gradient; "adamw" shrinks every parameter, biases
+    included, by learning rate x weight_decay in each step (decoupled; Loshchilov & Hutter 2019).
     """
 
     kind: Literal["training"] = "training"
@@ -185,7 +187,7 @@ class Training(_Frozen):
     batch_size: Size = 128
     data: Literal["fixed", "fresh", "exact"] = "fixed"
     samples_per_epoch: Size | None = None
-    optimizer: Literal["adam"] = "adam"
+    optimizer: Literal["adam", "adamw"] = "adam"
     learning_rate: Positive = 1e-3
     final_learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     schedule: Literal["constant", "cosine", "linear"] = "constant"

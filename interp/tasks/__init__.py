@@ -1,5 +1,9 @@
 """Tasks: tokens, labels, samplers and exact domains. One file per task; `register_task` adds a user's own."""
 
+from interp.tasks.algorithmic_brackets import Brackets as Brackets
+from interp.tasks.algorithmic_induction import Induction as Induction
+from interp.tasks.algorithmic_max_of_k import MaxOfK as MaxOfK
+from interp.tasks.algorithmic_modular_addition import ModularAddition as ModularAddition
 from interp.tasks.base import IGNORED as IGNORED
 from interp.tasks.base import Batch as Batch
 from interp.tasks.base import Pairs as Pairs

@@ -88,11 +88,11 @@ def learning_rate(recipe: Training, step: int, steps_per_epoch: int) -> float:
 
 
 class StackedAdam:
-    """torch's Adam over stacked leaf tensors: elementwise, so a stack of models is exactly as many single ones."""
+    """torch's Adam (or AdamW) over stacked leaf tensors: elementwise, so a stack is exactly as many single models."""
 
     def __init__(self, leaves: dict[str, Tensor], recipe: Training) -> None:
         self.leaves = leaves
-        self.optimizer = torch.optim.Adam(
+        self.optimizer = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer](
             list(leaves.values()), lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.eps,
             weight_decay=recipe.weight_decay, fused=True,
         )  # fmt: skip

@@ -1,0 +1,116 @@
+"""What the tasks of the field's classics share: numbers as words, one form of row, samples and whole domains.
+
+    3 1 4 1 =          maximum of K numbers, answered at '='
+    17 95 =            addition mod p, answered at '='
+    7 2 9 7 2          induction: what followed the last time
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.tasks.base import Batch, Task, check_size
+
+
+class NumberTask(Task):
+    """Rows of numbers of one length, each written as a word; a subclass says which rows are inputs, and their labels.
+
+    Words are separated by spaces or commas in text.
+    """
+
+    family = "algorithmic"
+
+    @abstractmethod
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """These rows with their labels. Raises InterpError for a row that is no input."""
+
+    def parse(self, text: str) -> list[int]:
+        """Token ids of words between spaces or commas, such as "3 1 4 1 =". Raises InterpError for what is no input."""
+        ids = [self.token_id(word) for word in text.replace(",", " ").replace("=", " = ").split()]
+        self.check_input(torch.tensor([ids]))
+        return ids
+
+    def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
+        return " ".join(self.vocabulary[int(token)] for token in tokens)
+
+    def refuse(self, good: Tensor, tokens: Int[Tensor, "rows length"], form: str) -> None:
+        """Raise InterpError for the first row that is not good, saying what it should be."""
+        if not good.all():
+            row = int((~good).int().argmax())
+            shown = self.format([t for t in tokens[row].tolist() if 0 <= t < self.d_vocab][:20])
+            raise InterpError(f"row {row}, {shown!r}, is no input of task {self.name}: it must be {form}")
+
+
+class EqualsTask(NumberTask):
+    """`terms` numbers below `base`, then '=', where the answer, again a number below `base`, is read."""
+
+    readout = "="
+    terms: int
+    base: int
+
+    @property
+    def n_out(self) -> int:
+        return self.base
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        """A word for each output: the numbers."""
+        return self.vocabulary[: self.base]
+
+    def answer(self, numbers: Int[Tensor, "rows terms"]) -> Int[Tensor, "rows"]:
+        """The right answer to each row of numbers."""
+        raise NotImplementedError
+
+    def of_numbers(self, numbers: Int[Tensor, "rows terms"]) -> Batch:
+        """Rows of numbers as inputs, '=' put behind them."""
+        return self.batch(torch.nn.functional.pad(numbers, (0, 1), value=self.base))
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Rows of tokens with their labels. Raises InterpError for a row that is no input."""
+        self.check_input(tokens)
+        lengths = torch.full((len(tokens),), self.terms + 1, device=tokens.device)
+        return Batch(tokens, lengths, self.answer(tokens[:, :-1]))
+
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+        """Raise InterpError unless every row is `terms` numbers and '='."""
+        form = f"{self.terms} numbers below {self.base} and '='"
+        if tokens.shape[1] != self.terms + 1:
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are no inputs of task {self.name}: it must be {form}")
+        numbers = tokens[:, :-1]
+        self.refuse(((numbers >= 0) & (numbers < self.base)).all(1) & (tokens[:, -1] == self.base), tokens, form)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """The answer at '=', nothing elsewhere."""
+        classes = torch.full_like(batch.tokens, -100)
+        classes[:, -1] = batch.labels.long()
+        return classes
+
+    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+        """The answer is the output itself."""
+        return classes
+
+    @property
+    def n_inputs(self) -> int:
+        """How many inputs there are in all."""
+        return int(self.base**self.terms)
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        """Every input, in lexicographic order, `chunk` rows at a time."""
+        check_size("chunk", chunk)
+        for start in range(0, self.n_inputs, chunk):
+            yield self.of_numbers(self.digits(torch.arange(start, min(start + chunk, self.n_inputs))))
+
+    def digits(self, index: Int[Tensor, "rows"]) -> Int[Tensor, "rows terms"]:
+        """The numbers of the inputs with these places in the lexicographic order."""
+        return torch.stack([index // self.base**power % self.base for power in reversed(range(self.terms))], 1)
+
+    def generator(self, split: str, seed: int) -> torch.Generator:
+        """The random numbers of one split and seed."""
+        check_size("seed", seed, least=0)
+        return torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))

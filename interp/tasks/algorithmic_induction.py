@@ -1,0 +1,114 @@
+"""Induction: a random string of different tokens, repeated; predict the next token (Olsson et al. 2022).
+
+    [BOS] 7 2 9 7 2 9 7          from the second 7 on the answer is what followed the last time: 2 9 7 2
+
+How long the string is changes from row to row, so that no fixed distance gives the answer away: a model has to look
+for the token itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.spec import Scalar
+from interp.tasks.algorithmic import NumberTask
+from interp.tasks.base import IGNORED, Batch, check_size, register_task
+
+
+@register_task
+class Induction(NumberTask):
+    """What followed a token's last earlier occurrence; -1 at [BOS] and at tokens that stand there for the first time.
+
+    v: tokens "0" to "v-1", and [BOS]. length: tokens of a row after [BOS]. shortest, longest: a row repeats a string of
+    a uniform number of different tokens in this range.
+    """
+
+    name = "induction"
+    readout = "all"
+    defaults: ClassVar[Mapping[str, Scalar]] = {"v": 32, "length": 32, "shortest": 6, "longest": 24}
+
+    def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
+        super().__init__(data_seed, **parameters)
+        self.v, self.length, self.shortest, self.longest = (
+            check_size(name, self.parameters[name])  # type: ignore[arg-type]
+            for name in ("v", "length", "shortest", "longest")
+        )
+        if not self.shortest <= self.longest < self.length or self.longest > self.v:
+            raise InterpError(
+                f"shortest = {self.shortest}, longest = {self.longest}: they must be in order, longest below "
+                f"length = {self.length} and at most v = {self.v}"
+            )
+        self.vocabulary = (*map(str, range(self.v)), "[BOS]")
+
+    @property
+    def n_out(self) -> int:
+        return self.v
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        """A word for each output: the tokens but [BOS]."""
+        return self.vocabulary[: self.v]
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        """n rows; both splits have the same distribution, of v! / (v - longest)! strings."""
+        check_size("n", n, least=0)
+        check_size("seed", seed, least=0)
+        generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
+        strings = torch.rand(n, self.v, generator=generator).argsort(1)
+        periods = torch.randint(self.shortest, self.longest + 1, (n, 1), generator=generator)
+        rows = strings.gather(1, torch.arange(self.length) % periods)
+        return self.batch(torch.nn.functional.pad(rows, (1, 0), value=self.v))
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Rows of any length that begin with [BOS], with the answer wherever the token has occurred before."""
+        self.check_input(tokens)
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1], device=tokens.device), self._label(tokens))
+
+    def _label(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        last = self.last_seen(tokens)
+        followed = tokens.gather(1, (last + 1).clamp(min=0))
+        return torch.where(last >= 0, followed, -1)
+
+    def last_seen(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """The position of each token's last earlier occurrence, -1 where there is none and at [BOS]."""
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        same = (tokens[:, :, None] == tokens[:, None, :]) & (place[None, :] < place[:, None])
+        last = torch.where(same, place, -1).amax(-1)
+        return torch.where(tokens == self.v, -1, last)
+
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+        """Raise InterpError unless every row is [BOS] and tokens that are not."""
+        if tokens.shape[1] < 2:
+            raise InterpError(
+                f"rows of {tokens.shape[1]} tokens are no inputs of task {self.name}: [BOS], then one or more"
+            )
+        good = (tokens[:, 0] == self.v) & ((tokens[:, 1:] >= 0) & (tokens[:, 1:] < self.v)).all(1)
+        self.refuse(good, tokens, f"[BOS] and numbers below {self.v}")
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """The next token where it is determined, nothing elsewhere."""
+        return batch.labels.masked_fill(batch.labels < 0, IGNORED)
+
+    def answers(
+        self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
+    ) -> Int[Tensor, "rows length"]:
+        """Tokens; -1 where nothing is determined."""
+        return classes.masked_fill(self.last_seen(tokens) < 0, -1)
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """Of each position: answer: the label. token: its own. previous: the token before (-1 at [BOS]). distance: how
+        far back the token stood last (-1 where it did not)."""
+        last = self.last_seen(batch.tokens)
+        place = torch.arange(batch.tokens.shape[1], device=last.device)
+        return {
+            "answer": batch.labels,
+            "token": batch.tokens,
+            "previous": torch.nn.functional.pad(batch.tokens[:, :-1], (1, 0), value=-1),
+            "distance": torch.where(last >= 0, place - last, -1),
+        }

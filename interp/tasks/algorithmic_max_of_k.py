@@ -1,0 +1,81 @@
+"""Maximum of K numbers (the model organism of Gross et al. 2024, "Compact Proofs of Model Performance").
+
+    3 1 4 1 =          the answer, read at '=', is 4
+
+They read at the last number and have no '='; with '=' every number is looked at in the same way, so that a model
+without positions is a function of how often each number occurs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import chain, combinations_with_replacement, islice
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.spec import Scalar
+from interp.tasks.algorithmic import EqualsTask
+from interp.tasks.base import Batch, check_size, register_task
+
+
+@register_task
+class MaxOfK(EqualsTask):
+    """The largest of K numbers from 0 to v - 1; both splits draw numbers independently and uniformly."""
+
+    name = "max-of-k"
+    defaults: ClassVar[Mapping[str, Scalar]] = {"K": 4, "v": 64}
+
+    def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
+        super().__init__(data_seed, **parameters)
+        self.terms = check_size("K", self.parameters["K"])  # type: ignore[arg-type]
+        self.base = check_size("v", self.parameters["v"], least=2)  # type: ignore[arg-type]
+        self.vocabulary = (*map(str, range(self.base)), "=")
+
+    def answer(self, numbers: Int[Tensor, "rows terms"]) -> Int[Tensor, "rows"]:
+        return numbers.amax(1)
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        """n rows of K independent uniform numbers."""
+        check_size("n", n, least=0)
+        return self.of_numbers(torch.randint(0, self.base, (n, self.terms), generator=self.generator(split, seed)))
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """answer: the maximum. second: the second largest number (equal to it in a tie). times: how often it occurs.
+        is_largest: of each position."""
+        numbers, top = batch.tokens[:, :-1], batch.labels
+        ordered = numbers.sort(1, descending=True).values
+        return {
+            "answer": top,
+            "second": ordered[:, min(1, self.terms - 1)],
+            "times": (numbers == top[:, None]).sum(1),
+            "is_largest": (batch.tokens == top[:, None]).long(),
+        }
+
+    # ------------------------------------------------------------ the domain up to order
+
+    @property
+    def n_multisets(self) -> int:
+        """Inputs up to the order of their numbers."""
+        return math.comb(self.base + self.terms - 1, self.terms)
+
+    def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, Int[Tensor, "rows"]]]:
+        """One sorted input for every multiset of K numbers, with how many inputs it stands for, chunk by chunk.
+
+        They decide whatever does not depend on the order of the numbers.
+        """
+        check_size("chunk", chunk)
+        rows = combinations_with_replacement(range(self.base), self.terms)
+        whole = math.factorial(self.terms)
+        for _ in range(0, self.n_multisets, chunk):
+            flat = torch.tensor(list(chain.from_iterable(islice(rows, chunk)))).view(-1, self.terms)
+            # The orders of a multiset are K! / product of its counts' factorials: a run of c equal numbers divides by
+            # 1, 2, ..., c as it goes.
+            run, orders = torch.ones(len(flat), dtype=torch.long), torch.full((len(flat),), whole)
+            for place in range(1, self.terms):
+                run = torch.where(flat[:, place] == flat[:, place - 1], run + 1, 1)
+                orders = orders // run
+            yield self.of_numbers(flat), orders
