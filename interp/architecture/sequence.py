@@ -1,0 +1,157 @@
+"""The forward pass of any spec on whole sequences, as one plain function of its tensors.
+
+The same numbers as the TaskModel, to rounding, without hooks and without transformer_lens. It is written for one model
+and holds no branch on a tensor's values, so that torch.func.vmap runs it for many models at once. Where an answer is
+read at a few positions, only these ask in the last layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from interp.architecture.formulas import position_formula
+from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
+from interp.tasks import Task
+
+Tensors = Mapping[str, Tensor]
+
+
+def sequence_inputs(
+    spec: ModelSpec, task: Task, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
+) -> dict[str, Tensor]:
+    """What `sequence_logits` takes, by name: tokens, the positions that are read, and, where they matter, seen (which
+    tokens are no padding) and codes (the position codes of a formula). Leading axes are those of `tokens`.
+    """
+    inputs = {"tokens": tokens, "at": at}
+    seen = None
+    if spec.direction == "bidirectional" and task.pad_id is not None:
+        found = tokens != task.pad_id
+        if not found.all():
+            inputs["seen"] = seen = found
+    if spec.positions not in PLAIN_POSITIONS or spec.positions == "sinusoidal":
+        length = tokens.shape[-1]
+        i = torch.arange(length, device=tokens.device).expand(tokens.shape).double()
+        n = torch.full_like(i[..., :1], length) if seen is None else seen.sum(-1, keepdim=True).clamp(min=1).double()
+        flat = position_formula(spec.positions)(i.flatten(0, -2), n.flatten(0, -2), spec.d_model)
+        inputs["codes"] = flat.unflatten(0, tokens.shape[:-1])
+    return inputs
+
+
+def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float[Tensor, "rows reads n_out"]:
+    """Logits at the positions that are read, of one model; inputs as `sequence_inputs` makes them."""
+    tokens, at = inputs["tokens"], inputs["at"]
+    x = functional.embedding(tokens, tensors["embed.W_E"])
+    if "codes" in inputs:
+        x = x + inputs["codes"].to(x)
+    if "pos_embed.W_pos" in tensors:
+        x = x + tensors["pos_embed.W_pos"][: tokens.shape[1]]
+    every = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    last = len(spec.layers) - 1
+    for index, layer in enumerate(spec.layers):
+        part = {name.removeprefix(f"blocks.{index}."): t for name, t in tensors.items() if f"blocks.{index}." in name}
+        x = _block(spec, layer, part, x, at if index == last else every, inputs.get("seen"))
+    if spec.readout == "relu_mlp":
+        hidden = _linear(x, tensors["unembed.W_in"], tensors["unembed.b_in"]).relu()
+        return _linear(hidden, tensors["unembed.W_out"], tensors["unembed.b_out"])
+    return _linear(x, tensors["unembed.W_U"], tensors.get("unembed.b_U"))
+
+
+def _linear(
+    x: Float[Tensor, "rows length inputs"],
+    weight: Float[Tensor, "inputs outputs"],
+    bias: Float[Tensor, "outputs"] | None = None,
+) -> Float[Tensor, "rows length outputs"]:
+    """x @ weight + bias; as a product of two matrices, which stays one operation for many models."""
+    out = x.flatten(0, 1) @ weight
+    return (out if bias is None else out + bias).unflatten(0, x.shape[:2])
+
+
+def _rows_at(x: Float[Tensor, "rows length d"], at: Int[Tensor, "rows reads"]) -> Float[Tensor, "rows reads d"]:
+    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def _block(
+    spec: ModelSpec,
+    layer: Layer,
+    part: Tensors,
+    x: Float[Tensor, "rows length d_model"],
+    at: Int[Tensor, "rows reads"],
+    seen: Bool[Tensor, "rows length"] | None,
+) -> Float[Tensor, "rows reads d_model"]:
+    """One layer, for the positions that ask."""
+    pre, post = layer.norm == "pre", layer.norm == "post"
+
+    def normed(value: Tensor, name: str) -> Tensor:
+        return functional.layer_norm(
+            value, value.shape[-1:], part[f"{name}.w"], part[f"{name}.b"], eps=layer.norm_eps
+        )
+
+    asking = x if at.shape[1] == x.shape[1] else _rows_at(x, at)
+    heads = _attention(spec, layer, part, normed(x, "ln1") if pre else x, at, seen)
+    stream = normed(asking + heads, "ln1") if post else asking + heads
+    if layer.mlp is None:
+        return stream
+    hidden = _linear(normed(stream, "ln2") if pre else stream, part["mlp.W_in"], part["mlp.b_in"])
+    hidden = hidden.relu() if layer.mlp.activation == "relu" else functional.gelu(hidden)
+    written = _linear(hidden, part["mlp.W_out"], part["mlp.b_out"])
+    return normed(stream + written, "ln2") if post else stream + written
+
+
+def _attention(
+    spec: ModelSpec,
+    layer: Layer,
+    part: Tensors,
+    x: Float[Tensor, "rows length d_model"],
+    at: Int[Tensor, "rows reads"],
+    seen: Bool[Tensor, "rows length"] | None,
+) -> Float[Tensor, "rows reads d_model"]:
+    length = x.shape[1]
+    if "attn.W_pos" in part:
+        x = x + part["attn.W_pos"][:length]
+    asking = x if at.shape[1] == length else _rows_at(x, at)
+
+    def project(value: Tensor, name: str) -> Float[Tensor, "rows heads length d_head"]:
+        """Without a matrix of its own a head takes the stream as it is."""
+        weight, bias = part.get(f"attn.W_{name}"), part.get(f"attn.b_{name}")
+        if weight is None:
+            out = value[:, :, None].expand(-1, -1, layer.n_heads, -1)
+        else:
+            out = _linear(value, weight.transpose(0, 1).flatten(1)).unflatten(-1, (layer.n_heads, layer.d_head))
+        return (out if bias is None else out + bias).transpose(1, 2)
+
+    if layer.mixing == "linear":
+        scores = part["attn.W_mix"].transpose(0, 1)[at].transpose(1, 2)[..., :length]
+    else:
+        scores = project(asking, "Q") @ project(x, "K").transpose(2, 3) * layer.factor(spec.d_model)
+        scores = _length_scaled(layer, scores, seen)
+    softmax = layer.normalizer == "softmax"
+    keep = None if seen is None else seen[:, None, None]
+    if spec.direction == "causal":
+        before = torch.arange(length, device=at.device) <= at[:, None, :, None]
+        keep = before if keep is None else keep & before
+    if keep is not None:
+        scores = scores.masked_fill(~keep, -torch.inf if softmax else 0.0)
+    pattern = scores.softmax(-1) if softmax else scores
+    mixed = (pattern @ project(x, "V")).transpose(1, 2)
+    if "attn.W_O" in part:
+        out = _linear(mixed.flatten(2), part["attn.W_O"].flatten(0, 1))
+    else:
+        out = mixed.sum(2)
+    return out + part["attn.b_O"] if "attn.b_O" in part else out
+
+
+def _length_scaled(layer: Layer, scores: Tensor, seen: Bool[Tensor, "rows length"] | None) -> Tensor:
+    """Scores times ln(n) where the layer says so; n tokens in each row, or the training length."""
+    if layer.log_length == "none":
+        return scores
+    if layer.log_length != "current":
+        return scores * math.log(layer.log_length)
+    if seen is None:
+        return scores * math.log(scores.shape[-1])
+    return scores * seen.sum(-1).clamp(min=1).to(scores).log()[:, None, None, None]
