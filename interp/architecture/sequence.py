@@ -56,6 +56,8 @@ def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float
     for index, layer in enumerate(spec.layers):
         part = {name.removeprefix(f"blocks.{index}."): t for name, t in tensors.items() if f"blocks.{index}." in name}
         x = _block(spec, layer, part, x, at if index == last else every, inputs.get("seen"))
+    if spec.final_norm != "none":
+        x = _normed(x, tensors, "ln_final", spec.layers[-1].norm_eps)
     if spec.readout == "relu_mlp":
         hidden = _linear(x, tensors["unembed.W_in"], tensors["unembed.b_in"]).relu()
         return _linear(hidden, tensors["unembed.W_out"], tensors["unembed.b_out"])
@@ -70,6 +72,10 @@ def _linear(
     """x @ weight + bias; as a product of two matrices, which stays one operation for many models."""
     out = x.flatten(0, 1) @ weight
     return (out if bias is None else out + bias).unflatten(0, x.shape[:2])
+
+
+def _normed(x: Float[Tensor, "*rows d_model"], part: Tensors, name: str, eps: float) -> Float[Tensor, "*rows d_model"]:
+    return functional.layer_norm(x, x.shape[-1:], part[f"{name}.w"], part[f"{name}.b"], eps=eps)
 
 
 def _rows_at(x: Float[Tensor, "rows length d"], at: Int[Tensor, "rows reads"]) -> Float[Tensor, "rows reads d"]:
@@ -88,9 +94,7 @@ def _block(
     pre, post = layer.norm == "pre", layer.norm == "post"
 
     def normed(value: Tensor, name: str) -> Tensor:
-        return functional.layer_norm(
-            value, value.shape[-1:], part[f"{name}.w"], part[f"{name}.b"], eps=layer.norm_eps
-        )
+        return _normed(value, part, name, layer.norm_eps)
 
     asking = x if at.shape[1] == x.shape[1] else _rows_at(x, at)
     heads = _attention(spec, layer, part, normed(x, "ln1") if pre else x, at, seen)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.spec import ModelSpec
-from interp.tasks import Batch, Task
+from interp.tasks import IGNORED, Batch, Task
 from interp.training.engines.base import derived_seed
 
 
@@ -36,3 +36,25 @@ def validation_set(task: Task) -> Batch:
         return task.dataset(split)
     except InterpError:
         return task.sample(1000, split, seed=task.data_seed)
+
+
+def targets(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "rows length"]:
+    """The task's classes; where the spec reads a row's one answer elsewhere than the task says, they stand there.
+
+    Raises InterpError for a task with several answers a row, which only it can place.
+    """
+    from interp.architecture.task_model import find_positions
+
+    classes = task.classes(batch)
+    if spec.readout_at in ("all", task.readout):
+        return classes
+    read = classes != IGNORED
+    if not (read.sum(1) == 1).all():
+        raise InterpError(
+            f"task {task.name} has several answers a row, or none, so {spec.id} cannot be trained to give "
+            f"them at {spec.readout_at!r}"
+        )
+    moved = torch.full_like(classes, IGNORED)
+    rows = torch.arange(len(moved), device=moved.device)
+    moved[rows, find_positions(task, batch.tokens, spec.readout_at)] = classes[read]
+    return moved

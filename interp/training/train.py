@@ -24,6 +24,7 @@ from interp.training.engines.encoder import EncoderEngine
 from interp.training.engines.reference import ReferenceEngine
 from interp.training.engines.stacked import StackedEngine
 from interp.training.engines.table import ExactKLEngine
+from interp.training.engines.vmap import VmapEngine
 from interp.training.state import RunState, load_state, run_key, save_state
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ ENGINES: dict[str, type[Engine]] = {
         FusedEncoderEngine,
         EncoderEngine,
         ExactKLEngine,
+        VmapEngine,
         ReferenceEngine,
     )
 }

@@ -13,7 +13,7 @@ from torch.nn import functional
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
+from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
 from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate
 
 if TYPE_CHECKING:
@@ -80,31 +80,12 @@ class ReferenceEngine(Engine):
 
 def batch_loss(model: TaskModel, batch: Batch) -> Tensor:
     """Mean loss in nats over all positions that are read: cross-entropy, or binary cross-entropy of a scalar."""
-    classes = targets(model, batch)
+    classes = targets(model.spec, model.task, batch)
     read = classes != IGNORED
     out = model(batch.tokens)[read]
     if model.spec.decision == "sigmoid":
         return functional.binary_cross_entropy_with_logits(out.squeeze(-1), classes[read].to(out))
     return functional.cross_entropy(out, classes[read].long())
-
-
-def targets(model: TaskModel, batch: Batch) -> Int[Tensor, "rows length"]:
-    """The task's classes; where the spec reads a row's one answer elsewhere than the task says, they stand there.
-
-    Raises InterpError for a task with several answers a row, which only it can place.
-    """
-    classes = model.task.classes(batch)
-    if model.spec.readout_at in ("all", model.task.readout):
-        return classes
-    read = classes != IGNORED
-    if not (read.sum(1) == 1).all():
-        raise InterpError(
-            f"task {model.task.name} has several answers a row, or none, so {model.spec.id} cannot be trained to give "
-            f"them at {model.spec.readout_at!r}"
-        )
-    moved = torch.full_like(classes, IGNORED)
-    moved[torch.arange(len(moved), device=moved.device), model.answer_positions(batch.tokens)] = classes[read]
-    return moved
 
 
 def accuracy(model: TaskModel, batch: Batch) -> float:

@@ -1,48 +1,72 @@
 """The vmap engine: many seeds of any architecture side by side, by torch.func over stacked parameters.
 
-Several layers, MLPs, norms, positions, every readout: what the reference engine trains one model after another, with
-the same batches and to rounding the same numbers, at a fraction of the operations. It knows nothing of symmetries; the
-engines that do are faster where they apply.
+Several layers, MLPs, norms, positions, every readout: what the reference engine trains one model after another, on the
+same batches and to rounding with the same numbers, in far fewer operations. It knows nothing of symmetries; the engines
+that do are faster where they apply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.func import vmap
 from torch.nn import functional
 
-from interp.architecture.parameters import initialize
 from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
-from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate
+from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
+from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.groups import Group, GroupedEngine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
 """Models that train side by side: on the CPU more leave the cache, on a GPU fewer leave it idle."""
 
-SCORES_AT_ONCE = 1 << 24
+SCORES_AT_ONCE = 1 << 22
 """Held-out rows are run in parts of about this many attention scores over all models."""
 
 
-class VmapEngine(Engine):
-    """Training of any spec that has a gradient, all models in one step."""
+@dataclass(frozen=True)
+class Reads:
+    """Rows with the positions that are read, as many in each row, and the right output there (else IGNORED)."""
+
+    tokens: Int[Tensor, "*models rows length"]
+    at: Int[Tensor, "*models rows reads"]
+    classes: Int[Tensor, "*models rows reads"]
+
+    def __getitem__(self, index: slice | Tensor | tuple) -> Reads:
+        return Reads(self.tokens[index], self.at[index], self.classes[index])
+
+
+def reads_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows length"]) -> Reads:
+    """The positions whose class is not IGNORED, padded to the row with the most; all, where most are read."""
+    read, length = classes != IGNORED, tokens.shape[1]
+    most = int(read.sum(1).max()) if len(tokens) else 0
+    if 2 * most > length:
+        at = torch.arange(length, device=tokens.device).expand_as(tokens)
+    else:
+        at = (~read).int().argsort(dim=1, stable=True)[:, :most]
+    return Reads(tokens, at, classes.gather(1, at).long())
+
+
+class VmapEngine(GroupedEngine):
+    """Training of any spec that has a gradient, up to `TOGETHER` models in one step."""
 
     name = "vmap"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
-        fresh = [initialize(spec, task, seed, dtype) for seed in seeds]
-        self.leaves = {name: torch.stack([f[name] for f in fresh]).to(device) for name in fresh[0]}
-        for name, leaf in self.leaves.items():
-            leaf.requires_grad_(not (name == "embed.W_E" and spec.embedding == "frozen"))
-        self.adam = StackedAdam({n: leaf for n, leaf in self.leaves.items() if leaf.requires_grad}, self.recipe)
-        self.held_out = validation_set(task)
-        # What has one row for every model is stacked on an axis of models; a fixed data set is placed once.
-        self.fixed = _placed(spec, task, training_set(spec, task), device) if self.recipe.data == "fixed" else None
+        self.held_out = validation_set(task).to(device)
+        self.fixed: Reads | None = None
+        if self.recipe.data == "fixed":
+            self.fixed = self._placed(training_set(spec, task))
+        size = self.seeds_together(spec, device)
+        self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -55,3 +79,96 @@ class VmapEngine(Engine):
     @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         return TOGETHER.get(device.type, TOGETHER["cpu"])
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        losses = torch.cat([group.run_epoch(epoch) for group in self.groups])
+        return EpochResult(losses.double().cpu(), self.evaluate())
+
+    def epoch_reads(self, seeds: Sequence[int], epoch: int) -> Reads:
+        """One epoch of each model in the order of its steps, the same rows as the reference engine's."""
+        if self.fixed is not None:
+            orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
+            return self.fixed[torch.stack(orders).to(self.device)]
+        batches = [fresh_epoch(self.spec, self.task, seed, epoch) for seed in seeds]
+        width = max(batch.tokens.shape[1] for batch in batches)
+        every = self._placed(_one_batch(batches, width, self.task.pad_id or 0))
+        shape = (len(seeds), len(batches[0]))
+        return Reads(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
+
+    def _placed(self, batch: Batch) -> Reads:
+        return reads_of(batch.tokens.to(self.device), targets(self.spec, self.task, batch).to(self.device))
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        return torch.cat([group.accuracy(self.held_out) for group in self.groups])
+
+
+class _Group(Group):
+    """As many models as train well together."""
+
+    def __init__(self, engine: VmapEngine, seeds: list[int]) -> None:
+        super().__init__(engine, seeds)
+        self.engine = engine
+
+    def logits(
+        self, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
+    ) -> Float[Tensor, "models rows reads n_out"]:
+        """Of every model, on rows of its own or, without an axis of models, on the same rows."""
+        inputs = sequence_inputs(self.engine.spec, self.engine.task, tokens, at)
+        run = partial(sequence_logits, self.engine.spec)
+        return vmap(run, in_dims=(0, 0 if tokens.ndim == 3 else None))(self.leaves, inputs)
+
+    def losses(self, reads: Reads) -> Float[Tensor, "models"]:
+        """Mean loss of each model over all positions that are read, in nats."""
+        out, classes = self.logits(reads.tokens, reads.at), reads.classes
+        if self.engine.spec.decision == "sigmoid":
+            each = functional.binary_cross_entropy_with_logits(out[..., 0], classes.to(out), reduction="none")
+            each = each.masked_fill(classes == IGNORED, 0.0)
+        else:
+            flat = functional.cross_entropy(out.flatten(0, -2), classes.flatten(), reduction="none")
+            each = flat.view(classes.shape)  # 0 where the class is IGNORED
+        return each.sum((1, 2)) / (classes != IGNORED).sum((1, 2))
+
+    def run_epoch(self, epoch: int) -> Float[Tensor, "models"]:
+        recipe = self.engine.recipe
+        reads, size = self.engine.epoch_reads(self.seeds, epoch), recipe.batch_size
+        n = reads.tokens.shape[1]
+        steps, total = -(-n // size), torch.zeros(len(self.seeds), dtype=torch.float64, device=self.engine.device)
+        for step in range(steps):
+            some = reads[:, step * size : (step + 1) * size]
+            losses = self.losses(some)
+            rate = learning_rate(recipe, (epoch - 1) * steps + step, steps)
+            self.adam.step(losses.sum(), rate)  # the sum: each model's gradient is its own
+            total += losses.detach() * some.tokens.shape[1]
+        return total / n
+
+    def accuracy(self, batch: Batch) -> Float[Tensor, "models"]:
+        """Share of right answers; where each position has one, over the positions that are read."""
+        from interp.architecture.task_model import decide, find_positions
+
+        spec, task, length = self.engine.spec, self.engine.task, batch.tokens.shape[1]
+        size = max(1, SCORES_AT_ONCE // (len(self.seeds) * spec.layers[0].n_heads * length**2))
+        labels, right = batch.labels, torch.zeros(len(self.seeds), dtype=torch.float64)
+        counted = labels >= 0 if labels.dtype != torch.bool else torch.ones_like(labels)
+        for start in range(0, len(batch), size):
+            part, use = batch[start : start + size], counted[start : start + size]
+            if spec.readout_at == "all":
+                at = torch.arange(length, device=part.tokens.device).expand_as(part.tokens)
+            else:
+                at = find_positions(task, part.tokens, spec.readout_at)[:, None]
+            chosen = decide(spec, self.logits(part.tokens, at))
+            for index, outputs in enumerate(chosen if spec.readout_at == "all" else chosen[..., 0]):
+                right[index] += (task.answers(outputs, part.tokens) == part.labels)[use].double().sum().cpu()
+        return right / counted.sum().cpu()
+
+
+def _one_batch(batches: Sequence[Batch], width: int, pad: int) -> Batch:
+    """Batches below one another, padded to one width."""
+    def wide(rows: Tensor, fill: int) -> Tensor:
+        return functional.pad(rows, (0, width - rows.shape[1]), value=fill) if rows.ndim == 2 else rows
+
+    return Batch(
+        torch.cat([wide(batch.tokens, pad) for batch in batches]),
+        torch.cat([batch.lengths for batch in batches]),
+        torch.cat([wide(batch.labels, -1) for batch in batches]),
+    )

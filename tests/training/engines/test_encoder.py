@@ -14,7 +14,8 @@ from interp.tasks import IGNORED, make_task
 from interp.training.compiled.encoder_engine import loss_and_gradient, sizes_of, strings_of
 from interp.training.compiled.encoder_layout import flat_vector, named_views
 from interp.training.engines.encoder import held_out_strings
-from interp.training.engines.reference import batch_loss, targets
+from interp.training.data import targets
+from interp.training.engines.reference import batch_loss
 from interp.training.train import choose_engine, train
 
 
@@ -42,7 +43,7 @@ def published(task: str = "first", positions: str = "first", readout_at: str = "
 def test_the_label_stands_where_the_spec_reads(name: str) -> None:
     model = TaskModel(published(name, readout_at="last"))
     batch = model.task.strings(7, 9, 3, seed=1)
-    classes = targets(model, batch)
+    classes = targets(model.spec, model.task, batch)
     rows = torch.arange(7)
     assert (classes != IGNORED).sum(1).tolist() == [1] * 7
     assert torch.equal(classes[rows, batch.lengths - 1] == 1, batch.labels)
@@ -50,7 +51,7 @@ def test_the_label_stands_where_the_spec_reads(name: str) -> None:
     wanted = torch.nn.functional.binary_cross_entropy_with_logits(out, batch.labels.double())
     assert float(batch_loss(model, batch).detach()) == pytest.approx(float(wanted.detach()), abs=1e-14)
     usual = TaskModel(published(name))
-    assert torch.equal(targets(usual, batch), usual.task.classes(batch))
+    assert torch.equal(targets(usual.spec, usual.task, batch), usual.task.classes(batch))
 
 
 def test_answers_that_only_the_task_can_place_are_refused() -> None:
