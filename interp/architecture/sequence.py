@@ -55,7 +55,10 @@ def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float
     last = len(spec.layers) - 1
     for index, layer in enumerate(spec.layers):
         part = {name.removeprefix(f"blocks.{index}."): t for name, t in tensors.items() if f"blocks.{index}." in name}
-        x = _block(spec, layer, part, x, at if index == last else every, inputs.get("seen"))
+        source: _Stream | _Embedded = _Stream(x)
+        if index == 0 and "codes" not in inputs:
+            source = _Embedded(tokens, tensors["embed.W_E"], tensors.get("pos_embed.W_pos"))
+        x = _block(spec, layer, part, x, source, at if index == last else every, inputs.get("seen"))
     if spec.final_norm != "none":
         x = _normed(x, tensors, "ln_final", spec.layers[-1].norm_eps)
     if spec.readout == "relu_mlp":
@@ -78,6 +81,43 @@ def _normed(x: Float[Tensor, "*rows d_model"], part: Tensors, name: str, eps: fl
     return functional.layer_norm(x, x.shape[-1:], part[f"{name}.w"], part[f"{name}.b"], eps=eps)
 
 
+class _Stream:
+    """Where queries, keys and values come from: rows of the residual stream."""
+
+    def __init__(self, x: Float[Tensor, "rows length d_model"]) -> None:
+        self.x = x
+
+    def at(self, at: Int[Tensor, "rows reads"]) -> _Stream:
+        return _Stream(_rows_at(self.x, at))
+
+    def times(self, weight: Float[Tensor, "d_model outputs"] | None) -> Float[Tensor, "rows length outputs"]:
+        return self.x if weight is None else _linear(self.x, weight)
+
+
+class _Embedded:
+    """The same before the first layer, where a row is a token's embedding plus a position's: their products with a
+    matrix are looked up, since there are fewer tokens and positions than rows."""
+
+    def __init__(
+        self,
+        tokens: Int[Tensor, "rows length"],
+        embedding: Float[Tensor, "d_vocab d_model"],
+        positions: Float[Tensor, "max_length d_model"] | None,
+        places: Int[Tensor, "rows length"] | None = None,
+    ) -> None:
+        self.tokens, self.embedding, self.positions, self.places = tokens, embedding, positions, places
+
+    def at(self, at: Int[Tensor, "rows reads"]) -> _Embedded:
+        return _Embedded(self.tokens.gather(1, at), self.embedding, self.positions, at)
+
+    def times(self, weight: Float[Tensor, "d_model outputs"] | None) -> Float[Tensor, "rows length outputs"]:
+        found = functional.embedding(self.tokens, self.embedding if weight is None else self.embedding @ weight)
+        if self.positions is None:
+            return found
+        here = self.positions if weight is None else self.positions @ weight
+        return found + (here[: self.tokens.shape[1]] if self.places is None else here[self.places])
+
+
 def _rows_at(x: Float[Tensor, "rows length d"], at: Int[Tensor, "rows reads"]) -> Float[Tensor, "rows reads d"]:
     return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
 
@@ -87,6 +127,7 @@ def _block(
     layer: Layer,
     part: Tensors,
     x: Float[Tensor, "rows length d_model"],
+    source: _Stream | _Embedded,
     at: Int[Tensor, "rows reads"],
     seen: Bool[Tensor, "rows length"] | None,
 ) -> Float[Tensor, "rows reads d_model"]:
@@ -97,7 +138,11 @@ def _block(
         return _normed(value, part, name, layer.norm_eps)
 
     asking = x if at.shape[1] == x.shape[1] else _rows_at(x, at)
-    heads = _attention(spec, layer, part, normed(x, "ln1") if pre else x, at, seen)
+    if pre:
+        source = _Stream(normed(x, "ln1"))
+    if "attn.W_pos" in part:
+        source = _Stream(source.times(None) + part["attn.W_pos"][: x.shape[1]])
+    heads = _attention(spec, layer, part, source, at, seen, x.shape[1])
     stream = normed(asking + heads, "ln1") if post else asking + heads
     if layer.mlp is None:
         return stream
@@ -111,28 +156,26 @@ def _attention(
     spec: ModelSpec,
     layer: Layer,
     part: Tensors,
-    x: Float[Tensor, "rows length d_model"],
+    source: _Stream | _Embedded,
     at: Int[Tensor, "rows reads"],
     seen: Bool[Tensor, "rows length"] | None,
+    length: int,
 ) -> Float[Tensor, "rows reads d_model"]:
-    length = x.shape[1]
-    if "attn.W_pos" in part:
-        x = x + part["attn.W_pos"][:length]
-    asking = x if at.shape[1] == length else _rows_at(x, at)
+    asking = source if at.shape[1] == length else source.at(at)
 
-    def project(value: Tensor, name: str) -> Float[Tensor, "rows heads length d_head"]:
+    def project(rows: _Stream | _Embedded, name: str) -> Float[Tensor, "rows heads length d_head"]:
         """Without a matrix of its own a head takes the stream as it is."""
         weight, bias = part.get(f"attn.W_{name}"), part.get(f"attn.b_{name}")
         if weight is None:
-            out = value[:, :, None].expand(-1, -1, layer.n_heads, -1)
+            out = rows.times(None)[:, :, None].expand(-1, -1, layer.n_heads, -1)
         else:
-            out = _linear(value, weight.transpose(0, 1).flatten(1)).unflatten(-1, (layer.n_heads, layer.d_head))
+            out = rows.times(weight.transpose(0, 1).flatten(1)).unflatten(-1, (layer.n_heads, layer.d_head))
         return (out if bias is None else out + bias).transpose(1, 2)
 
     if layer.mixing == "linear":
         scores = part["attn.W_mix"].transpose(0, 1)[at].transpose(1, 2)[..., :length]
     else:
-        scores = project(asking, "Q") @ project(x, "K").transpose(2, 3) * layer.factor(spec.d_model)
+        scores = project(asking, "Q") @ project(source, "K").transpose(2, 3) * layer.factor(spec.d_model)
         scores = _length_scaled(layer, scores, seen)
     softmax = layer.normalizer == "softmax"
     keep = None if seen is None else seen[:, None, None]
@@ -142,7 +185,7 @@ def _attention(
     if keep is not None:
         scores = scores.masked_fill(~keep, -torch.inf if softmax else 0.0)
     pattern = scores.softmax(-1) if softmax else scores
-    mixed = (pattern @ project(x, "V")).transpose(1, 2)
+    mixed = (pattern @ project(source, "V")).transpose(1, 2)
     if "attn.W_O" in part:
         out = _linear(mixed.flatten(2), part["attn.W_O"].flatten(0, 1))
     else:
