@@ -1,8 +1,8 @@
 """What the tasks of the field's classics share: numbers as words, one form of row, samples and whole domains.
 
-    3 1 4 1 =          maximum of K numbers, answered at '='
-    17 95 =            addition mod p, answered at '='
-    7 2 9 7 2          induction: what followed the last time
+3 1 4 1 =          maximum of K numbers, answered at '='
+17 95 =            addition mod p, answered at '='
+7 2 9 7 2          induction: what followed the last time
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Brackets(Dyck):
         return torch.randint(shortest, longest + 1, (n,), generator=generator)
 
     @property
-    def answer_words(self) -> tuple[str, ...]:
+    def answer_words(self) -> tuple[str, str]:
         """A word for each answer: no, yes."""
         return ("not balanced", "balanced")
 

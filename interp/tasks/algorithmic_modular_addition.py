@@ -1,6 +1,6 @@
 """Addition mod p (Power et al. 2022; Nanda et al. 2023, "Progress measures for grokking", section 3).
 
-    17 105 =           p = 113: the answer, read at '=', is 9
+17 105 =           p = 113: the answer, read at '=', is 9
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VALIDATION = 512
 
 @register_task
 class ModularAddition(EqualsTask):
-    """a + b mod p. A share of all p^2 ordered pairs, chosen by data_seed, is the training set; the rest is the test set.
+    """a + b mod p; a share of all p^2 ordered pairs, chosen by data_seed, is the training set, the rest the test set.
 
     p: the modulus, prime or not. share: of the pairs to train on. The validation set is the first 512 pairs of the
     shuffled test set.

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.architecture.answers import find_positions
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
@@ -43,8 +44,6 @@ def targets(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "rows leng
 
     Raises InterpError for a task with several answers a row, which only it can place.
     """
-    from interp.architecture.task_model import find_positions
-
     classes = task.classes(batch)
     if spec.readout_at in ("all", task.readout):
         return classes

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set

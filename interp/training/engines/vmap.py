@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional
 
+from interp.architecture.answers import decide, find_positions
 from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
@@ -58,6 +59,7 @@ class VmapEngine(GroupedEngine):
     """Training of any spec that has a gradient, up to `TOGETHER` models in one step."""
 
     name = "vmap"
+    groups: list[_Group]
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
@@ -144,8 +146,6 @@ class _Group(Group):
 
     def accuracy(self, batch: Batch) -> Float[Tensor, "models"]:
         """Share of right answers; where each position has one, over the positions that are read."""
-        from interp.architecture.task_model import decide, find_positions
-
         spec, task, length = self.engine.spec, self.engine.task, batch.tokens.shape[1]
         size = max(1, SCORES_AT_ONCE // (len(self.seeds) * spec.layers[0].n_heads * length**2))
         labels, right = batch.labels, torch.zeros(len(self.seeds), dtype=torch.float64)
@@ -156,7 +156,7 @@ class _Group(Group):
                 at = torch.arange(length, device=part.tokens.device).expand_as(part.tokens)
             else:
                 at = find_positions(task, part.tokens, spec.readout_at)[:, None]
-            chosen = decide(spec, self.logits(part.tokens, at))
+            chosen = decide(self.logits(part.tokens, at), spec)
             for index, outputs in enumerate(chosen if spec.readout_at == "all" else chosen[..., 0]):
                 right[index] += (task.answers(outputs, part.tokens) == part.labels)[use].double().sum().cpu()
         return right / counted.sum().cpu()
@@ -164,6 +164,7 @@ class _Group(Group):
 
 def _one_batch(batches: Sequence[Batch], width: int, pad: int) -> Batch:
     """Batches below one another, padded to one width."""
+
     def wide(rows: Tensor, fill: int) -> Tensor:
         return functional.pad(rows, (0, width - rows.shape[1]), value=fill) if rows.ndim == 2 else rows
 

@@ -13,8 +13,8 @@ from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, make_task
 from interp.training.compiled.encoder_engine import loss_and_gradient, sizes_of, strings_of
 from interp.training.compiled.encoder_layout import flat_vector, named_views
-from interp.training.engines.encoder import held_out_strings
 from interp.training.data import targets
+from interp.training.engines.encoder import held_out_strings
 from interp.training.engines.reference import batch_loss
 from interp.training.train import choose_engine, train
 
