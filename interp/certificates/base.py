@@ -1,7 +1,8 @@
 """Certificates: is a model right on every input? The result, and the open list of methods.
 
-A family registers how its models are certified; methods are chosen by the spec's derived symmetry and what the task's
-domain is, never by a task's name.
+A method is registered with the fields of a spec that its argument takes into account (certificates/scope.py), and is
+chosen by these, by the spec's derived symmetry and by what the task's domain is, never by a task's name. What it says
+is compared with the model itself before it is given (certificates/probes.py).
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import pandas as pd
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.evidence import write_evidence
+from interp.certificates.probes import Probes, compare
+from interp.certificates.scope import Takes, not_as_described, refusal_of
 from interp.errors import InterpError, UnsupportedError, one_of
 
 Status = Literal["certified", "refuted", "undecided"]
+IN_REALS = "reals, with a rounding bound"
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,13 @@ class Certificate:
 
     status: "certified" (right on every input), "refuted" (a counterexample is given) or "undecided".
     accuracy: exact share of right answers, or the interval (low, high) that holds it, of the model in exact arithmetic;
-    where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. worst_margin: the smallest
-    distance of a right answer's logit from the best wrong one, negative where the model errs. rounding: bound on the
-    error of that distance in the arithmetic the model runs in; no certificate is given where the margin does not
-    exceed it. tables: by name, what else was learned on the way, such as where the errors lie.
+    where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. worst_margin: no right
+    answer's logit is nearer to the best wrong one than this, in exact arithmetic; negative where the model errs.
+    rounding: bound on the error of that distance in the arithmetic the model runs in; no certificate is given where the
+    margin does not exceed it; None where none is known. arithmetic: what was proved, "reals, with a rounding bound"
+    (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way). tables: by name,
+    what else was learned on the way, such as where the errors lie. probes: what the proof says of single inputs, which
+    the model itself was compared with; `probed` counts them.
     """
 
     model: str
@@ -56,6 +63,9 @@ class Certificate:
     notes: tuple[str, ...] = ()
     tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     source: Source | None = field(default=None, repr=False, compare=False)
+    arithmetic: str = IN_REALS
+    probes: tuple[Probes, ...] = field(default=(), repr=False, compare=False)
+    probed: int = 0
 
     def evidence(self, path: str | Path) -> Path:
         """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.py.
@@ -71,7 +81,7 @@ class Certificate:
         row: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("model", "status", "accuracy", "n_errors", "n_inputs", "worst_margin", "rounding",
-                         "counterexample", "domain", "method", "seconds")
+                         "counterexample", "domain", "arithmetic", "method", "seconds")
         }  # fmt: skip
         return pd.DataFrame([row])
 
@@ -84,24 +94,37 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to certify. refusal(model): why it does not hold for a model, or None; run(model, **options)."""
+    """One way to certify. why_not(model): why it does not hold for a model, or None; run(model, **options).
+
+    takes: the fields of a spec that the argument knows; a model in which any other field is used is refused.
+    """
 
     name: str
-    refusal: Callable[[TaskModel], str | None]
+    why_not: Callable[[TaskModel], str | None]
     run: Callable[..., Certificate]
+    takes: Takes
+
+    def refusal(self, model: TaskModel) -> str | None:
+        """Why this method does not hold for a model, or None."""
+        return self.why_not(model) or refusal_of(model.spec, self.takes)
 
 
 _METHODS: dict[str, Method] = {}
 
 
-def register_method(name: str, refusal: Callable[[TaskModel], str | None]) -> Callable[..., Any]:
+def register_method(name: str, refusal: Callable[[TaskModel], str | None], takes: Takes) -> Callable[..., Any]:
     """Decorator: make a function from a model (and options) to a Certificate a method of certification."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        _METHODS[name] = Method(name, refusal, run)
+        _METHODS[name] = Method(name, refusal, run, takes)
         return run
 
     return add
+
+
+def registered_methods() -> dict[str, Method]:
+    """All methods by name, in the order in which they are tried."""
+    return dict(_METHODS)
 
 
 def method_for(model: TaskModel) -> Method:
@@ -117,14 +140,19 @@ def method_for(model: TaskModel) -> Method:
 def certify_model(model: TaskModel, **options: Any) -> Certificate:
     """Certify a task model on its task's whole domain, or the part that options name.
 
-    Raises UnsupportedError where no method holds, InterpError for an option that the method does not have.
+    The certificate is compared with the model itself on a few hundred inputs before it is given. Raises
+    UnsupportedError where no method holds or the model is not what its spec describes (hooks, replaced parts),
+    InterpError for an option that the method does not have, and Mismatch where proof and model disagree.
     """
     for name, parameter in model.named_parameters():
         if not bool(parameter.isfinite().all()):
             raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
+    if (reason := not_as_described(model)) is not None:
+        raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
     method = method_for(model)
     known = [name for name in inspect.signature(method.run).parameters if name != "model"]
     for name in options:
         if name not in known:
             raise InterpError(f"the certificate by {method.name}: " + one_of("option", name, known))
-    return replace(method.run(model, **options), source=Source(model, method.name, options))
+    found = replace(method.run(model, **options), source=Source(model, method.name, options))
+    return replace(found, probed=compare(model, found.probes))

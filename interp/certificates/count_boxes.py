@@ -7,7 +7,7 @@ the Count01 test domain, 8,120,601 for the cube 0..200 (errata of the Count01 pa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,13 @@ import pandas as pd
 import torch
 from jaxtyping import Int
 
-from interp.architecture.symmetric import count_space_refusal, stack_one, token_tables
+from interp.architecture.symmetric import Rows, count_space_refusal, logits, stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.count_slabs import Question, between, slab_logits, slabs
+from interp.certificates.probes import Probes, margins
+from interp.certificates.scope import anything
 from interp.errors import InterpError, one_of
 from interp.tasks.count01 import EOS, EQUALS, FIVE, FOUR, Count01, CountBox
 
@@ -29,11 +31,23 @@ QUESTIONS: dict[Question, str] = {
     "4 against 5": "4 against 5",
     "end": "[EOS] after the answer",
 }
+TAKES = {
+    **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias"),
+    **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
+    **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o", "layers.norm_eps"),
+    "layers": (1,),
+    "layers.norm": ("pre",),
+    "readout_at": (Count01.readout,),
+}
+"""What '=' sees depends on counts because attention is causal, without positions, and the answer is read at '='."""
+
+PROBED, PROBED_WHOLE = 240, 40
+"""Inputs on which the model itself is run: the smallest margins and random ones; and of these, as whole sentences."""
 
 
 def refusal(model: TaskModel) -> str | None:
     """Why counts do not decide this model's answers over a finite box, or None."""
-    if not isinstance(model.task, Count01):
+    if type(model.task) is not Count01:
         return f"task {model.task.name} has no domain of counts"
     return count_space_refusal(model.spec)
 
@@ -51,7 +65,8 @@ class Sweep:
 
     wrong: inputs with a margin of at most 0; worst_margin and closest: the smallest margin and where. close: right
     inputs whose margin does not exceed the rounding bound of the model's format. tied: inputs whose margin does not
-    exceed that of float64, in which this is evaluated. wrong_between: errors between '4' and '5' alone.
+    exceed that of float64, in which this is evaluated. wrong_between: errors between '4' and '5' alone. slack: bound on
+    the error of worst_margin itself. near: counts at the smallest margins of the box's slabs, smallest first.
     """
 
     wrong: Int[np.ndarray, "errors 3"]
@@ -61,6 +76,8 @@ class Sweep:
     close: int
     tied: int
     wrong_between: int
+    slack: float
+    near: Int[np.ndarray, "near 3"]
 
 
 @torch.no_grad()
@@ -70,7 +87,8 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     tables = token_tables(model.spec, stack_one(named))
     bounds = Bounds(model, box)
     folded = {right: between(tables, right, FOUR + FIVE - right) for right in (FOUR, FIVE)}
-    wrong, wrong_between, close, tied, done, rounding = [], 0, 0, 0, 0, 0.0
+    wrong, wrong_between, close, tied, done, rounding, slip = [], 0, 0, 0, 0, 0.0, 0.0
+    near: list[tuple[float, np.ndarray]] = []
     worst, closest = np.inf, np.zeros(3, dtype=int)
     for slab in slabs(box, question):
         if question == "4 against 5":
@@ -84,10 +102,11 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
             margin = (true - out.amax(0)).numpy()
         margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # what overflows even here is not right
         need, slack = bounds[slab.query]
-        rounding = max(rounding, need)
+        rounding, slip = max(rounding, need), max(slip, slack)
         least = int(margin.argmin())
+        near.append((float(margin[least]), slab.counts(np.array([least]))[0]))
         if margin[least] < worst:
-            worst, closest = float(margin[least]), slab.counts(np.array([least]))[0]
+            worst, closest = near[-1]
         if margin[least] <= need:
             wrong.append(slab.counts(np.flatnonzero(margin <= 0)))
             close += int(((margin > 0) & (margin <= need)).sum())
@@ -98,7 +117,9 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     errors = np.concatenate(wrong) if wrong else np.zeros((0, 3), dtype=int)
     if question == "4 against 5":
         wrong_between = len(errors)
-    return Sweep(errors, worst, closest, rounding, close, tied, wrong_between)
+    near.sort(key=lambda found: found[0])
+    smallest = np.stack([counts for _, counts in near[: PROBED // 2]])
+    return Sweep(errors, worst, closest, rounding, close, tied, wrong_between, slip, smallest)
 
 
 class Bounds:
@@ -117,7 +138,7 @@ class Bounds:
         return self.known[query]
 
 
-@register_method("count box", refusal)
+@register_method("count box", refusal, TAKES)
 def certify_box(
     model: TaskModel,
     box: CountBox | str | None = None,
@@ -159,7 +180,7 @@ def certify_box(
         accuracy=1 - n_wrong / len(whole) if exact else _interval(found, len(whole)),
         n_errors=n_wrong if exact else None,
         n_inputs=len(whole),
-        worst_margin=found.worst_margin,
+        worst_margin=found.worst_margin - found.slack if np.isfinite(found.slack) else found.worst_margin,
         rounding=found.rounding if np.isfinite(found.rounding) else None,
         counterexample=_said(found.closest) if status == "refuted" else None,
         method="every input, in count space, float64",
@@ -168,7 +189,35 @@ def certify_box(
         notes=_notes(model, found),
         tables={"errors": _by_difference(found.wrong, whole), "frontier": _frontier(found.wrong),
                 "accuracy": accuracies},
+        probes=tuple(_probes(model, whole, question, found)),
     )  # fmt: skip
+
+
+@torch.no_grad()
+def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -> Iterator[Probes]:
+    """Margins at the nearest inputs and at random ones, from single rows of counts."""
+    task, bounds = model.task, Bounds(model, box)
+    assert isinstance(task, Count01)
+    index = torch.randint(len(box), (PROBED - len(found.near),), generator=torch.Generator().manual_seed(0))
+    drawn = torch.cat([box.counts(int(i), int(i) + 1) for i in index]) if len(index) else torch.zeros(0, 3).long()
+    counts = torch.cat([torch.from_numpy(found.near), drawn])
+    order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(1))
+    order = torch.cat([torch.arange(1), order[order > 0]])  # the nearest input first
+    tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
+    rows = Count01.end_rows if question == "end" else Count01.answer_rows
+    for chosen, whole in ((order[:PROBED_WHOLE], True), (order[PROBED_WHOLE:], False)):
+        query, keys, right = rows(counts[chosen])
+        out = logits(tables, Rows(query[None], keys.double()[None]))[0]
+        mask = torch.nn.functional.one_hot(right, task.n_out).bool()
+        among = torch.ones(task.n_out, dtype=torch.bool)
+        if question == "4 against 5":
+            among = torch.nn.functional.one_hot(torch.tensor([FOUR, FIVE]), task.n_out).sum(0).bool()
+        margin = margins(out, mask, among)
+        bound = torch.tensor([sum(bounds[int(q)]) for q in query], dtype=torch.float64)
+        batch = task.sentences(counts[chosen], seed=2)
+        at = (batch.tokens == EQUALS).int().argmax(1) + (question == "end")
+        plain = question == "answer"
+        yield Probes(batch, mask, margin, margin, bound, None if plain else at, None if plain else among, whole)
 
 
 def _status(model: TaskModel, found: Sweep, question: Question) -> Status:

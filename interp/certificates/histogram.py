@@ -25,7 +25,8 @@ from interp.certificates.histogram_rounding import ROUNDOFF, rounding_bound
 from interp.certificates.histogram_sampling import CONFIDENCE, Counterexample, check, sampled_share, suspects
 from interp.certificates.histogram_search import Ledger, Open, Search, join
 from interp.certificates.histogram_spaces import space_of
-from interp.certificates.histogram_tables import Tables, refusal, tables_of
+from interp.certificates.histogram_tables import TAKES, Tables, refusal, tables_of
+from interp.certificates.probes import Probes
 from interp.errors import InterpError
 from interp.tasks import Histogram
 from interp.theory.ranges import TokenMixing
@@ -33,10 +34,12 @@ from interp.theory.ranges import TokenMixing
 SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
 EXACT_COUNT = 2.0**53
 MOST_CHECKED = 64
+PROBED = 300
+"""Sequences on which the model itself is run, beside the suspects."""
 ROUNDS = 3
 
 
-@register_method("histogram multisets", refusal)
+@register_method("histogram multisets", refusal, TAKES)
 def certify_histogram(
     model: TaskModel,
     budget_seconds: float | int = 10,
@@ -70,7 +73,7 @@ def certify_histogram(
     _split(parts, started + budget_seconds, progress)
     if found is None and not _is_right(parts):
         found = _refute(model, tables, parts, slack, [])
-    return _conclude(model, tables, parts, found, least, samples, generator, started)
+    return _conclude(model, tables, parts, found, least, samples, generator, started, need, slack)
 
 
 @dataclass
@@ -187,7 +190,7 @@ def _refute(
 
 def _conclude(
     model: TaskModel, tables: Tables, parts: list[Part], found: Counterexample | None, least: float, samples: int,
-    generator: np.random.Generator, started: float,
+    generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray,
 ) -> Certificate:  # fmt: skip
     task = model.task
     assert isinstance(task, Histogram)
@@ -208,6 +211,7 @@ def _conclude(
     margin = found.margin if found else float(closest["margin"]) if status == "certified" else min(
         least, float(closest["margin"])
     )  # fmt: skip
+    proved = np.isfinite(closest["rounding"]) and closest["rounding"] > 0
     return Certificate(
         model=model.spec.id,
         status=status,
@@ -215,14 +219,40 @@ def _conclude(
         n_errors=wrong if decided and (not wrong or frame["inputs"].max() < EXACT_COUNT) else None,
         n_inputs=task.n_sequences,
         worst_margin=margin,
-        rounding=float(closest["rounding"]) if np.isfinite(closest["rounding"]) else None,
+        rounding=float(closest["rounding"]) if proved else None,
         counterexample=found.text if found else None,
         method="extremes over multisets" if tables.pattern is None else "extremes over slots",
         domain=f"all {task.T}^{task.L} sequences, every position",
         seconds=time.perf_counter() - started,
         notes=notes,
         tables={"classes": frame, "counts": _by_count(frame)},
+        probes=(_probes(model, tables, parts, need, slack),),
     )
+
+
+def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray) -> Probes:
+    """Suspects of the search, sequences of few tokens (large counts) and random ones, with their margins."""
+    task, generator = model.task, np.random.default_rng(0)
+    assert isinstance(task, Histogram)
+    rows = [sequence for part in parts for _, sequence, _ in part.ledger.candidates[:2]]
+    few = [generator.choice(tables.T, min(tables.T, 1 + i % tables.L), replace=False) for i in range(PROBED - 100)]
+    rows += [generator.choice(alphabet, tables.L).tolist() for alphabet in few]
+    rows += generator.integers(0, tables.T, (100, tables.L)).tolist()
+    sequences = np.array(rows)
+    margin, counts = tables.margins(sequences), (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
+    at = (sequences, counts - 1)
+    # No class of an own token and a count may go below what was proved of it.
+    proved = np.array([np.where(part.undecided + part.ledger.wrong + part.ledger.tied > 0, -np.inf, part.ledger.margin)
+                       for part in parts])  # fmt: skip
+    low = np.maximum(margin, np.where(np.isfinite(proved), proved, -np.inf)[at])
+    bound = (need + slack).max(2)[at]
+    batch = task.of_sequences(torch.from_numpy(sequences))
+    right = np.zeros((*sequences.shape, tables.lead.shape[1]), dtype=bool)
+    np.put_along_axis(right, tables.classes[counts - 1][..., None], True, 2)
+    found = [torch.from_numpy(np.ascontiguousarray(a)) for a in (right, low, margin, bound)]
+    if task.bos:  # nothing is said of [BOS]
+        found = [torch.nn.functional.pad(a, (0, 0) * (a.ndim - 2) + (1, 0)) for a in found]
+    return Probes(batch, found[0], found[1], found[2], found[3])
 
 
 def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:

@@ -9,14 +9,26 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates.scope import anything
 from interp.tasks import Histogram
+
+TAKES = {
+    **anything("task", "origin", "dtype", "d_model", "embedding", "max_length", "readout_width", "n_out"),
+    **anything("layers.d_head", "layers.mixing", "layers.normalizer", "layers.scale", "layers.query_key"),
+    **anything("layers.bias.q", "layers.bias.k"),
+    "layers": (1,),
+    "layers.value_output": ("identity",),
+    "direction": ("bidirectional",),
+    "readout": ("relu_mlp",),
+}
 
 
 def refusal(model: TaskModel) -> str | None:
     """Why the method does not hold for this model, or None."""
     spec, task = model.spec, model.task
-    if not isinstance(task, Histogram):
+    if type(task) is not Histogram:
         return f"task {task.name} is not the histogram task"
+    assert isinstance(task, Histogram)
     if len(spec.layers) != 1:
         return f"the method is for one layer, this model has {len(spec.layers)}"
     layer = spec.layers[0]

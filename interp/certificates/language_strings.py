@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -28,16 +29,34 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
+from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.tasks import Language
 from interp.tasks.base import check_size
+from interp.tasks.languages import Decided, decided
 from interp.threads import one_thread
+
+TAKES = {
+    **anything("task", "origin", "dtype", "d_model", "embedding", "positions", "readout_bias"),
+    **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.log_length", "layers.mlp.d_mlp"),
+    "layers": (1, 2),
+    "direction": ("bidirectional",),
+    "readout": ("scalar",),
+    "readout_at": ("[CLS]",),
+    "decision": ("sigmoid",),
+}
+
+CHECKED = 14
+"""Up to this length, labels are compared on every string; beyond it the language itself must say what decides them."""
 
 MOST_SEEN = 8
 """More seen positions than this make too many classes."""
 
 ROWS_AT_ONCE = 1 << 18
+PROBED = 10
+"""Up to this length, and at the last one, the model itself is run on strings of each length."""
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -49,6 +68,8 @@ def refusal(model: TaskModel) -> str | None:
         return "strings are counted for at most two layers, read at [CLS], decided by the sign"
     if (reason := rounding.refusal(model)) is not None:
         return reason
+    if spec.positions in ("learned", "sinusoidal"):
+        return f"positions must be a formula or none, not {spec.positions!r}"
     if not _scores_alike(model):
         return "layer 1 does not score all pairs alike"
     try:
@@ -101,9 +122,9 @@ def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
     return seen
 
 
-def classes(model: TaskModel, length: int) -> Int[Tensor, "classes length"]:
+def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None = None) -> Int[Tensor, "classes length"]:
     """One string of each class: symbols at the seen positions, and the number of ones where it matters."""
-    seen = seen_positions(model, length)
+    seen = seen_positions(model, length) if seen is None else seen
     at = seen.nonzero()[:, 0].tolist()
     if len(at) > MOST_SEEN:
         raise InterpError(f"{len(at)} positions of strings of length {length} are seen: more than {MOST_SEEN}")
@@ -120,24 +141,33 @@ def classes(model: TaskModel, length: int) -> Int[Tensor, "classes length"]:
     return torch.tensor(rows)
 
 
-@register_method("strings by counts and seen positions", refusal)
+@register_method("strings by counts and seen positions", refusal, TAKES)
 @one_thread()
-def certify_strings(model: TaskModel, longest: int = 64, progress: Any = None) -> Certificate:
+def certify_strings(model: TaskModel, longest: int | None = None, progress: Any = None) -> Certificate:
     """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
 
     "undecided" where a class is right, but by less than rounding might take away. tables: "lengths" (length, classes,
-    smallest_margin, rounding, status). The label must be decided by the class too, which is checked against the
-    language itself up to length 10. Raises InterpError for models that this does not fit.
+    smallest_margin, rounding, status). Labels must be decided by the class too: every string is looked at up to length
+    CHECKED, and longer ones are asked for only where the language says what decides it (`decided_by`).
+    longest: by default 64, or CHECKED where the language does not say. Raises InterpError for models that this does not
+    fit, and for strings whose labels nobody can compare.
     """
-    check_size("longest", longest)
     if (reason := refusal(model)) is not None:
         raise InterpError(f"{model.spec.id}: {reason}")
-    task, started, rows, wrong = model.task, time.perf_counter(), [], None
+    task, started, rows, wrong, probes = model.task, time.perf_counter(), [], None, []
     assert isinstance(task, Language)
+    said = decided(task)
+    longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
+    if said is None and longest > CHECKED:
+        raise InterpError(
+            f"longest = {longest}: labels of task {task.name} are compared on every string up to {CHECKED} symbols; "
+            "for longer ones the language must say what decides them: @decided_by(...) at its member()"
+        )
     for length in range(1, longest + 1):
-        symbols = classes(model, length)
+        seen = seen_positions(model, length)
+        symbols = classes(model, length, seen)
         batch = task.of_symbols(symbols, torch.full((len(symbols),), length))
-        _labels_follow(model, task, length, symbols)
+        _labels_follow(model, task, seen, said)
         margins, bounds = [], []
         step = max(1, ROWS_AT_ONCE // (length + 2) ** 2)
         for start in range(0, len(batch), step):
@@ -145,37 +175,61 @@ def certify_strings(model: TaskModel, longest: int = 64, progress: Any = None) -
             value, bound = forward_with_bound(model, part.tokens)
             margins.append(torch.where(part.labels, value[:, 0], -value[:, 0]))
             bounds.append(bound[:, 0])
-        margin, bound = (
-            torch.cat(margins).nan_to_num(nan=-torch.inf),
-            torch.cat(bounds),
-        )  # nan: overflow even in float64
+        margin, bound = torch.cat(margins), torch.cat(bounds)
+        margin = margin.nan_to_num(nan=-torch.inf)  # overflow even in float64
         if wrong is None and bool((margin < -bound).any()):
             wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
         sure, false = bool((margin > bound).all()), bool((margin < -bound).any())
         status = "certified" if sure else "refuted" if false else "undecided"
         rows.append((length, len(symbols), float(margin.min()), float(bound.max()), status))
+        if length <= PROBED or length == longest:
+            probes.append(_probes(model, task, symbols, seen, margin, bound))
         if progress is not None:
             progress(length, longest)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
-    return verdict(model, table, wrong, "one string of each class of counts and seen positions", started)
+    how = "one string of each class of counts and seen positions"
+    found = verdict(model, table, wrong, how, started, tuple(probes))
+    return found if said else replace(found, notes=(*found.notes, f"labels compared on every string up to {longest}"))
 
 
-def _labels_follow(model: TaskModel, task: Language, length: int, symbols: Int[Tensor, "classes length"]) -> None:
-    """Raise InterpError unless strings of one class have one label; every string is looked at up to length 10."""
-    if length > 10:
+def _probes(
+    model: TaskModel, task: Language, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
+) -> Probes:
+    """Strings of the classes with the smallest margins, their other symbols drawn at random within the class."""
+    length, generator = symbols.shape[1], torch.Generator().manual_seed(symbols.shape[1])
+    chosen = margin.argsort()[:most].repeat(most)[:most]
+    free = torch.nonzero(~seen)[:, 0]
+    rows = symbols[chosen].clone()
+    for row in rows:
+        any_order = free[torch.randperm(len(free), generator=generator)]
+        row[free] = row[any_order] if counts_matter(model) else torch.randint(0, 2, (len(free),), generator=generator)
+    batch = task.of_symbols(rows, torch.full((len(rows),), length))
+    right = torch.stack([~batch.labels, batch.labels], 1)
+    return Probes(batch, right, margin[chosen], margin[chosen], bound[chosen])
+
+
+def _labels_follow(model: TaskModel, task: Language, seen: Bool[Tensor, "length"], said: Decided | None) -> None:
+    """Raise InterpError unless strings of one class have one label, by what the language says or by looking at all."""
+    length, counted = len(seen), counts_matter(model)
+    at = seen.nonzero()[:, 0]
+    if said is not None and (counted or not said.count) and {p for p in said.places if p < length} <= {*at.tolist()}:
         return
-    seen, counted, everything = seen_positions(model, length), counts_matter(model), task.enumerate(length)
-    words, _ = task.symbols(everything.tokens)
-    labels: dict[tuple[int, ...], bool] = {}
-    for word, label in zip(words.tolist(), everything.labels.tolist()):
-        key = (*[word[place] for place in seen.nonzero()[:, 0].tolist()], sum(word) if counted else 0)
-        if labels.setdefault(key, label) != label:
-            raise InterpError(
-                f"strings of length {length} that {model.spec.id} cannot tell apart have different labels"
-            )
+    if length <= CHECKED:
+        everything = task.enumerate(length)
+        words, _ = task.symbols(everything.tokens)
+        keys = torch.cat([words[:, at], words.sum(1, keepdim=True) * int(counted)], 1)
+        _, group = keys.unique(dim=0, return_inverse=True)
+        members = torch.zeros(int(group.max()) + 1, dtype=torch.double)
+        size = members.index_add(0, group, torch.ones(len(group), dtype=torch.double))
+        share = members.index_add(0, group, everything.labels.double()) / size
+        if bool(((share == 0) | (share == 1)).all()):
+            return
+    raise InterpError(f"strings of length {length} that {model.spec.id} cannot tell apart have different labels")
 
 
-def verdict(model: TaskModel, table: pd.DataFrame, wrong: str | None, method: str, started: float) -> Certificate:
+def verdict(
+    model: TaskModel, table: pd.DataFrame, wrong: str | None, method: str, started: float, probes: tuple[Probes, ...]
+) -> Certificate:
     """The certificate of a table of lengths; certified only where every length is."""
     task = model.task
     assert isinstance(task, Language)
@@ -199,4 +253,5 @@ def verdict(model: TaskModel, table: pd.DataFrame, wrong: str | None, method: st
         n_errors=0 if whole == "certified" else None,
         notes=(f"certified at every length up to {least}", f"about 10^{math.log10(n_inputs):.0f} strings"),
         tables={"lengths": table},
+        probes=probes,
     )

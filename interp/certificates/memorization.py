@@ -20,7 +20,9 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, exact
+from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.spec import Bias
 from interp.tasks import TableTask
@@ -29,6 +31,17 @@ from interp.theory.kl import entropy, kl_rows
 MOST_SEQUENCES = 1 << 20
 """Longer inputs are enumerated up to so many sequences of one length."""
 NUMBERS_AT_ONCE = 1 << 24
+PROBED = 300
+"""Contexts on which the model itself is run: the smallest margins."""
+
+TAKES = {
+    **anything("task", "origin", "dtype", "d_model", "direction", "embedding", "readout_bias", "max_length"),
+    **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
+    **anything("layers.log_length", "layers.mlp.d_mlp", "positions_enter"),
+    "layers": (1,),
+    "positions": ("learned",),
+    "readout_at": ("last",),
+}
 
 
 def refusal(model: TaskModel) -> str | None:
@@ -71,7 +84,7 @@ def last_logits_with_bound(
     return torch.cat(values), torch.cat(bounds)
 
 
-@register_method("every context of the table", refusal)
+@register_method("every context of the table", refusal, TAKES)
 def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | None = None) -> Certificate:
     """Is the largest logit at a most likely next token, for every context; and how far is the distribution?
 
@@ -116,7 +129,15 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
             *notes,
         ),
         tables={"divergence": table.drop(columns=["accuracy_low", "accuracy_high"]), "contexts": runs[0]["contexts"]},
+        probes=tuple(_probes(task, run) for run in runs),
     )
+
+
+def _probes(task: TableTask, run: dict[str, Any]) -> Probes:
+    """The contexts of smallest margins of a run; right is every most likely next token."""
+    chosen = run["margin"].argsort()[:PROBED]
+    margin, bound = (torch.from_numpy(run[name][chosen]) for name in ("margin", "rounding"))
+    return Probes(task.batch(run["tokens"][chosen]), torch.from_numpy(run["modes"][chosen]), margin, margin, bound)
 
 
 def _longest(model: TaskModel, task: TableTask, asked: int | None) -> int:
@@ -176,7 +197,8 @@ def _run(model: TaskModel, task: TableTask, length: int) -> dict[str, Any]:
             "kl": kl,
         }
     ) if length == task.order else None  # fmt: skip
-    return {"summary": summary, "margin": margin, "rounding": rounded, "tokens": tokens, "contexts": frame}
+    return {"summary": summary, "margin": margin, "rounding": rounded, "tokens": tokens, "modes": modes,
+            "contexts": frame}  # fmt: skip
 
 
 def _status(margins: np.ndarray, rounded: np.ndarray) -> Status:

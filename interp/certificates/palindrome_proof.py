@@ -16,6 +16,7 @@ stay below 1/4: then matched positions give exact zeros. slack n is 11/16 for pa
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -25,8 +26,11 @@ import torch
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
+from interp.certificates.language_strings import TAKES as STRING_TAKES
 from interp.certificates.language_strings import verdict
+from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.certificates.scope import fields
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.spec import Construction
@@ -37,11 +41,18 @@ from interp.threads import one_thread
 MOST = 128
 """How far a certificate goes by itself; ask for more with `longest`."""
 
+TAKES = {**STRING_TAKES, "layers": (1, 2)}
+"""What the fields are does not matter here: refusal() compares every one of them with the construction's."""
+
+PROBED = 24
+"""Palindromes, strings one symbol short of one, and random strings on which the model itself is run, of each length
+that is looked at."""
+
 
 def refusal(model: TaskModel) -> str | None:
     """Why the proof does not speak of this model, or None."""
     origin = model.spec.origin
-    if not isinstance(model.task, Palindrome) or not isinstance(origin, Construction):
+    if type(model.task) is not Palindrome or not isinstance(origin, Construction):
         return "it is not an exact model of PALINDROME"
     if model.spec.decision != "sigmoid":
         return "a fixed tolerance ends the proof; see largest_length of the construction"
@@ -50,9 +61,13 @@ def refusal(model: TaskModel) -> str | None:
     arguments = dict(origin.arguments)
     if arguments.get("c"):
         return "the proof is for base 2 (c = 0 takes it)"
-    tensors = construct(origin.name, origin.variant or None, **arguments).weights.tensors
+    proved = construct(origin.name, origin.variant or None, **arguments)
+    known = {field.path + field.where: field.value for field in fields(proved.spec)}
+    for field in fields(model.spec):
+        if field.path not in ("task", "dtype") and field.value != known.get(field.path + field.where):
+            return f"{field.where} = {field.value!r} is no longer the construction's"
     for name, parameter in model.named_parameters():
-        if not torch.equal(parameter.detach().cpu(), tensors[name].to(parameter.dtype)):
+        if not torch.equal(parameter.detach().cpu(), proved.weights.tensors[name].to(parameter.dtype)):
             return f"{name} is no longer the construction's"
     return None
 
@@ -99,7 +114,7 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
     return margin, 4 * numbers.gamma(n + 16) * (1 + gap)
 
 
-@register_method("proof of PALINDROME", refusal)
+@register_method("proof of PALINDROME", refusal, TAKES)
 @one_thread()
 def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None) -> Certificate:
     """Is an exact PALINDROME model right on every string of 1 to `longest` symbols, in its number format?
@@ -126,4 +141,23 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
         if progress is not None:
             progress(length, longest or MOST)
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
-    return verdict(model, table, None, f"proof of the {origin.variant} code, length by length", started)
+    probes = tuple(_probes(model, table))
+    return verdict(model, table, None, f"proof of the {origin.variant} code, length by length", started, probes)
+
+
+def _probes(model: TaskModel, table: pd.DataFrame) -> Iterator[Probes]:
+    """Palindromes, strings that miss it by one symbol, and random ones, at some lengths from the first to the last."""
+    task, last = model.task, len(table) - 1
+    assert isinstance(task, Palindrome)
+    for place in sorted({0, 1, 2, 7, last // 2, last} & set(range(last + 1))):
+        length, margin, bound = (table[name].iloc[place] for name in ("length", "smallest_margin", "rounding"))
+        generator = torch.Generator().manual_seed(int(length))
+        strings = torch.randint(0, 2, (PROBED, int(length)), generator=generator)
+        mirrored = torch.cat([strings[:, : (int(length) + 1) // 2], strings[:, : int(length) // 2].flip(1)], 1)
+        missed = mirrored.clone()
+        missed[torch.arange(PROBED), torch.randint(0, int(length), (PROBED,), generator=generator)] ^= 1
+        rows = torch.cat([mirrored, missed, strings])
+        batch = task.of_symbols(rows, torch.full((len(rows),), int(length)))
+        least = torch.full((len(rows),), float(margin), dtype=torch.float64)
+        right = torch.stack([~batch.labels, batch.labels], 1)
+        yield Probes(batch, right, least, torch.full_like(least, torch.inf), torch.full_like(least, float(bound)))

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -27,6 +28,35 @@ BITS = ("only", ("tokens",), ("list", 0, 1))
 
 ENUMERATION_LIMIT = 1 << 22
 """The most strings that `enumerate` makes at once."""
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What decides membership among strings of one length: the number of ones (`count`), symbols at `places`."""
+
+    count: bool
+    places: tuple[int, ...]
+
+
+def decided_by(*, count: bool = False, places: tuple[int, ...] = ()) -> Callable[[M], M]:
+    """Decorator of a language's member(): of strings of one length, nothing else decides. Another member() says anew.
+
+    @decided_by(places=(0,))
+    def member(self, symbols, lengths): ...
+    """
+
+    def mark(member: M) -> M:
+        member.decided = Decided(count, places)  # type: ignore[attr-defined]
+        return member
+
+    return mark
+
+
+def decided(language: Language) -> Decided | None:
+    """What the language says of its member(), or None."""
+    return getattr(type(language).member, "decided", None)
 
 
 class Language(Task):

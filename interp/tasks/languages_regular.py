@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.tasks.base import register_task
-from interp.tasks.languages import BITS, Language, uniform_bits
+from interp.tasks.languages import BITS, Language, decided_by, uniform_bits
 
 POISSON_RATE = 1.5
 """Mean number of ones of the strings of ONE (appendix B.2)."""
@@ -20,6 +20,7 @@ class First(Language):
     name = "first"
     rule = ("=", ("at", BITS, 0), 1)
 
+    @decided_by(places=(0,))
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols[:, :1].sum(1) == 1
 
@@ -37,6 +38,7 @@ class Parity(Language):
     name = "parity"
     rule = ("%", ("count", BITS, 1), 2)
 
+    @decided_by(count=True)
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols.sum(1) % 2 == 1
 
@@ -55,6 +57,7 @@ class One(Language):
     name = "one"
     rule = ("=", ("count", BITS, 1), 1)
 
+    @decided_by(count=True)
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols.sum(1) == 1
 

@@ -1,0 +1,253 @@
+"""A certificate is about the model that predict() runs: every other field, hook or part is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+import interp
+from interp.architecture.task_model import TaskModel
+from interp.certificates import base, certify_model, language_strings
+from interp.certificates.base import method_for, registered_methods
+from interp.certificates.probes import Mismatch, Probes, compare
+from interp.certificates.scope import ANY, fields, unknown
+from interp.constructions import construct
+from interp.errors import InterpError, UnsupportedError
+from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.tasks.base import _REGISTRY, register_task
+from interp.tasks.languages import Language, decided_by, uniform_bits
+
+CERTIFIED = ["count01/minimal", "languages/one", "languages/first", "languages/parity", "languages/palindrome",
+             "histogram/dot-exact", "histogram/lin-exact", "histogram/bos-softmax-exact"]  # fmt: skip
+
+
+def spec_with_everything() -> ModelSpec:
+    """Every nested field is there."""
+    layer = Layer(d_head=2, mlp=MLP(d_mlp=3))
+    return ModelSpec(task=TaskRef(name="one"), d_model=2, layers=(layer,))
+
+
+ALL_FIELDS = {field.path: field for field in fields(spec_with_everything())}
+
+
+def with_value(spec: ModelSpec, path: str, value: object) -> ModelSpec:
+    """A copy with one field set, without any validation."""
+    if path == "layers":
+        return spec.model_copy(update={"layers": spec.layers * 7})
+    *outer, name = path.split(".")
+    if not outer:
+        return spec.model_copy(update={name: value})
+    inner: Any = spec.layers[0]
+    chain = [inner := getattr(inner, part) for part in outer[1:]]
+    new = {name: value}
+    for part, holder in zip(reversed(outer[1:]), reversed(chain)):
+        new = {part: holder.model_copy(update=new)}
+    return spec.model_copy(update={"layers": (spec.layers[0].model_copy(update=new),)})
+
+
+def test_the_walk_meets_every_field_of_the_spec() -> None:
+    assert {"direction", "readout_at", "layers", "layers.scale", "layers.bias.q", "layers.mlp.activation"} <= set(
+        ALL_FIELDS
+    )
+    here = sum(len(part.model_fields) for part in (ModelSpec, Layer, MLP, interp.spec.Bias))
+    assert len(ALL_FIELDS) == here - 2  # `bias` and `mlp` are walked into
+
+
+@pytest.mark.parametrize("name", list(registered_methods()))
+def test_methods_name_real_fields_and_all_that_have_no_default(name: str) -> None:
+    takes = registered_methods()[name].takes
+    assert set(takes) <= set(ALL_FIELDS)
+    assert {"task", "d_model", "layers", "layers.d_head"} <= set(takes)
+
+
+@pytest.mark.parametrize("name", list(registered_methods()))
+@pytest.mark.parametrize("path", list(ALL_FIELDS))
+def test_a_value_that_a_method_does_not_know_is_refused(name: str, path: str) -> None:
+    takes, strange = registered_methods()[name].takes, "a value that nobody has heard of"
+    found = unknown(with_value(spec_with_everything(), path, strange), takes)
+    mine = [sentence for sentence in found if ALL_FIELDS[path].where in sentence]
+    assert bool(mine) == (takes.get(path) is not ANY)
+
+
+@pytest.mark.parametrize("name", list(registered_methods()))
+def test_a_new_field_is_refused_by_every_method_where_it_is_used(name: str) -> None:
+    class NewLayer(Layer):
+        gate: str = "none"
+
+    class NewSpec(ModelSpec):
+        ending: str = "none"
+        layers: tuple[NewLayer, ...]
+
+    takes, layer = registered_methods()[name].takes, {"d_head": 2, "gate": "sigmoid"}
+    plain = {"task": TaskRef(name="one"), "d_model": 2}
+    new = unknown(NewSpec(**plain, layers=(layer,), ending="norm"), takes)
+    assert any("ending = 'norm'" in sentence for sentence in new)
+    assert any("layer 0: gate = 'sigmoid'" in sentence for sentence in new)
+    old = unknown(NewSpec(**plain, layers=({"d_head": 2},)), takes)
+    assert not any("ending" in sentence or "gate" in sentence for sentence in old)
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_a_new_field_takes_certificates_away(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = interp.build(name)
+    assert method_for(model).refusal(model) is None
+    known = base.refusal_of
+
+    def later(spec: ModelSpec, takes: Any) -> str | None:
+        return known(with_value(spec, "tolerance", 0.1), takes)
+
+    monkeypatch.setattr(base, "refusal_of", later)
+    with pytest.raises(UnsupportedError, match=r"does not take tolerance = 0\.1 into account"):
+        certify_model(model)
+
+
+# ---------------------------------------------------------------- false certificates that were found
+
+
+def test_a_palindrome_of_another_scale_is_not_the_proof_s() -> None:
+    exact = interp.build("languages/palindrome")
+    layers = tuple(layer.model_copy(update={"scale": 0.5}) for layer in exact.spec.layers)
+    other = TaskModel(exact.spec.replace(layers=layers), exact.task, dict(exact.named_parameters()), dtype="float64")
+    batch = other.task.enumerate_up_to(8)
+    assert not torch.equal(other.predict(batch.tokens), batch.labels)
+    with pytest.raises(UnsupportedError, match=r"layer 0: scale = 0\.5 is no longer the construction's"):
+        interp.certify(other)
+
+
+def test_positions_that_only_attention_sees_are_not_overlooked() -> None:
+    exact = interp.build("languages/one")
+    spec = exact.spec.replace(positions="learned", positions_enter="attention", max_length=12)
+    tensors = {name: p.detach().clone() for name, p in exact.named_parameters()}
+    generator = torch.Generator().manual_seed(0)
+    positions = torch.randn(12, spec.d_model, generator=generator, dtype=torch.float64)
+    tensors |= {f"blocks.{i}.attn.W_pos": positions for i in range(len(spec.layers))}
+    other = TaskModel(spec, exact.task, tensors, dtype="float64")
+    batch = other.task.enumerate_up_to(8)
+    assert not torch.equal(other.predict(batch.tokens), batch.labels)
+    with pytest.raises(UnsupportedError, match=r"positions must be a formula or none"):
+        interp.certify(other, longest=8)
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_hooks_are_refused(name: str) -> None:
+    model = interp.build(name)
+    with (
+        model.hooks([("blocks.0.attn.hook_pattern", lambda pattern, hook: pattern)]),
+        pytest.raises(UnsupportedError, match=r"a hook stands at blocks\.0\.attn\.hook_pattern"),
+    ):
+        interp.certify(model)
+    assert interp.certify(model).status == "certified"
+    model.embed.register_forward_hook(lambda module, args, out: 2 * out)
+    with pytest.raises(UnsupportedError, match="a hook stands at embed"):
+        interp.certify(model)
+
+
+@pytest.mark.parametrize("change", [{"direction": "bidirectional"}, {"readout_at": "last"}])
+def test_count_boxes_know_where_the_answer_is_read_and_what_is_seen(change: dict[str, str]) -> None:
+    exact = interp.build("count01/minimal")
+    other = TaskModel(exact.spec.replace(**change), exact.task, dict(exact.named_parameters()), dtype="float64")
+    with pytest.raises(UnsupportedError, match=next(iter(change))):
+        interp.certify(other)
+
+
+def test_replaced_parts_and_changed_constants_are_refused() -> None:
+    def broken(change: Any) -> str:
+        model = interp.build("histogram/dot-exact", T=4, L=3)
+        change(model)
+        with pytest.raises(UnsupportedError) as error:
+            interp.certify(model)
+        return str(error.value)
+
+    with torch.no_grad():
+        assert "constant b_Q was changed" in broken(lambda m: m.blocks[0].attn.b_Q.fill_(1.0))
+    assert "attn_scale is 3.0" in broken(lambda m: setattr(m.blocks[0].attn, "attn_scale", 3.0))
+    assert "forward was replaced" in broken(lambda m: setattr(m.unembed, "forward", lambda x: x))
+    assert "missing unembed.W_in" in broken(lambda m: setattr(m, "unembed", torch.nn.Linear(5, 3).double()))
+    assert "its class is Identity" in broken(lambda m: setattr(m, "hook_embed", torch.nn.Identity()))
+    assert "several number formats" in broken(lambda m: m.unembed.to(torch.float32))
+
+
+class Late(Language):
+    """The label of FIRST but for strings of more than 10 symbols, where the last one decides."""
+
+    name = "late-language"
+
+    def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
+        last = symbols.gather(1, lengths[:, None] - 1)[:, 0] == 1
+        return torch.where(lengths > self.late, last, symbols[:, 0] == 1)
+
+    def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
+        return uniform_bits(lengths, generator)
+
+    late = 10
+
+
+def late_model(**changes: Any) -> TaskModel:
+    task = register_task(type("Late", (Late,), {"__module__": __name__, "__qualname__": f"Late{changes}", **changes}))()
+    del _REGISTRY[task.name]
+    exact = construct("languages/first")
+    return TaskModel(exact.spec.replace(task=task.ref), task, exact.weights.tensors, dtype="float64")
+
+
+def test_labels_beyond_what_was_compared_are_not_certified() -> None:
+    with pytest.raises(InterpError, match=r"strings of length 11 that .* cannot tell apart have different labels"):
+        interp.certify(late_model(), longest=12)
+    with pytest.raises(InterpError, match=rf"compared on every string up to {language_strings.CHECKED} symbols"):
+        interp.certify(late_model(late=100), longest=20)
+    found = interp.certify(late_model(late=100))
+    assert (found.status, found.domain) == ("certified", f"every string of 1 to {language_strings.CHECKED} symbols")
+    assert any("labels compared on every string" in note for note in found.notes)
+
+
+def test_what_a_language_says_of_itself_is_compared_with_strings() -> None:
+    """A wrong promise is not looked at string by string, but the model is run on some, and that shows."""
+    member = decided_by(places=(0,))(lambda self, symbols, lengths: Late.member(self, symbols, lengths))
+    with pytest.raises(Mismatch, match="proof and model disagree"):
+        interp.certify(late_model(member=member), longest=20)
+
+
+def test_a_subclass_that_says_anew_who_is_a_member_keeps_no_promise() -> None:
+    from interp.tasks import First
+    from interp.tasks.languages import decided
+
+    assert decided(First()) is not None
+    other = type("Other", (First,), {"member": Late.member, "name": "other"})
+    assert decided(other()) is None
+
+
+# ---------------------------------------------------------------- the model itself
+
+
+@pytest.mark.parametrize("name", [*CERTIFIED, "count01/paper", "histogram/dot", "memorization/lookup"])
+def test_the_model_is_run_on_a_few_hundred_inputs(name: str) -> None:
+    options = {"budget_seconds": 0.1, "samples": 0} if name == "histogram/dot" else {}
+    assert interp.certify(name, **options).probed > 100
+
+
+@pytest.mark.parametrize("name", [*CERTIFIED, "memorization/lookup"])
+def test_a_proof_that_says_too_much_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a method says, the model has the last word: here the weights change after the proof."""
+    model = interp.load(name)
+    method = method_for(model)
+    found = method.run(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(-1.5)
+    with pytest.raises(Mismatch, match="no certificate, because"):
+        compare(model, found.probes)
+
+
+def test_an_answer_is_compared_where_margins_are_not() -> None:
+    model = interp.build("count01/minimal")
+    batch = model.task.sample(20)
+    right = torch.nn.functional.one_hot(batch.labels, 8).bool()
+    margin, bound = torch.full((20,), 1.0, dtype=torch.float64), torch.zeros(20, dtype=torch.float64)
+    assert compare(model, [Probes(batch, right, margin, margin, bound, whole=False)]) == 20
+    with pytest.raises(Mismatch, match="is wrong, and predict says otherwise"):
+        compare(model, [Probes(batch, right, -margin, -margin, bound, whole=False)])
+    with pytest.raises(Mismatch, match="the margin is"):
+        compare(model, [Probes(batch, right, margin, margin, bound)])
