@@ -80,8 +80,8 @@ def _part(model: TaskModel, probes: Probes, rows: slice) -> int:
         place = (row, int(bad[row].int().argmax())) if bad.ndim > 1 else (row,)
         raise Mismatch(
             f"{model.spec.id}: no certificate, because proof and model disagree at {_text(model, batch, row)}: the "
-            f"margin is {float(margin[place]):g}, the proof says {float(low[place]):g} to {float(high[place]):g}, up to "
-            f"{float(bound[place]):g}"
+            f"margin is {float(margin[place]):g}, the proof says {float(low[place]):g} to {float(high[place]):g}, "
+            f"up to {float(bound[place]):g}"
         )
     return int(said.sum())
 
