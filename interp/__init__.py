@@ -30,6 +30,7 @@ _PUBLIC = {
     "save": "interp.zoo",
     "section": "interp.sections",
     "sweep": "interp.sweeps.sweep",
+    "test_circuit": "interp.measures.faithfulness",
     "train": "interp.training.train",
 }
 _ROOMS = (
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from interp.listing import list_models as list_models
     from interp.listing import list_tasks as list_tasks
     from interp.measures.ablation import ablate_heads as ablate_heads
+    from interp.measures.faithfulness import test_circuit as test_circuit
     from interp.measures.heads import head_metrics as head_metrics
     from interp.measures.interventions import reweight_attention as reweight_attention
     from interp.report import Report as Report

@@ -158,9 +158,17 @@ class Replacements:
     """What silenced parts are given instead, piece by piece of a batch."""
 
     def __init__(
-        self, subject: Subject, parts: Sequence[Part], test: Batch, mode: str, reference: Batch | None, seed: int
+        self,
+        subject: Subject,
+        parts: Sequence[Part],
+        test: Batch,
+        mode: str,
+        reference: Batch | None,
+        seed: int,
+        streams: Sequence[str] = (),
     ) -> None:
-        self.subject, self.mode, self.names = subject, mode, list(dict.fromkeys(part.hook for part in parts))
+        self.subject, self.mode = subject, mode
+        self.names = list(dict.fromkeys([*(part.hook for part in parts), *streams]))
         self.kept = 0 if mode == "zero" else 2 * len(self.names) * subject.model.cfg.d_model
         if mode == "zero" or not self.names:
             return

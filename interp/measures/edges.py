@@ -1,0 +1,205 @@
+"""Edges between parts: what one part reads from another directly, by path patching, exactly.
+
+Nodes are the embedding (positions included), every head, every MLP, and the output. Each writes into the residual
+stream and reads the sum of what came before it, so an edge is one addend of one node's input. Everything is run and
+nothing linearized: layer norms see the changed input, and what changes in the receiver runs on to the output.
+
+- `edge_effects`: put what a sender writes in the clean run into the input of one receiver of the corrupted run, and
+  nowhere else (Goldowsky-Dill et al. 2023; Wang et al. 2022).
+- `run_edges`: keep some edges; every other edge carries given values instead (Conmy et al. 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError, one_of
+from interp.measures.pairs import Compared, align, compared, leaning, make_pairs, put_part
+from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+from interp.tasks.base import Pairs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EMBEDDING, OUTPUT = "embedding", "output"
+MAX_NODES = 64
+Node = Part | str
+
+
+class Edge(NamedTuple):
+    """From what is written to what reads it: parts, or "embedding" and "output"."""
+
+    sender: Node
+    receiver: Node
+
+
+def nodes(subject: Subject) -> list[Node]:
+    """All nodes in the order in which they are computed. Raises UnsupportedError where edges are no addends."""
+    cfg = subject.model.cfg
+    if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
+        raise UnsupportedError("after post-layer-norm a part's input is no sum of what other parts wrote")
+    if getattr(cfg, "use_normalization_before_and_after", False):
+        raise UnsupportedError("where a norm follows the attention, what a head writes is no linear map of its output")
+    if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
+        raise UnsupportedError("edges are known for blocks whose MLP reads what the attention wrote, no parallel ones")
+    parts = sorted([*heads_of(subject), *mlps_of(subject)], key=lambda part: (part.layer, part.head is None))
+    if len(parts) + 2 > MAX_NODES:
+        raise UnsupportedError(f"{len(parts) + 2} nodes are more than the {MAX_NODES} whose edges are patched here")
+    return [EMBEDDING, *parts, OUTPUT]
+
+
+def edges(subject: Subject) -> list[Edge]:
+    """Every edge: from each node to every later one, heads of one layer apart."""
+    known = nodes(subject)
+    return [Edge(a, b) for j, b in enumerate(known) for a in known[:j] if _before(a, b)]
+
+
+def _before(sender: Node, receiver: Node) -> bool:
+    if isinstance(sender, str) or isinstance(receiver, str):
+        return sender == EMBEDDING or receiver == OUTPUT
+    if sender.layer != receiver.layer:
+        return sender.layer < receiver.layer
+    return sender.head is not None and receiver.head is None  # a head and the MLP of its block
+
+
+def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[Edge]:
+    """Edges given as pairs of parts or of their names ("head 0.1", "MLP 2", "embedding", "output")."""
+    by_name = {str(node): node for node in nodes(subject)}
+    known, found = set(edges(subject)), []
+    for pair in wanted:
+        ends = []
+        for end in pair:
+            if str(end) not in by_name:
+                raise InterpError(one_of("part", end, by_name))
+            ends.append(by_name[str(end)])
+        edge = Edge(*ends)
+        if edge not in known:
+            raise InterpError(f"there is no edge from {edge.sender} to {edge.receiver}: it is not computed before it")
+        found.append(edge)
+    return found
+
+
+# ---------------------------------------------------------------- what nodes write and read
+
+
+def _input_hook(subject: Subject, node: Node) -> str:
+    """The point of the residual stream that a node reads."""
+    if isinstance(node, str):
+        return f"blocks.{subject.model.cfg.n_layers - 1}.hook_resid_post"
+    return f"blocks.{node.layer}." + ("hook_resid_pre" if node.head is not None else "hook_resid_mid")
+
+
+def written(subject: Subject, node: Node, seen: dict[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
+    """What a node adds to the residual stream, biases of attention aside, from activations."""
+    if isinstance(node, str):
+        return seen["blocks.0.hook_resid_pre"]
+    value = node.get(seen[node.hook])
+    return value if node.head is None else value @ subject.model.blocks[node.layer].attn.W_O[node.head]
+
+
+def _names(subject: Subject, known: Sequence[Node]) -> list[str]:
+    names = [node.hook for node in known if isinstance(node, Part)]
+    return list(dict.fromkeys([*names, *(_input_hook(subject, node) for node in known), "blocks.0.hook_resid_pre"]))
+
+
+def _add(name: str, change: Tensor) -> Hook:
+    return name, lambda activation, hook: activation + change
+
+
+def _set(name: str, value: Tensor) -> Hook:
+    return name, lambda activation, hook: value
+
+
+# ---------------------------------------------------------------- path patching
+
+
+@torch.no_grad()
+def edge_effects(
+    model: Model, pairs: Pairs | None = None, tick: Callable[[int, int], None] | None = None
+) -> pd.DataFrame:
+    """The exact effect of every edge on minimal pairs; columns sender, receiver, recovered.
+
+    recovered: 0 as corrupted, 1 as clean, in the logits of the two answers (see measures.pairs); below 0 the clean
+    value speaks against the clean answer. tick(done, total) is called after each sender. Raises UnsupportedError for
+    more than 64 nodes and where parts do not simply add up.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    known, wanted = nodes(subject), edges(subject)
+    pairs = make_pairs(subject, 64) if pairs is None else pairs
+    names = _names(subject, known)
+    sums = dict.fromkeys(wanted, 0.0)
+    clean_sum, corrupted_sum, number, done = 0.0, 0.0, 0, 0
+    for here, _ in pieces(subject, pairs.corrupted, 4 * len(names) * subject.model.cfg.d_model):
+        piece = pairs[here]
+        where = compared(subject, piece)
+
+        def lean(out: Tensor, at: Tensor, where: Compared = where) -> float:
+            return float(leaning(subject, out[where.rows, at].double().cpu(), where).sum())
+
+        out, clean = activations(subject, piece.clean, names)
+        clean = align(subject, clean, piece)
+        base, corrupted = activations(subject, piece.corrupted, names)
+        clean_sum += lean(out, where.clean_at)
+        corrupted_sum += lean(base, where.at)
+        number += len(where.rows)
+        for sender in known[:-1]:
+            change = written(subject, sender, clean) - written(subject, sender, corrupted)
+            inputs: dict[str, dict[str, Tensor]] = {}
+            for edge in [edge for edge in wanted if edge.sender == sender]:
+                hook = _input_hook(subject, edge.receiver)
+                if isinstance(edge.receiver, str):
+                    sums[edge] += lean(forward(subject, piece.corrupted, [_add(hook, change)]), where.at)
+                    continue
+                if hook not in inputs:  # the heads of a layer read the same stream: one run tells what all put out
+                    _, inputs[hook] = activations(subject, piece.corrupted, [edge.receiver.hook], [_add(hook, change)])
+                put = put_part(edge.receiver, inputs[hook][edge.receiver.hook])
+                sums[edge] += lean(forward(subject, piece.corrupted, [put]), where.at)
+            done += 1
+            if tick is not None:
+                tick(done, len(known) - 1)
+    if not number or not abs(clean_sum - corrupted_sum) > 1e-6 * abs(clean_sum):
+        raise InterpError("the clean and the corrupted runs do not differ: there is nothing to recover")
+    rows = [
+        (str(edge.sender), str(edge.receiver), (total - corrupted_sum) / (clean_sum - corrupted_sum))
+        for edge, total in sums.items()
+    ]
+    return pd.DataFrame(rows, columns=["sender", "receiver", "recovered"])
+
+
+# ---------------------------------------------------------------- circuits of edges
+
+
+@torch.no_grad()
+def run_edges(
+    subject: Subject, piece: Batch, kept: Iterable[Edge], instead: dict[Node, Tensor]
+) -> Float[Tensor, "rows length n_out"]:
+    """Outputs of one piece where only the kept edges carry what is computed; every other edge carries `instead`.
+
+    instead: what each node is taken to write along an edge that is not kept, (rows, length, d_model).
+    """
+    known, keep = nodes(subject), set(kept)
+    names = _names(subject, known)
+    _, seen = activations(subject, piece, names)
+    own = {node: written(subject, node, seen) for node in known[:-1]}
+    now: dict[Node, Tensor] = {EMBEDDING: own[EMBEDDING]}
+    for node in known[1:]:
+        stream = seen[_input_hook(subject, node)]
+        for sender in known[:-1]:
+            if sender in now and _before(sender, node):
+                carried = now[sender] if Edge(sender, node) in keep else instead[sender]
+                stream = stream + (carried - own[sender])
+        if isinstance(node, str):
+            return forward(subject, piece, [_set(_input_hook(subject, node), stream)])
+        _, changed = activations(subject, piece, [node.hook], [_set(_input_hook(subject, node), stream)])
+        now[node] = written(subject, node, changed)
+    raise AssertionError("the output is the last node")

@@ -1,0 +1,214 @@
+"""Is a set of heads or edges the circuit? All else is silenced, and what accuracy remains is measured.
+
+After Wang et al. 2022, section 4: a circuit is *faithful* where it does alone what the model does; *complete* where
+taking parts out of the circuit hurts as much as taking them out of the model; *minimal* where no part of it is idle.
+Conmy et al. 2023 ask the same of edges.
+"""
+
+# ruff: noqa: PT028  (test_circuit is no test of pytest: users call it by that name)
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import InterpError, one_of
+from interp.measures.ablation import Replacements, ablate, check_mode
+from interp.measures.edges import EMBEDDING, Node, check_edges, nodes, run_edges, written
+from interp.measures.runs import Part, Score, Tally, data, heads_of, mlps_of, pieces, reads
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class CircuitTest:
+    """How a circuit does alone, against the whole model and against nothing.
+
+    model, circuit, nothing: accuracy and loss of the whole model, with all but the circuit silenced, and with all heads
+    (and MLPs, where they are silenced) silenced. mode: how. kept: names of what stays.
+    minimality: part, loss_without and accuracy_without, of the circuit with that part silenced too (for edges: edge).
+    completeness: taken_out, accuracy_circuit, accuracy_model: both with the same parts of the circuit taken out.
+    """
+
+    model: Score
+    circuit: Score
+    nothing: Score
+    mode: str
+    kept: tuple[str, ...]
+    minimality: pd.DataFrame
+    completeness: pd.DataFrame
+
+    @property
+    def faithfulness(self) -> float:
+        """Share of the model's loss that the circuit recovers: 0 as nothing, 1 as the whole model (may pass both)."""
+        return (self.nothing.loss - self.circuit.loss) / (self.nothing.loss - self.model.loss)
+
+    @property
+    def incompleteness(self) -> float:
+        """Largest difference of the two accuracies over the parts that were taken out."""
+        found = self.completeness
+        return float((found["accuracy_circuit"] - found["accuracy_model"]).abs().max()) if len(found) else 0.0
+
+    def to_frame(self) -> pd.DataFrame:
+        """Three rows: model, circuit, nothing; columns what, accuracy, loss."""
+        import pandas as pd
+
+        rows = [("model", self.model), ("circuit", self.circuit), ("nothing", self.nothing)]
+        return pd.DataFrame([(name, s.accuracy, s.loss) for name, s in rows], columns=["what", "accuracy", "loss"])
+
+    def __str__(self) -> str:
+        return (
+            f"With all but {', '.join(self.kept) or 'nothing'} {_PAST[self.mode]}, accuracy is "
+            f"{self.circuit.accuracy:.4f} (the whole model {self.model.accuracy:.4f}, nothing "
+            f"{self.nothing.accuracy:.4f})."
+        )
+
+
+_PAST = {"zero": "zero-ablated", "mean": "mean-ablated", "resample": "resample-ablated"}
+
+
+def test_circuit(
+    model: Model,
+    heads: Iterable[Any] | None = None,
+    edges: Iterable[tuple[Any, Any]] | None = None,
+    mlps: Iterable[int] | None = None,
+    mode: str = "mean",
+    *,
+    test: Batch | None = None,
+    reference: Batch | None = None,
+    draws: int = 10,
+    seed: int = 0,
+) -> CircuitTest:
+    """Silence everything but a circuit and measure what accuracy and loss remain.
+
+    heads: numbers (l * n_heads + h), (layer, head) or names ("head 1.0"). mlps: layers whose MLP is kept; left out, all
+    MLPs stay as they are. edges: instead, pairs (sender, receiver) of names; then every other edge is silenced.
+    mode: mean (over `reference`, the training data by default), resample, or zero (not for edges). test: what is
+    measured on. draws: how many sets of parts are taken out for completeness, beside single ones.
+    """
+    subject = Subject.of(model)
+    check_mode(mode)
+    if (heads is None) == (edges is None):
+        raise InterpError("name either the heads of the circuit or its edges: heads=[(0, 1)] or edges=[(..., ...)]")
+    test = data(subject, "test") if test is None else test
+    reference = data(subject, "train") if reference is None else reference
+    if edges is not None:
+        return _of_edges(subject, list(edges), mode, test, reference, seed)
+    kept = [_part(subject, head) for head in heads or ()]
+    everything = heads_of(subject)
+    if mlps is not None:
+        known = {part.layer: part for part in mlps_of(subject)}
+        for layer in (wanted := list(mlps)):
+            if layer not in known:
+                raise InterpError(one_of("layer with an MLP", layer, known))
+        kept += [known[layer] for layer in wanted]
+        everything = everything + mlps_of(subject)
+    return _of_parts(subject, kept, everything, mode, test, reference, draws, seed)
+
+
+test_circuit.__test__ = False  # type: ignore[attr-defined]  # pytest takes every test_* for a test
+
+
+def _part(subject: Subject, head: Any) -> Part:
+    known = heads_of(subject)
+    if isinstance(head, Part) and head in known:
+        return head
+    if isinstance(head, int) and not isinstance(head, bool) and 0 <= head < len(known):
+        return known[head]
+    if isinstance(head, tuple) and Part(*head) in known:
+        return Part(*head)
+    for part in known:
+        if head in (str(part), str(part).removeprefix("head ")):
+            return part
+    raise InterpError(one_of("head", head, known))
+
+
+def _of_parts(
+    subject: Subject,
+    kept: Sequence[Part],
+    everything: Sequence[Part],
+    mode: str,
+    test: Batch,
+    reference: Batch,
+    draws: int,
+    seed: int,
+) -> CircuitTest:
+    import pandas as pd
+
+    kept = list(dict.fromkeys(kept))
+    rest = [part for part in everything if part not in kept]
+    taken = _taken_out(kept, draws, seed)
+    groups = [[], rest, everything, *([part, *rest] for part in kept)]
+    groups += [[*some, *rest] for some in taken] + [list(some) for some in taken]
+    scores = ablate(subject, groups, test, mode, reference, seed)
+    model, circuit, nothing = scores[:3]
+    without, scores = scores[3 : 3 + len(kept)], scores[3 + len(kept) :]
+    minimality = pd.DataFrame(
+        {
+            "part": [str(part) for part in kept],
+            "accuracy_without": [score.accuracy for score in without],
+            "loss_without": [score.loss for score in without],
+        }
+    )
+    completeness = pd.DataFrame(
+        {
+            "taken_out": [", ".join(map(str, some)) for some in taken],
+            "accuracy_circuit": [score.accuracy for score in scores[: len(taken)]],
+            "accuracy_model": [score.accuracy for score in scores[len(taken) :]],
+        }
+    )
+    return CircuitTest(model, circuit, nothing, mode, tuple(map(str, kept)), minimality, completeness)
+
+
+def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, ...]]:
+    """Each part of the circuit, and random sets of them."""
+    draw = torch.Generator().manual_seed(seed)
+    found: list[tuple[Part, ...]] = [(part,) for part in kept]
+    for _ in range(draws if len(kept) > 2 else 0):
+        member = torch.rand(len(kept), generator=draw) < 0.5
+        some = tuple(part for part, is_in in zip(kept, member.tolist()) if is_in)
+        if some and some not in found:
+            found.append(some)
+    return found
+
+
+def _of_edges(
+    subject: Subject, wanted: list[tuple[Any, Any]], mode: str, test: Batch, reference: Batch, seed: int
+) -> CircuitTest:
+    """The same for edges; minimality takes out one edge at a time."""
+    import pandas as pd
+
+    if mode == "zero":
+        raise InterpError("an edge that carries nothing is no input the model knows: mode = 'mean' or 'resample'")
+    kept, known = check_edges(subject, wanted), nodes(subject)
+    circuits = [kept, [], *([edge for edge in kept if edge != one] for one in kept)]
+    tallies, whole = [Tally() for _ in circuits], ablate(subject, [[]], test)[0]
+    parts = [node for node in known if isinstance(node, Part)]
+    values = Replacements(subject, parts, test, mode, reference, seed, streams=("blocks.0.hook_resid_pre",))
+    for here, piece in pieces(subject, test, values.kept + 3 * len(known) * subject.model.cfg.d_model):
+        seen = values.of(here, piece)
+        full = {name: value for name, value in seen.items() if isinstance(value, Tensor)}
+        senders: list[Node] = [EMBEDDING, *parts]
+        instead = {node: written(subject, node, full) for node in senders}
+        where = reads(subject, piece)
+        for circuit, tally in zip(circuits, tallies):
+            out = run_edges(subject, piece, circuit, instead)
+            tally.add(subject, where.pick(out).double().cpu(), where.classes)
+    alone, nothing, *without = (tally.score for tally in tallies)
+    names = [f"{edge.sender} -> {edge.receiver}" for edge in kept]
+    minimality = pd.DataFrame(
+        {
+            "part": names,
+            "accuracy_without": [score.accuracy for score in without],
+            "loss_without": [score.loss for score in without],
+        }
+    )
+    empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
+    return CircuitTest(whole, alone, nothing, mode, tuple(names), minimality, empty)

@@ -1,0 +1,64 @@
+"""Circuits of heads: silenced complements by hand, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from standins import standin
+
+import interp
+from interp.errors import InterpError
+from interp.measures.ablation import ablate
+from interp.measures.faithfulness import test_circuit as try_circuit
+from interp.measures.runs import heads_of
+
+
+def test_the_whole_model_is_its_own_circuit() -> None:
+    subject = standin("recall")
+    test = subject.task.sample(80, seed=1)
+    found = try_circuit(subject, heads=range(4), test=test)
+    assert found.circuit == found.model
+    assert found.faithfulness == pytest.approx(1.0)
+    assert found.incompleteness == 0.0
+    assert list(found.to_frame()["what"]) == ["model", "circuit", "nothing"]
+
+
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+def test_complements_are_silenced(mode) -> None:
+    subject = standin("ends")
+    test, reference = subject.task.sample(60, seed=1), subject.task.sample(60, "train", seed=1)
+    found = try_circuit(subject, heads=[0, (1, 1), "2.0"], mode=mode, test=test, reference=reference, seed=3)
+    heads = heads_of(subject)
+    rest = [heads[i] for i in (1, 2, 5)]
+    scores = ablate(subject, [rest, heads, [heads[0], *rest], [heads[0]]], test, mode, reference, seed=3)
+    assert (found.circuit, found.nothing) == tuple(scores[:2])
+    assert found.minimality["loss_without"][0] == pytest.approx(scores[2].loss)
+    assert found.completeness["accuracy_model"][0] == scores[3].accuracy
+    assert found.kept == ("head 0.0", "head 1.1", "head 2.0")
+
+
+def test_mlps_can_be_part_of_it() -> None:
+    subject = standin("balance")
+    test = subject.task.sample(60, seed=1)
+    all_of_it = try_circuit(subject, heads=range(3), mlps=[0], mode="zero", test=test)
+    without = try_circuit(subject, heads=range(3), mlps=[], mode="zero", test=test)
+    assert all_of_it.circuit.accuracy == all_of_it.model.accuracy
+    assert without.circuit.accuracy < all_of_it.circuit.accuracy
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "name either the heads of the circuit or its edges"),
+        ({"heads": [9]}, "unknown head '9'; known: head 0.0"),
+        ({"heads": [0], "mlps": [0]}, "unknown layer with an MLP '0'"),
+        ({"heads": [0], "mode": "noise"}, "unknown mode of ablation 'noise'"),
+        ({"edges": [("embedding", "output")], "mode": "zero"}, "an edge that carries nothing"),
+    ],
+)
+def test_refusals(arguments, sentence) -> None:
+    with pytest.raises(InterpError, match=sentence):
+        try_circuit(standin("recall"), **arguments)
+
+
+def test_it_is_public() -> None:
+    assert interp.test_circuit is try_circuit
