@@ -1,8 +1,10 @@
 """Exact checks over whole input domains. One file per method; a file that registers one gets one line here."""
 
 from interp.certificates import count_boxes as count_boxes
+from interp.certificates import evidence_contexts as evidence_contexts
 from interp.certificates import evidence_counts as evidence_counts
 from interp.certificates import evidence_sequences as evidence_sequences
+from interp.certificates import evidence_strings as evidence_strings
 from interp.certificates import histogram as histogram
 from interp.certificates import language_strings as language_strings
 from interp.certificates import memorization as memorization

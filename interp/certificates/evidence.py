@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from interp.certificates.base import Certificate, Source
 
 SCHEMA = 1
-CLEAR_OF_ROUNDING = 64.0
+CLEAR_OF_ROUNDING = 16.0
 """Margins this many times the rounding bound are claimed in the model's own format, too: the checker's is coarser."""
 
 

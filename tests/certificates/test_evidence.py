@@ -101,3 +101,31 @@ def test_histogram_models_hold(tmp_path, name):
     for bounds in (part["bounds"][1:], [*part["bounds"], part["bounds"][0]], ["0x1p+0", *part["bounds"][1:]]):
         changed = [*evidence["parts"][:3], {**part, "bounds": bounds}, *evidence["parts"][4:]]
         faulty(evidence, parts=changed)
+
+
+@pytest.mark.parametrize("name", ["parity", "one", "first"])
+def test_strings_hold(tmp_path, name):
+    path = tmp_path / "proof.json"
+    interp.certify(f"languages/{name}", longest=9).evidence(path)
+    evidence = json.loads(path.read_text())
+    _, said, _ = check.check(evidence)
+    assert said.startswith(f"{name}: right on every string of 1 to 9 symbols, 1022 strings")
+    assert "as run in float64" in said
+    faulty(evidence, claim__domain__longest=10)
+    faulty(evidence, parts=[*evidence["parts"][:-1], (2 * float.fromhex(evidence["parts"][-1])).hex()])
+    other = {"parity": "one", "one": "parity", "first": "parity"}[name]
+    faulty(evidence, spec__task__name=other)
+
+
+def test_contexts_hold(tmp_path):
+    """A look-up table, all contexts right in float32; a noisy table with its exact errors."""
+    interp.certify("models/memorization/lookup/seed-0.safetensors").evidence(tmp_path / "lookup.json.gz")
+    model, said, _ = check.check(check.read(str(tmp_path / "lookup.json.gz")))
+    assert said.startswith("lookup: the largest output is a right one for all 400 = 20^2 contexts")
+    assert said.endswith("as run in float32")
+    assert model.sha256 == weights_sha256(interp.load("models/memorization/lookup/seed-0.safetensors"))
+    interp.certify("models/memorization/kgram/seed-0.safetensors", dtype="float64").evidence(tmp_path / "k.json")
+    evidence = json.loads((tmp_path / "k.json").read_text())
+    assert "but exactly 22" in check.check(evidence)[1]
+    faulty(evidence, claim__domain__errors=evidence["claim"]["domain"]["errors"][1:])
+    faulty(evidence, parts=evidence["parts"][1:])
