@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 LENS4 := $(VENV)/lens4
 
-.PHONY: install report check test test-fast test-lens4 format models clean
+.PHONY: install report check test test-fast test-lens4 docs format models clean
 
 install: $(STAMP)
 
@@ -38,6 +38,9 @@ $(LENS4)/installed: $(STAMP)
 test-lens4: $(LENS4)/installed
 	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/test_lens.py tests/architecture \
 		tests/measures tests/report tests/test_zoo.py tests/test_models.py tests/test_analyze*.py
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

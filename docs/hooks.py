@@ -1,0 +1,114 @@
+"""What the site takes from the project itself, so that it is written once: README, names, notebooks, claims.
+
+Used by mkdocs (see mkdocs.yml). Every public name must have a docstring, or the build ends with the list of those that
+have none. The notebooks are run; with INTERP_DOCS_QUICK=1 they are shown as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"\]\((?!https?://|#)([^)\s]+)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made from the project."""
+    pages = {
+        "index.md": readme(),
+        "reference.md": reference(),
+        "notebooks.md": notebooks(),
+        "claims.md": claims(),
+    }
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    for picture in pictures((ROOT / "README.md").read_text("utf-8")):
+        files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
+    return files
+
+
+def pictures(text: str) -> list[str]:
+    return [path for path in LINK.findall(text) if path.endswith((".png", ".svg"))]
+
+
+def readme() -> str:
+    """The README; its links into the repository become plain names, because the site has no such files."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    shown = set(pictures(text))
+    return LINK.sub(lambda found: found.group() if found[1] in shown else f"] (`{found[1]}`)", text)
+
+
+def reference() -> str:
+    """One entry for each public name, in the order of the alphabet. Raises PluginError where one is undocumented."""
+    import interp
+
+    bare = [name for name in interp.__all__ if not inspect.getdoc(getattr(interp, name))]
+    if bare:
+        raise PluginError(f"public names without a docstring: {', '.join(bare)}")
+    head = (
+        "# Public names\n\nEverything that `import interp` offers; the rooms below it are documented in their files.\n"
+    )
+    return head + "".join(f"\n::: interp.{name}\n" for name in interp.__all__)
+
+
+def notebooks() -> str:
+    """Every notebook with what its cells put out."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    parts = ["# Notebooks\n\nRun when this page was made.\n"]
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        if not os.environ.get("INTERP_DOCS_QUICK"):
+            NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
+        for cell in notebook.cells:
+            source = cell.source.strip()
+            if cell.cell_type == "markdown":
+                parts.append(re.sub(r"^#", "##", LINK.sub(r"] (`\1`)", source), flags=re.MULTILINE))
+            elif source:
+                parts.append(f"```python\n{source}\n```")
+                parts += [shown for output in cell.get("outputs", []) if (shown := as_text(output))]
+    return "\n\n".join(parts)
+
+
+def as_text(output: Any) -> str:
+    """An output as text; pictures and pages are left to the notebook itself."""
+    text = output.get("text") or output.get("data", {}).get("text/plain", "")
+    lines = str(text).strip().splitlines()
+    if not lines:
+        return ""
+    shown = [*lines[:25], *(["..."] if len(lines) > 25 else [])]
+    return "```text\n" + "\n".join(line[:160] for line in shown) + "\n```"
+
+
+def claims() -> str:
+    """The ledger as one table a paper."""
+    sys.path.insert(0, str(ROOT / "analyses"))
+    try:
+        import claims as ledger
+    finally:
+        sys.path.remove(str(ROOT / "analyses"))
+    found = ledger.read()
+    table = ledger.table_of(found)
+    parts = ["# Claims of four papers", ledger.page(found).verdict]
+    for paper, title in ledger.PAPERS.items():
+        rows = table[table["paper"] == paper]
+        parts.append(f"## {title}")
+        columns = ["claim", "where", "published", "ours", "status"]
+        lines = [columns, ["---"] * len(columns)]
+        lines += [[cell(row[column]) for column in columns] for row in rows.to_dict("records")]
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(parts)
+
+
+def cell(text: str) -> str:
+    """Text that stays one cell of a table and means no markup."""
+    return re.sub(r"([|*_<`\[\]])", r"\\\1", str(text))

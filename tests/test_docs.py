@@ -1,0 +1,65 @@
+"""The documentation: its Python runs, its commands exist, every page is in the site, every public name is said."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import interp
+from interp.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*HookedTransformer is deprecated.*:DeprecationWarning")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_python_of_a_page_runs_in_order(path: Path, monkeypatch, tmp_path) -> None:
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(path, "python"):
+        exec(compile(block, path.name, "exec"), names)
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
+def test_its_commands_are_known(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for line in "".join(blocks(path, "sh")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["make"]:
+            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
+        if words[:1] == ["python"]:
+            assert (ROOT / words[1]).is_file(), line
+        if words[:1] == ["interp"]:
+            shown = CliRunner().invoke(app, [words[1], "--help"])
+            assert shown.exit_code == 0, line
+            assert all(word in shown.output for word in words[2:] if word.startswith("--")), line
+
+
+def test_every_page_is_in_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    listed = {value for entry in yaml.safe_load(text)["nav"] for value in entry.values()}
+    made = {"index.md", "reference.md", "notebooks.md", "claims.md"}
+    assert listed == made | {path.name for path in PAGES}
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    assert [name for name in interp.__all__ if not inspect.getdoc(getattr(interp, name))] == []
+
+
+def test_what_assistants_read_names_files_that_exist() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "llms.txt").read_text("utf-8"))
+    assert len(links) >= 5
+    assert all((ROOT / link).is_file() for link in links)
