@@ -17,21 +17,25 @@ def report() -> interp.Report:
 
 
 def test_it_holds_what_the_paper_shows(report) -> None:
-    assert {"accuracy", "heads", "groups", "intervention_w01", "intervention_w02"} <= set(report.tables)
+    assert {"certificate", "accuracy", "separation", "groups", "intervention_w01", "intervention_w02"} <= set(
+        report.tables
+    )
     assert {
         "errors", "heads_s_acc", "heads_l_acc", "heads_roc_auc", "groups_by_size", "attention_ratios", "best_head",
         "worst_head", "all_heads", "intervention_w01", "intervention_w02", "logit_distributions", "qk", "ov",
     } <= set(report.figures)  # fmt: skip
-    assert len(report.tables["heads"]) == 16
+    assert len(report.tables["separation"]) == 16
     assert len(report.tables["groups"]) == 136
 
 
 def test_accuracy_is_that_of_the_certificate_and_the_verdict_counts_heads(report) -> None:
     exact = interp.certify("count01/paper")
     assert report.tables["accuracy"]["accuracy"][0] == exact.accuracy
-    good = int((report.tables["heads"]["s_acc"] >= 0.98).sum())
+    good = int((report.tables["separation"]["s_acc"] >= 0.98).sum())
     assert f"{good} of 16 heads are successful" in report.verdict
-    assert f"{exact.accuracy:.4f}, measured exactly" in report.verdict
+    assert f"Accuracy exactly {exact.accuracy:.6g} over every input" in report.verdict
+    assert report.facts["accuracy"] == exact.accuracy
+    assert report.facts["successful"] == good
     assert "pseudo-ensemble" in report.verdict
 
 
@@ -82,9 +86,9 @@ def test_a_model_of_your_own_with_its_own_vocabulary() -> None:
 @pytest.mark.slow
 def test_a_report_on_a_model_of_your_own_says_that_it_is_sampled() -> None:
     report = interp.analyze(own_model(list(range(8))), task="count01")
-    assert {"low", "high", "n"} <= set(report.tables["accuracy"].columns)
+    assert {"low", "high", "rows"} <= set(report.tables["accuracy"].columns)
     assert "on a sample" in report.verdict
-    assert len(report.tables["heads"]) == 16
+    assert len(report.tables["separation"]) == 16
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ UnsupportedError for any other. Counts are 1 to L; positions of [BOS] are left o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Histogram
+from interp.tasks.roles import COUNTS_OWN_TOKEN, lacks
 
 RELATIONS = ("self", "same", "different", "BOS")
 """Of a key to its query: the position itself, the same token elsewhere, another token, [BOS]."""
@@ -41,12 +42,14 @@ class Counter:
     b_out: Float[Tensor, "n_out"]
 
     @classmethod
-    def of(cls, model: Model) -> Counter:
-        """Raises UnsupportedError for what is no histogram model of this kind."""
+    def of(cls, model: Model | Counter) -> Counter:
+        """Raises UnsupportedError for what is no model of this kind, or of a task that counts no tokens."""
+        if isinstance(model, Counter):
+            return model
         found = Subject.of(model).task_model
         spec = found.spec
-        if not isinstance(found.task, Histogram):
-            raise UnsupportedError(f"this measure is for models of task histogram, not {found.task.name}")
+        if (reason := lacks(found.task, COUNTS_OWN_TOKEN)) is not None:
+            raise UnsupportedError(f"this measure is for models that count each position's own token: {reason}")
         layer = spec.layers[0]
         plain = len(spec.layers) == 1 and layer.n_heads == 1 and layer.mlp is None and layer.norm == "none"
         plain = plain and spec.final_norm == "none"
@@ -59,7 +62,7 @@ class Counter:
         attention: Any = found.blocks[0].attn
         value = embedding @ attention.W_V[0].detach().double().cpu() @ attention.W_O[0].detach().double().cpu()
         readout = (parts.W_in, parts.b_in, parts.W_out, parts.b_out)
-        return cls(found, found.task, embedding, value, *(p.detach().double().cpu() for p in readout))
+        return cls(found, cast(Histogram, found.task), embedding, value, *(p.detach().double().cpu() for p in readout))
 
     @property
     def tokens(self) -> Float[Tensor, "T d_model"]:
@@ -92,6 +95,11 @@ class Counter:
         return CountingRun(batch.tokens, batch.labels, pattern, mixed)
 
 
+Counting: TypeAlias = "Model | Counter"
+"""A model, or one that is taken apart already."""
+Predicted: TypeAlias = "tuple[Batch, Int[Tensor, 'rows length']]"
+
+
 @dataclass(frozen=True)
 class CountingRun:
     """A batch's tokens, right counts (-1 at [BOS]), attention pattern and mixed tokens x'."""
@@ -118,7 +126,7 @@ def flat_sample(task: Histogram, n: int, seed: int) -> Batch:
 # ---------------------------------------------------------------- attention and embeddings
 
 
-def attention_by_relation(model: Model, n: int = 500, seed: int = 0) -> pd.DataFrame:
+def attention_by_relation(model: Counting, n: int = 500, seed: int = 0) -> pd.DataFrame:
     """Attention of a position to its keys, by their relation to it and by the position's own count.
 
     Columns: relation (RELATIONS), count, mean, std (of single weights, over n flat-sampled sequences), total (the mean
@@ -143,7 +151,7 @@ def attention_by_relation(model: Model, n: int = 500, seed: int = 0) -> pd.DataF
     return pd.DataFrame(rows, columns=["relation", "count", "mean", "std", "total", "keys"])
 
 
-def embedding_overlaps(model: Model) -> pd.DataFrame:
+def embedding_overlaps(model: Counting) -> pd.DataFrame:
     """Every ordered pair of embeddings: columns token, other, relation (same, different, BOS), cosine and score.
 
     token is never [BOS], other may be. cosine is that of the embeddings, score the attention score of the pair before
@@ -171,7 +179,7 @@ def embedding_overlaps(model: Model) -> pd.DataFrame:
 # ---------------------------------------------------------------- answers
 
 
-def predicted_counts(model: Model, n: int = 2000, seed: int = 0) -> tuple[Batch, Int[Tensor, "rows length"]]:
+def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Batch, Int[Tensor, "rows length"]]:
     """A flat sample and the model's own answers to it."""
     counter = Counter.of(model)
     batch = flat_sample(counter.task, n, seed)
@@ -179,14 +187,15 @@ def predicted_counts(model: Model, n: int = 2000, seed: int = 0) -> tuple[Batch,
     return batch, torch.cat(found).cpu()
 
 
-def confusion(model: Model, n: int = 2000, seed: int = 0) -> pd.DataFrame:
+def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None) -> pd.DataFrame:
     """How often each count (row) is answered as each count (column), over n flat-sampled sequences: rows sum to 1.
 
     Columns are 0..L or 1..L, as the model has classes (Figure 7, top). A count that never occurred has NaN.
+    predicted: what predicted_counts(model, n, seed) gave, where it is known.
     """
     counter = Counter.of(model)
     task = counter.task
-    batch, answers = predicted_counts(model, n, seed)
+    batch, answers = predicted or predicted_counts(model, n, seed)
     read = batch.labels > 0
     first = 0 if task.zero_class else 1
     table = torch.zeros(task.L + 1, task.L + 1, dtype=torch.float64)
@@ -197,15 +206,19 @@ def confusion(model: Model, n: int = 2000, seed: int = 0) -> pd.DataFrame:
     )
 
 
-def accuracy_by_count(model: Model, n: int = 2000, seed: int = 0) -> pd.DataFrame:
+def accuracy_by_count(
+    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
+) -> pd.DataFrame:
     """Columns: count, accuracy, mean_answer, positions: over n flat-sampled sequences."""
-    batch, answers = predicted_counts(model, n, seed)
+    batch, answers = predicted or predicted_counts(model, n, seed)
     return _grouped("count", batch.labels, batch, answers)
 
 
-def accuracy_by_distinct(model: Model, n: int = 2000, seed: int = 0) -> pd.DataFrame:
+def accuracy_by_distinct(
+    model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
+) -> pd.DataFrame:
     """Columns: distinct (number of distinct tokens of the sequence), accuracy, mean_answer, positions."""
-    batch, answers = predicted_counts(model, n, seed)
+    batch, answers = predicted or predicted_counts(model, n, seed)
     # Each token of count c stands at c positions: one over the count adds up to one for each distinct token.
     shares = torch.where(batch.labels > 0, 1 / batch.labels.clamp(min=1).double(), 0.0)
     return _grouped("distinct", shares.sum(1, keepdim=True).round().long().expand_as(batch.labels), batch, answers)

@@ -16,14 +16,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.counting import Counter, flat_sample
+from interp.measures.counting import Counter, Counting, flat_sample
 from interp.measures.mechanism import count_response
-from interp.measures.subject import Model
 
 # ---------------------------------------------------------------- artificial mixtures
 
 
-def probe_two(model: Model, own: str = "1", other: str = "2", steps: int = 101) -> pd.DataFrame:
+def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 101) -> pd.DataFrame:
     """What the readout makes of e_own + total (alpha key + (1 - alpha) other): columns alpha, answer, own, key, other.
 
     key is [BOS] where there is one (Figures 3 and 15: does the answer depend on its share alone?), else the own token:
@@ -41,7 +40,7 @@ def probe_two(model: Model, own: str = "1", other: str = "2", steps: int = 101) 
     return pd.DataFrame({"alpha": alpha.numpy(), "answer": answers.numpy(), "own": own, "key": key, "other": other})
 
 
-def probe_three(model: Model, own: str = "1", others: tuple[str, str] = ("2", "3"), steps: int = 41) -> pd.DataFrame:
+def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2", "3"), steps: int = 41) -> pd.DataFrame:
     """What the readout makes of e_own + total (a own + b other_1 + c other_2), a + b + c = 1 (Figures 4 and 5, right).
 
     Columns own_share (a), other_share (b), answer: all pairs on a grid with a + b <= 1. In an inventory the answer
@@ -111,7 +110,7 @@ class Spectrum:
         return pd.DataFrame({"index": np.arange(1, len(self.values) + 1), "value": self.values.numpy()})
 
 
-def readout_spectrum(model: Model) -> Spectrum:
+def readout_spectrum(model: Counting) -> Spectrum:
     """The singular values of W_in, (d_model, p)."""
     counter = Counter.of(model)
     values, T = torch.linalg.svdvals(counter.W_in), counter.task.T
@@ -126,7 +125,7 @@ def readout_spectrum(model: Model) -> Spectrum:
 # ---------------------------------------------------------------- logits and hidden values by count
 
 
-def logits_by_count(model: Model, tokens: Sequence[str] = ("1", "2", "3"), other: str | None = None) -> pd.DataFrame:
+def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3"), other: str | None = None) -> pd.DataFrame:
     """Logits at the first position of [t, ..., t, v, ..., v] with k times t, for k = 1..L (Figures 8 and 9).
 
     other: the token v, by default the one before t in the alphabet. Columns token, other, count (k), answer (the count
@@ -151,7 +150,7 @@ def logits_by_count(model: Model, tokens: Sequence[str] = ("1", "2", "3"), other
     return pd.concat(frames, ignore_index=True)
 
 
-def hidden_by_count(model: Model, n: int = 1000, seed: int = 0) -> pd.DataFrame:
+def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFrame:
     """The mean activation (after the ReLU) of each hidden neuron: columns token, count, neuron, activation.
 
     Over n flat-sampled sequences; pairs of token and count that did not occur are left out.
@@ -177,7 +176,7 @@ def hidden_by_count(model: Model, n: int = 1000, seed: int = 0) -> pd.DataFrame:
 # ---------------------------------------------------------------- neurons
 
 
-def neuron_responses(model: Model, n: int = 2000, seed: int = 0) -> Float[Tensor, "T p"]:
+def neuron_responses(model: Counting, n: int = 2000, seed: int = 0) -> Float[Tensor, "T p"]:
     """How much each neuron tells the readout about the count of each token: see `mechanism.count_response`."""
     counter = Counter.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
@@ -185,7 +184,7 @@ def neuron_responses(model: Model, n: int = 2000, seed: int = 0) -> Float[Tensor
     return count_response(counter, hidden, run.tokens[run.read], run.labels[run.read])
 
 
-def neuron_selectivity(model: Model, n: int = 2000, seed: int = 0) -> pd.DataFrame:
+def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Which tokens each neuron reads the count of: one row for each, the most important first.
 
     Columns: neuron; response (sum over tokens); tokens, the effective number of tokens that it reads, (sum r)^2 /

@@ -147,11 +147,14 @@ def end_accuracy(
     return pd.DataFrame({"heads": chosen, "size": [len(group) for group in chosen], "l_acc": accuracies})
 
 
-def logit_distributions(model: Model, batch: Batch | None = None) -> pd.DataFrame:
+def logit_distributions(
+    model: Model, batch: Batch | None = None, outputs_by_read: Sequence[HeadOutputs] | None = None
+) -> pd.DataFrame:
     """Logits of each head alone and of the model, by current and true next token (section 5, Figures 1 and 15).
 
     Columns head (int, or "model"), current, next, token (whose logit), logit. One row for each row of the batch,
-    position that is read, and token that is ever the right next one.
+    position that is read, and token that is ever the right next one. outputs_by_read: the batch's head outputs at each
+    position, where they are known already.
     """
     subject = Subject.of(model)
     task = subject.task
@@ -161,7 +164,7 @@ def logit_distributions(model: Model, batch: Batch | None = None) -> pd.DataFram
     shown = sorted({int(c) for c in task.classes(batch).unique() if c != IGNORED})
     words = np.array(task.vocabulary)
     for read in range(reads):
-        outputs = head_outputs(subject, batch, read=read)
+        outputs = head_outputs(subject, batch, read=read) if outputs_by_read is None else outputs_by_read[read]
         positions, _ = read_positions(task, batch, read)
         current = words[batch.tokens.gather(1, positions[:, None])[:, 0]]
         heads: list[tuple[object, Tensor]] = [(head, outputs.logits((head,))) for head in range(outputs.n_heads)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isclose, log
+from typing import cast
 
 import pandas as pd
 import torch
@@ -23,6 +24,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import share
 from interp.spec import Construction
 from interp.tasks import Batch, Language
+from interp.tasks.roles import STRINGS, lacks
 from interp.theory.languages import proof_value
 
 TOKENS_AT_ONCE = 1 << 17
@@ -31,9 +33,12 @@ TOKENS_AT_ONCE = 1 << 17
 
 def language_of(model: TaskModel) -> Language:
     """The language of a model. Raises UnsupportedError for other tasks, and for outputs that are no scalar."""
-    if not isinstance(model.task, Language) or model.spec.readout != "scalar":
-        raise UnsupportedError(f"{model.spec.id} is no recognizer of a formal language with one scalar output")
-    return model.task
+    reason = lacks(model.task, STRINGS)
+    if reason is not None or model.spec.readout != "scalar":
+        raise UnsupportedError(
+            f"{model.spec.id} is no recognizer of strings with one scalar output: {reason or model.spec.readout}"
+        )
+    return cast(Language, model.task)
 
 
 @contextmanager

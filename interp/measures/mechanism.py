@@ -36,8 +36,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.measures.counting import Counter, CountingRun, flat_sample
-from interp.measures.subject import Model
+from interp.measures.counting import Counter, Counting, CountingRun, flat_sample
 
 Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
 CLEAR = 0.7
@@ -102,7 +101,7 @@ class Mechanism:
         )
 
 
-def mechanism(model: Model, n: int = 2000, seed: int = 0) -> Mechanism:
+def mechanism(model: Counting, n: int = 2000, seed: int = 0) -> Mechanism:
     """Which part carries the count, from n sequences of the task's sampler. See the module.
 
     Raises UnsupportedError for what is no histogram model, InterpError for a length or an alphabet of 1.

@@ -7,7 +7,7 @@ matrix, and which directions of the table the unembedding has learned (Dana 2024
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.outputs import HeadOutputs, head_outputs
 from interp.measures.subject import Model, Subject
 from interp.tasks import TableTask
+from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 from interp.theory.attention_heads import attention_rank
 from interp.theory.capacity import memorized_associations
 from interp.theory.closed_forms import RankDMap
@@ -101,9 +102,9 @@ class AttentionMatrix:
 
 def table_of(subject: Subject) -> TableTask:
     """The subject's task, which must be a conditional table. Raises UnsupportedError for another."""
-    if not isinstance(subject.task, TableTask):
-        raise UnsupportedError(f"task {subject.task.name} is no conditional table")
-    return subject.task
+    if (reason := lacks(subject.task, CONDITIONAL_TABLE)) is not None:
+        raise UnsupportedError(reason)
+    return cast(TableTask, subject.task)
 
 
 def context_logits(model: Model) -> Float[np.ndarray, "contexts outputs"]:
@@ -113,12 +114,15 @@ def context_logits(model: Model) -> Float[np.ndarray, "contexts outputs"]:
     return logits.double().numpy()
 
 
-def memorization(model: Model) -> Memorization:
-    """How well a model knows its table. Raises UnsupportedError for a model of another task."""
+def memorization(model: Model, logits: Float[np.ndarray, "contexts outputs"] | None = None) -> Memorization:
+    """How well a model knows its table; logits: context_logits(model), where they are known.
+
+    Raises UnsupportedError for a model of another task.
+    """
     import pandas as pd
 
     subject = Subject.of(model)
-    task, logits = table_of(subject), context_logits(subject)
+    task, logits = table_of(subject), context_logits(subject) if logits is None else logits
     pi, best = task.conditional, task.targets.numpy()
     right, kl, at = right_rows(pi, logits), kl_rows(pi, logits), np.arange(len(pi))
     rows = pd.DataFrame(
@@ -153,7 +157,9 @@ def _formula(subject: Subject) -> int | None:
     return memorized_associations(cfg.n_heads, cfg.d_head, cfg.d_model)
 
 
-def optimum_gap(model: Model, optimum: RankDMap | None = None) -> OptimumGap:
+def optimum_gap(
+    model: Model, optimum: RankDMap | None = None, logits: Float[np.ndarray, "contexts outputs"] | None = None
+) -> OptimumGap:
     """A model beside the best rank-d map, with d its width; `optimum` (else computed) saves the search.
 
     A model of width d with a linear readout cannot be better: its logits have rank d (Dana 2024, Proposition 1, whose
@@ -166,7 +172,7 @@ def optimum_gap(model: Model, optimum: RankDMap | None = None) -> OptimumGap:
     best = rank_d_optimum(task, d) if optimum is None else optimum
     if best.d != d:
         raise InterpError(f"the optimum has rank {best.d}, the model has width {d}")
-    kl = kl_rows(task.conditional, context_logits(subject))
+    kl = kl_rows(task.conditional, context_logits(subject) if logits is None else logits)
     return OptimumGap(
         d=d,
         kl=float(task.prior @ kl),
@@ -190,21 +196,22 @@ def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
     return subject.columns(subject.model.W_U.detach().double().cpu()).numpy()
 
 
-def head_table(model: Model) -> pd.DataFrame:
+def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame:
     """One row a head: what the model loses without it, what it does alone, how large its logits are.
 
     Columns as `interp.theory.head_contributions`. Raises UnsupportedError where logits are not a sum over heads.
     """
     subject = Subject.of(model)
-    outputs = _outputs(subject)
+    outputs = context_outputs(subject) if outputs is None else outputs
     rest = outputs.skip + outputs.bias
     return head_contributions(table_of(subject), rest, outputs.contributions.transpose(0, 1))
 
 
-def attention_matrix(model: Model) -> AttentionMatrix:
+def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> AttentionMatrix:
     """The numerical rank of what the heads put out over all contexts. Raises UnsupportedError as `head_table`."""
     subject = Subject.of(model)
-    task, cfg, outputs = table_of(subject), subject.model.cfg, _outputs(subject)
+    task, cfg = table_of(subject), subject.model.cfg
+    outputs = context_outputs(subject) if outputs is None else outputs
     z = outputs.z.flatten(1).numpy()
     last = torch.full((len(z),), task.order - 1)
     embedded = subject.residual_before(task.all_contexts(), last, -1).numpy()
@@ -226,7 +233,9 @@ def spectrum(model: Model) -> pd.DataFrame:
     return learned_directions(table_of(subject), unembedding(subject))
 
 
-def _outputs(subject: Subject) -> HeadOutputs:
+def context_outputs(model: Model) -> HeadOutputs:
+    """What every head puts out after every context."""
+    subject = Subject.of(model)
     if (reason := subject.no_decomposition()) is not None:
         raise UnsupportedError(reason)
     return head_outputs(subject, table_of(subject).all_contexts())

@@ -36,7 +36,7 @@ def head_planes(
     subject = Subject.of(model)
     ids = [subject.task.token_id(token) for token in tokens]
     vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
-    words = np.array(subject.task.vocabulary)[tested.labels]
+    words = np.array(subject.task.answer_words)[tested.labels]
     points, values = [], []
     lines: dict[int, tuple[float, float, float]] = {}
     for head in range(tested.n_heads):

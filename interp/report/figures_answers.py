@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -62,24 +63,35 @@ def logit_distributions(frame: pd.DataFrame) -> go.Figure:
     return drawn.update_yaxes(title_text="logit", col=1)
 
 
-def error_by_difference(frame: pd.DataFrame, margin: int = 4) -> go.Figure:
+def error_by_difference(
+    frame: pd.DataFrame,
+    margin: int = 4,
+    tokens: Sequence[str] = ("0", "1", "2"),
+    answers: tuple[str, str] = ("4", "5"),
+) -> go.Figure:
     """Share of wrong answers by n1 - n0, near the boundary between the classes.
 
     Args:
         frame: one row per difference: `difference` (n1 - n0), `errors`, `inputs` (numbers of inputs).
         margin: how many differences to show on either side of the errors and of 0.
+        tokens: the counted tokens, of which n0 and n1 count the first two.
+        answers: what is right where n1 > n0, and elsewhere.
     """
     theme.check_frame(frame, ["difference", "errors", "inputs"], "error_by_difference")
     wrong = frame.loc[frame["errors"] > 0, "difference"]
     low, high = min([0, *wrong]) - margin, max([0, *wrong]) + margin
     near = frame[frame["difference"].between(low, high)].sort_values("difference")
     drawn = theme.figure(y="share of inputs answered wrongly", height=360, barmode="overlay", showlegend=True)
-    drawn.update_xaxes(title_text="n<sub>1</sub> − n<sub>0</sub>: how many more '1' than '0'")
-    for answer, part in (("5", near[near["difference"] <= 0]), ("4", near[near["difference"] > 0])):
+    drawn.update_xaxes(
+        title_text=f"n<sub>1</sub> − n<sub>0</sub>: how many more '{plain(tokens[1])}' than '{plain(tokens[0])}'"
+    )
+    more, otherwise = answers
+    for answer, part in ((otherwise, near[near["difference"] <= 0]), (more, near[near["difference"] > 0])):
         texts = [f"{errors:,} of {inputs:,} inputs" for errors, inputs in zip(part["errors"], part["inputs"])]
         shares = part["errors"] / part["inputs"].where(part["inputs"] > 0)
-        bar = go.Bar(x=float32(part["difference"]), y=float32(shares), name=f"the answer is '{answer}'")
-        bar.update(marker_color=theme.TOKEN_COLORS[answer], customdata=texts)
+        bar = go.Bar(x=float32(part["difference"]), y=float32(shares), name=f"the answer is '{plain(answer)}'")
+        color = theme.TOKEN_COLORS["4" if answer == more else "5"]
+        bar.update(marker_color=color, customdata=texts)
         drawn.add_trace(bar.update(hovertemplate="difference %{x}: %{y:.3%}<br>%{customdata}<extra></extra>"))
     if wrong.empty:
         sentence = f"no errors on {int(frame['inputs'].sum()):,} inputs"
@@ -89,16 +101,17 @@ def error_by_difference(frame: pd.DataFrame, margin: int = 4) -> go.Figure:
     return drawn.update_xaxes(tickformat="d", range=[low - 0.6, high + 0.6], dtick=1 if high - low <= 24 else None)
 
 
-def error_frontier(frame: pd.DataFrame) -> go.Figure:
+def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
     """Between which differences n1 - n0 a model still errs, by the number of '2' tokens.
 
     Args:
+        tokens: the counted tokens, of which n0, n1 and n2 are the numbers.
         frame: one row per number of '2' tokens: `n2`, `min_difference`, `max_difference` (of the inputs answered
             wrongly; NaN where there are none).
     """
     theme.check_frame(frame, ["n2", "min_difference", "max_difference"], "error_frontier")
     frame = frame.sort_values("n2")
-    drawn = theme.figure(height=360).update_xaxes(title_text="n<sub>2</sub>: number of '2' tokens")
+    drawn = theme.figure(height=360).update_xaxes(title_text=f"n<sub>2</sub>: number of '{plain(tokens[2])}' tokens")
     drawn.update_yaxes(
         title_text="n<sub>1</sub> − n<sub>0</sub> of wrong answers", zeroline=True, zerolinecolor=theme.GREY
     )

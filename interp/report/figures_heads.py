@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 
 METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
 
-RATIOS = {
-    "w01": "w<sub>01</sub>: attention to '0' over attention to '1'",
-    "w02": "w<sub>02</sub>: attention to '0' over attention to '2'",
-}
+RATIOS = {"w01": 1, "w02": 2}
+"""Attention to the first counted token over that to the second, and to the third."""
 CATEGORY_SYMBOLS = {"successful": "circle", "mixed": "square", "failed": "diamond"}
 
 # A logarithmic axis has no place for 0 and infinity; such heads stand at the edge, and the pointer shows their ratio.
@@ -70,14 +69,25 @@ def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
     return drawn.update_xaxes(dtick=1)
 
 
-def attention_ratios(frame: pd.DataFrame) -> go.Figure:
-    """Attention ratios of the heads at '=', with the lines w01 = 1 and w02 = 10 (Figure 5).
+def ratio_title(ratio: str, tokens: Sequence[str]) -> str:
+    """The title of an axis of w01 or w02."""
+    place = RATIOS[ratio]
+    return f"w<sub>0{place}</sub>: attention to '{plain(tokens[0])}' over attention to '{plain(tokens[place])}'"
+
+
+def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
+    """Attention ratios of the heads where the answer is read, with the lines w01 = 1 and w02 = 10 (Figure 5).
 
     Args:
+        tokens: the three counted tokens.
         frame: one row per head: `head`, `w01`, `w02`, `s_acc`, `category` (successful, mixed or failed).
     """
     theme.check_frame(frame, ["head", "w01", "w02", "s_acc", "category"], "attention_ratios")
-    drawn = theme.figure(height=480).update_xaxes(title_text=RATIOS["w01"]).update_yaxes(title_text=RATIOS["w02"])
+    drawn = (
+        theme.figure(height=480)
+        .update_xaxes(title_text=ratio_title("w01", tokens))
+        .update_yaxes(title_text=ratio_title("w02", tokens))
+    )
     for category, part in frame.groupby("category", sort=True):
         texts = [
             f"head {head}, {plain(category)}<br>w01 {w01:.3g}, w02 {w02:.3g}<br>separation accuracy {s_acc:.4f}"
@@ -111,13 +121,16 @@ def attention_ratios(frame: pd.DataFrame) -> go.Figure:
     return drawn.update_yaxes(range=y_range, **log_axis(_drawable(frame["w02"])))
 
 
-def intervention_curve(frame: pd.DataFrame, x: str = "w01", per_head: bool = False) -> go.Figure:
+def intervention_curve(
+    frame: pd.DataFrame, x: str = "w01", per_head: bool = False, tokens: Sequence[str] = ("0", "1", "2")
+) -> go.Figure:
     """Separation accuracy of the heads when the attention at '=' is set by hand (Figures 8 and 9).
 
     Args:
         frame: one row per head and ratio: `head`, `ratio`, `s_acc`.
         x: which ratio was varied.
         per_head: adds a thin line for each head.
+        tokens: the three counted tokens.
 
     Raises:
         InterpError: `x` is neither "w01" nor "w02", or a column is missing.
@@ -128,7 +141,7 @@ def intervention_curve(frame: pd.DataFrame, x: str = "w01", per_head: bool = Fal
     by_ratio = frame.groupby("ratio")["s_acc"]
     mean, spread = by_ratio.mean(), by_ratio.std(ddof=0)
     ratios = float32(mean.index)
-    drawn = theme.figure(y="separation accuracy").update_xaxes(title_text=RATIOS[x], **log_axis(ratios))
+    drawn = theme.figure(y="separation accuracy").update_xaxes(title_text=ratio_title(x, tokens), **log_axis(ratios))
     edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": "band"}
     drawn.add_trace(go.Scatter(x=ratios, y=float32(mean - spread), showlegend=False, **edge))
     band = go.Scatter(x=ratios, y=float32(np.minimum(mean + spread, 1.0)), name="one standard deviation", **edge)

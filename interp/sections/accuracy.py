@@ -9,6 +9,7 @@ from interp.measures.accuracy import Accuracy, accuracy
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
+from interp.tasks import Task
 
 
 @section("accuracy", title="Accuracy", order=100)
@@ -16,29 +17,42 @@ def make(study: Study, report: Report) -> None:
     """A certificate with its tables, or the accuracy on all inputs or on a sample, with its interval."""
     found = study.certificate
     if isinstance(found, Certificate):
-        _certified(report, found)
+        _certified(report, study.task, found)
     else:
         _measured(report, study, found)
 
 
-def _certified(report: Report, found: Certificate) -> None:
+def _certified(report: Report, task: Task, found: Certificate) -> None:
     report.say(certificate_sentence(found))
     report.section("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
     for name, (caption, formats) in TABLES.items():
         if name in found.tables:
             report.add_table(name, found.tables[name], caption, formats)
-    if "errors" in found.tables:
+    if "errors" in found.tables and task.contrast is not None:
         report.add_figure(
             "errors",
-            draw.error_by_difference(found.tables["errors"]),
-            "Where the errors lie: the share of wrong answers among all inputs with the same difference n1 - n0.",
+            draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast),
+            "Where the errors lie: the share of wrong answers among all inputs with the same difference n1 - n0 of the "
+            f"numbers of '{task.counted[1]}' and '{task.counted[0]}'.",
         )
     if found.n_errors and "frontier" in found.tables:
         report.add_figure(
             "frontier",
-            draw.error_frontier(found.tables["frontier"]),
-            "The frontier of errors: the range of n1 - n0 in which the model still errs, for each number of 2s.",
+            draw.error_frontier(found.tables["frontier"], task.counted),
+            "The frontier of errors: the range of n1 - n0 in which the model still errs, for each number n2 of "
+            f"'{task.counted[2]}'.",
+        )
+    if "lengths" in found.tables:
+        both = found.tables["lengths"].melt("length", ["smallest_margin", "rounding"], "quantity", "value")
+        both["quantity"] = both["quantity"].str.replace("_", " ")
+        report.add_figure(
+            "margins",
+            draw.lines(
+                both[both["value"] > 0], "length", "value", "quantity", "symbols", "size of the logit", y_type="log"
+            ),
+            "The margin of the string nearest to a wrong answer, and how much rounding may move it, in any order of "
+            "evaluation. Where the margin is larger, every string of that length is right.",
         )
     report.add_fact("accuracy", share(found))
     report.add_fact("exact", isinstance(found.accuracy, float))

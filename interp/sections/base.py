@@ -118,12 +118,18 @@ def _data(study: Study, split: str) -> Batch:
     except InterpError:
         # A task names its splits as it likes; the first is what it trains on, the last what it is tested on.
         known = split if split in task.splits else task.splits[0 if split == "train" else -1]
-        return task.sample(SAMPLED_ROWS, known, seed=0)
+        try:
+            return task.sample(SAMPLED_ROWS, known, seed=0)
+        except InterpError:
+            # Some tasks have inputs but no sampler for them: see Histogram with L > T.
+            if task.n_inputs is None or task.n_inputs > SAMPLED_ROWS:
+                raise
+            return next(iter(task.inputs(chunk=SAMPLED_ROWS)))
 
 
 def _features(study: Study) -> Mapping[str, Tensor]:
-    batch = study.task.sample(2, study.task.splits[-1], seed=0)
-    return study.task.features(batch)
+    batch = study.task.example
+    return study.task.features(study.data()[slice(0, 1)] if batch is None else batch)
 
 
 def _report_options(model: TaskModel) -> dict[str, Any]:
@@ -151,6 +157,13 @@ class Section:
     make: Callable[..., None]
     needs: Callable[[Study], str | None]
     cost: Callable[[Study], float] | None = None
+
+    def why_not(self, study: Study) -> str | None:
+        """The reason why it does not apply, or None."""
+        try:
+            return self.needs(study)
+        except InterpError as error:
+            return str(error)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -196,6 +209,8 @@ def all_sections() -> list[Section]:
     import interp.sections as folder
 
     for module in pkgutil.iter_modules(folder.__path__):
+        if module.name.startswith("_"):  # what several sections share
+            continue
         importlib.import_module(f"{folder.__name__}.{module.name}")
     return sorted(_SECTIONS.values(), key=lambda one: (one.order, one.name))
 
@@ -204,8 +219,7 @@ def availability(study: Study) -> pd.DataFrame:
     """Every section: name, title, status ("applies", "on request", "does not apply") and note (seconds, or why not)."""
     rows = []
     for one in all_sections():
-        reason = one.needs(study)
-        if reason is not None:
+        if (reason := one.why_not(study)) is not None:
             rows.append((one.name, one.title, "does not apply", reason))
         elif one.cost is not None:
             rows.append((one.name, one.title, "on request", f"about {max(1, round(one.cost(study)))} s"))
@@ -239,13 +253,13 @@ def fill(
             continue
         if wanted is None and one.cost is not None and one.name not in options:
             continue
-        if (reason := one.needs(study)) is not None:
+        if (reason := one.why_not(study)) is not None:
             if wanted is None and one.name not in options:
                 continue
             raise UnsupportedError(f"section {one.name} does not apply: {reason}")
         try:
             one.make(study, report, **options.get(one.name, {}))
-        except UnsupportedError as error:
+        except InterpError as error:
             report.section(one.title, f"Not shown: {error}.")
 
 

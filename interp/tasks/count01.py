@@ -172,6 +172,11 @@ class Count01(Task):
         before = torch.where(torch.arange(tokens.shape[1]) < at[:, None], tokens, EOS)
         return Batch(tokens, (at + 3).clamp(max=tokens.shape[1]), self.label_counts(self.counts(before)))
 
+    @property
+    def example(self) -> Batch:
+        """Two 0s, four 1s, one 2."""
+        return self.batch(torch.tensor([self.parse("[BOS]0112011=4[EOS]")]))
+
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """The answer, the difference n1 - n0 that decides it, and the number of 2s, which are noise."""
         at = find_first(batch.tokens, EQUALS)

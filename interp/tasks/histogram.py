@@ -103,6 +103,15 @@ class Histogram(Task):
         """Rows as a model reads them, [BOS] included, with their labels."""
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.counts(tokens))
 
+    @property
+    def example(self) -> Batch:
+        """Blocks of about half of what is left, so that one sequence shows several counts side by side."""
+        row: list[int] = []
+        while left := self.L - len(row):
+            token = len(set(row))
+            row += [token] * (left if token == self.T - 1 else (left + 1) // 2)
+        return self.of_sequences(torch.tensor([row]))
+
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """The count at each position, and of each row the number of distinct tokens and the largest count."""
         tokens = batch.tokens[:, int(self.bos) :].sort(1).values

@@ -1,10 +1,13 @@
-"""analyze and certify: names, paths or models in; reports and certificates out."""
+"""analyze and certify: names, paths or models in; reports and certificates out.
+
+A report is made of the sections that apply to a model (interp/sections); here is only what opens it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +15,6 @@ import pandas as pd
 import torch
 
 from interp import zoo
-from interp._analyze import count01, generic, histogram, languages, memorization
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model
@@ -20,28 +22,10 @@ from interp.errors import InterpError
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections import Study, availability, fill
+from interp.spec import Construction, Training
 from interp.tasks import Task
 
 Source = str | Path | HookedTransformer
-
-
-@dataclass(frozen=True)
-class Family:
-    """What one family's report adds to a model's page.
-
-    fill writes the sections, sets the verdict, and returns one row of numbers for the comparison of several models.
-    """
-
-    fill: Callable[[Report, Subject], dict[str, Any]]
-
-
-STUDIES: dict[str, Family] = {
-    "count01": Family(count01.fill),
-    "histogram": Family(histogram.fill),
-    "languages": Family(languages.fill),
-    "memorization": Family(memorization.fill),
-}
-"""By family; a task of another family gets the sections that apply."""
 
 
 def analyze(
@@ -72,8 +56,8 @@ def analyze(
     if out is not None:
         _check_out(Path(out))
     open_one = partial(_subject, task=task, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype)
-    pages = [_analyze_one(*open_one(one), isinstance(one, str | Path), sections, options) for one in sources]
-    report = pages[0][0] if len(pages) == 1 else _compare(pages)
+    pages = [_page(*open_one(one), isinstance(one, str | Path), sections, options) for one in sources]
+    report = pages[0] if len(pages) == 1 else _compare(pages)
     if out is not None:
         report.save(out)
     return report
@@ -130,34 +114,58 @@ def _subject(
 ) -> tuple[Subject, str]:
     """The model under study and its name."""
     if isinstance(source, HookedTransformer):
-        return Subject.of(source, task, tokens, outputs, padding), generic.name_of(source)
+        return Subject.of(source, task, tokens, outputs, padding), _name_of(source)
     return Subject.of(_load(source, device, dtype), task, tokens, outputs, padding), str(source)
 
 
-def _analyze_one(
+def _page(
     subject: Subject,
     name: str,
     named: bool,
     sections: Sequence[str] | None,
     options: Mapping[str, Mapping[str, Any]] | None,
-) -> tuple[Report, dict[str, Any]]:
-    """One model's page and its row of the comparison."""
-    report = Report(name, subtitle=generic.subtitle(subject), metadata=generic.metadata(subject))
-    load = f"model = interp.load({name!r})" if named else None
-    study = STUDIES.get(subject.task.family)
-    if sections is None and study is not None:
-        fill(Study(subject, load), report, ["live"])
-        return report, {"model": name, **study.fill(report, subject)}
-    fill(Study(subject, load), report, sections, options)
-    return report, {"model": name, **report.facts}
+) -> Report:
+    """One model's report."""
+    report = Report(name, subtitle=_subtitle(subject), metadata=_metadata(subject))
+    fill(Study(subject, f"model = interp.load({name!r})" if named else None), report, sections, options)
+    return report
 
 
-def _compare(pages: list[tuple[Report, dict[str, Any]]]) -> Report:
-    """Several models on one page: the table that compares them, then each one's own report."""
-    rows = pd.DataFrame([row for _, row in pages])
+def _compare(pages: list[Report]) -> Report:
+    """Several models on one page: their facts side by side, then each one's own report."""
+    rows = pd.DataFrame([{"model": page.title, **page.facts} for page in pages])
     report = Report(f"{len(pages)} models", subtitle="side by side, then one by one")
     report.section("Comparison")
     report.add_table("comparison", rows, "One row for each model; each one's report follows below.")
-    for number, (page, _) in enumerate(pages):
+    for number, page in enumerate(pages):
         report.attach(page, prefix=f"{number}-{page.title}")
     return report
+
+
+# ---------------------------------------------------------------- who the model is
+
+
+def _name_of(model: HookedTransformer) -> str:
+    """A model that came without a name."""
+    return f"{model.spec.id}, seed {model.seed}" if isinstance(model, TaskModel) else "a HookedTransformer of your own"
+
+
+def _subtitle(subject: Subject) -> str:
+    """One line on the task and the architecture."""
+    cfg = subject.model.cfg
+    heads = f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)}, {cfg.n_heads} head{'s' * (cfg.n_heads > 1)}"
+    return f"task {subject.task.name} · {heads} of dimension {cfg.d_head} · residual stream of {cfg.d_model}"
+
+
+def _metadata(subject: Subject) -> dict[str, str]:
+    """Where the model comes from."""
+    found = {"interp": version("interp"), "torch": torch.__version__}
+    if isinstance(subject.model, TaskModel):
+        spec = subject.model.spec
+        found = {"spec": spec.id, "seed": str(subject.model.seed), **found}
+        if isinstance(spec.origin, Construction):
+            found["origin"] = f"construction {spec.origin.name} {spec.origin.variant}".strip()
+        elif isinstance(spec.origin, Training):
+            recipe = spec.origin
+            found["origin"] = f"trained {recipe.epochs} epochs, {recipe.optimizer} {recipe.learning_rate:g}"
+    return found

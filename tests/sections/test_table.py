@@ -22,10 +22,10 @@ def test_an_exact_model(tmp_path: Path) -> None:
     report = interp.analyze(model, out=tmp_path / "report.html")
     assert "The best rank-3 map found" in report.verdict
     assert report.verdict.endswith("the model reaches it.")
-    assert {"memorization", "certificate", "optimum", "rows", "spectrum", "heads", "attention_matrix"} <= set(
+    assert {"memorization", "certificate", "optimum", "rows", "spectrum", "table_heads", "attention_matrix"} <= set(
         report.tables
     )
-    assert {"kl_by_row", "kl_beside_optimum", "singular_values", "expressed", "heads"} <= set(report.figures)
+    assert {"kl_by_row", "kl_beside_optimum", "singular_values", "expressed", "table_heads"} <= set(report.figures)
     ranks = report.tables["attention_matrix"].iloc[0]
     assert (ranks["rank"], ranks["contexts"], ranks["heads that Theorem 1 needs"]) == (16, 16, 6)
     assert len(report.tables["rows"]) == 16
@@ -71,8 +71,8 @@ def test_a_model_with_an_mlp_and_a_comparison() -> None:
     table = report.tables["comparison"]
     assert list(table["certificate"]) == ["refuted", "refuted"]
     assert (table["above optimum"] > 0).all()
-    assert any(key.endswith("/heads") for key in report.tables)
-    assert sum(key.endswith("/heads") for key in report.tables) == 1  # the other is no sum over heads
+    assert any(key.endswith("/table_heads") for key in report.tables)
+    assert sum(key.endswith("/table_heads") for key in report.tables) == 1  # the other is no sum over heads
 
 
 def test_a_hooked_transformer_of_your_own() -> None:
@@ -91,4 +91,4 @@ def test_a_hooked_transformer_of_your_own() -> None:
         )
     report = interp.analyze(mine, task=kgram(N=6, M=6))
     assert "associations are memorized" in report.verdict
-    assert {"optimum", "heads", "attention_matrix"} <= set(report.tables)
+    assert {"optimum", "table_heads", "attention_matrix"} <= set(report.tables)

@@ -1,0 +1,164 @@
+"""What several sections look at: each computed once, asked for with study.once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+
+from interp.errors import UnsupportedError
+from interp.measures import memorization
+from interp.measures.counting import Counter, attention_by_relation
+from interp.measures.heads import category, group_metrics
+from interp.measures.languages import language_of
+from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.subsets import all_subsets, sample_subsets, select_groups
+from interp.sections.base import Study, first_reason
+from interp.spec import Construction
+from interp.tasks import IGNORED, Batch
+from interp.tasks.roles import CONDITIONAL_TABLE, lacks
+
+OWN_MODEL_ROWS = 300
+"""Inputs of each split for a model whose outputs must be computed from whole sequences."""
+LARGEST_TABLE = 40_000
+"""Entries of a table up to which the best rank-d map is searched for, which takes seconds."""
+SAMPLED_GROUPS = 320
+"""Groups of heads behind Figure 4: every size 20 times, where there are 16 heads."""
+
+
+def needs_two_answers(study: Study) -> str | None:
+    """Heads that add up to a difference of two answers, read at one position."""
+    return first_reason(
+        [
+            None if study.task.contrast else f"task {study.task.name} declares no contrast of two answers",
+            "answers are read at all positions" if study.subject.read_at == "all" else None,
+            study.subject.no_decomposition(),
+        ]
+    )
+
+
+def rows(study: Study, split: str) -> Batch:
+    """The data set of a split; a small part of it where every sequence has to be run."""
+    batch = study.data(split)
+    return batch if study.subject.count_space else batch[slice(0, OWN_MODEL_ROWS)]
+
+
+def outputs(study: Study, split: str, read: int = 0) -> HeadOutputs:
+    """Head outputs on a split at one of the positions that are trained."""
+    return head_outputs(study.subject, study.once(rows, split), read=read)
+
+
+def n_reads(study: Study) -> int:
+    """How many positions of each row are trained."""
+    return int((study.task.classes(study.once(rows, "test")) != IGNORED).sum(1).min())
+
+
+def first(found: HeadOutputs, n: int) -> HeadOutputs:
+    """The first n rows."""
+    cut = {name: getattr(found, name)[:n] for name in ("z", "contributions", "skip", "labels")}
+    return replace(found, **cut)
+
+
+def metrics(study: Study) -> pd.DataFrame:
+    """s-acc, l-acc and ROC AUC of single heads, of pairs, and of groups of every size, fitted once.
+
+    Column sampled: is the group one of those that stand for its size?
+    """
+    n_heads = study.once(outputs, "test").n_heads
+    few = 2**n_heads - 1 <= SAMPLED_GROUPS
+    sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, SAMPLED_GROUPS, seed=0)
+    small = select_groups("singles+pairs" if n_heads > 1 else "singles", n_heads)
+    wanted = [*small, *(group for group in sampled if len(group) > 2 or group not in set(small))]
+    table = group_metrics(study.once(outputs, "train"), study.once(outputs, "test"), wanted)
+    return table.assign(sampled=table["heads"].isin(set(sampled)))
+
+
+def singles(study: Study) -> pd.DataFrame:
+    """One row a head: head, category, s_acc, l_acc, roc_auc."""
+    table = study.once(metrics)
+    alone = table[table["size"] == 1].reset_index(drop=True)
+    heads = pd.DataFrame({"head": [group[0] for group in alone["heads"]]})
+    heads["category"] = [category(value) for value in alone["s_acc"]]
+    return heads.join(alone[["s_acc", "l_acc", "roc_auc"]])
+
+
+def right_without(found: HeadOutputs, head: int) -> float:
+    """Accuracy of the whole model when one head is silenced."""
+    kept = [other for other in range(found.n_heads) if other != head]
+    return float((found.logits(kept, with_skip=True).argmax(-1) == found.labels).to(torch.float64).mean())
+
+
+# ---------------------------------------------------------------- models that count their own token
+
+
+def counter(study: Study) -> Counter:
+    """The model taken apart, once for all sections that look at counting."""
+    return Counter.of(study.subject)
+
+
+def needs_counter(study: Study) -> str | None:
+    """A model that can be taken apart as a counter of each position's own token."""
+    try:
+        study.once(counter)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def by_relation(study: Study) -> pd.DataFrame:
+    """Attention by relation and count."""
+    return attention_by_relation(study.once(counter))
+
+
+# ---------------------------------------------------------------- models of conditional tables
+
+
+def context_logits(study: Study) -> Float[np.ndarray, "contexts outputs"]:
+    """The logits after every context."""
+    return memorization.context_logits(study.subject)
+
+
+def context_outputs(study: Study) -> HeadOutputs:
+    """What every head puts out after every context."""
+    return memorization.context_outputs(study.subject)
+
+
+def optimum_gap(study: Study) -> memorization.OptimumGap:
+    """The model beside the best map of its rank. Raises UnsupportedError where there is none, or it takes too long."""
+    size = memorization.table_of(study.subject).conditional.size
+    if size > LARGEST_TABLE:
+        raise UnsupportedError(f"the table has {size:,} entries, more than {LARGEST_TABLE:,}; see optimum_gap")
+    return memorization.optimum_gap(study.subject, logits=study.once(context_logits))
+
+
+def known_optimum(study: Study) -> memorization.OptimumGap | None:
+    """optimum_gap, or None where there is none."""
+    try:
+        return study.once(optimum_gap)
+    except UnsupportedError:
+        return None
+
+
+def needs_table(study: Study) -> str | None:
+    """A task that is a conditional table."""
+    return lacks(study.task, CONDITIONAL_TABLE)
+
+
+# ---------------------------------------------------------------- recognizers of strings
+
+
+def needs_recognizer(study: Study) -> str | None:
+    """A task model of strings with one output."""
+    try:
+        language_of(study.subject.task_model)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def is_exact(study: Study) -> bool:
+    """Do the weights come from a proof?"""
+    return study.spec is not None and isinstance(study.spec.origin, Construction)

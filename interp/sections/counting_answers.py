@@ -1,0 +1,42 @@
+"""How a counting model answers, by the right count and by the number of distinct tokens (Behrens et al. 2024)."""
+
+from __future__ import annotations
+
+from interp.measures import counting
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections import _shared as shared
+from interp.sections.base import Study, section
+
+
+@section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
+def make(study: Study, report: Report) -> None:
+    """Confusion of counts, and accuracy by count and by distinct tokens."""
+    counter = study.once(shared.counter)
+    predicted = counting.predicted_counts(counter)
+    report.section(
+        "Answers by count",
+        "Measured on sequences in which every count from 1 to L is equally frequent, those of a single token included. "
+        "(The published sampler, with which the trained models were trained, never draws those.)",
+    )
+    table = counting.confusion(counter, predicted=predicted)
+    report.add_figure(
+        "confusion",
+        draw.heatmap(
+            table.to_numpy(), list(table.columns), list(table.index), "answer", "count", "share", limits=(0.0, 1.0)
+        ),
+        "How often each count (row) is answered as each count (column); rows add up to 1 (Figure 7, top).",
+    )
+    by_count, by_distinct = (
+        counting.accuracy_by_count(counter, predicted=predicted),
+        counting.accuracy_by_distinct(counter, predicted=predicted),
+    )
+    report.add_figure(
+        "accuracy_by_count", draw.bars(by_count, "count", "accuracy"), "Accuracy of the positions of each count."
+    )
+    report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
+    report.add_figure(
+        "accuracy_by_distinct",
+        draw.bars(by_distinct, "distinct", "accuracy", x_title="distinct tokens in the sequence"),
+        "Accuracy by the number of distinct tokens in the sequence.",
+    )

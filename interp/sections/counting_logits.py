@@ -1,0 +1,29 @@
+"""Each answer's logit by the true count (Behrens et al. 2024, Figures 8 and 9)."""
+
+from __future__ import annotations
+
+from interp.measures import counting_readout
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections import _shared as shared
+from interp.sections.base import Study, section
+
+
+@section("counting_logits", title="Logits by count", order=712, needs=shared.needs_counter)
+def make(study: Study, report: Report) -> None:
+    """Logits on sequences of two tokens."""
+    counter = study.once(shared.counter)
+    report.section("Logits by count")
+    tokens = ("1",) if counter.task.T < 4 else ("1", "2", "3")
+    table = counting_readout.logits_by_count(counter, tokens)
+    first = table[table["token"] == tokens[0]].assign(answer=lambda frame: "answer " + frame["answer"].astype(str))
+    report.add_figure(
+        "logits_by_count",
+        draw.lines(first, "count", "logit", "answer", x_title="times token 1 occurs, the rest being token 0"),
+        "Each answer's logit at a position of token 1, by its count (Figures 8 and 9): the highest line should be the "
+        "count's own.",
+    )
+    right = table.loc[table.groupby(["token", "count"])["logit"].idxmax(), ["token", "count", "answer"]]
+    wide = right.pivot(index="token", columns="count", values="answer").reset_index()
+    wide.columns = ["token", *(f"count {count}" for count in wide.columns[1:])]
+    report.add_table("answers_two_tokens", wide, "The answers to these sequences, for three tokens.")

@@ -1,0 +1,63 @@
+"""One short input and what every head looks at in it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+from interp.tasks import Batch
+
+LONGEST, MOST_HEADS = 40, 32
+
+
+def needs(study: Study) -> str | None:
+    """Few enough heads and tokens to draw."""
+    heads = study.model.cfg.n_heads
+    if heads > MOST_HEADS:
+        return f"the patterns of {heads} heads are too many to draw"
+    batch = study.once(example)
+    if batch is None:
+        return f"task {study.task.name} gives no example"
+    length = int(batch.lengths[0])
+    if study.spec is not None and study.spec.max_length is not None and length > LONGEST:
+        return f"the shortest example has {length} tokens, too many to draw"
+    return None
+
+
+def example(study: Study) -> Batch | None:
+    """The task's own example, cut to its length."""
+    return study.task.example
+
+
+@section("example", title="Attention on one input", order=450, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """The attention patterns of every layer and head."""
+    batch = study.once(example)
+    assert batch is not None
+    width = min(LONGEST, int(batch.lengths[0]))
+    if study.spec is not None and study.spec.max_length is not None:
+        width = batch.tokens.shape[1]  # linear mixing has weights for one length
+    tokens = batch.tokens[:, :width]
+    short = Batch(tokens, batch.lengths.clamp(max=width), batch.labels)
+    with torch.no_grad():
+        _, cache = study.subject.run_with_cache(short, names_filter=lambda name: name.endswith("hook_pattern"))
+    words = [f"{i}: {study.task.vocabulary[int(t)]}" for i, t in enumerate(tokens[0])]
+    report.section("Attention on one input")
+    for layer in range(study.model.cfg.n_layers):
+        pattern = cache["pattern", layer][0].double()
+        frame = pd.DataFrame(
+            [
+                {"head": head, "query": words[q], "key": words[k], "value": float(pattern[head, q, k])}
+                for head in range(pattern.shape[0])
+                for q in range(len(words))
+                for k in range(len(words))
+            ]
+        )
+        report.add_figure(
+            f"attention_layer_{layer}",
+            draw.circuit(frame, color_title="attention weight"),
+            f"Rows: the token that looks; columns: the token it looks at (layer {layer}, one input).",
+        )

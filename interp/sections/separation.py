@@ -1,0 +1,123 @@
+"""Do the heads compete or cooperate? Separation and learned accuracy of heads, pairs and groups.
+
+Zsámboki et al. 2025, sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp.measures.attention import attention_ratios
+from interp.measures.heads import head_weights, learned_accuracy
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections import _shared as shared
+from interp.sections.base import Study, section
+
+GAIN = 0.01
+"""By how much a pair's s-acc exceeds that of its better member, to count as better."""
+ALONE = 0.8
+"""The l-acc from which a group is said to answer alone."""
+
+
+@section("separation", title="Heads that separate the answers", order=310, needs=shared.needs_two_answers)
+def make(study: Study, report: Report) -> None:
+    """Single heads and pairs as tables and maps, groups of every size as distributions."""
+    metrics, heads = study.once(shared.metrics), study.once(heads_table)
+    pairs = metrics[metrics["size"] == 2]
+    facts = facts_of(heads, pairs)
+    for name in ("successful", "failed", "mixed", "best s_acc"):
+        report.add_fact(name, facts[name])
+    report.say(sentence(facts))
+    one, other = study.task.contrast or ("", "")
+    report.section(
+        "Heads that separate the answers",
+        "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training set. l-acc: "
+        f"accuracy when all other heads are silenced. ROC AUC: the better of the '{one}' and '{other}' logits as a "
+        f"score. weight: the head's share in the readout of '{one}' against '{other}'. accuracy_without: of the whole "
+        "model when the head is silenced.",
+    )
+    report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
+    if len(heads) == 1:
+        return
+    small = metrics[metrics["size"] <= 2].drop(columns="sampled")
+    for metric, name in METRICS.items():
+        report.add_figure(
+            f"heads_{metric}",
+            draw.heads_heatmap(small, metric),
+            f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs (Figure 3 of the paper).",
+        )
+    report.add_table("groups", small, "The same as numbers: single heads, then pairs.", max_rows=20)
+    if len(heads) > 2:
+        sampled = metrics[metrics["sampled"]]
+        which = "All" if len(sampled) == 2 ** len(heads) - 1 else "Random"
+        report.add_figure(
+            "groups_by_size",
+            draw.metrics_by_size(sampled),
+            f"{which} groups of heads by size, {len(sampled)} in all: median, quartiles, least and largest (Figure 4). "
+            "analyses/count01_subsets.py takes every group, and adds Shapley values and synergies.",
+        )
+
+
+METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
+
+
+def heads_table(study: Study) -> pd.DataFrame:
+    """One row a head with all that is measured of it alone."""
+    subject, tested = study.subject, study.once(shared.outputs, "test")
+    heads = study.once(shared.singles)
+    if len(study.task.counted) == 3:
+        batch = None if subject.count_space else study.once(shared.rows, "test")
+        ratios = attention_ratios(subject, at=subject.read_at, tokens=study.task.counted, batch=batch)
+        heads = heads.merge(ratios, on="head")
+    heads = heads.merge(head_weights(subject), on="head")
+    if study.once(shared.n_reads) > 1:
+        after = study.once(shared.outputs, "test", 1)
+        heads["next_l_acc"] = [learned_accuracy(after, (head,)) for head in heads["head"]]
+    heads["accuracy_without"] = [shared.right_without(tested, head) for head in heads["head"]]
+    return heads
+
+
+def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, float]:
+    """The numbers behind the verdict."""
+    numbers, best = heads["category"].value_counts(), heads.set_index("head")["s_acc"]
+    gains = [value - max(best[a], best[b]) for (a, b), value in zip(pairs["heads"], pairs["s_acc"])]
+    return {
+        "heads": len(heads),
+        **{name: int(numbers.get(name, 0)) for name in ("successful", "failed", "mixed")},
+        "best s_acc": float(best.max()),
+        "pairs": len(pairs),
+        "better pairs": sum(gain > GAIN for gain in gains),
+        "heads alone": int((heads["l_acc"] > ALONE).sum()),
+        "pairs alone": int((pairs["l_acc"] > ALONE).sum()),
+    }
+
+
+def sentence(facts: dict[str, float]) -> str:
+    """The answer in words, from the numbers alone."""
+    heads, good, pairs = facts["heads"], facts["successful"], facts["pairs"]
+    if heads == 1:
+        kind = (
+            f"The model has one head, whose outputs a linear separator splits with accuracy {facts['best s_acc']:.4f}."
+        )
+    elif good >= 2:
+        kind = "The heads are a pseudo-ensemble: several of them each solve the counting alone."
+    elif good == 1:
+        kind = "One head counts alone; the others do not."
+    elif facts["better pairs"]:
+        kind = "The heads cooperate: none separates the answers alone, and pairs do better than their members."
+    else:
+        kind = "No head and no pair of heads separates the answers."
+    found = [
+        kind,
+        f"{good} of {heads} heads are successful (s-acc of at least .98), {facts['failed']} failed, "
+        f"{facts['mixed']} mixed.",
+    ]
+    if pairs:
+        balance = "; the readout balances the biases of many heads." if facts["heads alone"] < good else "."
+        found.append(
+            f"{facts['better pairs']} of {pairs} pairs separate better than their better member by more than a point. "
+            f"Left alone with the readout, {facts['heads alone']} of {heads} heads and {facts['pairs alone']} of "
+            f"{pairs} pairs answer with l-acc above .8{balance}"
+        )
+    return " ".join(found)

@@ -1,0 +1,96 @@
+"""Accuracy, loss and both kinds of errors of a recognizer of strings, against length and number format."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp.measures import languages as measures
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections import _shared as shared
+from interp.sections.base import Study, section
+
+LENGTHS = (2, 4, 6, 10, 20, 30, 60, 100, 200, 400)
+FORMATS = ("float64", "float32", "float16", "bfloat16")
+LONGEST = 1000
+STRINGS = 60
+SHARES = (-0.03, 1.05)
+"""The range of axes of accuracies and rates."""
+
+
+@section("string_lengths", title="Length and number format", order=140, needs=shared.needs_recognizer)
+def make(study: Study, report: Report) -> None:
+    """Sampled strings of many lengths, also beyond the one that the model is made for, in four number formats."""
+    model = study.subject.task_model
+    task = measures.language_of(model)
+    made_for = {int(task.parameters[key]) for key in ("length", "test_length")}
+    lengths = sorted(n for n in {*LENGTHS, *made_for} if n % 2 == 0 and 0 < n <= LONGEST)  # Dyck has no odd lengths
+    own = str(model.embed.W_E.dtype).removeprefix("torch.")
+    frames = []
+    for name in (own, *(name for name in FORMATS if name != own)):
+        # Half formats are slow on a CPU.
+        allowed = lengths if name.startswith("float") and name != "float16" else [n for n in lengths if n <= 100]
+        frames.append(measures.length_curve(model, allowed, (name,), n=STRINGS))
+    curve = pd.concat(frames, ignore_index=True)
+    baseline = task.strings(2000, lengths[-1], seed=1).labels.double().mean()
+    always = max(float(baseline), 1 - float(baseline))
+    report.section(
+        "Length and number format",
+        f"{STRINGS} strings of each length from the language's distribution, with the weights rounded to each format "
+        f"and all arithmetic in it, also beyond the length for which the model is made. Always giving the more "
+        f"frequent answer would be right on {always:.3f}.",
+    )
+    report.add_figure(
+        "accuracy_by_length",
+        draw.lines(curve, "length", "accuracy", "dtype", "symbols", "accuracy", "log", markers=True).update_yaxes(
+            range=SHARES
+        ),
+        "Accuracy against length, in four number formats.",
+    )
+    if (curve["cross_entropy_bits"] > 0).any():  # NaN for an indicator
+        report.add_figure(
+            "cross_entropy_by_length",
+            draw.lines(curve[curve["cross_entropy_bits"] > 0], "length", "cross_entropy_bits", "dtype", "symbols",
+                       "cross-entropy (bits)", "log", "log", markers=True),
+            "Cross-entropy against length: 1 bit is a coin's. A proof of the sign alone leaves it near 1.",
+        )  # fmt: skip
+    mine = curve[curve["dtype"] == own]
+    kinds = mine.melt("length", ["false_accept_rate", "false_reject_rate"], "kind", "rate").dropna()
+    kinds["kind"] = kinds["kind"].map({"false_accept_rate": "false accepts", "false_reject_rate": "false rejects"})
+    if not kinds.empty:
+        report.add_figure(
+            "errors_by_length",
+            draw.lines(kinds, "length", "rate", "kind", "symbols", "rate", "log", markers=True).update_yaxes(
+                range=SHARES
+            ),
+            f"Share of the strings outside the language that are accepted, and of members that are rejected ({own}).",
+        )
+    if (mine["smallest_logit"] > 0).any():
+        report.add_figure(
+            "smallest_logit",
+            draw.lines(curve[curve["smallest_logit"] > 0], "length", "smallest_logit", "dtype", "symbols",
+                       "smallest |logit|", "log", "log", markers=True),
+            "The answer that is nearest to a wrong one.",
+        )  # fmt: skip
+    report.add_table("by_length", curve, "The same as numbers, false accepts and false rejects apart.", max_rows=12)
+    report.say(sentence(mine))
+    report.add_fact("cross_entropy_bits", float(mine["cross_entropy_bits"].iloc[-1]))
+    report.add_fact("accuracy_longest", float(mine["accuracy"].iloc[-1]))
+    report.add_fact("longest", int(mine["length"].iloc[-1]))
+
+
+def sentence(curve: pd.DataFrame) -> str:
+    """What the curve in the model's own number format says, in words."""
+    low, longest = curve[curve["accuracy"] < 0.999], int(curve["length"].iloc[-1])
+    if low.empty:
+        where = f"Sampled strings of up to {longest} symbols are all answered rightly"
+    else:
+        worst = low.loc[low["accuracy"].idxmin()]
+        accepts, rejects = int(low["false_accepts"].sum()), int(low["false_rejects"].sum())
+        where = (
+            f"By length, sampled accuracy is lowest at {int(worst['length'])} symbols ({worst['accuracy']:.3f}); "
+            f"in all {accepts} false accepts and {rejects} false rejects"
+        )
+    bits = float(curve["cross_entropy_bits"].iloc[-1])
+    loss = "" if bits != bits else f" Cross-entropy at {longest} symbols: {bits:.3g} bits."
+    return f"{where} ({curve['dtype'].iloc[0]}).{loss}"
