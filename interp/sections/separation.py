@@ -5,6 +5,8 @@ Zsámboki et al. 2025, sections 5 and 6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from interp.measures.attention import attention_ratios
@@ -78,7 +80,7 @@ def heads_table(study: Study) -> pd.DataFrame:
     return heads
 
 
-def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, float]:
+def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, int | float]:
     """The numbers behind the verdict."""
     numbers, best = heads["category"].value_counts(), heads.set_index("head")["s_acc"]
     gains = [value - max(best[a], best[b]) for (a, b), value in zip(pairs["heads"], pairs["s_acc"])]
@@ -87,13 +89,13 @@ def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, float]:
         **{name: int(numbers.get(name, 0)) for name in ("successful", "failed", "mixed")},
         "best s_acc": float(best.max()),
         "pairs": len(pairs),
-        "better pairs": sum(gain > GAIN for gain in gains),
+        "better pairs": int(sum(gain > GAIN for gain in gains)),
         "heads alone": int((heads["l_acc"] > ALONE).sum()),
         "pairs alone": int((pairs["l_acc"] > ALONE).sum()),
     }
 
 
-def sentence(facts: dict[str, float]) -> str:
+def sentence(facts: Mapping[str, int | float]) -> str:
     """The answer in words, from the numbers alone."""
     heads, good, pairs = facts["heads"], facts["successful"], facts["pairs"]
     if heads == 1:
