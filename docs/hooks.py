@@ -6,6 +6,7 @@ have none. The notebooks are run; with INTERP_DOCS_QUICK=1 they are shown as the
 
 from __future__ import annotations
 
+import html
 import inspect
 import os
 import re
@@ -111,4 +112,4 @@ def claims() -> str:
 
 def cell(text: str) -> str:
     """Text that stays one cell of a table and means no markup."""
-    return re.sub(r"([|*_<`\[\]])", r"\\\1", str(text))
+    return re.sub(r"([|*_`\[\]])", r"\\\1", html.escape(str(text), quote=False))

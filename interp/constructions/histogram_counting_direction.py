@@ -37,6 +37,8 @@ from torch import Tensor
 
 from interp.constructions.base import ConstructedWeights
 from interp.constructions.histogram_parts import (
+    ONE_SIDED,
+    check_bound,
     check_sizes,
     check_slack,
     dot_attention,
@@ -46,7 +48,7 @@ from interp.constructions.histogram_parts import (
 )
 from interp.errors import InterpError
 from interp.theory.frame_cache import frame_for
-from interp.theory.frames import simplex_dimension, simplex_sum
+from interp.theory.frames import one_sided_bound, simplex_dimension, simplex_sum
 from interp.theory.ranges import MixingKind
 
 
@@ -111,6 +113,7 @@ def counter_frame(
 
     alpha as in `simplex`; seed of the frame search, where no stored or algebraic frame serves these sizes.
     """
+    check_bound(model, "counter-frame", T, L, d_model, one_sided_bound(max(T, 2), max(L, 1)) + 1, ONE_SIDED)
     found = frame_for("one-sided", T, L, None if d_model is None else d_model - 1, seed=seed)
     why = "the smallest frame at hand for these sizes and one shared coordinate"
     d, p = check_sizes(model, "counter-frame", T, L, d_model, p, found.shape[1] + 1, 1, why)

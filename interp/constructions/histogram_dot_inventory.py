@@ -27,6 +27,8 @@ import torch
 
 from interp.constructions.base import ConstructedWeights
 from interp.constructions.histogram_parts import (
+    SQUARED,
+    check_bound,
     check_sizes,
     dot_attention,
     finish,
@@ -48,13 +50,14 @@ def frame(
 
     seed: of the frame search, where no stored or algebraic frame serves these sizes.
     """
+    check_bound(model, "frame", T, L, d_model, squared_bound(max(T, 2), max(L, 1)), SQUARED)
     found = frame_for("squared", T, L, d_model, seed=seed)
     d, p = check_sizes(model, "frame", T, L, d_model, p, found.shape[1], T, "the smallest frame stored for these sizes")
     slack, coherence = frame_slack(found, "squared", L), mutual_coherence(found)
     if slack <= 0:
         raise InterpError(
             f"histogram/{model}-exact (variant frame) found no {T} vectors in {d} dimensions with "
-            f"(L-1) max c^2 - (L-2) min c^2 < 1 at L={L}, at best {1 - slack:.4g}; "
+            f"{SQUARED} at L={L}, at best {1 - slack:.4g}; "
             f"none exist below d_model = {squared_bound(T, L)}"
         )
     scale = min(1 / L, (1 - coherence) / (L * coherence)) if coherence > 0 else 1 / L

@@ -34,6 +34,8 @@ from torch import Tensor
 
 from interp.constructions.base import ConstructedWeights
 from interp.constructions.histogram_parts import (
+    ONE_SIDED,
+    check_bound,
     check_sizes,
     check_slack,
     finish,
@@ -44,7 +46,7 @@ from interp.constructions.histogram_parts import (
 )
 from interp.errors import InterpError
 from interp.theory.frame_cache import frame_for
-from interp.theory.frames import overlaps, simplex_dimension, simplex_sum
+from interp.theory.frames import one_sided_bound, overlaps, simplex_dimension, simplex_sum
 from interp.theory.ranges import MixingKind, hidden_ranges
 
 
@@ -102,6 +104,7 @@ def frame(
 
     seed: of the frame search, where no stored or algebraic frame serves these sizes.
     """
+    check_bound(model, "frame", T, L, d_model, one_sided_bound(max(T, 2), max(L, 1)), ONE_SIDED)
     found = frame_for("one-sided", T, L, d_model, seed=seed)
     d, p = check_sizes(
         model, "frame", T, L, d_model, p, found.shape[1], T, "the smallest frame at hand for these sizes"

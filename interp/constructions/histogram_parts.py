@@ -15,6 +15,8 @@ from interp.theory.frames import one_sided_bound
 from interp.theory.ranges import MixingKind, Ranges, hidden_ranges
 from interp.theory.readout import scalar_readout, separate
 
+ONE_SIDED, SQUARED = "(L-1) max c - (L-2) min c < 1", "(L-1) max c^2 - (L-2) min c^2 < 1"
+"""Conditions on the overlaps c of a frame (errata 14 and 16)."""
 ROUNDING = 1e-11
 """Smallest gap between counts, relative to the hidden values, that float64 is trusted with."""
 
@@ -57,13 +59,22 @@ def simplex_groups(T: int, L: int, d: int) -> tuple[int, int]:
     return groups, T // groups if groups else 1
 
 
+def check_bound(model: str, variant: str, T: int, L: int, d_model: int | None, bound: int, condition: str) -> None:
+    """Refuses a width below a proven bound at once, before a frame is searched for that cannot exist."""
+    if d_model is not None and d_model < bound and T >= 2 and L >= 1:
+        raise InterpError(
+            f"histogram/{model}-exact (variant {variant}) needs {T} vectors with {condition} at L={L}, got "
+            f"d_model={d_model}; none exist below d_model = {bound}"
+        )
+
+
 def check_slack(model: str, variant: str, frame: Float[Tensor, "T d"], T: int, L: int, extra: int) -> None:
     """Refuses a frame that breaks the one-sided condition, naming the bound on d_model: `extra` above the frame's."""
     slack = frame_slack(frame, "one-sided", L)
     if slack <= 0:
         raise InterpError(
             f"histogram/{model}-exact (variant {variant}) found no {T} vectors in {frame.shape[1]} dimensions with "
-            f"(L-1) max c - (L-2) min c < 1 at L={L}, at best {1 - slack:.4g}; "
+            f"{ONE_SIDED} at L={L}, at best {1 - slack:.4g}; "
             f"none exist below d_model = {one_sided_bound(T, L) + extra}"
         )
 
