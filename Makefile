@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 LENS4 := $(VENV)/lens4
 
-.PHONY: install report check test test-fast test-lens4 docs format models clean
+.PHONY: install report gallery check test test-fast test-lens4 docs format models clean
 
 install: $(STAMP)
 
@@ -16,6 +16,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 report: $(STAMP)
 	$(BIN)/interp analyze count01/paper --out report.html
+
+gallery: $(STAMP)
+	$(BIN)/interp gallery --out site/
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ _PUBLIC = {
     "list_models": "interp.listing",
     "list_sections": "interp._analyze",
     "list_tasks": "interp.listing",
+    "live": "interp.sections.live",
     "load": "interp.zoo",
     "register_task": "interp.tasks",
     "reweight_attention": "interp.measures.interventions",
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from interp.measures.interventions import reweight_attention as reweight_attention
     from interp.report import Report as Report
     from interp.sections import section as section
+    from interp.sections.live import live as live
     from interp.spec import ModelSpec as ModelSpec
     from interp.sweeps.sweep import sweep as sweep
     from interp.tasks import Batch as Batch

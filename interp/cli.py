@@ -236,6 +236,19 @@ def certify(
     raise typer.Exit({"certified": 0, "refuted": 1}.get(certificate.status, 3))
 
 
+@app.command()
+def gallery(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder that is made.")] = Path("site"),
+    models: Annotated[str, typer.Option(help="Only these, by name: count01/paper,languages/first.")] = "",
+    sections: Annotated[str, typer.Option(help="Only these of each report: live,accuracy.")] = "",
+) -> None:
+    """Write a folder of static pages: a report on each model of the zoo, and an index."""
+    from interp.gallery import gallery
+
+    chosen, wanted = ([word.strip() for word in text.split(",") if word.strip()] or None for text in (models, sections))
+    typer.echo(f"wrote {gallery(out, chosen, wanted)}", err=True)
+
+
 def main() -> None:
     """Run the command line; bad input is one sentence on standard error and exit code 2."""
     from interp.errors import InterpError

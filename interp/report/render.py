@@ -34,16 +34,16 @@ def render(report: Report) -> str:
     taken: set[str] = set()
     items = [_view(item, taken) for item in report.items]
     panels = [item.data for item in report.items if isinstance(item, LiveItem)]
-    script = live_script(panels) + _resource("page.js")
+    script = live_script(panels) + resource("page.js")
     plotly, plotly_hash = _plotly()
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_resource("page.html.jinja")).render(
+    return environment.from_string(resource("page.html.jinja")).render(
         report=report,
         verdict=_paragraphs(report.verdict),
         items=items,
         contents=[item for item in items if item["kind"] == "section"],
         policy=_policy(_sha256(script), plotly_hash),
-        style=Markup(_variables() + _resource("page.css") + (_resource("live/live.css") if panels else "")),
+        style=Markup(variables() + resource("page.css") + (resource("live/live.css") if panels else "")),
         script=Markup(script),
         plotly=Markup(plotly),
         settings=Markup(_json_block(json.dumps(_settings(), sort_keys=True))),
@@ -174,7 +174,7 @@ def _policy(*script_hashes: str) -> str:
     return f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 
 
-def _variables() -> str:
+def variables() -> str:
     """The theme's colors as CSS variables, so that page and figures agree."""
     names = {
         "ink": theme.INK,
@@ -197,5 +197,5 @@ def _variables() -> str:
 
 
 @cache
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
     return files("interp.report").joinpath(name).read_text(encoding="utf-8")

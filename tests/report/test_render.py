@@ -50,10 +50,10 @@ class TestInBrowser:
         assert ">&lt;s&gt;&lt;/script&gt;&lt;b&gt;x&lt;/b&gt;</text>" in shown
 
     def test_an_old_browser_gets_a_sentence(self, tmp_path, monkeypatch):
-        script = render._resource("page.js")
+        script = render.resource("page.js")
         old = "delete window.DecompressionStream;\n" + script
-        real = render._resource
-        monkeypatch.setattr(render, "_resource", lambda name: old if name == "page.js" else real(name))
+        real = render.resource
+        monkeypatch.setattr(render, "resource", lambda name: old if name == "page.js" else real(name))
         report = Report("t")
         report.add_figure("f", figures.heatmap([[1.0]], "a", "b", "x", "y", "z"), "The caption.")
         shown = without_scripts(open_page(report.save(tmp_path / "report.html"), tmp_path))

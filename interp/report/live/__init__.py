@@ -16,7 +16,7 @@ ENGINE = ("numbers", "positions", "forward", "counts", "truth", "run", "python")
 """The model and what can be asked of it, without a page around it."""
 SHARED = ("dom", "store", "input", "answer")
 COUNTS = ("counts_panel",)
-SEQUENCES = ("attention",)
+SEQUENCES = ("attention", "lengths", "tables")
 LAST = ("panel", "start")
 
 

@@ -70,7 +70,7 @@ function attentionPart(panel) {
       return el("td", {
         style: `background:rgb(${channels.slice(0, 3).join()});color:${dark(channels) ? "#fff" : "#111"}`,
         title: was === mine[i * n + j] ? false : `untouched model: ${number(was)}`,
-      }, number(mine[i * n + j], 2));
+      }, short(mine[i * n + j]));
     };
     const places = [...Array(n).keys()];
     large.replaceChildren(el("table", { class: "live-matrix" },

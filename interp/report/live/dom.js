@@ -35,6 +35,12 @@ function number(value, digits = 3) {
   return text.replace("-", "\u2212");
 }
 
+// In the cell of a table, where there is no room for powers of ten.
+function short(value) {
+  const text = number(value, 2);
+  return text.includes("e") && Math.abs(value) < 1 ? (value < 0 ? ">\u22120.01" : "<0.01") : text;
+}
+
 // A share in words never rounds to 0 or 1 unless it is.
 function share(value) {
   const text = value.toFixed(3);

@@ -78,11 +78,14 @@ function sequenceFound(panel) {
 
 // What a sequence panel is made of, by what the model has.
 function sequenceParts(panel) {
-  const { model, payload } = panel, parts = [inputPart(panel)];
-  if (model.task.readout === "all") parts.push(positionsPart(panel));
+  const { model, payload } = panel, { readout, decision } = model.task, parts = [inputPart(panel)];
+  if (payload.table) parts.push(tablePart(panel));
+  if (readout === "all") parts.push(positionsPart(panel));
   parts.push(answerPart(panel));
   if (model.arch.readout === "relu_mlp" || (!model.additive && model.arch.layers.some((layer) => layer.mlp))) parts.push(neuronsPart(panel));
   else if (model.additive) parts.push(attributionPart(panel));
+  // Strings: one yes or no for inputs of any length, where the page knows what is right.
+  if (readout !== "all" && (decision !== "argmax" || model.arch.n_out === 1) && payload.task.rule && !model.arch.fixed_length) parts.push(lengthsPart(panel));
   parts.push(attentionPart(panel));
   return parts;
 }

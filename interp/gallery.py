@@ -1,0 +1,122 @@
+"""A folder of static pages: one report for each model of the zoo, and an index that says what each is.
+
+The pages open from disk and can be put on any static host; nothing in them is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from interp import zoo
+from interp._analyze import analyze
+from interp.errors import InterpError
+from interp.files import write_atomically
+from interp.listing import list_models
+from interp.progress import LateBar
+from interp.report.render import resource, slug, variables
+
+STATES = {
+    "certified": ("proved", "proved right on every input of its domain"),
+    "refuted": ("refuted", "proved wrong on some inputs"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the index. page: file name, or "" where no report could be made, and `how` says why."""
+
+    name: str
+    page: str
+    what: str
+    how: str
+    state: str
+
+
+def gallery(out: str | Path, models: Sequence[str] | None = None, sections: Sequence[str] | None = None) -> Path:
+    """Write the pages and their index into a folder, which is made, and return the index's path.
+
+    models: names, all of the zoo by default. sections: of each report, those that apply by default. A model whose
+    report cannot be made is a line of the index with the reason. Raises InterpError for a name that is unknown, and
+    where the folder cannot be written to.
+    """
+    out = Path(out)
+    known = [str(name) for name in list_models()["name"]]
+    for name in models or ():
+        if name not in known:
+            raise InterpError(f"no model is named {name!r}; see `interp models`")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterpError(f"cannot write to {out}: {error.strerror or error}") from None
+    entries = []
+    wanted = list(models or known)
+    with LateBar("gallery") as bar:
+        for number, name in enumerate(wanted):
+            bar.update(number, len(wanted), name)
+            entries.append(_entry(name, out, sections))
+    return write_atomically(out / "index.html", _index(entries))
+
+
+def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
+    try:
+        model = zoo.load(name)
+        report = analyze(name, sections=sections)
+    except InterpError as error:
+        return Entry(name, "", "", str(error), "none")
+    page = f"{slug(name)}.html"
+    report.save(out / page)
+    state = str(report.facts.get("certificate", "none"))
+    return Entry(name, page, model.task.describe, report.verdict or report.subtitle, state)
+
+
+def _index(entries: Sequence[Entry]) -> str:
+    rows = "\n".join(_row(entry) for entry in entries)
+    head = "".join(f'<th scope="col">{word}</th>' for word in ("model", "what is asked", "what was found", "state"))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Models taken apart</title>
+<style>
+{variables()}{resource("page.css")}
+td {{ white-space: normal; min-width: 8em; }}
+.proved {{ color: var(--series-2); font-weight: 600; }}
+.refuted {{ color: var(--warning); font-weight: 600; }}
+</style>
+</head>
+<body>
+<header><h1>Models taken apart</h1>
+<p class="subtitle">{len(entries)} models; each page carries the model itself, to be tried.</p></header>
+<main><div class="scroll"><table>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{rows}
+</tbody></table></div></main>
+</body>
+</html>
+"""
+
+
+def _row(entry: Entry) -> str:
+    name = html.escape(entry.name)
+    link = f'<a href="{html.escape(entry.page)}">{name}</a>' if entry.page else name
+    word, title = STATES.get(entry.state, ("measured" if entry.page else "no report", ""))
+    state = f'<span class="{word.split()[0]}" title="{title}">{word}</span>'
+    cells = (link, html.escape(entry.what), html.escape(_first_sentences(entry.how)), state)
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _first_sentences(text: str, limit: int = 200) -> str:
+    """Whole sentences up to about `limit` characters; the first one always."""
+    sentences = text.replace("\n", " ").split(". ")
+    shown = sentences[0]
+    for sentence in sentences[1:]:
+        if len(shown) + len(sentence) > limit:
+            break
+        shown += f". {sentence}"
+    return shown if shown.endswith(".") or not shown else f"{shown}."

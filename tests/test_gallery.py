@@ -1,0 +1,33 @@
+"""The gallery: a page for each model, an index whose links lead to them, and reasons where there is no page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from interp.errors import InterpError
+from interp.gallery import _first_sentences, gallery
+
+
+def test_pages_and_index(tmp_path: Path) -> None:
+    names = ["languages/first", "memorization/theorem1"]
+    index = gallery(tmp_path / "new" / "site", names, sections=["accuracy"]).read_text("utf-8")
+    assert {path.name for path in (tmp_path / "new" / "site").iterdir()} == {"index.html", "languages-first.html"}
+    assert re.findall('href="([^"]+)"', index) == ["languages-first.html"]
+    assert "<script" not in index
+    first, second = (row for row in index.splitlines() if row.startswith("<tr><td>"))
+    assert "proved" in first
+    assert "needs table" in second
+    assert "no report" in second
+
+
+def test_an_unknown_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InterpError, match="languages/frist"):
+        gallery(tmp_path / "site", ["languages/frist"])
+    assert not (tmp_path / "site").exists()
+
+
+def test_whole_sentences() -> None:
+    assert _first_sentences("One. Two. Three.", 9) == "One. Two."
+    assert _first_sentences("A sentence without end", 3) == "A sentence without end."
+    assert _first_sentences("") == ""
