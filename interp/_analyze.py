@@ -25,7 +25,7 @@ from interp.sections import Study, availability, fill
 from interp.spec import Construction, Training
 from interp.tasks import Task
 
-Source = str | Path | HookedTransformer
+Source = str | Path | HookedTransformer | Subject
 
 
 def analyze(
@@ -50,7 +50,7 @@ def analyze(
     arguments of sections by name, {"heads": {...}}.
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
     """
-    sources: list[Source] = [source] if isinstance(source, (str, Path, HookedTransformer)) else list(source)
+    sources: list[Source] = [source] if isinstance(source, (str, Path, HookedTransformer, Subject)) else list(source)
     if not sources:
         raise InterpError("nothing to analyze: give at least one name, path or model")
     if out is not None:
@@ -113,6 +113,8 @@ def _subject(
     dtype: str | torch.dtype | None,
 ) -> tuple[Subject, str]:
     """The model under study and its name."""
+    if isinstance(source, Subject):
+        return source, generic.name_of(source.model)
     if isinstance(source, HookedTransformer):
         return Subject.of(source, task, tokens, outputs, padding), _name_of(source)
     return Subject.of(_load(source, device, dtype), task, tokens, outputs, padding), str(source)

@@ -30,9 +30,26 @@ class UnsupportedError(InterpError, TypeError):
     """A question that makes no sense for this model, with the reason."""
 
 
+LONG = 60
+"""Names and values longer than this are cut in sentences."""
+
+
+def short(value: object) -> str:
+    """A value as a sentence shows it: cut in the middle where it is long."""
+    text = str(value)
+    return text if len(text) <= LONG else f"{text[: LONG - 20]}...{text[-15:]}"
+
+
+def listed(names: Iterable[object], most: int = 4) -> str:
+    """Names for a sentence: the first few, and how many more."""
+    every = list(names)
+    first = ", ".join(short(name) for name in every[:most])
+    return first if len(every) <= most else f"{first} and {len(every) - most} more"
+
+
 def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
     """The sentence for an unknown name: what it was, what is known, and the closest names."""
     known = [str(choice) for choice in choices]
-    close = get_close_matches(str(value), known, n=3, cutoff=0.5)
+    close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown {kind} {str(value)!r}; known: {', '.join(known)}{hint}"
+    return f"unknown {kind} {short(value)!r}; known: {listed(known, 12)}{hint}"

@@ -211,7 +211,7 @@ class ModelSpec(_Frozen):
     """Everything that makes two task models the same model, but for the seed.
 
     readout: "linear" (unembedding), "relu_mlp" (d_model -> readout_width -> n_out), "scalar" (one number).
-    readout_at: "all" positions, the "last" one, or the position of a token of the task, such as "=".
+    readout_at: "all" positions, the "first" or the "last" one, or the position of a token of the task, such as "=".
     positions: "none", "learned", "sinusoidal", or the name of a registered formula of (i, n); they enter the
     "residual" stream or the inputs of "attention" alone.
     max_length: the number of positions that linear mixing and learned positions have weights for.

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from interp.architecture.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from interp.architecture.foreign import read_state_dict
+from interp.architecture.foreign import named_tensors, read_state_dict, read_tensors
 from interp.architecture.limits import LengthLimit
 from interp.constructions import Construct, construct, registered_constructions
-from interp.errors import InterpError
+from interp.errors import InterpError, UnsupportedError, short
 from interp.model_files import find_checkpoint, find_spec
 from interp.spec import Construction, ModelSpec
-from interp.tasks import make_task
+from interp.tasks import Task, make_task
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
+    from interp.measures.subject import Subject
 
 
 def build(
@@ -57,20 +58,66 @@ def build(
     return _construct(spec, spec.origin, **table).model(seed=seed, device=device, dtype=dtype)
 
 
+@overload
 def load(
     name_or_path: str | Path,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | str | None = None,
     spec: ModelSpec | str | Path | None = None,
-) -> TaskModel:
-    """The task model of a checkpoint, by path or name; an exact name is built.
+) -> TaskModel: ...
+
+
+@overload
+def load(
+    name_or_path: Any,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    *,
+    task: Task | str,
+    config: Any = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+) -> TaskModel | Subject: ...
+
+
+def load(
+    name_or_path: Any,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | str | None = None,
+    spec: ModelSpec | str | Path | None = None,
+    *,
+    task: Task | str | None = None,
+    config: Any = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+) -> TaskModel | Subject:
+    """The task model of a checkpoint, by path or name; an exact name is built; or a model that others trained.
 
     "count01/paper" is the default checkpoint of that model, "count01/paper/seed-2" another. A HookedTransformer state
     dict of your own (.pt, .pth or plain .safetensors) needs its spec: `spec`, or a TOML or JSON file of the same stem.
+
+    With `task`, a model from elsewhere: a state dict (a file, or the mapping itself) with its TransformerLens `config`
+    (a dict, a JSON or TOML file, a config object), a HookedTransformer, or a TransformerBridge. tokens: the model's id
+    of each token of the task, where they differ; outputs: its output of each of the task's answer words; padding:
+    whether a bidirectional model attends to padding. Where a spec can express the model, it comes back as a TaskModel
+    in the task's own ids; else as a Subject, which analyze and every measure take like one.
+
+        model = interp.load("theirs.pt", task="count01", config="theirs.json", tokens={"0": 3, "1": 4, ...})
+        interp.analyze(model)
+
     Raises InterpError with the places tried and the closest names, CheckpointError for a broken file.
     """
     from interp.architecture.task_model import TaskModel
 
+    if task is not None:
+        if spec is not None:
+            raise InterpError("a spec names its task: give spec= or task= with config=, not both")
+        return _load_foreign(name_or_path, task, config, tokens, outputs, padding, device, dtype)
+    if config is not None or tokens is not None or outputs is not None:
+        raise InterpError('a model from elsewhere needs its task: task="count01", or a task of your own')
+    _check_name(name_or_path)
     name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
     exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()
     if exact and not Path(name_or_path).is_file():
@@ -83,6 +130,63 @@ def load(
     model.summary = checkpoint.summary
     model.length_limit = _proven_limit(checkpoint)
     return model
+
+
+def _load_foreign(
+    source: Any,
+    task: Task | str,
+    config: Any,
+    tokens: Mapping[str, int] | None,
+    outputs: Mapping[str, int] | None,
+    padding: Literal["mask", "attend"],
+    device: str | torch.device,
+    dtype: torch.dtype | str | None,
+) -> TaskModel | Subject:
+    """A task model where a spec can express what was given, else the library's model under study."""
+    from interp._lens import HookedTransformer, is_bridge
+    from interp.architecture.stock import expressed, from_bridge, read_config, stock_model
+    from interp.architecture.task_model import as_device, as_dtype
+    from interp.measures.subject import Subject
+
+    place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
+    if is_bridge(source):
+        source = from_bridge(source)
+    if isinstance(source, HookedTransformer):
+        if config is not None:
+            raise InterpError(f"a {type(source).__name__} has its config: leave config= out")
+        model = source
+    else:
+        if config is None:
+            raise InterpError(
+                f"{_short(source)} needs the config of its model: config= a dict, a JSON or TOML file with the "
+                "TransformerLens fields (n_layers, d_model, n_heads, ...)"
+            )
+        found = named_tensors(source) if isinstance(source, Mapping) else read_tensors(_path(source))
+        model = stock_model(read_config(config), found)
+    subject = Subject.of(model, task, tokens, outputs, padding)
+    try:
+        made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
+    except UnsupportedError:
+        if kind is not None:
+            model.to(kind, print_details=False)
+        model.to(place, print_details=False)
+        return subject
+    if kind is not None:
+        made.to(kind, print_details=False)
+    return made.to(place, print_details=False)
+
+
+def _path(source: object) -> Path:
+    if not isinstance(source, (str, Path)):
+        raise InterpError(f"cannot load a {type(source).__name__}: give a file, a state dict or a HookedTransformer")
+    return Path(source).expanduser()
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, (str, Path)):
+        raise InterpError(
+            f"cannot load a {type(name).__name__}: give a name such as 'count01/paper' or the path of a checkpoint"
+        )
 
 
 def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None = None) -> Path:
@@ -153,7 +257,7 @@ def _difference(made: ModelSpec, given: ModelSpec) -> str:
 
 
 def _short(thing: object) -> str:
-    return thing.id if isinstance(thing, ModelSpec) else repr(str(thing))
+    return thing.id if isinstance(thing, ModelSpec) else repr(short(thing))
 
 
 def _spelled(name: str) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING or find_spec("transformer_lens.HookedTransformer") is not None:
         TransformerBlock,
         Unembed,
         config,
+        config_fields,
         quiet_construction,
     )
 else:
@@ -43,6 +44,7 @@ else:
         TransformerBlock,
         Unembed,
         config,
+        config_fields,
         quiet_construction,
     )
 
@@ -60,6 +62,7 @@ __all__ = [
     "Unembed",
     "as_slice",
     "config",
+    "config_fields",
     "is_bridge",
     "patch_activations",
     "patching",

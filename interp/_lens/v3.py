@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ __all__ = [
     "TransformerBlock",
     "Unembed",
     "config",
+    "config_fields",
     "quiet_construction",
 ]
 
@@ -31,6 +33,12 @@ def quiet_construction() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*HookedTransformer is deprecated", category=DeprecationWarning)
         yield
+
+
+def config_fields() -> dict[str, Any]:
+    """The fields of a config and their defaults; None where there is no default."""
+    fields = dataclasses.fields(HookedTransformerConfig)
+    return {f.name: None if f.default is dataclasses.MISSING else f.default for f in fields}
 
 
 def config(**fields: Any) -> HookedTransformerConfig:

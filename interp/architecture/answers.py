@@ -101,7 +101,12 @@ def _one(outputs: Tensor) -> Tensor:
 
 
 def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
-    """Where `token` stands first in each row ("last": the last position that is no padding). Every row must have it."""
+    """Where `token` stands first in each row; "first" and "last" are the first position and the last without padding.
+
+    Raises InterpError where a row has no such token.
+    """
+    if token == "first":
+        return torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
     if token == "last":
         if task.pad_id is None:
             return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)

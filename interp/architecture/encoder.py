@@ -110,6 +110,8 @@ def distinct_rows(spec: ModelSpec, task: Task, batch: Batch) -> DistinctRows:
 def _read_positions(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "strings"]:
     if spec.readout_at == "last":
         return batch.lengths - 1
+    if spec.readout_at == "first":
+        return torch.zeros_like(batch.lengths)
     here = batch.tokens == task.token_id(spec.readout_at)
     if not here.any(1).all():
         raise InterpError(f"a row has no {spec.readout_at!r}, where the answer of task {task.name} is read")

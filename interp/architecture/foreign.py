@@ -8,8 +8,7 @@ with those values; position tables of zeros are no positions.
 from __future__ import annotations
 
 import json
-import pickle
-import zipfile
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from interp.architecture.checkpoint import MAX_BYTES, Checkpoint, as_checkpoint_error, opened, regular_file
 from interp.architecture.parameters import check_parameters, outputs, parameter_shapes
-from interp.errors import CheckpointError, InterpError, SpecError
+from interp.errors import CheckpointError, InterpError, SpecError, short
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 
@@ -38,7 +37,7 @@ def read_state_dict(
     """
     path = regular_file(path, max_bytes)
     spec = _spec_beside(path, spec)
-    found = _tensors(path)
+    found = read_tensors(path, max_bytes)
     with as_checkpoint_error(path):
         task = make_task(spec.check().task)
         shapes = parameter_shapes(spec, task)
@@ -87,22 +86,56 @@ def _read_spec(path: Path) -> ModelSpec:
         raise SpecError([f"{path}: {problem}" for problem in error.problems]) from None
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """The named tensors of a file, nothing executed."""
+def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:
+    """The named tensors of a .pt, .pth or .safetensors file, on the CPU wherever they were saved; nothing executed.
+
+    Raises CheckpointError for anything but a state dict, by itself or as one entry of a checkpoint.
+    """
+    path = regular_file(path, max_bytes)
     if path.suffix == ".safetensors":
         with opened(path):
-            return load_file(path)
-    try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError) as error:
-        reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
-        raise CheckpointError(f"{path} is not a state dict that torch reads without running code: {reason}") from None
+            found: Any = load_file(path)
+    else:
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # a hostile file reaches deep into torch: whatever it meets there, it is refused
+            reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
+            raise CheckpointError(
+                f"{path} is not a state dict that torch reads without running code: {reason[:120]}"
+            ) from None
+    with as_checkpoint_error(path):
+        return named_tensors(found)
+
+
+def named_tensors(found: object) -> dict[str, Tensor]:
+    """The dense tensors of a state dict by name, without the prefixes that torch.compile and data parallelism add.
+
+    Of a mapping that holds other things besides, the one entry that is a state dict is taken ("model", "state_dict").
+    """
     if not isinstance(found, Mapping) or not found:
-        raise CheckpointError(f"{path} holds a {type(found).__name__}; it must be a state dict, names to tensors")
-    for name, value in found.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor) or value.layout != torch.strided:
-            raise CheckpointError(f"{path}: its entry {name!r} is no dense tensor, so it is not a state dict")
-    return {name: value.detach() for name, value in found.items()}
+        raise InterpError(f"it holds a {type(found).__name__}; it must be a state dict, names to tensors")
+    nested = [value for value in found.values() if _is_state_dict(value)]
+    entries: Mapping[Any, Any] = nested[0] if not _is_state_dict(found) and len(nested) == 1 else found
+    tensors = {}
+    for name, value in entries.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor) or not _is_dense(value):
+            raise InterpError(f"its entry {short(name)!r} is no dense tensor, so it is not a state dict")
+        tensors[_PREFIXES.sub("", name)] = value.detach().cpu()
+    return tensors
+
+
+_PREFIXES = re.compile(r"^(_orig_mod\.|module\.)+")
+
+
+def _is_state_dict(value: object) -> bool:
+    return isinstance(value, Mapping) and any(
+        isinstance(name, str) and name.endswith("embed.W_E") and isinstance(tensor, Tensor)
+        for name, tensor in value.items()
+    )
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
 
 
 def _constants(spec: ModelSpec, task: Task) -> dict[str, Tensor]:

@@ -13,8 +13,9 @@ from interp.tasks import Task
 def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     """Everything that keeps this spec from being built for this task; spec.problems() first."""
     found = spec.problems() + position_problems(spec)
-    if spec.readout_at not in ("all", "last", *task.vocabulary):
-        found.append(one_of("readout_at", spec.readout_at, ("all", "last", *task.vocabulary)))
+    places = ("all", "first", "last", *task.vocabulary)
+    if spec.readout_at not in places:
+        found.append(one_of("readout_at", spec.readout_at, places))
     return found
 
 

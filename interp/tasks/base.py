@@ -69,7 +69,7 @@ class Task(ABC):
     name: how specs call it. family: which of the papers' families it belongs to, or a word of your own.
     vocabulary: the tokens in the order of their ids. pad: the token that fills up short rows, or None.
     splits: the names that sample(split=) understands.
-    readout: whose outputs are read: "all" positions, the "last", or the position of a token.
+    readout: whose outputs are read: "all" positions, the "first", the "last", or the position of a token.
     defaults: parameters with their default values; anything else is refused.
     needs_tables: there is no such task without tables of the user's (see `tables`).
 

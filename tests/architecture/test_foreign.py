@@ -166,7 +166,6 @@ def changed(name: str, change: Callable[[Tensor], Any]) -> dict[str, Any]:
         (lambda: stock().state_dict() | {1: torch.ones(6)}, "1"),
         (lambda: {}, "dict"),
         (lambda: [torch.ones(1)], "list"),
-        (lambda: {"state_dict": stock().state_dict()}, "'state_dict'"),
         (lambda: torch.nn.Linear(2, 2), "without running code"),
         (lambda: {"cfg": stock().cfg}, "without running code"),
     ],

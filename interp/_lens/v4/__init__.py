@@ -8,7 +8,7 @@ the tests hold it against the library's own.
 
 from __future__ import annotations
 
-from interp._lens.v4.model import HookedTransformer, config, quiet_construction
+from interp._lens.v4.model import HookedTransformer, config, config_fields, quiet_construction
 from interp._lens.v4.parts import MLP, Attention, HookedTransformerConfig, LayerNorm, TransformerBlock, Unembed
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "TransformerBlock",
     "Unembed",
     "config",
+    "config_fields",
     "quiet_construction",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -54,6 +55,18 @@ BUILT: dict[str, tuple[Any, ...]] = {
 def quiet_construction() -> Iterator[None]:
     """Nothing here announces anything."""
     yield
+
+
+def config_fields() -> dict[str, Any]:
+    """The fields of a config and their defaults; None where there is no default."""
+    found: dict[str, Any] = {}
+    for kind in reversed(HookedTransformerConfig.__mro__[:-1]):
+        found |= {
+            name: None if parameter.default is inspect.Parameter.empty else parameter.default
+            for name, parameter in inspect.signature(kind).parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        }
+    return found
 
 
 def config(**fields: Any) -> HookedTransformerConfig:

@@ -1,0 +1,311 @@
+"""Models that others trained: a TransformerLens config and weights, and the task model that computes the same.
+
+A config says what a spec says, in other words and with 80 fields more. Where a spec can express it, the model becomes a
+task model, its rows of the embedding and columns of the readout put into the task's order; where it cannot, it stays
+the library's own model under study, and `expressed` says why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp._lens import HookedTransformer, config, config_fields, quiet_construction
+from interp.architecture.foreign import BUFFERS
+from interp.architecture.task_model import TaskModel
+from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError, listed, one_of, short
+from interp.spec import MLP, Bias, Layer, ModelSpec, read_toml
+from interp.tasks import Task
+
+SIZES = ("n_layers", "d_model", "d_head", "n_heads", "n_ctx", "d_vocab", "d_vocab_out", "d_mlp")
+READ = {*SIZES, "attn_only", "eps", "act_fn", "normalization_type", "attention_dir", "dtype", "use_attn_scale",
+        "attn_scale", "positional_embedding_type"}  # fmt: skip
+"""Fields of a config that a spec expresses."""
+PASSIVE = {"device", "n_devices", "seed", "init_mode", "init_weights", "initializer_range", "n_params", "model_name",
+           "architecture", "use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "use_attn_in",
+           "use_hook_tokens", "default_prepend_bos", "default_padding_side", "tokenizer_name", "tokenizer_prepends_bos",
+           "tokenizer_appends_eos", "trust_remote_code", "from_checkpoint", "checkpoint_index", "checkpoint_label_type",
+           "checkpoint_value", "window_size", "attn_types", "layer_norm_folding", "tie_word_embeddings",
+           "decoder_start_token_id", "split_attention_weights", "attn_implementation", "train_seq_length",
+           "ungroup_grouped_query_attention"}  # fmt: skip
+"""Fields that say nothing about what is computed where positions are a table and weights are given."""
+PASSIVE_PREFIXES = ("rotary_", "NTK_", "yarn_", "relative_attention_")
+NORMS: dict[str | None, Literal["none", "pre"]] = {None: "none", "LN": "pre", "LNPre": "pre"}
+DTYPES: dict[torch.dtype, Literal["float64", "float32", "float16", "bfloat16"]] = {
+    torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16",
+}  # fmt: skip
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
+"""How far the two models' outputs may differ, relative to the largest of them: rounding, and nothing else."""
+
+
+# ---------------------------------------------------------------- config and weights
+
+
+def read_config(source: Mapping[str, Any] | str | Path | Any) -> dict[str, Any]:
+    """The fields of a TransformerLens config: a dict, a JSON or TOML file, or a config object.
+
+    Raises SpecError for a file that cannot be read, an unknown field, or a size that is no positive integer.
+    """
+    if isinstance(source, (str, Path)):
+        fields = _read_file(Path(source))
+    elif isinstance(source, Mapping):
+        fields = dict(source)
+    elif hasattr(source, "to_dict"):
+        fields = dict(source.to_dict())
+    else:
+        raise InterpError(
+            f"config must be a TransformerLens config, a dict of its fields, or the path of a JSON or TOML file, "
+            f"not {type(source).__name__}"
+        )
+    return _checked(fields)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    if path.suffix != ".json":
+        return read_toml(path)
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError([f"no such file: {path}"]) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise SpecError([f"{path} is not a readable JSON file: {error}"]) from None
+    if not isinstance(plain, dict):
+        raise SpecError([f"{path} must hold a JSON object, not {type(plain).__name__}"])
+    return plain
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    known = config_fields()
+    found = []
+    for name, value in fields.items():
+        if not isinstance(name, str) or (name not in known and name not in PASSIVE and value):
+            found.append(one_of("field of a TransformerLens config", name, known))
+        left_out = name in ("d_mlp", "d_vocab_out", "n_heads") and value in (None, -1)
+        if name in SIZES and not left_out and (type(value) is not int or value < 1):
+            found.append(f"config: {name} = {short(value)} must be a positive integer")
+    found += [f"config lacks {name}" for name in ("n_layers", "d_model", "d_head", "n_ctx", "d_vocab")
+              if name not in fields]  # fmt: skip
+    if fields.get("attention_dir", "causal") not in ("causal", "bidirectional"):
+        found.append(f"config: attention_dir = {short(fields['attention_dir'])} must be causal or bidirectional")
+    dtype = fields.get("dtype", torch.float32)
+    fields["dtype"] = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype).split(".")[-1], None)
+    if fields["dtype"] not in TOLERANCE:
+        found.append(f"config: dtype = {short(dtype)} must be float32, float64, float16 or bfloat16")
+    if found:
+        raise SpecError(found)
+    return fields
+
+
+def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HookedTransformer:
+    """The library's model of a config (see read_config) with these weights, on the CPU.
+
+    Names and shapes must be exactly its own, values finite; constant buffers of the library may be there or not.
+    Raises CheckpointError for weights that do not fit, InterpError for a config that the library refuses.
+    """
+    dropped = ("seed", "init_weights", "device", "n_devices", "n_params", "tokenizer_name", "trust_remote_code")
+    known = config_fields()
+    kept = {name: value for name, value in fields.items() if name in known and name not in dropped}
+    kept.setdefault("act_fn", "relu")
+    try:
+        cfg = config(**kept, device="cpu")
+        with quiet_construction():
+            model = HookedTransformer(cfg)
+    except InterpError:
+        raise
+    except (ValueError, TypeError, AssertionError, NotImplementedError, KeyError) as error:
+        raise InterpError(f"TransformerLens refuses this config: {str(error)[:200]}") from None
+    load_exactly(model, tensors)
+    return model
+
+
+def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> None:
+    """Set every parameter of a model from a state dict of its own names."""
+    wanted = dict(model.named_parameters())
+    constant = {name for name, _ in model.named_buffers()}
+    if missing := [name for name in wanted if name not in tensors]:
+        raise CheckpointError(f"the weights lack {listed(missing)}, which the config asks for")
+    if extra := [name for name in tensors if name not in wanted and name not in constant and not _buffer(name)]:
+        raise CheckpointError(f"the weights have {listed(extra)}, for which the config has no place")
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            tensor = tensors[name]
+            if tensor.shape != parameter.shape:
+                raise CheckpointError(
+                    f"{name} has shape {tuple(tensor.shape)}; the config asks for {tuple(parameter.shape)}"
+                )
+            if not tensor.is_floating_point():
+                raise CheckpointError(f"{name} has dtype {tensor.dtype}; weights are floating-point numbers")
+            if not torch.isfinite(tensor).all():
+                raise CheckpointError(f"{name} holds values that are not finite")
+            parameter.copy_(tensor)
+
+
+def _buffer(name: str) -> bool:
+    return name.endswith((*BUFFERS, ".rotary_sin", ".rotary_cos"))
+
+
+# ---------------------------------------------------------------- as a task model
+
+
+def refusal(model: HookedTransformer) -> str | None:
+    """Why no spec can express this model, or None."""
+    cfg: Any = model.cfg
+    known = config_fields()
+    if cfg.positional_embedding_type != "standard":
+        return f"its positions are {cfg.positional_embedding_type!r}, and a spec has a learned table or none"
+    if cfg.normalization_type not in NORMS:
+        return f"its norm is {cfg.normalization_type!r}, and a spec has layer norms or none"
+    if cfg.attention_dir not in ("causal", "bidirectional"):
+        return f"its attention_dir is {cfg.attention_dir!r}"
+    if not cfg.attn_only and cfg.act_fn not in ("relu", "gelu"):
+        return f"its activation is {cfg.act_fn!r}, and a spec has relu or gelu"
+    for name, value in cfg.to_dict().items():
+        passive = name in READ or name in PASSIVE or name.startswith(PASSIVE_PREFIXES)
+        if not passive and name in known and value != known[name] and value:
+            return f"it has {name} = {value!r}, which no spec says"
+    return None
+
+
+def expressed(
+    model: HookedTransformer,
+    task: Task,
+    token_ids: Int[Tensor, "d_vocab"] | None = None,
+    output_ids: Int[Tensor, "n_out"] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+) -> TaskModel:
+    """The task model with the same outputs: rows of the embedding and columns of the readout in the task's order.
+
+    token_ids[t], output_ids[c]: the model's own id of the task's token t and of its output c (None: the same).
+    padding: what a bidirectional model does with padding; a task model never attends to it. Layer norms without gain
+    and bias get the gain 1 and the bias 0; biases that are zero throughout, and position tables of zeros, are none.
+    Raises UnsupportedError with the reason where no spec expresses the model, or where the two would differ.
+    """
+    if (reason := refusal(model)) is not None:
+        raise UnsupportedError(f"no spec expresses this model: {reason}")
+    if padding == "attend" and task.pad is not None and model.cfg.attention_dir == "bidirectional":
+        raise UnsupportedError("no spec expresses a bidirectional model that attends to padding")
+    cfg: Any = model.cfg
+    with torch.no_grad():
+        tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    if token_ids is not None:
+        tensors["embed.W_E"] = tensors["embed.W_E"][token_ids]
+    if output_ids is not None:
+        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, output_ids]
+        tensors["unembed.b_U"] = tensors["unembed.b_U"][output_ids]
+    layers = []
+    for index in range(cfg.n_layers):
+        at = f"blocks.{index}."
+        for part in ("ln1", "ln2") if cfg.normalization_type == "LNPre" and not cfg.attn_only else ("ln1",):
+            _neutral_norm(cfg, tensors, at + part)
+        biased = {name.lower(): bool(tensors[f"{at}attn.b_{name}"].any()) for name in "QKVO"}
+        for name in "QKVO":
+            if not biased[name.lower()]:
+                del tensors[f"{at}attn.b_{name}"]
+        layers.append(
+            Layer(
+                n_heads=cfg.n_heads,
+                d_head=cfg.d_head,
+                scale=_scale(cfg),
+                bias=Bias(**biased),
+                mlp=None if cfg.attn_only else MLP(d_mlp=cfg.d_mlp, activation=cfg.act_fn),
+                norm=NORMS[cfg.normalization_type],
+                norm_eps=float(cfg.eps),
+            )
+        )
+    _neutral_norm(cfg, tensors, "ln_final")
+    placed = bool(tensors["pos_embed.W_pos"].any())
+    if not placed:
+        del tensors["pos_embed.W_pos"]
+    n_out = tensors["unembed.W_U"].shape[1]
+    spec = ModelSpec(
+        task=task.ref,
+        d_model=cfg.d_model,
+        direction=cfg.attention_dir,
+        layers=tuple(layers),
+        positions="learned" if placed else "none",
+        max_length=cfg.n_ctx if placed else None,
+        final_norm="none" if cfg.normalization_type is None else "layer_norm",
+        readout="scalar" if n_out == 1 else "linear",
+        decision="sigmoid" if n_out == 1 else "argmax",
+        readout_at=task.readout,
+        n_out=None if n_out in (1, task.n_out) else n_out,
+        dtype=DTYPES[cfg.dtype],
+    )
+    made = TaskModel(spec, task, tensors)
+    _check_same(model, made, token_ids, output_ids)
+    return made
+
+
+def _scale(cfg: Any) -> Any:
+    """What scores are multiplied by."""
+    if not cfg.use_attn_scale:
+        return 1.0
+    default = cfg.attn_scale <= 0 or abs(cfg.attn_scale - cfg.d_head**0.5) < 1e-12
+    return "inv_sqrt_d_head" if default else 1 / float(cfg.attn_scale)
+
+
+def _neutral_norm(cfg: Any, tensors: dict[str, Tensor], name: str) -> None:
+    """The gain and bias of a norm whose own were folded into what follows."""
+    if cfg.normalization_type == "LNPre":
+        like = tensors["embed.W_E"]
+        tensors |= {f"{name}.w": like.new_ones(cfg.d_model), f"{name}.b": like.new_zeros(cfg.d_model)}
+
+
+@torch.no_grad()
+def _check_same(own: HookedTransformer, made: TaskModel, token_ids: Tensor | None, output_ids: Tensor | None) -> None:
+    """Both models on a few random rows: whatever a config means that was not read here shows in the outputs."""
+    allowed = torch.tensor([t for t in range(made.task.d_vocab) if t != made.task.pad_id])
+    length = min(12, own.cfg.n_ctx)
+    tokens = allowed[torch.randint(len(allowed), (4, length), generator=torch.Generator().manual_seed(0))]
+    wanted = own(tokens if token_ids is None else token_ids[tokens])
+    wanted = wanted if output_ids is None else wanted[..., output_ids]
+    worst = float((made(tokens) - wanted).abs().max())
+    if not worst <= TOLERANCE[own.cfg.dtype] * max(1.0, float(wanted.abs().max())):
+        raise UnsupportedError(f"no spec expresses this model: as a task model its outputs would differ by {worst:.3g}")
+
+
+# ---------------------------------------------------------------- TransformerBridge
+
+
+def from_bridge(bridge: Any) -> HookedTransformer:
+    """The weights of a TransformerBridge of the native architecture in a HookedTransformer of the same config.
+
+    A bridge itself is not measured: it has no hook_result, and its hook_attn_scores holds the pattern, where edits
+    change nothing. Raises UnsupportedError for other architectures, and where the two would differ.
+    """
+    kind = getattr(bridge.cfg, "architecture", None)
+    if kind != "TransformerLensNative":
+        raise UnsupportedError(
+            f"a TransformerBridge of {kind} is not measured (it has no hook_result, and edits of its hook_attn_scores "
+            "change nothing); only the weights of bridges made by boot_native are converted"
+        )
+    fields = _checked({k: v for k, v in bridge.cfg.to_dict().items() if k in config_fields() or k in PASSIVE})
+    fields["positional_embedding_type"] = fields.get("positional_embedding_type") or "standard"
+    tensors = {"embed.W_E": bridge.W_E, "unembed.W_U": bridge.W_U, "unembed.b_U": bridge.b_U}
+    norms = {"weight": "w", "bias": "b"}
+    for name, value in bridge.state_dict().items():
+        parts = name.split(".")
+        if parts[-2] in ("ln1", "ln2", "ln_final"):
+            tensors[".".join([*parts[:-1], norms[parts[-1]]])] = value
+        if name == "pos_embed.weight":
+            tensors["pos_embed.W_pos"] = value
+    names = [f"attn.{kind}_{at}" for kind in "Wb" for at in "QKVO"]
+    names += [] if fields.get("attn_only") else ["mlp.W_in", "mlp.b_in", "mlp.W_out", "mlp.b_out"]
+    for index in range(fields["n_layers"]):
+        for name in names:
+            tensors[f"blocks.{index}.{name}"] = getattr(bridge, name.split(".")[1])[index]
+    model = stock_model(fields, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(0)
+        tokens = torch.randint(model.cfg.d_vocab, (4, min(12, model.cfg.n_ctx)), generator=generator)
+        wanted = bridge(tokens.to(bridge.W_E.device)).cpu()
+        worst = float((model(tokens) - wanted).abs().max())
+    if not worst <= TOLERANCE[model.cfg.dtype] * max(1.0, float(wanted.abs().max())):
+        raise UnsupportedError(f"this TransformerBridge computes something else: its outputs differ by {worst:.3g}")
+    return model
