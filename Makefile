@@ -40,7 +40,7 @@ $(LENS4)/installed: $(STAMP)
 
 test-lens4: $(LENS4)/installed
 	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/test_lens.py tests/architecture \
-		tests/measures tests/report tests/test_zoo.py tests/test_models.py tests/test_analyze*.py
+		tests/measures tests/report tests/sections tests/test_zoo.py tests/test_models.py tests/test_analyze.py
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -114,7 +114,7 @@ def _subject(
 ) -> tuple[Subject, str]:
     """The model under study and its name."""
     if isinstance(source, Subject):
-        return source, generic.name_of(source.model)
+        return source, _name_of(source.model)
     if isinstance(source, HookedTransformer):
         return Subject.of(source, task, tokens, outputs, padding), _name_of(source)
     return Subject.of(_load(source, device, dtype), task, tokens, outputs, padding), str(source)

@@ -26,6 +26,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "layer norms": {"attn_only": True, "normalization_type": "LN", "d_vocab_out": 3},
     "folded": {"act_fn": "gelu_new", "d_mlp": 5, "normalization_type": "LNPre", "eps": 1e-3},
     "encoder": {"act_fn": "gelu", "normalization_type": "LN", "attention_dir": "bidirectional", "d_mlp": 7},
+    "root mean square": {"attn_only": True, "normalization_type": "RMS", "eps": 0.1},
+    "folded square": {"act_fn": "silu", "d_mlp": 5, "normalization_type": "RMSPre"},
     "unscaled": {"act_fn": "relu", "d_mlp": 5, "normalization_type": None, "use_attn_scale": False},
 }
 EVERY = pytest.mark.parametrize("name", CONFIGS)
@@ -165,7 +167,7 @@ def test_hooks_that_are_switched_off_are_refused_and_devices_move() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("normalization_type", "RMS"),
+        ("normalization_type", "QK"),
         ("positional_embedding_type", "rotary"),
         ("gated_mlp", True),
         ("n_key_value_heads", 1),

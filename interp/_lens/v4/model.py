@@ -85,8 +85,6 @@ def config(**fields: Any) -> HookedTransformerConfig:
             raise UnsupportedError(f"{name} = {fields[name]!r}: caps are not built here; transformer-lens < 4 has them")
     fields.setdefault("device", "cpu")
     cfg: Any = HookedTransformerConfig(**fields, init_weights=False, seed=None)
-    if cfg.d_vocab_out == -1:
-        cfg.d_vocab_out = cfg.d_vocab
     if not cfg.attn_only:
         activation(cfg.act_fn)  # refuses unknown names
     return cfg
@@ -101,6 +99,8 @@ class HookedTransformer(HookedRootModule):
     def __init__(self, cfg: HookedTransformerConfig, tokenizer: Any = None, move_to_device: bool = True) -> None:
         super().__init__()
         self.cfg: Any = cfg
+        if self.cfg.d_vocab_out == -1:
+            self.cfg.d_vocab_out = cfg.d_vocab
         self.embed = Embed(cfg)
         self.pos_embed = PosEmbed(cfg)
         self.hook_embed, self.hook_pos_embed = HookPoint(), HookPoint()

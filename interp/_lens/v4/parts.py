@@ -113,10 +113,30 @@ class LayerNorm(LayerNormPre):
         return super().forward(x) * self.w + self.b
 
 
+class RMSNormPre(LayerNormPre):
+    """Division by the root of the mean square, without centering."""
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        wide = x if self.cfg.dtype in (torch.float32, torch.float64) else x.float()
+        scale = self.hook_scale((wide.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+        return self.hook_normalized(wide / scale).to(self.cfg.dtype)
+
+
+class RMSNorm(RMSNormPre):
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__(cfg)
+        self.w = nn.Parameter(torch.ones(cfg.d_model, dtype=cfg.dtype))
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        return super().forward(x) * self.w
+
+
 NORMS: dict[str | None, Callable[[Any], nn.Module]] = {
     None: lambda cfg: nn.Identity(),
     "LN": LayerNorm,
     "LNPre": LayerNormPre,
+    "RMS": RMSNorm,
+    "RMSPre": RMSNormPre,
 }
 
 
