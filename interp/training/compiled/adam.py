@@ -4,9 +4,22 @@ weight decay).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from interp.training.compiled.vectors import fill, fma, inner, lanes_of, load, root, store
+
+
+@inner
+def power(base: float, exponent: int) -> float:
+    """base^exponent by products alone, so that every machine gets the same number; exponent >= 0."""
+    result = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
 
 
 @inner
@@ -17,8 +30,8 @@ def adam_step(
     number = flat.dtype.type
     keep1, take1 = fill(number(beta1)), fill(number(1.0 - beta1))
     keep2, take2 = fill(number(beta2)), fill(number(1.0 - beta2))
-    correction = (1.0 - beta2**step) ** 0.5
-    rate = fill(number(-lr * correction / (1.0 - beta1**step)))
+    correction = math.sqrt(1.0 - power(beta2, step))
+    rate = fill(number(-lr * correction / (1.0 - power(beta1, step))))
     floor = fill(number(eps * correction))
     for at in range(first, len(flat), lanes_of(flat)):
         g = load(grad, at)

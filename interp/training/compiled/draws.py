@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.vectors import inner
+from interp.training.compiled.vectors import get, inner, put
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_A, MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -28,35 +28,38 @@ def below(state: Any, n: int) -> int:
 
 
 @inner
-def draw_sequence(state: Any, token: Any, count: Any, T: int, L: int, published: bool) -> int:
-    """Fill token[i] and count[i] with the distinct tokens of one sequence and their multiplicities; how many there
-    are.
+def draw_sequence(state: Any, token: Any, count: Any, first: int, T: int, L: int, published: bool) -> int:
+    """Fill token and count from flat position `first` with the distinct tokens of one sequence and their
+    multiplicities; how many there are.
     """
-    left, i = L, 0
+    left, i = L, first
     while left > 0:
         k = 1 + below(state, left - 1 if published and left > 1 else left)
         fresh = False
         while not fresh:
             t = below(state, T)
             fresh = True
-            for j in range(i):
-                if token[j] == t:
+            for j in range(first, i):
+                if get(token, j) == t:
                     fresh = False
-        token[i], count[i] = t, k
+        put(token, i, t)
+        put(count, i, k)
         left -= k
         i += 1
-    return i
+    return i - first
 
 
 @inner
-def shuffle_places(state: Any, place: Any, count: Any, distinct: int) -> None:
-    """place[l]: the index of the distinct token at position l, in uniformly random order (Fisher-Yates, inside out)."""
+def shuffle_places(state: Any, place: Any, at: int, count: Any, first: int, distinct: int) -> None:
+    """place, from flat position `at`: the index of the distinct token at each position, in uniformly random order
+    (Fisher-Yates, inside out); count starts at flat position `first`.
+    """
     n = 0
     for i in range(distinct):
-        for _ in range(count[i]):
+        for _ in range(get(count, first + i)):
             j = below(state, n + 1)
-            place[n] = place[j]
-            place[j] = i
+            put(place, at + n, get(place, at + j))
+            put(place, at + j, i)
             n += 1
 
 

@@ -35,11 +35,11 @@ def exp(typingctx: Any, a: Any) -> Any:
         x = builder.select(vanishes, low, x)
         x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
         n = call(builder, a, "rint", builder.fmul(x, constant(a, 1.0 / math.log(2.0))))
-        r = call(builder, a, "fmuladd", n, constant(a, -table["ln2_high"]), x)
-        r = call(builder, a, "fmuladd", n, constant(a, -table["ln2_low"]), r)
+        r = call(builder, a, "fma", n, constant(a, -table["ln2_high"]), x)
+        r = call(builder, a, "fma", n, constant(a, -table["ln2_low"]), r)
         value = constant(a, 1.0 / math.factorial(table["degree"]))
         for k in range(table["degree"] - 1, -1, -1):
-            value = call(builder, a, "fmuladd", value, r, constant(a, 1.0 / math.factorial(k)))
+            value = call(builder, a, "fma", value, r, constant(a, 1.0 / math.factorial(k)))
         integer = ir.VectorType(ir.IntType(a.dtype.bitwidth), a.lanes)
         exponent = builder.fptosi(builder.fadd(n, constant(a, table["bias"])), integer)
         bits = builder.shl(exponent, ir.Constant(integer, [table["mantissa"]] * a.lanes))
@@ -69,9 +69,9 @@ def log(typingctx: Any, a: Any) -> Any:
         square = builder.fmul(s, s)
         value = constant(a, 2.0 / (2 * table["terms"] - 1))
         for k in range(table["terms"] - 2, -1, -1):
-            value = call(builder, a, "fmuladd", value, square, constant(a, 2.0 / (2 * k + 1)))
+            value = call(builder, a, "fma", value, square, constant(a, 2.0 / (2 * k + 1)))
         n = builder.sitofp(n, llvm_type(a))
-        value = call(builder, a, "fmuladd", n, constant(a, table["ln2_low"]), builder.fmul(value, s))
-        return call(builder, a, "fmuladd", n, constant(a, table["ln2_high"]), value)
+        value = call(builder, a, "fma", n, constant(a, table["ln2_low"]), builder.fmul(value, s))
+        return call(builder, a, "fma", n, constant(a, table["ln2_high"]), value)
 
     return a(a), codegen

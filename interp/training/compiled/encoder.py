@@ -101,7 +101,8 @@ def normalize_gradient(dx: Any, hat: Any, inverse: Any, w: Any, dw: Any, db: Any
             t = fma(g, h, t)
         mean, along, scale = fill(number(total(s) / d)), fill(number(total(t) / d)), fill(inverse[r])
         for v in range(0, width, lanes):
-            g = load(dx, first + v) * load(w, v) - mean - load(hat, first + v) * along
+            g = fma(load(dx, first + v), load(w, v), zero - mean)
+            g = fma(zero - load(hat, first + v), along, g)
             store(dx, first + v, g * scale * load(mask, v))
 
 

@@ -146,8 +146,8 @@ class HistogramKernel:
         if tokens is None:
             assert seed is not None
             tokens = self.draw(seed, n)
-        answer = self.logits(flat, tokens).argmax(-1) + self.sizes.first
-        return float((answer == counts_of(np.asarray(tokens))).mean())
+        params, tokens = params_of(self._checked(flat), self.sizes), self._checked_tokens(tokens)
+        return float(histogram_loop.accuracy(self.sizes, params, self._work, tokens))
 
     def draw(self, seed: int, n: int) -> np.ndarray:
         """n sequences (n, L) int64 from this kernel's sampler; the same seed gives the same sequences."""
@@ -183,9 +183,3 @@ class HistogramKernel:
                 "(BOS is put in by the model)"
             )
         return tokens
-
-
-def counts_of(tokens: np.ndarray) -> np.ndarray:
-    """How often the token at each position of tokens (batch, L) occurs in its sequence, (batch, L)."""
-    counts: np.ndarray = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
-    return counts

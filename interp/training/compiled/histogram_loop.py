@@ -24,7 +24,7 @@ from interp.training.compiled.histogram_mixing import (
     linear_coefficients,
     linear_gradient,
 )
-from interp.training.compiled.histogram_readout import batch_logits, batch_loss
+from interp.training.compiled.histogram_readout import batch_logits, batch_loss, count_right
 from interp.training.compiled.products import clear, multiply, multiply_column, transpose
 from interp.training.compiled.vectors import inner, lanes_of
 
@@ -37,8 +37,8 @@ def whole_vectors(s: Any, w: Any) -> int:
 
 
 @inner
-def forward_tables(s: Any, params: Any, w: Any, batch: int) -> None:
-    """Token tables, scores and mixing coefficients of the batch that w describes."""
+def forward_tables(s: Any, params: Any, w: Any) -> None:
+    """Token tables and scores."""
     V, wide = s.vocab, whole_vectors(s, w)
     transpose(w.embed_t, params.embed, V, s.d)
     multiply(w.table, params.project, w.embed_t, len(params.project), s.d, wide, False)
@@ -46,9 +46,15 @@ def forward_tables(s: Any, params: Any, w: Any, batch: int) -> None:
         multiply_column(w.table, s.T, params.project, params.embed, s.T, len(params.project))
     transpose(w.values, w.values_t, s.p, V)
     transpose(w.out_t, params.out, s.classes, s.p)
-    lay_out(s, w, batch)
     if s.dot:
         multiply(w.scores, w.query.T, w.key, V, s.d, V, False)
+
+
+@inner
+def coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
+    """Mixing coefficients of the batch that w describes."""
+    lay_out(s, w, batch)
+    if s.dot:
         dot_coefficients(s, w, batch)
     else:
         linear_coefficients(s, params, w, batch)
@@ -60,7 +66,8 @@ def step_gradient(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
     that is frozen).
     """
     V, wide = s.vocab, whole_vectors(s, w)
-    forward_tables(s, params, w, batch)
+    forward_tables(s, params, w)
+    coefficients(s, params, w, batch)
     clear(grads.out)
     clear(grads.b_out)
     clear(grads.b_in)
@@ -89,7 +96,7 @@ def describe(w: Any, tokens: Any) -> None:
         w.distinct[b] = compress(tokens[b], w.token[b], w.count[b], w.place[b])
 
 
-def _entry_points(sources: str) -> tuple[Any, Any, Any, Any]:
+def _entry_points(sources: str) -> tuple[Any, Any, Any, Any, Any]:
     """Compiled once and kept on disk; `sources` is part of the cache's key (see cache.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
@@ -102,11 +109,24 @@ def _entry_points(sources: str) -> tuple[Any, Any, Any, Any]:
     def logits_of_tokens(s: Any, params: Any, w: Any, tokens: Any, logits: Any) -> None:
         _ = sources
         size = len(w.distinct)
+        forward_tables(s, params, w)
         for first in range(0, len(tokens), size):
             part = tokens[first : first + size]
             describe(w, part)
-            forward_tables(s, params, w, len(part))
+            coefficients(s, params, w, len(part))
             batch_logits(s, params, w, len(part), logits[first : first + size])
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def accuracy(s: Any, params: Any, w: Any, tokens: Any) -> float:
+        _ = sources
+        size, right = len(w.distinct), 0.0
+        forward_tables(s, params, w)
+        for first in range(0, len(tokens), size):
+            part = tokens[first : first + size]
+            describe(w, part)
+            coefficients(s, params, w, len(part))
+            right += count_right(s, params, w, len(part))
+        return right / (len(tokens) * s.L)
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def run_epoch(
@@ -121,9 +141,11 @@ def _entry_points(sources: str) -> tuple[Any, Any, Any, Any]:
         while done < n:
             size = min(batch, n - done)
             for b in range(size):
-                w.distinct[b] = draw_sequence(state, w.token[b], w.count[b], s.T, s.L, published)
+                first = b * w.token.shape[1]
+                distinct = draw_sequence(state, w.token, w.count, first, s.T, s.L, published)
                 if not s.dot:
-                    shuffle_places(state, w.place[b], w.count[b], w.distinct[b])
+                    shuffle_places(state, w.place, b * s.L, w.count, first, distinct)
+                w.distinct[b] = distinct
             loss += size * step_gradient(s, params, grads, w, size)
             step += 1
             adam_step(flat, grad, m, v, trained, step, lr, beta1, beta2, eps)
@@ -138,12 +160,12 @@ def _entry_points(sources: str) -> tuple[Any, Any, Any, Any]:
         L = tokens.shape[1]
         token, count, place = np.empty(L, np.int64), np.empty(L, np.int64), np.empty(L, np.int64)
         for b in range(len(tokens)):
-            distinct = draw_sequence(state, token, count, T, L, published)
-            shuffle_places(state, place, count, distinct)
+            distinct = draw_sequence(state, token, count, 0, T, L, published)
+            shuffle_places(state, place, 0, count, 0, distinct)
             for position in range(L):
                 tokens[b, position] = token[place[position]]
 
-    return loss_and_grad, logits_of_tokens, run_epoch, draw_tokens
+    return loss_and_grad, logits_of_tokens, accuracy, run_epoch, draw_tokens
 
 
-loss_and_grad, logits_of_tokens, run_epoch, draw_tokens = _entry_points(sources())
+loss_and_grad, logits_of_tokens, accuracy, run_epoch, draw_tokens = _entry_points(sources())

@@ -13,7 +13,7 @@ from typing import Any
 
 from interp.training.compiled.elementary import exp
 from interp.training.compiled.products import clear, copy, transpose
-from interp.training.compiled.vectors import at_lane, fill, fma, inner, lanes_of, largest, load, store
+from interp.training.compiled.vectors import at_lane, fill, fma, get, inner, lanes_of, largest, load, put, store
 
 
 @inner
@@ -37,13 +37,15 @@ def dot_coefficients(s: Any, w: Any, batch: int) -> None:
     token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
     scores, attention, coefficient = w.scores, w.attention, w.coefficient
     lanes, height, number = lanes_of(scores), w.mix.shape[1], scores.dtype.type
+    wide, V = token.shape[1], scores.shape[1]
     scale, one = fill(number(s.scale)), fill(number(1))
     for b in range(batch):
-        n, r = columns[b], rows[b]
-        for j in range(n):
-            u, at = token[b, j], start[b] + j * height
+        first, at, r = b * wide, get(start, b), get(rows, b)
+        for j in range(first, first + get(columns, b)):
+            u = get(token, j)
             for i in range(r):
-                attention[at + i] = scores[token[b, i], u]
+                put(attention, at + i, get(scores, get(token, first + i) * V + u))
+            at += height
     for b in range(batch):  # a loop of its own: a vector cannot be read right after its numbers were written one by one
         n, r = columns[b], rows[b]
         for v in range(start[b], start[b] + r, lanes):
@@ -61,12 +63,12 @@ def dot_coefficients(s: Any, w: Any, batch: int) -> None:
                 factor = one / norm
             for j in range(n):
                 at = v + j * height
-                a = load(attention, at) * factor
+                a, own = load(attention, at) * factor, at_lane(number(1), start[b] + j - v)
                 if s.softmax:
                     store(attention, at, a)
+                    store(coefficient, at, a + own)
                 else:
-                    a = a * fill(number(count[b, j]))
-                store(coefficient, at, a + at_lane(number(1), start[b] + j - v))
+                    store(coefficient, at, fma(a, fill(number(count[b, j])), own))
 
 
 @inner
@@ -75,6 +77,7 @@ def dot_gradient(s: Any, w: Any, batch: int) -> None:
     token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
     attention, d_coefficient, d_scores = w.attention, w.d_coefficient, w.d_scores
     lanes, height, number = lanes_of(attention), w.mix.shape[1], d_scores.dtype.type
+    wide, V = token.shape[1], d_scores.shape[1]
     scale, zero = fill(number(s.scale)), fill(number(0))
     clear(d_scores)
     for b in range(batch):
@@ -89,11 +92,13 @@ def dot_gradient(s: Any, w: Any, batch: int) -> None:
                 a = load(attention, at) if s.softmax else fill(number(count[b, j]))
                 store(d_coefficient, at, a * (load(d_coefficient, at) - mean) * scale)
     for b in range(batch):
-        n, r = columns[b], rows[b]
-        for j in range(n):
-            u, at = token[b, j], start[b] + j * height
+        first, at, r = b * wide, get(start, b), get(rows, b)
+        for j in range(first, first + get(columns, b)):
+            u = get(token, j)
             for i in range(r):
-                d_scores[token[b, i], u] += d_coefficient[at + i]
+                pair = get(token, first + i) * V + u
+                put(d_scores, pair, get(d_scores, pair) + get(d_coefficient, at + i))
+            at += height
     transpose(w.d_scores_t, d_scores, s.vocab, s.vocab)
 
 
@@ -124,11 +129,12 @@ def linear_coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
         for at in range(first, start[b + 1], lanes):
             store(coefficient, at, zero)
         for m in range(L):
-            column = first + place[b, m] * width
+            column = first + get(place, b * L + m) * width
             for v in range(0, width, lanes):
                 store(coefficient, column + v, load(coefficient, column + v) + load(effective, m * width + v))
         for m in range(L):
-            coefficient[first + place[b, m] * width + m] += one
+            own = first + get(place, b * L + m) * width + m
+            put(coefficient, own, get(coefficient, own) + one)
 
 
 @inner
@@ -147,7 +153,7 @@ def linear_gradient(s: Any, grads: Any, w: Any, batch: int) -> None:
     clear(d_mix)
     for b in range(batch):
         for m in range(L):
-            column = start[b] + place[b, m] * width
+            column = get(start, b) + get(place, b * L + m) * width
             for v in range(0, width, lanes):
                 store(d_mix, m * width + v, load(d_mix, m * width + v) + load(d_coefficient, column + v))
     zero = fill(mix.dtype.type(0))
@@ -155,7 +161,7 @@ def linear_gradient(s: Any, grads: Any, w: Any, batch: int) -> None:
         mean = zero
         if s.softmax:
             for m in range(L):
-                mean = mean + load(mix, m * width + v) * load(d_mix, m * width + v)
+                mean = fma(load(mix, m * width + v), load(d_mix, m * width + v), mean)
         for m in range(L):
             g = load(d_mix, m * width + v)
             store(gradient, m * width + v, load(mix, m * width + v) * (g - mean) if s.softmax else g)

@@ -59,27 +59,42 @@ def transpose_block(
     return types.void(out, index, index, index, a, index, index, index), codegen
 
 
+def _folded(builder: Any, x: Any, y: Any, group: int) -> Any:
+    """Groups of `group` lanes of x, then those of y, each folded in half: upper lanes are added to lower ones."""
+    n = x.type.count
+    low = [k for start in range(0, 2 * n, group) for k in range(start, start + group // 2)]
+    return builder.fadd(_pick(builder, x, y, low), _pick(builder, x, y, [k + group // 2 for k in low]))
+
+
+def _store_totals(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Fold pairs of vectors until all sums stand in one vector, then that vector until each sum has one lane."""
+    vectors, group = list(args[2:]), signature.args[2].lanes
+    many = len(vectors)
+    while len(vectors) > 1:
+        vectors = [_folded(builder, x, y, group) for x, y in zip(vectors[::2], vectors[1::2])]
+        group //= 2
+    (sums,) = vectors
+    lanes = sums.type.count
+    width = group
+    while width > 1:
+        width //= 2
+        sums = builder.fadd(sums, _pick(builder, sums, sums, [k ^ width for k in range(lanes)]))
+    chosen = _pick(builder, sums, sums, [group * k for k in range(many)])
+    address = address_of(context, builder, signature.args[0], args[0], args[1])
+    align = signature.args[2].dtype.bitwidth // 8
+    builder.store(chosen, builder.bitcast(address, chosen.type.as_pointer()), align=align)
+    return context.get_dummy_value()
+
+
 @intrinsic
 def store_totals(typingctx: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """Write the sums over the lanes of a, b, c, d to four places from flat position `index`."""
+    return types.void(array, types.intp, a, b, c, d), _store_totals
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def folded(x: Any, y: Any, low: list[int], high: list[int]) -> Any:
-            return builder.fadd(_pick(builder, x, y, low), _pick(builder, x, y, high))
 
-        n, half, quarter = a.lanes, a.lanes // 2, a.lanes // 4
-        low, high = list(range(half)), list(range(half, n))
-        left, right = ([*part, *(n + k for k in part)] for part in (low, high))
-        ab, cd = (folded(args[i], args[i + 1], left, right) for i in (2, 4))
-        first = [k for start in (0, half, n, n + half) for k in range(start, start + quarter)]
-        sums = folded(ab, cd, first, [k + quarter for k in first])  # four groups of `quarter` lanes
-        width = quarter
-        while width > 1:
-            width //= 2
-            sums = builder.fadd(sums, _pick(builder, sums, sums, [k ^ width for k in range(n)]))
-        four = _pick(builder, sums, sums, [0, quarter, 2 * quarter, 3 * quarter])
-        address = address_of(context, builder, signature.args[0], args[0], args[1])
-        builder.store(four, builder.bitcast(address, four.type.as_pointer()), align=a.dtype.bitwidth // 8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, a, b, c, d), codegen
+@intrinsic
+def store_eight_totals(
+    typingctx: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any
+) -> Any:
+    """Write the sums over the lanes of eight vectors to eight places from flat position `index`."""
+    return types.void(array, types.intp, a, b, c, d, e, f, g, h), _store_totals

@@ -26,8 +26,10 @@ VECTOR_BYTES = 64
 intrinsic: Any = extending.intrinsic  # what it makes is called by compiled code only, with other arguments than its own
 
 # A function that only compiled code calls: without the entry points for Python and C, which for a function of many
-# arrays would take longer to compile than the function.
-_INNER: Any = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# arrays would take longer to compile than the function, and without counting references: its caller holds the arrays.
+_INNER: Any = {
+    "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False,
+}  # fmt: skip
 inner: Any = njit(**_INNER)
 
 
@@ -98,6 +100,27 @@ def lanes_of(typingctx: Any, array: Any) -> Any:
 
 
 @intrinsic
+def get(typingctx: Any, array: Any, index: Any) -> Any:
+    """The one number at flat position `index`, without the wrap-around of negative indices."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(address_of(context, builder, signature.args[0], args[0], args[1]))
+
+    return array.dtype(array, types.intp), codegen
+
+
+@intrinsic
+def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write one number at flat position `index`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], address_of(context, builder, signature.args[0], args[0], args[1]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), codegen
+
+
+@intrinsic
 def load(typingctx: Any, array: Any, index: Any) -> Any:
     """The vector that starts at flat position `index`."""
     vector = Vector(array.dtype)
@@ -163,10 +186,10 @@ def at_lane(typingctx: Any, value: Any, lane: Any) -> Any:
 
 @intrinsic
 def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a b + c."""
+    """a b + c, rounded once."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return call(builder, a, "fmuladd", *args)
+        return call(builder, a, "fma", *args)
 
     return a(a, b, c), codegen
 
@@ -182,9 +205,9 @@ def _binary(build: Callable[[Any, Any, Any, Any], Any]) -> Any:
     return operation
 
 
-_add = _binary(lambda builder, kind, a, b: builder.fadd(a, b, flags=["contract"]))
-_sub = _binary(lambda builder, kind, a, b: builder.fsub(a, b, flags=["contract"]))
-_mul = _binary(lambda builder, kind, a, b: builder.fmul(a, b, flags=["contract"]))
+_add = _binary(lambda builder, kind, a, b: builder.fadd(a, b))
+_sub = _binary(lambda builder, kind, a, b: builder.fsub(a, b))
+_mul = _binary(lambda builder, kind, a, b: builder.fmul(a, b))
 _div = _binary(lambda builder, kind, a, b: builder.fdiv(a, b))
 largest = _binary(lambda builder, kind, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 where_positive = _binary(
