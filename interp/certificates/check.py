@@ -353,6 +353,7 @@ class Model:
         heads = self.layers[0]["n_heads"] if self.layers else 0
         said = f"{self.task}-d{self.d}-h{heads}-{hashlib.sha256(canonical).hexdigest()[:10]}"
         need(name == said, f"the model is called {name!r:.80}, and its spec {said}")
+        self.name = said
         need(type(weights) is dict and len(weights) <= 1000, "weights must be an object")
         self.shapes: dict[str, list[int]] = {}
         self.values: dict[str, list[float]] = {}
@@ -531,7 +532,7 @@ def counts(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..
             leaves.append((zone, item))
     need(not stack, "a part of the domain is left out")
     found = spread(partial(count_part, heads, offset, slack), leaves)
-    margins, wrong = [bound for _, bound in found], dict.fromkeys(range(0), 0)
+    wrong: dict[int, int] = {}
     for (zone, _), (is_wrong, _) in zip(leaves, found):
         if is_wrong:
             for z, n in zone.inputs():
@@ -546,7 +547,7 @@ def counts(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..
     if wrong:
         places = "; ".join(f"n1 - n0 = {z}: {wrong[z]} of {sizes[z]}" for z in sorted(wrong))
         said += f" but exactly {sum(wrong.values())}, on which it has not ({places})"
-    return said, min(margins), rounding
+    return said, min(bound for _, bound in found), rounding
 
 
 def count_tables(model: Model, keys: int, f: Format) -> tuple[dict[Pair, list[Head]], dict[Pair, int], int, int]:
@@ -1171,7 +1172,7 @@ def main() -> int:
         print(f"DOES NOT HOLD: {fault}")
         return 1
     print(f"holds: {said}")
-    print(f"weights of SHA-256 {model.sha256}; what rounding may do is below {rounding:.3g}")
+    print(f"model {model.name}, weights of SHA-256 {model.sha256}; what rounding may do is below {rounding:.3g}")
     return 0
 
 

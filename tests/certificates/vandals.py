@@ -1,0 +1,356 @@
+"""Vandals of evidence: random damage, of which the checker must accept nothing that is false or not proved.
+
+    python tests/certificates/vandals.py --count 1000 --seed 0
+
+Each vandalism damages the evidence of one small certificate and mends what a clever vandal would mend, such as the
+sentence of the claim or a hash. It is refused, or what is accepted is compared with the truth: the same model, and a
+claim that the untouched evidence implies. Anything else, a crash of the checker included, is an escape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import importlib.util
+import json
+import random
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("bare_checker", ROOT / "interp" / "certificates" / "check.py")
+assert _spec is not None
+assert _spec.loader is not None
+check = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(check)
+
+Evidence = dict[str, Any]
+JUNK = (None, True, False, 0, 1, -1, 2**70, -(2**70), 1.5, 1e300, "", "0x1p+0", "nan", "inf", "0x1p+5000", "-0x1p-3",
+        [], {}, [[]], ["0x1p+0"], {"a": 1}, "\u0660", "0x1.8p+0 ")  # fmt: skip
+
+
+def small_evidence(folder: Path) -> dict[str, Evidence]:
+    """Evidence of every kind that is checked in well below a second."""
+    import interp
+
+    models = {
+        "count01": (interp.build("count01/minimal"), {}),
+        "count01 with errors": (interp.load("count01/paper/seed-0", dtype="float64"), {"box": small_box()}),
+        "parity": (interp.build("languages/parity"), {"longest": 5}),
+        "first": (interp.build("languages/first"), {"longest": 4}),
+        "bigram": (interp.load("memorization/bigram/seed-0", dtype="float64"), {}),
+    }
+    for kind in ("dot", "dot-softmax", "bos", "bos-softmax", "lin", "lin-softmax"):
+        models[kind] = (interp.build(f"histogram/{kind}-exact", T=5, L=3), {})
+    found = {}
+    for name, (model, options) in models.items():
+        path = folder / "proof.json"
+        interp.certify(model, **options).evidence(path)
+        found[name] = json.loads(path.read_text())
+    return found
+
+
+def small_box() -> Any:
+    from interp.tasks.count01 import CountBox
+
+    return CountBox((150, 160), (148, 160), (0, 30))
+
+
+# ---------------------------------------------------------------- vandalisms: each damages evidence in place
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every path into the JSON value."""
+    found = [path]
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        found += places(item, (*path, key))
+    return found
+
+
+def owner_of(evidence: Evidence, path: tuple[Any, ...]) -> Any:
+    for key in path[:-1]:
+        evidence = evidence[key]
+    return evidence
+
+
+def bounds(evidence: Evidence) -> list[tuple[Any, ...]]:
+    """Paths of the bounds among the parts."""
+    return [path for path in places(evidence["parts"]) if path and isinstance(get(evidence["parts"], path), str)]
+
+
+def get(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def weight(evidence: Evidence, rng: random.Random) -> None:
+    """A weight is another number, or its neighbor; in half the cases the hash is mended."""
+    values = rng.choice(list(evidence["weights"].values()))["values"]
+    at = rng.randrange(len(values))
+    old = float.fromhex(values[at])
+    changed = [-old, 0.0, old + 2.0**-30, old * (1 + 2.0**-20), old * 2, rng.gauss(0, 1)]
+    new = rng.choice([number for number in changed if number != old])
+    values[at] = float(new).hex()
+    if rng.random() < 0.5:
+        mend_hash(evidence)
+
+
+def part_left_out(evidence: Evidence, rng: random.Random) -> None:
+    lists = [get(evidence["parts"], path) for path in places(evidence["parts"])]
+    chosen = rng.choice([item for item in lists if isinstance(item, list) and item])
+    del chosen[rng.randrange(len(chosen))]
+
+
+def part_twice(evidence: Evidence, rng: random.Random) -> None:
+    lists = [get(evidence["parts"], path) for path in places(evidence["parts"])]
+    chosen = rng.choice([item for item in lists if isinstance(item, list) and item])
+    chosen.insert(rng.randrange(len(chosen) + 1), copy.deepcopy(rng.choice(chosen)))
+
+
+def parts_swapped(evidence: Evidence, rng: random.Random) -> None:
+    lists = [get(evidence["parts"], path) for path in places(evidence["parts"])]
+    chosen = rng.choice([item for item in lists if isinstance(item, list) and len(item) > 1])
+    i, j = rng.sample(range(len(chosen)), 2)
+    chosen[i], chosen[j] = chosen[j], chosen[i]
+
+
+def number_moved(evidence: Evidence, rng: random.Random) -> None:
+    """A whole number anywhere but among the weights: a cut, an axis, a size, a box, an answer, an output."""
+    paths = [p for p in places(evidence) if p and p[0] != "weights" and type(get(evidence, p)) is int]
+    path = rng.choice(paths)
+    owner_of(evidence, path)[path[-1]] += rng.choice([-2, -1, 1, 2, 100])
+    mend(evidence, rng)
+
+
+def bound_tightened(evidence: Evidence, rng: random.Random) -> None:
+    path = rng.choice(bounds(evidence))
+    owner = owner_of(evidence["parts"], path)
+    owner[path[-1]] = (float.fromhex(owner[path[-1]]) * rng.choice([1.5, 3, 100, 1e9])).hex()
+
+
+def margin_enlarged(evidence: Evidence, rng: random.Random) -> None:
+    """The claim and, mostly, every bound."""
+    factor = rng.choice([1.01, 2, 10, 1e6])
+    claim = evidence["claim"]
+    old, new = claim["margin"], (float.fromhex(claim["margin"]) * factor).hex()
+    claim["margin"], claim["sentence"] = new, claim["sentence"].replace(f"by {old}", f"by {new}")
+    if rng.random() < 0.8:
+        for path in bounds(evidence):
+            owner = owner_of(evidence["parts"], path)
+            owner[path[-1]] = max(owner[path[-1]], new, key=float.fromhex)
+
+
+def claim_enlarged(evidence: Evidence, rng: random.Random) -> None:
+    """More inputs, no errors, another format, another kind, other words."""
+    claim, domain = evidence["claim"], evidence["claim"]["domain"]
+    choice = rng.randrange(5)
+    if choice == 0:
+        claim["format"] = rng.choice(["reals", "float32", "float64"])
+        run = "over the reals" if claim["format"] == "reals" else f"over the reals and as run in {claim['format']}"
+        claim["sentence"] = re.sub("over the reals.*", run, claim["sentence"])
+    elif choice == 1:
+        claim["kind"] = rng.choice(["counts", "sequences", "strings", "contexts"])
+    elif choice == 2:
+        claim["sentence"] = re.sub(r"\d+", lambda m: str(int(m[0]) + 1), claim["sentence"], count=rng.randrange(1, 6))
+    elif domain.get("errors"):
+        del domain["errors"][rng.randrange(len(domain["errors"]))]
+        if rng.random() < 0.5:
+            claim["sentence"] = re.sub(" but exactly.*?(?=;)", "", claim["sentence"])
+    else:
+        number_moved(evidence, rng)
+    mend(evidence, rng)
+
+
+def spec_changed(evidence: Evidence, rng: random.Random) -> None:
+    """A field of the spec that changes what the weights compute, its name mended."""
+    spec, layer = evidence["spec"], rng.choice(evidence["spec"]["layers"])
+    change = rng.choice([
+        (layer, "scale", 0.5), (layer, "norm", "post"), (layer, "log_length", "current"), (layer, "n_heads", 2),
+        (layer, "normalizer", "none"), (layer, "mixing", "linear"), (spec, "direction", "bidirectional"),
+        (spec, "direction", "causal"), (spec, "positions", "learned"), (spec, "readout_at", "last"), (spec, "n_out", 9),
+        (spec, "decision", "indicator"), (spec, "final_norm", "layer_norm"), (layer, "norm_eps", 1.0), (layer, "x", 1),
+        (spec["task"], "name", "one"), (spec, "tolerance", 0.1), (layer, "norm", "pre"), (spec, "embedding", 3),
+    ])  # fmt: skip
+    change[0][change[1]] = change[2]
+    if rng.random() < 0.8:
+        mend_name(evidence)
+
+
+def junk(evidence: Evidence, rng: random.Random) -> None:
+    """Something of another type or size anywhere, an extra key or a missing one."""
+    path = rng.choice(places(evidence)[1:])
+    owner, what = owner_of(evidence, path), rng.randrange(6)
+    if what == 0:
+        del owner[path[-1]]
+    elif what == 1 and isinstance(owner, dict):
+        owner["more"] = rng.choice(JUNK)
+    else:
+        owner[path[-1]] = copy.deepcopy(rng.choice(JUNK))
+    if rng.random() < 0.3:
+        mend(evidence, rng)
+
+
+def mend(evidence: Evidence, rng: random.Random) -> None:
+    """Most vandals take over the sentence that the checker itself says was checked."""
+    if rng.random() < 0.3:
+        return
+    for _ in range(3):
+        try:
+            check.check(copy.deepcopy(evidence))
+            return
+        except check.Fault as fault:
+            if found := re.search("what was checked is (['\"])(.*)\\1$", str(fault)):
+                evidence["claim"]["sentence"] = found[2]
+            elif found := re.search(r"errors are \[(.*)\], not as claimed", str(fault)):
+                evidence["claim"]["domain"]["errors"] = [list(pair) for pair in eval(f"[{found[1]}]")]
+            elif "and its spec" in str(fault):
+                mend_name(evidence)
+            else:
+                return
+
+
+def mend_hash(evidence: Evidence) -> None:
+    shapes = {name: item["shape"] for name, item in evidence["weights"].items()}
+    values = {name: [float.fromhex(x) for x in item["values"]] for name, item in evidence["weights"].items()}
+    evidence["weights_sha256"] = check.weights_sha256(shapes, values)
+
+
+def mend_name(evidence: Evidence) -> None:
+    spec = evidence["spec"]
+    try:
+        text = json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()
+        heads = spec["layers"][0].get("n_heads", 1)
+        name = f"{spec['task']['name']}-d{spec['d_model']}-h{heads}-{hashlib.sha256(text).hexdigest()[:10]}"
+        evidence["model"] = name
+    except (KeyError, TypeError, IndexError, AttributeError):
+        return
+
+
+DAMAGE: tuple[Callable[[Evidence, random.Random], None], ...] = (
+    weight, part_left_out, part_twice, parts_swapped, number_moved, bound_tightened, margin_enlarged, claim_enlarged,
+    spec_changed, junk,
+)  # fmt: skip
+
+
+def torn(text: str, rng: random.Random) -> str:
+    """Damage to the text: a key twice, deep nesting, numbers that are none, a file that ends early or goes on."""
+    key = rng.choice(["claim", "weights", "parts", "format", "margin", "kind", "spec"])
+    return rng.choice([
+        text[: rng.randrange(len(text))], text + "{}", "[" * 100_000 + text, text.replace("{", "{" * 2, 1),
+        text.replace(f'"{key}":', f'"{key}":1,"{key}":', 1), text.replace('"margin":', '"margin":NaN,"margin":', 1),
+        re.sub(r'"shape":\[\d', '"shape":[1e999', text, count=1), re.sub('"0x[^"]*"', "Infinity", text, count=1),
+        re.sub('"0x[^"]*"', '"0x1p+99999"', text, count=1), re.sub('"0x[^"]*"', "9" * 5000, text, count=1),
+        '{"evidence":' + "[" * 3000 + "]" * 3000 + "}", text.replace("0x1", "0x7", 1), "\ufeff" + text, "null", "[]",
+    ])  # fmt: skip
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+def attempt(evidence: Evidence, rng: random.Random, folder: Path) -> tuple[str, str, str]:
+    """One vandalism: its name, "refused", "harmless" or "ESCAPED", and what the checker says."""
+    if rng.random() < 0.1:
+        path, name = folder / "torn.json", "torn"
+        text = torn(json.dumps(evidence, separators=(",", ":")), rng)
+        path.write_text(text)
+        try:
+            changed = check.read(str(path))
+        except check.Fault as fault:
+            return name, "refused", str(fault)
+    else:
+        damage = rng.choice(DAMAGE)
+        changed, name = copy.deepcopy(evidence), damage.__name__
+        damage(changed, rng)
+        changed = json.loads(json.dumps(changed))
+    try:
+        model, said, _ = check.check(changed)
+    except check.Fault as fault:
+        return name, "refused", str(fault)
+    except Exception as error:
+        return name, "ESCAPED", f"crash: {error!r}"
+    if model.sha256 != evidence["weights_sha256"] or changed["model"] != evidence["model"]:
+        return name, "refused", "another model's name or hash than was asked for"
+    table, asked = (re.findall("table of SHA-256 [0-9a-f]*", text) for text in (said, evidence["claim"]["sentence"]))
+    if table != asked:
+        return name, "refused", "another table's hash than was asked for"
+    if said == evidence["claim"]["sentence"] or implied(said, changed, evidence):
+        return name, "harmless", said
+    return name, "ESCAPED", said
+
+
+def implied(said: str, changed: Evidence, evidence: Evidence) -> bool:
+    """Is the changed claim weaker than the old one, or does the toolkit find it true as well?"""
+    old, new = evidence["claim"], changed["claim"]
+    weaker = float.fromhex(new["margin"]) <= float.fromhex(old["margin"])
+    form = "over the reals" if new["format"] == "reals" else f"over the reals and as run in {new['format']}"
+    same = old["sentence"].split("; by 0x")[0] == said.split("; by 0x")[0]
+    if same and weaker and new["format"] in ("reals", old["format"]) and said.endswith(form):
+        return True
+    return weaker and new["format"] in ("reals", old["format"]) and is_true(changed)
+
+
+def is_true(evidence: Evidence) -> bool:
+    """The toolkit's own answer on another domain of the same model: all its errors, and no margin below the claim's."""
+    import torch
+
+    import interp
+    from interp.architecture.task_model import TaskModel
+    from interp.spec import ModelSpec
+    from interp.tasks.count01 import CountBox
+
+    claim, spec = evidence["claim"], ModelSpec.from_dict(evidence["spec"])
+    tensors = {n: torch.tensor([float.fromhex(x) for x in w["values"]], dtype=torch.float64).reshape(w["shape"])
+               for n, w in evidence["weights"].items()}  # fmt: skip
+    model = TaskModel(spec, tensors=tensors, dtype="float64")
+    if claim["kind"] == "counts":
+        box = CountBox(*(tuple(side) for side in claim["domain"]["box"]))
+        found = interp.certify(model, box=box)
+        errors = found.tables["errors"]
+        wrong = [[int(d), int(n)] for d, n in zip(errors["difference"], errors["errors"]) if n]
+        clear = bool(wrong) or found.worst_margin >= float.fromhex(claim["margin"])
+        return wrong == claim["domain"]["errors"] and clear
+    if claim["kind"] == "strings":
+        found = interp.certify(model, longest=claim["domain"]["longest"])
+        return found.status == "certified" and found.worst_margin >= float.fromhex(claim["margin"]) * (1 - 1e-9)
+    return False
+
+
+def run(count: int, seed: int, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """Verdicts by (damage, verdict), and what escaped."""
+    evidence, rng = small_evidence(folder), random.Random(seed)
+    for name, item in evidence.items():
+        assert check.check(copy.deepcopy(item))[1] == item["claim"]["sentence"], name
+    verdicts: Counter[tuple[str, str]] = Counter()
+    escaped = []
+    for number in range(count):
+        of = rng.choice(list(evidence))
+        name, verdict, said = attempt(evidence[of], rng, folder)
+        verdicts[name, verdict] += 1
+        if verdict == "ESCAPED":
+            escaped.append(f"{number}: {of}, {name}: {said[:300]}")
+    return verdicts, escaped
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        verdicts, escaped = run(given.count, given.seed, Path(folder))
+    for (name, verdict), n in sorted(verdicts.items()):
+        print(f"{name:18} {verdict:9} {n}")
+    print(f"{given.count} vandalisms, {len(escaped)} escaped")
+    print("\n".join(escaped))
+    raise SystemExit(bool(escaped))
+
+
+if __name__ == "__main__":
+    main()
