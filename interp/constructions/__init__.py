@@ -3,6 +3,9 @@
 A file that registers constructions gets one line here.
 """
 
+from interp.constructions import algorithmic_induction as algorithmic_induction
+from interp.constructions import algorithmic_max_of_k as algorithmic_max_of_k
+from interp.constructions import algorithmic_modular_addition as algorithmic_modular_addition
 from interp.constructions import count01_minimal as count01_minimal
 from interp.constructions import histogram_models as histogram_models
 from interp.constructions import languages_first as languages_first

@@ -1,0 +1,106 @@
+"""An induction circuit: a head that looks one token back, and a head that looks for its own token there.
+
+Residual directions, all orthonormal: one for each token, one for each position, one for each "token before" and one for
+each answer. A row is [BOS] and a string of different tokens, repeated.
+
+**Layer 0, head 0** (previous token): the score of position j at position i is beta if j = i - 1, else 0. So position
+i >= 1 gives weight a = e^beta / (e^beta + i) to the token before it, which it writes to "token before", and 1 / (e^beta
++ i) to each other one up to itself. At [BOS] it sees [BOS].
+
+**Layer 1, the last head** (induction): the score of position j at position q is gamma times what j holds of "token
+before = the token at q". Say that token, x, stands r + 1 times up to q (r >= 1 where there is an answer), and L is the
+length with [BOS]. The r positions behind the earlier ones score at least gamma A, A = e^beta / (e^beta + L - 1), and
+they all hold the right answer y. Every other position has weight 1 / (e^beta + i) for each x it sees, so its score is
+at most gamma B, B = (r + 1) / (e^beta + 1). Any other token z stands there at most r + 1 times, since the string has it
+once. The head copies what it sees to the answers with `gain`, so
+
+    **logit y - logit z >= gain (r e^(gamma A) - (r + 1) e^(gamma B)) / (r e^(gamma A) + (L - r) e^(gamma B)),**
+
+which is positive if gamma (A - B) > ln((r + 1) / r). The margin is the smallest such bound over r that can occur.
+
+The other heads are zero: they are there so that a search for the circuit has something to leave out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from interp.constructions.base import ConstructedWeights
+from interp.constructions.registry import Construct, register_construction
+from interp.errors import InterpError
+from interp.spec import Construction, Layer, ModelSpec
+from interp.tasks import Induction
+from interp.tasks.base import check_size
+
+
+def margin(task: Induction, beta: float, gamma: float, gain: float) -> float:
+    """The bound above, smallest over the numbers of earlier occurrences that a row can have; -inf where none holds."""
+    length, worst = task.length + 1, math.inf
+    for r in range(1, task.length // task.shortest + 1):
+        a = math.exp(beta) / (math.exp(beta) + length - 1)
+        b = (r + 1) / (math.exp(beta) + 1)
+        lead = math.exp(gamma * (b - a))  # all weights divided by e^(gamma A)
+        worst = min(worst, gain * (r - (r + 1) * lead) / (r + (length - r) * lead))
+    return worst
+
+
+@register_construction("algorithmic/induction-exact")
+def induction(
+    v: int = 32, length: int = 32, shortest: int = 6, longest: int = 24, n_heads: int = 2, beta: float = 10.0,
+    gamma: float = 12.0, gain: float = 1.0,
+) -> Construct:  # fmt: skip
+    """A previous-token head feeding an induction head, in one-hot directions: right wherever the answer is determined.
+
+    v, length, shortest, longest: of the task. n_heads: of each layer; head 0 of layer 0 and the last head of layer 1
+    work, the others are zero. beta, gamma: scores of the two heads. gain: from attention to logits. Raises InterpError
+    where the proof leaves no margin.
+    """  # fmt: skip
+    task = Induction(v=v, length=length, shortest=shortest, longest=longest)
+    check_size("n_heads", n_heads)
+    lead = margin(task, beta, gamma, gain)
+    if not lead > 0 or not math.isfinite(math.exp(min(beta, gamma, 700.0))):
+        raise InterpError(
+            f"beta = {beta}, gamma = {gamma}: the proof leaves no margin (its bound is {lead:.3g}); make both larger"
+        )
+    n, tokens = length + 1, v + 1
+    sizes = {"token": tokens, "position": n, "token before": tokens, "answer": v}
+    d = sum(sizes.values())
+    d_head = max(n, tokens)
+    directions = dict(zip(sizes, torch.eye(d, dtype=torch.float64).split(list(sizes.values()))))
+    token, position, before, answer = directions.values()
+    tensors = {"embed.W_E": token.clone(), "pos_embed.W_pos": position.clone()}
+    for index in range(2):
+        for name, shape in (("Q", (d, d_head)), ("K", (d, d_head)), ("V", (d, d_head)), ("O", (d_head, d))):
+            tensors[f"blocks.{index}.attn.W_{name}"] = torch.zeros(n_heads, *shape, dtype=torch.float64)
+    first = {name: tensors[f"blocks.0.attn.W_{name}"][0] for name in "QKVO"}
+    first["Q"][:, : n - 1] = beta * position[1:].T  # position i asks for i - 1
+    first["K"][:, :n] = position.T
+    first["V"][:, :tokens], first["O"][:tokens] = token.T, before
+    second = {name: tensors[f"blocks.1.attn.W_{name}"][-1] for name in "QKVO"}
+    second["Q"][:, :tokens], second["K"][:, :tokens] = gamma * token.T, before.T
+    second["V"][:, :v], second["O"][:v] = token[:v].T, gain * answer
+    tensors["unembed.W_U"] = answer.T.contiguous()
+    arguments = {"v": v, "length": length, "shortest": shortest, "longest": longest, "n_heads": n_heads,
+                 "beta": float(beta), "gamma": float(gamma), "gain": float(gain)}  # fmt: skip
+    spec = ModelSpec(
+        task=task.ref,
+        d_model=d,
+        layers=(Layer(n_heads=n_heads, d_head=d_head, scale=1.0),) * 2,
+        positions="learned",
+        max_length=n,
+        readout_bias=False,
+        dtype="float64",
+        origin=Construction(name="algorithmic/induction-exact", arguments=tuple(arguments.items())),
+    )
+    weights = ConstructedWeights(
+        tensors,
+        directions=directions,
+        claim=f"right wherever the answer is determined, in every row of [BOS] and {length} tokens that repeats a string "
+        f"of {shortest} to {longest} different tokens",
+        margin=lead,
+        notes=("the margin is a lower bound", f"heads 0.0 and 1.{n_heads - 1} work, the others are zero"),
+        numbers={"beta": float(beta), "gamma": float(gamma), "gain": float(gain)},
+    )
+    return Construct(spec, task, weights)

@@ -1,0 +1,131 @@
+"""The exact classics: right on every input, with the margins that their proofs state; forward passes in numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.constructions import construct
+from interp.errors import InterpError
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def numpy_logits(tensors: dict[str, torch.Tensor], tokens: np.ndarray) -> np.ndarray:
+    """A causal transformer without norms and scaling, at every position: (rows, length, n_out)."""
+    p = {name: tensor.numpy() for name, tensor in tensors.items()}
+    x = p["embed.W_E"][tokens]
+    if "pos_embed.W_pos" in p:
+        x = x + p["pos_embed.W_pos"][: tokens.shape[1]]
+    hidden = np.triu(np.full((tokens.shape[1],) * 2, -np.inf), 1)
+    for index in range(2):
+        if f"blocks.{index}.attn.W_Q" not in p:
+            break
+        q, k, v = (np.einsum("bld,hde->bhle", x, p[f"blocks.{index}.attn.W_{name}"]) for name in "QKV")
+        mixed = softmax(q @ k.swapaxes(2, 3) + hidden) @ v
+        x = x + np.einsum("bhle,hed->bld", mixed, p[f"blocks.{index}.attn.W_O"])
+        if f"blocks.{index}.mlp.W_in" in p:
+            hid = np.maximum(x @ p[f"blocks.{index}.mlp.W_in"] + p[f"blocks.{index}.mlp.b_in"], 0)
+            x = x + hid @ p[f"blocks.{index}.mlp.W_out"] + p[f"blocks.{index}.mlp.b_out"]
+    return x @ p["unembed.W_U"] + p.get("unembed.b_U", 0)
+
+
+def margins(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    right = np.take_along_axis(logits, labels[..., None], -1)
+    others = logits.copy()
+    np.put_along_axis(others, labels[..., None], -np.inf, -1)
+    return right[..., 0] - others.max(-1)
+
+
+@pytest.mark.parametrize(("K", "v", "beta"), [(1, 5, 1.2), (2, 6, 1.1), (3, 5, 1.5), (4, 7, 8.0)])
+def test_max_of_k_is_right_on_every_sequence_with_the_proved_margin(K: int, v: int, beta: float) -> None:
+    built = construct("algorithmic/max-of-k-exact", K=K, v=v, beta=beta)
+    tokens = torch.cat([batch.tokens for batch in built.task.inputs()]).numpy()
+    found = margins(numpy_logits(built.weights.tensors, tokens)[:, -1], tokens[:, :-1].max(1))
+    assert len(found) == v**K
+    assert found.min() == pytest.approx(math.tanh((beta - math.log(K)) / 2), abs=1e-12)
+    assert built.weights.margin == pytest.approx(found.min(), abs=1e-12)
+    worst = tokens[found.argmin(), :-1]
+    assert sorted(worst) == [0] * (K - 1) + [1]
+
+
+def test_max_of_k_at_the_published_size() -> None:
+    model = interp.build("algorithmic/max-of-k-exact")
+    batch = model.task.sample(2000, seed=3)
+    assert torch.equal(model.predict(batch.tokens), batch.labels)
+    single = interp.build("algorithmic/max-of-k-exact", dtype="float32")
+    assert torch.equal(single.predict(batch.tokens), batch.labels)
+
+
+@pytest.mark.parametrize(("p", "frequencies"), [(3, "1"), (7, "2 3"), (15, "2 3 5"), (23, "3 5 11")])
+def test_modular_addition_has_the_logits_of_its_formula_on_every_pair(p: int, frequencies: str) -> None:
+    built = construct("algorithmic/modular-addition-fourier", p=p, frequencies=frequencies)
+    tokens = torch.cat([batch.tokens for batch in built.task.inputs()]).numpy()
+    a, b, c = tokens[:, :1], tokens[:, 1:2], np.arange(p)
+    formula = sum(
+        np.abs(np.cos(np.pi * k * (a - b) / p)) * np.cos(2 * np.pi * k * (a + b - c) / p)
+        for k in map(int, frequencies.split())
+    )
+    found = numpy_logits(built.weights.tensors, tokens)[:, -1]
+    np.testing.assert_allclose(found, formula, atol=1e-12)
+    lead = margins(found, (a + b)[:, 0] % p)
+    assert lead.min() > 0
+    assert built.weights.margin == pytest.approx(lead.min(), abs=1e-12)
+
+
+def test_modular_addition_at_the_published_size_in_either_format() -> None:
+    for dtype in ("float64", "float32"):
+        model = interp.build("algorithmic/modular-addition-fourier", dtype=dtype)
+        assert all(torch.equal(model.predict(batch.tokens), batch.labels) for batch in model.task.inputs(6400))
+
+
+@pytest.mark.parametrize(("v", "length", "shortest", "longest"), [(4, 6, 2, 4), (5, 9, 1, 5)])
+def test_induction_continues_every_repeated_string(v: int, length: int, shortest: int, longest: int) -> None:
+    sizes = {"v": v, "length": length, "shortest": shortest, "longest": longest}
+    built = construct("algorithmic/induction-exact", **sizes, n_heads=3)
+    from itertools import permutations
+
+    rows = []
+    for period in range(shortest, longest + 1):
+        for string in permutations(range(v), period):
+            rows.append([v] + [string[i % period] for i in range(length)])
+    batch = built.task.batch(torch.tensor(rows))
+    logits = numpy_logits(built.weights.tensors, batch.tokens.numpy())
+    read = (batch.labels >= 0).numpy()
+    found = margins(logits, batch.labels.clamp(min=0).numpy())[read]
+    assert found.min() >= built.weights.margin > 0
+    assert found.min() < 1.5 * built.weights.margin + 0.05  # the bound is not far from the truth
+
+
+def test_induction_at_its_default_size() -> None:
+    model = interp.build("algorithmic/induction-exact")
+    batch = model.task.sample(200, seed=1)
+    assert torch.equal(model.predict(batch.tokens), batch.labels)
+    _, cache = model.run_with_cache(batch.tokens[:3])
+    for i in range(1, 33):
+        assert (cache["pattern", 0][:, 0, i, i - 1] > 0.99).all()
+    torch.testing.assert_close(cache["pattern", 0][:, 1, 20, :21], torch.full((3, 21), 1 / 21).double())
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "words"),
+    [
+        ("max-of-k-exact", {"beta": 1.0}, "above ln K"),
+        ("max-of-k-exact", {"K": 2, "beta": 1.0}, "at least ln 3"),
+        ("modular-addition-fourier", {"p": 10, "frequencies": "1"}, "even"),
+        ("modular-addition-fourier", {"p": 9, "frequencies": "3"}, "prime to p"),
+        ("modular-addition-fourier", {"p": 9, "frequencies": "1 1"}, "different"),
+        ("modular-addition-fourier", {"p": 9, "frequencies": "x"}, "different"),
+        ("induction-exact", {"beta": 1.0}, "no margin"),
+    ],
+)
+def test_sizes_without_a_proof_are_refused(name: str, sizes: dict[str, object], words: str) -> None:
+    with pytest.raises(InterpError, match=words):
+        construct(f"algorithmic/{name}", **sizes)
