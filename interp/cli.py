@@ -79,6 +79,8 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the checkpoints.")] = Path("."),
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")] = False,
     engine: Annotated[str, typer.Option(help="Training engine; auto takes the fastest that is exact.")] = "auto",
+    snapshots: Annotated[str, typer.Option(help="Epochs to keep too, such as 0,100: seed-N/epoch-E files.")] = "",
+    history: Annotated[bool, typer.Option("--history", help="Write every epoch's loss to history.csv.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
@@ -90,6 +92,10 @@ def train(
     from interp.training.state import FILE
 
     described = interp.ModelSpec.from_toml(spec)
+    try:
+        kept = [int(epoch) for epoch in snapshots.split(",") if epoch.strip()]
+    except ValueError:
+        raise InterpError(f"--snapshots {snapshots}: give epochs, such as 0,100,200") from None
     if seeds < 1:
         raise InterpError(f"--seeds {seeds}: give at least 1")
     if out.exists() and not out.is_dir():
@@ -101,9 +107,12 @@ def train(
     if resume and not (out / FILE).is_file():
         typer.echo(f"no interrupted run in {out}: starting at the first epoch", err=True)
     try:
-        trained = interp.train(described, range(seeds), folder=out, resume=resume, engine=engine, device=device)
+        trained = interp.train(
+            described, range(seeds), snapshots=kept, folder=out, resume=resume, engine=engine, device=device
+        )
     except KeyboardInterrupt as stop:
-        typer.echo(f"{stop}; continue with: interp train {spec} --seeds {seeds} -o {out} --resume", err=True)
+        again = f"interp train {spec} --seeds {seeds} -o {out}" + (f" --snapshots {snapshots}" if kept else "")
+        typer.echo(f"{stop}; continue with: {again}{' --history' if history else ''} --resume", err=True)
         raise typer.Exit(130) from None
     rows = []
     for model in trained:
@@ -112,6 +121,12 @@ def train(
         path = interp.save(model, out / f"seed-{model.seed}.safetensors", summary)
         rows.append({"seed": model.seed, "epochs": int(last["epoch"]), "loss": last["loss"],
                      "accuracy": last["accuracy"], "checkpoint": str(path)})  # fmt: skip
+        for epoch, snapshot in model.snapshots.items():
+            folder = out / path.stem
+            folder.mkdir(exist_ok=True)
+            interp.save(snapshot, folder / f"epoch-{epoch}.safetensors", {"epochs": epoch})
+    if history:
+        pd.concat([model.history for model in trained]).to_csv(out / "history.csv", index=False, float_format="%.6g")
     (out / FILE).unlink(missing_ok=True)
     _print(pd.DataFrame(rows), format)
 
