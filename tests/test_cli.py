@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import interp
@@ -64,6 +65,25 @@ def test_version_and_help() -> None:
     shown = CliRunner().invoke(cli.app, ["--help"]).output
     for command in ("tasks", "models", "train", "analyze", "certify"):
         assert command in shown
+
+
+def test_train_keeps_snapshots_and_history(tmp_path: Path) -> None:
+    text = (ROOT / "models" / "algorithmic" / "modular-addition" / "model.toml").read_text("utf-8")
+    for large, small in (("d_mlp = 512", "d_mlp = 4"), ("epochs = 800", "epochs = 3"), ("d_head = 32", "d_head = 2")):
+        text = text.replace(large, small)
+    (tmp_path / "model.toml").write_text(text, "utf-8")
+    given = ("train", str(tmp_path / "model.toml"), "-o", str(tmp_path / "runs"), "--history")
+    code, _, _ = run(*given, "--snapshots", "0,2")
+    assert code == 0
+    history = pd.read_csv(tmp_path / "runs" / "history.csv")
+    assert history["epoch"].tolist() == [0, 1, 2, 3]
+    folder = tmp_path / "runs" / "seed-0"
+    assert {path.stem for path in folder.iterdir()} == {"epoch-0", "epoch-2"}
+    first, last = interp.load(folder / "epoch-0.safetensors"), interp.load(tmp_path / "runs" / "seed-0.safetensors")
+    assert torch.equal(first.embed.W_E, interp.build(first.spec, seed=0).embed.W_E)
+    assert not torch.equal(first.embed.W_E, last.embed.W_E)
+    code, _, err = run(*given, "--snapshots", "many")
+    assert (code, err.strip()) == (2, "interp: --snapshots many: give epochs, such as 0,100,200")
 
 
 def test_train_writes_checkpoints_and_resume_finishes(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def induction(
     weights = ConstructedWeights(
         tensors,
         directions=directions,
-        claim=f"right wherever the answer is determined, in every row of [BOS] and {length} tokens that repeats a string "
-        f"of {shortest} to {longest} different tokens",
+        claim=f"right wherever the answer is determined, in every row of [BOS] and {length} tokens that repeats a "
+        f"string of {shortest} to {longest} different tokens",
         margin=lead,
         notes=("the margin is a lower bound", f"heads 0.0 and 1.{n_heads - 1} work, the others are zero"),
         numbers={"beta": float(beta), "gamma": float(gamma), "gain": float(gain)},

@@ -62,9 +62,7 @@ def max_of_k(K: int = 4, v: int = 64, beta: float = 8.0) -> Construct:
         layers=(Layer(n_heads=1, d_head=1, scale=1.0),),
         readout_at="=",
         dtype="float64",
-        origin=Construction(
-            name="algorithmic/max-of-k-exact", arguments=(("K", K), ("v", v), ("beta", beta))
-        ),
+        origin=Construction(name="algorithmic/max-of-k-exact", arguments=(("K", K), ("v", v), ("beta", beta))),
     )
     weights = ConstructedWeights(
         tensors,

@@ -1,7 +1,7 @@
 """Addition mod p by Fourier features: the averages of two angles, their length, and p neurons for each frequency.
 
-For each frequency k the embedding of t is (cos wt, sin wt), w = 2 pi k / p; that of '=' is zero. All scores are zero, so
-'=' mixes all three tokens alike, and W_O takes the 1/3 to 1/2: with s = a + b and r = cos(w (a - b) / 2),
+For each frequency k the embedding of t is (cos wt, sin wt), w = 2 pi k / p; that of '=' is zero. All scores are zero,
+so '=' mixes all three tokens alike, and W_O takes the 1/3 to 1/2: with s = a + b and r = cos(w (a - b) / 2),
 
     C = (cos wa + cos wb) / 2 = r cos(ws / 2),      S = (sin wa + sin wb) / 2 = r sin(ws / 2).
 
@@ -90,14 +90,13 @@ def modular_addition(p: int = 113, frequencies: str = "14 35 41 42 52") -> Const
         readout_at="=",
         readout_bias=False,
         dtype="float64",
-        origin=Construction(
-            name="algorithmic/modular-addition-fourier", arguments=(("p", p), ("frequencies", text))
-        ),
+        origin=Construction(name="algorithmic/modular-addition-fourier", arguments=(("p", p), ("frequencies", text))),
     )
     weights = ConstructedWeights(
         tensors,
         directions=_named(ks, in_cos, in_sin, out_cos, out_sin),
-        claim=f"right on all {p * p:,} pairs: logit c = sum over k of |cos(pi k (a - b) / p)| cos(2 pi k (a + b - c) / p)",
+        claim=f"right on all {p * p:,} pairs: logit c is the sum over the frequencies k of "
+        "|cos(pi k (a - b) / p)| cos(2 pi k (a + b - c) / p)",
         margin=margin(p, ks),
         notes=("the algorithm that Zhong et al. 2023 call pizza",),
         numbers={"h": h, "frequencies": float(n_freq)},
