@@ -12,10 +12,14 @@ _PUBLIC = {
     "Batch": "interp.tasks",
     "Certificate": "interp.certificates",
     "InterpError": "interp.errors",
+    "Layer": "interp.spec",
     "ModelSpec": "interp.spec",
+    "Pairs": "interp.tasks",
     "Report": "interp.report",
     "Task": "interp.tasks",
     "TaskModel": "interp.architecture.task_model",
+    "TaskRef": "interp.spec",
+    "Training": "interp.spec",
     "ablate_heads": "interp.measures.ablation",
     "analyze": "interp._analyze",
     "build": "interp.zoo",
@@ -41,6 +45,7 @@ _ROOMS = (
     "measures",
     "report",
     "sections",
+    "spec",
     "sweeps",
     "tasks",
     "theory",
@@ -84,9 +89,13 @@ if TYPE_CHECKING:
     from interp.report import Report as Report
     from interp.sections import section as section
     from interp.sections.live import live as live
+    from interp.spec import Layer as Layer
     from interp.spec import ModelSpec as ModelSpec
+    from interp.spec import TaskRef as TaskRef
+    from interp.spec import Training as Training
     from interp.sweeps.sweep import sweep as sweep
     from interp.tasks import Batch as Batch
+    from interp.tasks import Pairs as Pairs
     from interp.tasks import Task as Task
     from interp.tasks import register_task as register_task
     from interp.training.train import train as train

@@ -52,8 +52,15 @@ def _main(
     version: Annotated[
         bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = None,
+    imports: Annotated[
+        list[Path] | None,
+        typer.Option("--import", help="A Python file to run first, for the tasks and sections that it registers."),
+    ] = None,
 ) -> None:
-    pass
+    for path in imports or ():
+        from interp.tasks.plugins import import_file
+
+        import_file(path)
 
 
 @app.command()
@@ -264,12 +271,27 @@ def gallery(
     typer.echo(f"wrote {gallery(out, chosen, wanted)}", err=True)
 
 
+def _imports_first(arguments: list[str]) -> list[str]:
+    """The arguments with every --import FILE before the command, wherever it was written."""
+    first: list[str] = []
+    rest: list[str] = []
+    given = iter(arguments)
+    for argument in given:
+        if argument == "--import":
+            first += [argument, *([value] if (value := next(given, None)) is not None else [])]
+        elif argument.startswith("--import="):
+            first.append(argument)
+        else:
+            rest.append(argument)
+    return first + rest
+
+
 def main() -> None:
     """Run the command line; bad input is one sentence on standard error and exit code 2."""
     from interp.errors import InterpError
 
     try:
-        app()
+        app(_imports_first(sys.argv[1:]))
     except InterpError as error:
         typer.echo(f"interp: {error}", err=True)
         sys.exit(2)

@@ -211,7 +211,8 @@ class ModelSpec(_Frozen):
     """Everything that makes two task models the same model, but for the seed.
 
     readout: "linear" (unembedding), "relu_mlp" (d_model -> readout_width -> n_out), "scalar" (one number).
-    readout_at: "all" positions, the "first" or the "last" one, or the position of a token of the task, such as "=".
+    readout_at: "all" positions, the "first" or the "last" one, or the position of a token of the task, such as "=";
+    left out, build and train take what the task says.
     positions: "none", "learned", "sinusoidal", or the name of a registered formula of (i, n); they enter the
     "residual" stream or the inputs of "attention" alone.
     max_length: the number of positions that linear mixing and learned positions have weights for.
@@ -360,8 +361,12 @@ class ModelSpec(_Frozen):
 
     def replace(self, **changes: Any) -> ModelSpec:
         """A copy with fields changed, validated anew (model_copy would not)."""
-        plain = {name: getattr(self, name) for name in type(self).model_fields if name != "schema_version"}
+        plain = {name: getattr(self, name) for name in self.model_fields_set if name != "schema_version"}
         return type(self)(**{**plain, **changes})
+
+    def read_as(self, readout: str) -> ModelSpec:
+        """This spec, read where its task says, unless it says so itself: the default of readout_at."""
+        return self if "readout_at" in self.model_fields_set or readout == "all" else self.replace(readout_at=readout)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

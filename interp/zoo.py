@@ -52,7 +52,9 @@ def build(
         raise InterpError(f"{given}: only constructions take sizes, and {_short(name_or_spec)} is none")
     spec = name_or_spec if isinstance(name_or_spec, ModelSpec) else ModelSpec.from_toml(find_spec(name_or_spec))
     if not isinstance(spec.origin, Construction):
-        return TaskModel(spec, seed=seed, device=device, dtype=dtype)
+        task = None if spec.task.table_sha256 else make_task(spec.task)
+        read = spec if task is None else spec.read_as(task.readout)
+        return TaskModel(read, task, seed=seed, device=device, dtype=dtype)
     # The table of a memorization model is its task's.
     table = {"table": make_task(spec.task)} if _takes_table(spec.origin.name) else {}
     return _construct(spec, spec.origin, **table).model(seed=seed, device=device, dtype=dtype)

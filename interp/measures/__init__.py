@@ -1,1 +1,17 @@
+"""Techniques: tensors and models in, small labelled results out. One file each, imported when it is first asked for."""
 
+import importlib
+import pkgutil
+from types import ModuleType
+
+_FILES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _FILES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_FILES)}")
+
+
+def __dir__() -> list[str]:
+    return list(_FILES)

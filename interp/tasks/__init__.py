@@ -31,3 +31,6 @@ from interp.tasks.memorization_tables import kgram as kgram
 from interp.tasks.memorization_tables import lookup as lookup
 from interp.tasks.memorization_tables import low_rank as low_rank
 from interp.tasks.memorization_tables import table as table
+from interp.tasks.plugins import load_installed as _load_installed
+
+_load_installed()

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -235,7 +235,12 @@ class Task(ABC):
             raise InterpError(one_of(f"token of task {self.name}", token, self.vocabulary)) from None
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of a string, longest token first, spaces ignored. Raises InterpError for what is no token."""
+        """Token ids of a string, longest token first. Raises InterpError for what is no token.
+
+        Spaces are ignored, unless a token begins another, such as "1" and "12": then they part tokens.
+        """
+        if self._spaced and len(parts := text.split()) > 1:
+            return [token for part in parts for token in self.parse(part)]
         words = sorted(self.vocabulary, key=len, reverse=True)
         pattern = re.compile("|".join(re.escape(word) for word in words))
         squeezed = re.sub(r"\s+", "", text)
@@ -253,7 +258,12 @@ class Task(ABC):
 
     def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
         """The string of a row of token ids; the inverse of parse."""
-        return "".join(self.vocabulary[int(token)] for token in tokens)
+        return (" " if self._spaced else "").join(self.vocabulary[int(token)] for token in tokens)
+
+    @cached_property
+    def _spaced(self) -> bool:
+        """Does a token begin another one, so that text without spaces could be read in two ways?"""
+        return any(a != b and b.startswith(a) for a in self.vocabulary for b in self.vocabulary)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (not every task has to refuse)
         """Raise InterpError for a row that is no input of this task; here every row of tokens is one."""
@@ -327,7 +337,13 @@ _REGISTRY: dict[str, type[Task]] = {}
 
 
 def register_task(kind: T) -> T:
-    """Make a Task subclass known by its name; usable as a decorator. Raises InterpError on a name that is taken."""
+    """Make a Task subclass known by its name; usable as a decorator.
+
+    Raises InterpError on a name that is taken, and, one sentence, for what keeps the task from working: members that
+    are missing, tokens that occur twice, a sample that is no Batch, classes out of range (see tasks.checks).
+    """
+    from interp.tasks.checks import check_task
+
     name = getattr(kind, "name", None)
     if not isinstance(kind, type) or not issubclass(kind, Task) or not name:
         raise InterpError(f"{kind!r} must be a subclass of interp.Task with a name")
@@ -335,6 +351,8 @@ def register_task(kind: T) -> T:
     # The same class again (a notebook cell run twice) replaces itself; another class may not take the name.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise InterpError(f"a task named {name!r} is registered already, by {known.__module__}")
+    if not kind.__module__.startswith(f"{__package__}."):  # tests check those of this folder
+        check_task(kind)
     _REGISTRY[name] = kind
     return kind
 
@@ -352,7 +370,10 @@ def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) ->
     if isinstance(ref, str):
         ref = TaskRef(name=ref)
     if ref.name not in _REGISTRY:
-        raise InterpError(one_of("task", ref.name, _REGISTRY))
+        raise InterpError(
+            f"{one_of('task', ref.name, _REGISTRY)}. A task of your own must be registered first: import the file that "
+            "does it; on the command line, --import my_tasks.py"
+        )
     found = tensors_sha256(tables) if tables else None
     if found != ref.table_sha256:
         raise InterpError(f"task {ref.name} needs the tables with sha256 {ref.table_sha256}, not {found}")

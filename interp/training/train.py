@@ -125,6 +125,7 @@ def train_parameters(
             "architecture, give the spec a recipe: spec.replace(origin=Training(...))"
         )
     task = make_task(spec.task) if task is None else task
+    spec = spec.read_as(task.readout)
     if task.ref != spec.task:
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
     if problems := model_problems(spec, task):

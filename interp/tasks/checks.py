@@ -1,0 +1,136 @@
+"""What must hold of a task before it is registered: one sentence for whatever does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from interp.errors import InterpError
+from interp.tasks.base import IGNORED, Batch, Task
+
+ROWS = 3
+"""Inputs that are sampled for the checks."""
+
+
+def check_task(kind: type[Task]) -> None:
+    """Raise InterpError, one sentence, for members that are missing and for answers that do not fit.
+
+    A task that cannot be made from its defaults alone (it needs tables) is checked as far as its class goes.
+    """
+    for problem in _problems(kind):
+        raise InterpError(f"task {kind.name}: {problem}")
+
+
+def _problems(kind: type[Task]) -> Iterator[str]:
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        yield f"define {', '.join(missing)}; help(interp.Task) says what each is"
+        return
+    if kind.needs_tables:
+        return
+    task = _made(kind)
+    if isinstance(task, str):
+        yield task
+        return
+    yield from _words(task)
+    try:
+        batch: Any = task.sample(ROWS, task.splits[-1], seed=0)
+        yield from _batch(batch)
+        yield from _classes(task, batch)
+    except NameError as error:
+        yield f"its methods use a name that does not exist yet ({error}); define it above the class"
+
+
+def _made(kind: type[Task]) -> Task | str:
+    try:
+        return kind()
+    except (TypeError, AttributeError) as error:
+        return f"{kind.__name__}() cannot be made from its defaults: {error}"
+
+
+def _words(task: Task) -> Iterator[str]:
+    words = getattr(task, "vocabulary", None)
+    if not isinstance(words, tuple) or not words or not all(isinstance(word, str) for word in words):
+        yield f"vocabulary = {words!r} must be a tuple of tokens, such as ('0', '1', '=')"
+        return
+    if twice := [word for word in words if words.count(word) > 1]:
+        yield f"vocabulary has the token {twice[0]!r} twice"
+    if odd := [word for word in words if not word or any(letter.isspace() for letter in word)]:
+        yield f"the token {odd[0]!r} is empty or holds a space; text could not be parsed into tokens"
+    named = [("pad", task.pad)] if task.pad is not None else []
+    named += [("readout", task.readout)] if task.readout not in ("all", "first", "last") else []
+    named += [("counted", token) for token in task.counted]
+    named += [(f"cyclic[{name!r}]", token) for name, group in task.cyclic.items() for token in group]
+    for what, token in named:
+        if token not in words:
+            yield f"{what} names {token!r}, which is no token of its vocabulary {', '.join(words)}"
+    if not task.splits:
+        yield "splits is empty; name at least one"
+    if isinstance(task.n_out, bool) or not isinstance(task.n_out, int) or task.n_out < 1:
+        yield f"n_out = {task.n_out!r} must be a positive integer"
+        return
+    answers = task.answer_words
+    if len(answers) != max(2, task.n_out):
+        yield f"answer_words has {len(answers)} words for {max(2, task.n_out)} answers"
+    for answer in task.contrast or ():
+        if answer not in answers:
+            yield f"contrast names {answer!r}, which is none of its answer_words {', '.join(answers)}"
+
+
+def _batch(batch: Any) -> Iterator[str]:
+    if not isinstance(batch, Batch):
+        yield f"sample({ROWS}) gives a {type(batch).__name__}; it must be an interp.Batch(tokens, lengths, labels)"
+        return
+    tokens, lengths, labels = batch.tokens, batch.lengths, batch.labels
+    if tokens.ndim != 2 or len(tokens) != ROWS or tokens.dtype != torch.long:
+        yield f"sample({ROWS}) has tokens of {_kind(tokens)}; they must be ({ROWS}, length) of torch.long"
+        return
+    if lengths.shape != (ROWS,) or lengths.dtype != torch.long or int(lengths.max()) > tokens.shape[1]:
+        yield f"sample({ROWS}) has lengths of {_kind(lengths)}; they must be ({ROWS},) of torch.long, up to the width"
+    if labels.shape not in ((ROWS,), tuple(tokens.shape)) or labels.dtype not in (torch.long, torch.bool):
+        yield (
+            f"sample({ROWS}) has labels of {_kind(labels)}; they must be ({ROWS},), or {tuple(tokens.shape)} for an "
+            "answer at each position, of torch.long or torch.bool"
+        )
+
+
+def _classes(task: Task, batch: Batch) -> Iterator[str]:
+    if not 0 <= int(batch.tokens.min()) <= int(batch.tokens.max()) < task.d_vocab:
+        yield f"sample({ROWS}) has token ids outside 0 to {task.d_vocab - 1}"
+    classes = task.classes(batch)
+    if not isinstance(classes, torch.Tensor) or classes.shape != batch.tokens.shape:
+        shape = tuple(classes.shape) if isinstance(classes, torch.Tensor) else type(classes).__name__
+        yield (
+            f"classes(batch) gives {shape}; it must be {tuple(batch.tokens.shape)}, an output index at each position "
+            f"that is read and IGNORED ({IGNORED}) elsewhere"
+        )
+        return
+    read = classes != IGNORED
+    top = max(2, task.n_out)
+    if not read.any():
+        yield "classes(batch) is IGNORED everywhere: no position is read"
+    elif not 0 <= int(classes[read].min()) <= int(classes[read].max()) < top:
+        low, high = int(classes[read].min()), int(classes[read].max())
+        yield f"classes(batch) runs from {low} to {high}, outside 0 to {top - 1}"
+    else:
+        yield from _answers(task, batch, classes, read)
+
+
+def _answers(task: Task, batch: Batch, classes: torch.Tensor, read: torch.Tensor) -> Iterator[str]:
+    """The right classes must be turned into the labels."""
+    if task.readout == "all":
+        said, right = task.answers(classes.masked_fill(~read, 0), batch.tokens), batch.labels
+        if said.shape == right.shape == read.shape:
+            said, right = said[read], right[read]
+    else:
+        said, right = task.answers(classes.gather(1, read.int().argmax(1)[:, None])[:, 0], batch.tokens), batch.labels
+    if said.shape != right.shape or said.dtype != right.dtype:
+        yield f"answers(...) gives {_kind(said)}, and labels are {_kind(right)}; both must be in the same units"
+    elif not said.equal(right):
+        at = (said != right).nonzero()[0].tolist()
+        yield f"answers(classes(batch)) is {said[tuple(at)].item()} where the label is {right[tuple(at)].item()}"
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"shape {tuple(tensor.shape)} and {tensor.dtype}"

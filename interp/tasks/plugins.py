@@ -1,0 +1,45 @@
+"""Tasks that come from outside: a file that is named on the command line, and installed packages.
+
+A package registers its tasks in its pyproject.toml: [project.entry-points."interp.tasks"] mine = "my_package.tasks".
+They are imported with interp.tasks. A checkpoint never causes an import: it only names a task.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from interp.errors import InterpError
+
+GROUP = "interp.tasks"
+
+
+def import_file(path: str | Path) -> None:
+    """Run a Python file for the tasks and sections that it registers. Raises InterpError for a file that fails."""
+    path = Path(path)
+    if not path.is_file() or path.suffix != ".py":
+        raise InterpError(f"--import {path}: {'this is no .py file' if path.exists() else 'no such file'}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickles look their module up by its name
+    try:
+        spec.loader.exec_module(module)
+    except InterpError as error:
+        raise InterpError(f"--import {path}: {error}") from None
+    except Exception as error:
+        raise InterpError(f"--import {path} fails with {type(error).__name__}: {error}") from error
+
+
+def load_installed() -> None:
+    """Import what installed packages register; one that fails is said in a warning, and the others go on."""
+    for entry in entry_points(group=GROUP):
+        try:
+            entry.load()
+        except Exception as error:
+            where = f"{entry.name} = {entry.value}"
+            warnings.warn(f"tasks of {where} could not be imported: {type(error).__name__}: {error}", stacklevel=2)

@@ -1,0 +1,175 @@
+"""What register_task refuses, one sentence each; text of tokens of several digits; tasks from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import interp
+from interp.errors import InterpError
+from interp.tasks import Batch, Histogram, Lookup, Parity, Task, base, register_task, registered_tasks
+from interp.tasks.checks import check_task
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+    return
+
+
+class Good(Task):
+    """Is the first bit set?"""
+
+    name = "checks-good"
+    vocabulary = ("0", "1")
+    readout = "last"
+    n_out = 2
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        tokens = torch.randint(0, 2, (n, 3), generator=torch.Generator().manual_seed(seed))
+        return Batch(tokens, torch.full((n,), 3), tokens[:, 0])
+
+    def classes(self, batch: Batch) -> torch.Tensor:
+        classes = torch.full_like(batch.tokens, base.IGNORED)
+        classes[:, -1] = batch.labels
+        return classes
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes
+
+
+def test_a_good_task_is_registered() -> None:
+    assert register_task(Good) is Good
+    assert registered_tasks()["checks-good"] is Good
+
+
+def _short(self: Task, n: int, split: str = "test", seed: int = 0) -> Batch:
+    batch = Good.sample(self, n, split, seed)
+    return Batch(batch.tokens, batch.lengths, batch.labels.int())
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"vocabulary": ("0", "1", "0")}, "vocabulary has the token '0' twice"),
+    ({"vocabulary": ["0", "1"]}, "must be a tuple of tokens"),
+    ({"vocabulary": ("0", "a b")}, "the token 'a b' is empty or holds a space"),
+    ({"pad": "x"}, "pad names 'x', which is no token"),
+    ({"readout": "="}, "readout names '=', which is no token"),
+    ({"counted": ("2",)}, "counted names '2'"),
+    ({"contrast": ("0", "2")}, "contrast names '2', which is none of its answer_words 0, 1"),
+    ({"cyclic": {"a": ("0", "7")}}, r"cyclic\['a'\] names '7'"),
+    ({"n_out": 0}, "n_out = 0 must be a positive integer"),
+    ({"answer_words": ("one",)}, "answer_words has 1 words for 2 answers"),
+    ({"sample": lambda self, n, split="test", seed=0: torch.zeros(n, 3)}, "gives a Tensor; it must be an interp.Batch"),
+    ({"sample": _short}, "labels of shape .3,. and torch.int32; they must be .3,., or .3, 3. "),
+    ({"classes": lambda self, batch: batch.labels}, r"classes\(batch\) gives \(3,\); it must be \(3, 3\)"),
+    ({"classes": lambda self, batch: batch.tokens + 5}, "classes.batch. runs from 5 to 6, outside 0 to 1"),
+    ({"classes": lambda self, batch: torch.full_like(batch.tokens, -100)}, "IGNORED everywhere"),
+    ({"answers": lambda self, classes, tokens: classes == 1}, "both must be in the same units"),
+    ({"answers": lambda self, classes, tokens: 1 - classes}, "where the label is"),
+    ({"sample": lambda self, n, split="test", seed=0: undefined}, "define it above the class"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), BAD, ids=[sentence[:30] for _, sentence in BAD])
+def test_a_task_that_cannot_work_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    kind = type("Bad", (Good,), {"name": "checks-bad", "__module__": __name__, **changes})
+    with pytest.raises(InterpError, match=f"^task checks-bad: .*{sentence}"):
+        register_task(kind)
+    assert "checks-bad" not in registered_tasks()
+
+
+def test_missing_members_are_named() -> None:
+    kind = type("Bad", (Task,), {"name": "checks-bad", "vocabulary": ("0",), "n_out": 1, "sample": Good.sample})
+    with pytest.raises(InterpError, match=r"define answers, classes; help\(interp.Task\)"):
+        register_task(kind)
+
+
+@pytest.mark.parametrize("kind", [k for k in registered_tasks().values() if k.__module__.startswith("interp.")])
+def test_our_own_tasks_pass(kind: type[Task]) -> None:
+    check_task(kind)
+
+
+class Numbers(Good):
+    """Tokens of several digits."""
+
+    name = "checks-numbers"
+    vocabulary = (*map(str, range(120)), "[END]")
+
+
+@given(st.lists(st.integers(0, 120), max_size=6))
+def test_parse_is_the_inverse_of_format(ids: list[int]) -> None:
+    task = Numbers()
+    assert task.parse(task.format(ids)) == ids
+
+
+@pytest.mark.parametrize("task", [Histogram(T=12, L=4), Histogram(T=3, L=3, bos=True), Lookup(N=11, k=2), Parity()])
+def test_our_tasks_read_what_they_write(task: Task) -> None:
+    batch = task.sample(5, "test", seed=1)
+    for row, length in zip(batch.tokens, batch.lengths):
+        ids = row[: int(length)].tolist()
+        assert task.parse(task.format(ids)) == ids
+
+
+# ---------------------------------------------------------------- from outside
+
+FILE = '''
+import torch
+from interp.tasks import IGNORED, Batch, Task, register_task
+
+@register_task
+class Outside(Task):
+    """Which token is it?"""
+    name = "outside"
+    vocabulary = ("a", "b")
+    readout = "last"
+    n_out = 2
+    def sample(self, n, split="test", seed=0):
+        tokens = torch.arange(n)[:, None] % 2
+        return Batch(tokens, torch.ones(n, dtype=torch.long), tokens[:, 0])
+    def classes(self, batch):
+        return batch.tokens
+    def answers(self, classes, tokens):
+        return classes
+'''
+
+
+def test_the_command_line_imports_a_file_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "broken.py").write_text("1 / 0")
+    command = [sys.executable, "-m", "interp.cli", "tasks", "--format", "csv", "--import"]
+    found = subprocess.run([*command, str(tmp_path / "mine.py")], capture_output=True, text=True)
+    assert "outside,custom,2,2,last" in found.stdout, found.stderr
+    failed = subprocess.run([*command, str(tmp_path / "broken.py")], capture_output=True, text=True)
+    assert (failed.returncode, "ZeroDivisionError" in failed.stderr) == (2, True)
+    assert "Traceback" not in failed.stderr
+
+
+def test_an_unknown_task_says_how_to_register_it() -> None:
+    with pytest.raises(InterpError, match=r"unknown task 'outsid'.*on the command line, --import my_tasks.py"):
+        base.make_task("outsid")
+
+
+def test_rooms_answer_in_a_fresh_python() -> None:
+    code = (
+        "import interp; assert 'heads' in dir(interp.measures); assert interp.measures.heads.head_metrics; "
+        "assert interp.spec.ModelSpec is interp.ModelSpec; interp.Layer; interp.Training; interp.TaskRef"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_spec_is_read_where_its_task_says() -> None:
+    spec = interp.ModelSpec(task=interp.TaskRef(name="count01"), d_model=4, layers=(interp.Layer(d_head=2),))
+    model = interp.build(spec)
+    assert model.spec.readout_at == "="
+    assert model.predict(model.task.sample(2).tokens).shape == (2,)
+    assert spec.replace(d_model=6).read_as("last").readout_at == "last"
+    assert spec.replace(readout_at="all").read_as("last").readout_at == "all"
+    assert interp.train(spec.replace(origin=interp.Training(epochs=0)))[0].spec.readout_at == "="
