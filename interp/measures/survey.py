@@ -10,7 +10,8 @@ from interp.errors import InterpError
 from interp.measures.ablation import ablate
 from interp.measures.components import components, not_additive
 from interp.measures.looks import looks
-from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads
+from interp.measures.outputs import head_outputs
+from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads, within
 from interp.measures.separation_classes import score_groups
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -29,15 +30,16 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     where outputs are no sum); for each of zero, mean and resample: accuracy_* and loss_*, of the whole model with the
     part silenced; s_acc, how well a linear separator of its output at the reads tells the answers apart (heads only, of
     as many classes as there are); and where the head looks (measures.looks).
-    test: what is measured on, train: where separators are fitted and replacements come from; the task's data sets, or
-    fresh inputs where it has none.
+    test: what is measured on, train: where separators are fitted and replacements come from; by default the task's data
+    sets, or fresh inputs where it has none, cut to what takes seconds (attrs of the table say how many inputs).
     """
     import pandas as pd
 
     subject = Subject.of(model)
-    test = data(subject, "test") if test is None else test
-    train = data(subject, "train") if train is None else train
     heads, mlps = heads_of(subject), mlps_of(subject)
+    runs = len(MODES) * (1 + len(heads) + len(mlps))
+    test = within(subject, data(subject, "test"), runs) if test is None else test
+    train = within(subject, data(subject, "train"), 6) if train is None else train
     parts = sorted([*heads, *mlps], key=lambda part: (part.layer, part.head is None, part.head or 0))
     table = pd.DataFrame(
         {
@@ -58,7 +60,9 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"] = _separation(subject, train, test, len(mlps))
     where = looks(subject, test)
-    return table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
+    table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
+    table.attrs |= {"test": len(test), "train": len(train)}
+    return table
 
 
 def head_separation(model: Model, train: Batch, test: Batch) -> list[float]:
@@ -70,6 +74,9 @@ def head_separation(model: Model, train: Batch, test: Batch) -> list[float]:
     names = [f"blocks.{layer}.attn.hook_z" for layer in range(subject.model.cfg.n_layers)]
     z = []
     for batch in (train, test):
+        if subject.count_space and subject.read_at != "all":
+            z.append(head_outputs(subject, batch).z.numpy())
+            continue
         seen = at_reads(subject, batch, names)
         z.append(torch.cat([seen[name] for name in names], 1).numpy())
     labels = [reads(subject, batch).classes.numpy() for batch in (train, test)]

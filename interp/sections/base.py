@@ -77,7 +77,8 @@ class Study:
         """
         key = (make, *arguments)
         if key not in self._known:
-            name = " ".join([f"{make.__module__}.{make.__qualname__}", *map(str, arguments)])
+            words = [getattr(one, "__qualname__", str(one)) for one in arguments]
+            name = " ".join([f"{make.__module__}.{make.__qualname__}", *words])
             self.times[name] = self.times.get(name, 0) + 1
             try:
                 self._known[key] = (make(self, *arguments), None)
@@ -87,6 +88,10 @@ class Study:
         if failure is not None:
             raise failure
         return value
+
+    def measure(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """function(subject, *arguments), a measure with hashable arguments, computed once."""
+        return self.once(_measure, function, *arguments)
 
     def data(self, split: str = "test") -> Batch:
         """The task's fixed data set of a split, or, where it has none, SAMPLED_ROWS inputs; the same each time."""
@@ -109,6 +114,10 @@ class Study:
         declared = self.once(_features)
         missing = [name for name in names if name not in declared]
         return f"task {self.task.name} declares no feature {', '.join(map(repr, missing))}" if missing else None
+
+
+def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> Value:
+    return function(study.subject, *arguments)
 
 
 def _data(study: Study, split: str) -> Batch:

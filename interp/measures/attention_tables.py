@@ -1,0 +1,91 @@
+"""Attention patterns averaged over inputs: by position, and by the tokens that look and are looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from interp.errors import UnsupportedError
+from interp.measures.runs import activations, heads_of, pieces, reads
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_CELLS = 200_000
+
+
+def attention_by_position(model: Model, batch: Batch) -> pd.DataFrame:
+    """Mean weight from each position to each; columns layer, head, query, key, value.
+
+    Padding counts neither as query nor as key, so that a cell is the mean over the rows that have both. Raises
+    UnsupportedError for more than 200,000 cells.
+    """
+    subject = Subject.of(model)
+    length = int(batch.lengths.max())
+    ids = torch.arange(length).expand(len(batch), -1)
+    names = [str(i) for i in range(length)]
+    return _averaged(subject, batch, ids, names, "each", only_reads=False)
+
+
+def attention_by_token(model: Model, batch: Batch, only_reads: bool = False) -> pd.DataFrame:
+    """Mean weight that a query token gives to all tokens of a kind together; columns layer, head, query, key, value.
+
+    The weights of a query sum over the keys to what its row of the pattern sums to (1 after a softmax). only_reads:
+    only queries where answers are read. Raises UnsupportedError for more than 200,000 cells.
+    """
+    subject = Subject.of(model)
+    return _averaged(subject, batch, batch.tokens.cpu(), list(subject.task.vocabulary), "all", only_reads)
+
+
+@torch.no_grad()
+def _averaged(
+    subject: Subject, batch: Batch, ids: Tensor, names: list[str], keys: str, only_reads: bool
+) -> pd.DataFrame:
+    """keys: "each", mean over the pairs of a kind; "all", mean over queries of the sum over keys."""
+    import pandas as pd
+
+    heads, kinds = heads_of(subject), len(names)
+    if len(heads) * kinds**2 > MAX_CELLS:
+        raise UnsupportedError(
+            f"{len(heads)} heads x {kinds} x {kinds} kinds of tokens or positions are too many to show"
+        )
+    n_layers, n_heads = subject.model.cfg.n_layers, subject.model.cfg.n_heads
+    hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
+    total = torch.zeros(n_layers, n_heads, kinds, kinds, dtype=torch.float64)
+    number = torch.zeros(kinds, kinds if keys == "each" else 1, dtype=torch.float64)
+    for here, piece in pieces(subject, batch, n_layers * n_heads * batch.tokens.shape[1]):
+        _, seen = activations(subject, piece, hooks)
+        mask = piece.attention_mask.cpu()
+        queries = mask & reads(subject, piece).mask(piece) if only_reads else mask
+        of = torch.nn.functional.one_hot(ids[here, : mask.shape[1]].clamp_max(kinds - 1), kinds).double()
+        asked, looked_at = of * queries[..., None], of * mask[..., None]
+        if keys == "each":
+            number += torch.einsum("bqi,bkj->ij", asked, looked_at)
+        else:
+            number[:, 0] += asked.sum((0, 1))
+        for layer, name in enumerate(hooks):
+            pattern = seen[name].double().cpu()
+            found = torch.einsum("bhqk,bqi,bkj->hij", pattern, asked, looked_at)
+            total[layer, : len(found)] += found
+    mean = total / number
+    frames = []
+    for part in heads:
+        grid = [(query, key) for query in range(kinds) for key in range(kinds)]
+        frames.append(
+            pd.DataFrame(
+                {
+                    "layer": part.layer,
+                    "head": part.head,
+                    "query": [names[q] for q, _ in grid],
+                    "key": [names[k] for _, k in grid],
+                    "value": mean[part.layer, part.head or 0].flatten().numpy(),
+                }
+            )
+        )
+    table = pd.concat(frames, ignore_index=True)
+    seen_at_all = table.groupby("query", sort=False)["value"].transform(lambda column: column.notna().any())
+    return table[seen_at_all].reset_index(drop=True)

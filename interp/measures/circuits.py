@@ -1,0 +1,150 @@
+"""QK and OV circuits of every head in token space, their singular values, and how heads of two layers compose.
+
+Elhage et al. 2021: W_QK = W_Q W_K^T says which residual directions attract attention, W_OV = W_V W_O what attending
+moves. In token space, W_E W_QK W_E^T and W_E W_OV W_U, with the gains of the norms before attention and readout folded
+in and their scales left out (they are positive numbers of each run), biases and positions aside: exact for one layer
+without norm and positions, the direct token-to-token part elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel
+from interp.errors import UnsupportedError
+from interp.measures.components import not_additive, readout_map
+from interp.measures.runs import Part, heads_of
+from interp.measures.subject import Model, Subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def no_circuits(subject: Subject) -> str | None:
+    """Why heads have no QK and OV circuits, or None."""
+    if isinstance(subject.model, TaskModel) and any(layer.mixing == "linear" for layer in subject.model.spec.layers):
+        return "linear mixing has no queries and keys"
+    return None
+
+
+def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """W_Q, W_K, W_V (d_model, d_head) and W_O (d_head, d_model) in float64, the norm's gain and centering folded in."""
+    block, head = subject.model.blocks[part.layer], part.head or 0
+    found = [getattr(block.attn, f"W_{name}")[head].detach().double().cpu() for name in "QKVO"]
+    norm = getattr(block, "ln1", None)
+    if norm is None or isinstance(norm, torch.nn.Identity) or _post(subject):
+        return found[0], found[1], found[2], found[3]
+    gain = getattr(norm, "w", None)
+    folded = []
+    for weight in found[:3]:
+        weight = weight if gain is None else gain.detach().double().cpu()[:, None] * weight
+        folded.append(weight if "RMS" in type(norm).__name__ else weight - weight.mean(0))
+    return folded[0], folded[1], folded[2], found[3]
+
+
+def _post(subject: Subject) -> bool:
+    return isinstance(subject.model, TaskModel) and subject.model.spec.layers[0].norm == "post"
+
+
+def _embedding(subject: Subject) -> Float[Tensor, "tokens d_model"]:
+    """Rows of W_E in the task's order of tokens."""
+    table = subject.model.embed.W_E.detach().double().cpu()
+    return table if subject.token_ids is None else table[subject.token_ids.cpu()]
+
+
+def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.DataFrame:
+    """One circuit of every head; columns layer, head, query, key, value (QK) or layer, head, source, answer, value
+    (OV).
+
+    QK: the score of a query token for a key token, scaled as the model scales it. OV: what attending to a source token
+    adds to each output. Raises UnsupportedError for too many tokens, linear mixing, and (OV) outputs that are no sum.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if (reason := no_circuits(subject)) is not None:
+        raise UnsupportedError(reason)
+    embedding = _embedding(subject)
+    if len(embedding) > max_tokens:
+        raise UnsupportedError(f"a table of {len(embedding)} x {len(embedding)} tokens a head is too large to show")
+    words, columns = list(subject.task.vocabulary), ("query", "key")
+    others, out = words, embedding.T
+    if which == "OV":
+        if (reason := not_additive(subject)) is not None:
+            raise UnsupportedError(reason)
+        out, _ = readout_map(subject)
+        columns = ("source", "answer")
+        others = list(subject.task.answer_words) if len(subject.task.answer_words) == out.shape[1] else None  # type: ignore[assignment]
+        others = others or [f"output {i}" for i in range(out.shape[1])]
+    frames = []
+    for part in heads_of(subject):
+        q, k, v, o = factors(subject, part)
+        scale = float(getattr(subject.model.blocks[part.layer].attn, "attn_scale", 1.0))
+        table = (embedding @ q) @ (embedding @ k).T / scale if which == "QK" else (embedding @ v) @ o @ out
+        frames.append(
+            pd.DataFrame(
+                {
+                    "layer": part.layer,
+                    "head": part.head,
+                    columns[0]: [word for word in words for _ in others],
+                    columns[1]: others * len(words),
+                    "value": table.flatten().numpy(),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def singular_values(model: Model) -> pd.DataFrame:
+    """Singular values of W_QK and W_OV of every head; columns layer, head, circuit, index, value."""
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if (reason := no_circuits(subject)) is not None:
+        raise UnsupportedError(reason)
+    rows = []
+    for part in heads_of(subject):
+        q, k, v, o = factors(subject, part)
+        for name, (left, right) in {"QK": (q, k.T), "OV": (v, o)}.items():
+            # of a product of thin factors, from their small triangular parts
+            small = torch.linalg.qr(left).R @ torch.linalg.qr(right.T).R.T
+            for index, value in enumerate(torch.linalg.svdvals(small).tolist()):
+                rows.append((part.layer, part.head, name, index, value))
+    return pd.DataFrame(rows, columns=["layer", "head", "circuit", "index", "value"])
+
+
+def composition(model: Model) -> pd.DataFrame:
+    """How much of what an earlier head writes a later one reads; columns writer, reader, Q, K, V.
+
+    ||W_OV W_Q W_K^T|| / (||W_OV|| ||W_QK||) through the query, the same through the key, and ||W_OV W_OV'|| / (...)
+    through the value, Frobenius norms (Elhage et al. 2021). Between 0 and 1; for random matrices of rank d_head in
+    d_model about 1 / sqrt(d_model). Raises UnsupportedError for one layer.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if (reason := no_circuits(subject)) is not None:
+        raise UnsupportedError(reason)
+    if subject.model.cfg.n_layers < 2:
+        raise UnsupportedError("heads of one layer do not compose: none reads what another writes")
+    known = {part: factors(subject, part) for part in heads_of(subject)}
+    rows = []
+    for writer, (_, _, v1, o1) in known.items():
+        for reader, (q2, k2, v2, o2) in known.items():
+            if reader.layer <= writer.layer:
+                continue
+            ov = product_norm(v1, o1)
+            by_query = product_norm(v1, o1 @ q2 @ k2.T) / (ov * product_norm(q2, k2.T))
+            by_key = product_norm(v1, o1 @ k2 @ q2.T) / (ov * product_norm(q2, k2.T))
+            by_value = product_norm(v1, o1 @ v2 @ o2) / (ov * product_norm(v2, o2))
+            rows.append((str(writer), str(reader), by_query, by_key, by_value))
+    return pd.DataFrame(rows, columns=["writer", "reader", "Q", "K", "V"])
+
+
+def product_norm(left: Float[Tensor, "d k"], right: Float[Tensor, "k e"]) -> float:
+    """Frobenius norm of left @ right, from the Gram matrices of the thin sides: the product itself is never built."""
+    return float(((left.T @ left) * (right @ right.T).T).sum().clamp_min(0).sqrt())

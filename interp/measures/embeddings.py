@@ -1,0 +1,146 @@
+"""Geometry of embeddings: principal components, cosines, and Fourier power where tokens form a cycle.
+
+Where addition modulo p acts on p tokens, a model may represent them as waves (Nanda et al. 2023): then the rows of its
+embedding, taken as functions of the token, have their power at few frequencies. The same for the columns of the readout
+and for neurons. Power is that of the deviation from the mean over the cycle, as shares that sum to 1 over frequencies
+1 to p // 2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from interp.architecture.task_model import TaskModel
+from interp.errors import UnsupportedError
+from interp.measures.components import readout_map
+from interp.measures.runs import activations, has_mlp, pieces, reads
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def token_vectors(model: Model) -> Float[Tensor, "tokens d_model"]:
+    """Embeddings of the task's tokens, in its order, in float64."""
+    subject = Subject.of(model)
+    table = subject.model.embed.W_E.detach().double().cpu()
+    return table if subject.token_ids is None else table[subject.token_ids.cpu()]
+
+
+def output_vectors(model: Model) -> Float[Tensor, "n_out d_model"] | None:
+    """What reads each output off the residual stream (the final norm's gain folded in); None behind a ReLU readout."""
+    subject = Subject.of(model)
+    if isinstance(subject.model, TaskModel) and not subject.model.spec.linear_readout:
+        return None
+    return readout_map(subject)[0].T
+
+
+def principal_components(vectors: Float[Tensor, "rows d"], n: int = 3) -> tuple[Float[ndarray, "rows n"], ndarray]:
+    """Coordinates along the first n principal components, and the share of variance of every one."""
+    centered = (vectors - vectors.mean(0)).numpy()
+    u, s, _ = np.linalg.svd(centered, full_matrices=False)
+    total = float((s**2).sum())
+    coordinates = np.pad(u[:, :n] * s[:n], ((0, 0), (0, max(0, n - len(s)))))
+    return coordinates, s**2 / total if total > 0 else np.zeros_like(s)
+
+
+def cosines(vectors: Float[Tensor, "rows d"]) -> Float[ndarray, "rows rows"]:
+    """Cosine of the angle between each two rows; NaN for rows of zeros."""
+    lengths = vectors.norm(dim=1, keepdim=True)
+    unit = torch.where(lengths > 0, vectors / lengths, torch.nan)
+    return (unit @ unit.T).numpy()
+
+
+def fourier_power(rows: Float[Tensor, "p features"]) -> Float[ndarray, "frequencies features"]:
+    """Share of each feature's power at frequency 1 to p // 2, its mean over the cycle aside; zeros for a constant."""
+    centered = (rows - rows.mean(0)).numpy()
+    power = np.abs(np.fft.rfft(centered, axis=0)) ** 2
+    if len(rows) % 2 == 0:
+        power[-1] /= 2  # the highest frequency has no partner of the opposite sign
+    total = power[1:].sum(0)
+    constant = total <= 1e-20 * max(1.0, float((rows**2).sum()))
+    return np.where(constant, 0.0, power[1:] / np.where(constant, 1.0, total))
+
+
+def spectra(model: Model) -> pd.DataFrame:
+    """Fourier power of embedding and readout on every cyclic group; columns group, what, frequency, power.
+
+    power: share of all power of the group's vectors, summed over dimensions. Raises UnsupportedError where the task
+    declares no cyclic group.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if not subject.task.cyclic:
+        raise UnsupportedError(f"task {subject.task.name} declares no tokens on which addition acts (Task.cyclic)")
+    frames = []
+    tables = {"embedding": (token_vectors(subject), list(subject.task.vocabulary))}
+    if (outputs := output_vectors(subject)) is not None and len(outputs) == len(subject.task.answer_words):
+        tables["readout"] = (outputs, list(subject.task.answer_words))
+    for group, words in subject.task.cyclic.items():
+        for what, (vectors, names) in tables.items():
+            if any(word not in names for word in words):
+                continue
+            rows = vectors[[names.index(word) for word in words]]
+            centered = rows - rows.mean(0)
+            weight = (centered**2).sum(0).numpy()
+            total = weight.sum()
+            power = fourier_power(rows) @ weight / total if total > 0 else np.zeros(len(words) // 2)
+            frequencies = range(1, len(power) + 1)
+            frames.append(pd.DataFrame({"group": group, "what": what, "frequency": frequencies, "power": power}))
+    return pd.concat(frames, ignore_index=True)
+
+
+@torch.no_grad()
+def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.DataFrame:
+    """Fourier power of each neuron's mean activation as a function of the token at one position.
+
+    Columns layer, neuron, frequency (the strongest), power (its share), size (mean activation's standard deviation over
+    the cycle). The mean is over the rows of the batch with that token there. Raises UnsupportedError where tokens of
+    the group do not all occur at the position, and where there is no MLP.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    words = subject.task.cyclic[group]
+    layers = [i for i, block in enumerate(subject.model.blocks) if has_mlp(block)]
+    if not layers:
+        raise UnsupportedError("the model has no MLP, so it has no neurons")
+    ids = torch.tensor([subject.task.token_id(word) for word in words])
+    names = [f"blocks.{layer}.mlp.hook_post" for layer in layers]
+    sums: dict[str, Tensor] = {}
+    number = torch.zeros(len(ids), dtype=torch.float64)
+    for _, piece in pieces(subject, batch, 2 * len(names) * (subject.model.cfg.d_mlp or 0)):
+        _, seen = activations(subject, piece, names)
+        where = reads(subject, piece)
+        of = (piece.tokens[:, position].cpu()[where.rows][:, None] == ids).double()
+        number += of.sum(0)
+        for name in names:
+            sums[name] = sums.get(name, 0) + of.T @ where.pick(seen[name]).double().cpu()
+    if bool((number == 0).any()):
+        missing = words[int((number == 0).int().argmax())]
+        raise UnsupportedError(f"token {missing!r} of the cycle {group} does not occur at position {position}")
+    frames = []
+    for layer, name in zip(layers, names):
+        mean = sums[name] / number[:, None]
+        power = fourier_power(mean)
+        best = power.argmax(0)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "layer": layer,
+                    "neuron": range(mean.shape[1]),
+                    "frequency": best + 1,
+                    "power": power[best, np.arange(mean.shape[1])],
+                    "size": mean.std(0, correction=0).numpy(),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)

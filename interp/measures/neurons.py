@@ -1,0 +1,144 @@
+"""Neurons that matter: what is lost without each, and what it responds to.
+
+Neurons are those of every MLP (mlp.hook_post) and of a ReLU readout (unembed.hook_post). One is silenced by its mean
+over the reads, at every position. Only the neurons that could matter most are run: those with the largest product of
+the spread of their activation and the length of what they write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import InterpError, UnsupportedError, one_of
+from interp.measures.runs import Hook, Tally, activations, forward, has_mlp, pieces, reads
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """A neuron of the MLP of a layer, or of the readout (layer None)."""
+
+    layer: int | None
+    index: int
+
+    @property
+    def hook(self) -> str:
+        return "unembed.hook_post" if self.layer is None else f"blocks.{self.layer}.mlp.hook_post"
+
+    def __str__(self) -> str:
+        return f"readout.{self.index}" if self.layer is None else f"{self.layer}.{self.index}"
+
+
+def places(subject: Subject) -> dict[int | None, Any]:
+    """Modules with neurons by layer; the readout, where it has some, under None."""
+    found: dict[int | None, Any] = {i: block.mlp for i, block in enumerate(subject.model.blocks) if has_mlp(block)}
+    if "unembed.hook_post" in subject.model.hook_dict:
+        found[None] = subject.model.unembed
+    return found
+
+
+def no_neurons(subject: Subject) -> str | None:
+    """Why there are no neurons, or None."""
+    return None if places(subject) else "the model has neither an MLP nor a readout with neurons"
+
+
+@torch.no_grad()
+def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame:
+    """The n most promising neurons silenced one by one, most harmful first.
+
+    Columns neuron (its name), layer, index, accuracy, loss (of the whole model without it), change (of the loss),
+    active (share of the reads where its activation is above 0), mean and spread of its activation at the reads.
+    Raises UnsupportedError for a model without neurons.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if (reason := no_neurons(subject)) is not None:
+        raise UnsupportedError(reason)
+    stats = {layer: _statistics(subject, batch, layer) for layer in places(subject)}
+    candidates = []
+    for layer, module in places(subject).items():
+        _mean, spread, _ = stats[layer]
+        length = module.W_out.detach().double().cpu().norm(dim=1)
+        candidates += [(float(s * w), Neuron(layer, i)) for i, (s, w) in enumerate(zip(spread, length))]
+    candidates.sort(key=lambda pair: -pair[0])
+    chosen = [neuron for _, neuron in candidates[:n]]
+    tallies = [Tally() for _ in range(len(chosen) + 1)]
+    for _, piece in pieces(subject, batch):
+        where = reads(subject, piece)
+        for tally, neuron in zip(tallies, [None, *chosen]):
+            hooks = [] if neuron is None else [silence_neuron(neuron, float(stats[neuron.layer][0][neuron.index]))]
+            tally.add(subject, where.pick(forward(subject, piece, hooks)).double().cpu(), where.classes)
+    whole, *scores = (tally.score for tally in tallies)
+    table = pd.DataFrame(
+        {
+            "neuron": [str(neuron) for neuron in chosen],
+            "layer": pd.array([neuron.layer for neuron in chosen], dtype="Int64"),
+            "index": [neuron.index for neuron in chosen],
+            "accuracy": [score.accuracy for score in scores],
+            "loss": [score.loss for score in scores],
+            "change": [score.loss - whole.loss for score in scores],
+            "active": [float(stats[neuron.layer][2][neuron.index]) for neuron in chosen],
+            "mean": [float(stats[neuron.layer][0][neuron.index]) for neuron in chosen],
+            "spread": [float(stats[neuron.layer][1][neuron.index]) for neuron in chosen],
+        }
+    )
+    table = table.sort_values(["accuracy", "loss"], ascending=[True, False], kind="stable").reset_index(drop=True)
+    table.attrs |= {"accuracy": whole.accuracy, "loss": whole.loss, "neurons": len(candidates), "inputs": len(batch)}
+    return table
+
+
+def silence_neuron(neuron: Neuron, value: float) -> Hook:
+    """A hook that gives a neuron one value everywhere."""
+
+    def put(activation: Tensor, hook: object) -> Tensor:
+        changed = activation.clone()
+        changed[..., neuron.index] = value
+        return changed
+
+    return neuron.hook, put
+
+
+def _statistics(subject: Subject, batch: Batch, layer: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, standard deviation and share above 0 of each neuron of a place, over the reads."""
+    found = at_neurons(subject, batch, layer)
+    return found.mean(0), found.std(0, correction=0), (found > 0).double().mean(0)
+
+
+def at_neurons(subject: Subject, batch: Batch, layer: int | None) -> Float[Tensor, "reads neurons"]:
+    """Activations of all neurons of a place at the reads, in float64."""
+    name, found = Neuron(layer, 0).hook, []
+    for _, piece in pieces(subject, batch, 2 * (subject.model.cfg.d_mlp or 0)):
+        _, seen = activations(subject, piece, [name])
+        found.append(reads(subject, piece).pick(seen[name]).double().cpu())
+    return torch.cat(found)
+
+
+def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
+    """One named feature of the task at every read: that of the row, or of the row's position."""
+    known = subject.task.features(batch)
+    if name not in known:
+        raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
+    where, value = reads(subject, batch), known[name].cpu()
+    return value[where.rows] if value.ndim == 1 else value[where.rows, where.positions]
+
+
+@torch.no_grad()
+def response(model: Model, batch: Batch, neuron: Neuron, features: tuple[str, ...]) -> pd.DataFrame:
+    """Mean activation of a neuron at the reads by one or two features; columns the features, activation, reads."""
+    import pandas as pd
+
+    subject = Subject.of(model)
+    frame = pd.DataFrame({name: feature_at_reads(subject, batch, name).numpy() for name in features})
+    frame["activation"] = at_neurons(subject, batch, neuron.layer)[:, neuron.index].numpy()
+    grouped = frame.groupby(list(features))["activation"]
+    return grouped.mean().reset_index().assign(reads=grouped.size().to_numpy())

@@ -1,0 +1,235 @@
+"""Named variables of a task: is each there, at every layer and position, and is it used?
+
+*There*: a linear probe of the residual stream tells its value (ridge regression on its indicators, the largest wins;
+fitted on one half of the inputs, measured on the other). *Used*: interchange interventions (Geiger et al. 2021): the
+stream of a base input is given a source input's at that site, and the answer must be the one the task gives when this
+variable alone is the source's. Once the whole vector is interchanged; once only what the probe reads: the vector is
+moved so that the probe reads the source's values, and all that does not vary with them stays (Belrose et al. 2023).
+
+What the answer would be is read off the task's own features: the fewest others that with this one determine the answer
+are kept as the base's. Where no such set is found there is no interchange (NaN), and the reason is in `attrs`.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.architecture.answers import decide
+from interp.errors import InterpError
+from interp.measures.neurons import feature_at_reads
+from interp.measures.runs import Hook, activations, forward, pieces, reads
+from interp.measures.subject import Model, Subject
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_VALUES, MAX_POSITIONS, RIDGE = 32, 12, 1e-3
+
+
+class Site(NamedTuple):
+    """A layer (n_layers: after the last) and a position: an index, or None for the position that is read."""
+
+    layer: int
+    position: int | None
+
+
+def sites(subject: Subject, batch: Batch) -> list[Site]:
+    """Every layer at the position that is read, and at each position where rows are of one short length."""
+    length = batch.tokens.shape[1]
+    fixed = length <= MAX_POSITIONS and bool((batch.lengths == length).all()) and subject.read_at != "all"
+    positions = [*range(length)] if fixed else []
+    layers = range(subject.model.cfg.n_layers + 1)
+    return [Site(layer, position) for layer in layers for position in [*positions, None]]
+
+
+def hook_of(subject: Subject, layer: int) -> str:
+    last = subject.model.cfg.n_layers
+    return f"blocks.{last - 1}.hook_resid_post" if layer == last else f"blocks.{layer}.hook_resid_pre"
+
+
+@torch.no_grad()
+def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
+    """Probe and interchange accuracy of each feature at each site.
+
+    Columns feature, layer, position (an index or "read"), values (how many), chance (share of the most frequent value),
+    probe, interchange (whole vector), along_probe (only what the probe reads), pairs. Interchange is measured
+    on pairs whose answer must change, so that an intervention without effect scores 0. attrs["reasons"]: why a feature
+    has none. Features of more than 32 values are left out. Raises InterpError for fewer than 40 inputs.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if len(batch) < 40:
+        raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
+    known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
+    values = {name: feature_at_reads(subject, batch, name).long() for name in known}
+    values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= MAX_VALUES}
+    where, streams = reads(subject, batch), _streams(subject, batch)
+    reasons: dict[str, str] = {}
+    rows: list[dict[str, object]] = []
+    for name, value in values.items():
+        pairs = _pairs(subject, batch, name, values, seed)
+        if isinstance(pairs, str):
+            reasons[name] = pairs
+        for site in sites(subject, batch):
+            x = _at(streams[site.layer], where, site)
+            accuracy, projection = probe(x, value, where.rows)
+            row = {
+                "feature": name,
+                "layer": site.layer,
+                "position": "read" if site.position is None else str(site.position),
+                "values": len(value.unique()),
+                "chance": float(value.bincount(minlength=1).max()) / len(value) if value.min() >= 0 else _most(value),
+                "probe": accuracy,
+                "interchange": float("nan"),
+                "along_probe": float("nan"),
+                "pairs": 0,
+            }
+            if not isinstance(pairs, str):
+                row["interchange"] = _interchanged(subject, batch, site, pairs, None)
+                row["along_probe"] = _interchanged(subject, batch, site, pairs, projection)
+                row["pairs"] = len(pairs.base)
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    table.attrs["reasons"] = reasons
+    return table
+
+
+def _most(value: Tensor) -> float:
+    return float(value.unique(return_counts=True)[1].max()) / len(value)
+
+
+def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length d_model"]]:
+    """The residual stream before each layer and after the last."""
+    names = [hook_of(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
+    found: dict[str, list[Tensor]] = {name: [] for name in names}
+    for _, piece in pieces(subject, batch, len(names) * subject.model.cfg.d_model):
+        _, seen = activations(subject, piece, names)
+        for name in names:
+            found[name].append(seen[name].cpu())
+    return [torch.cat(found[name]) for name in names]
+
+
+def _at(stream: Tensor, where: object, site: Site) -> Float[Tensor, "reads d_model"]:
+    rows, positions = where.rows, where.positions  # type: ignore[attr-defined]
+    return stream[rows, positions if site.position is None else torch.full_like(positions, site.position)].double()
+
+
+# ---------------------------------------------------------------- is it there?
+
+
+def probe(
+    x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], rows: Int[Tensor, "reads"]
+) -> tuple[float, Float[Tensor, "d d"]]:
+    """Accuracy of a linear probe on the odd rows, fitted on the even ones, and the projection onto what it reads.
+
+    The projection P is oblique: P x has all that the probe reads of x, and of what it does not read only the part that
+    varies with it (P = C U (U^T C U)^-1 U^T, C the covariance, U the probe's directions).
+    """
+    fitted, tested = rows % 2 == 0, rows % 2 == 1
+    classes = value[fitted].unique()
+    target = (value[:, None] == classes).double()
+    mean, center = x[fitted].mean(0), target[fitted].mean(0)
+    centered = x - mean
+    gram = centered[fitted].T @ centered[fitted]
+    penalty = RIDGE * gram.diagonal().mean().clamp_min(1e-12) * torch.eye(len(gram), dtype=gram.dtype)
+    weights = torch.linalg.solve(gram + penalty, centered[fitted].T @ (target[fitted] - center))
+    answers = classes[(centered @ weights + center).argmax(1)]
+    u, s, _ = torch.linalg.svd(weights, full_matrices=False)
+    u = u[:, s > 1e-8 * s.max().clamp_min(1e-300)]
+    spread = (gram + penalty) @ u
+    projection = spread @ torch.linalg.solve(u.T @ spread, u.T)
+    return float((answers == value)[tested].double().mean()), projection
+
+
+# ---------------------------------------------------------------- is it used?
+
+
+class Interchange(NamedTuple):
+    """Reads of bases and sources (indices of `reads`), and the answers that must follow."""
+
+    base: Int[Tensor, "pairs"]
+    source: Int[Tensor, "pairs"]
+    wanted: Int[Tensor, "pairs"]
+
+
+def _pairs(subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], seed: int) -> Interchange | str:
+    """One read of each row with another row's, where interchanging the variable must change the answer."""
+    where = reads(subject, batch)
+    kept = others_that_decide(name, values, where.classes)
+    if kept is None:
+        return f"{name} and the other features together do not determine the answer"
+    table = {key: int(c) for key, c in zip(_keys(values, (name, *kept)), where.classes)}
+    draw = np.random.default_rng(seed)
+    order = draw.permutation(len(where))
+    rows = where.rows.numpy()
+    _, first = np.unique(rows[order], return_index=True)  # one read a row
+    base = order[first]
+    found: list[tuple[int, int, int]] = []
+    all_values = {key: value.numpy() for key, value in values.items()}
+    for _ in range(4):  # several sources a base, until enough pairs demand another answer
+        for b, s in zip(base, draw.integers(len(where), size=len(base))):
+            key = (int(all_values[name][s]), *(int(all_values[other][b]) for other in kept))
+            wanted = table.get(key)
+            if wanted is not None and wanted != int(where.classes[b]) and rows[b] != rows[s]:
+                found.append((int(b), int(s), wanted))
+        if len(found) >= 200:
+            break
+    if len(found) < 10:
+        return f"too few inputs with another {name} and the same {', '.join(kept) or 'rest'} demand another answer"
+    base_, source, wanted_ = (torch.tensor([triple[i] for triple in found[:200]]) for i in range(3))
+    return Interchange(base_, source, wanted_)
+
+
+def others_that_decide(name: str, values: dict[str, Tensor], classes: Tensor) -> tuple[str, ...] | None:
+    """The fewest other features that with this one, but not without it, determine the answer; None without such."""
+    rest = [other for other in values if other != name]
+    for size in range(min(3, len(rest)) + 1):
+        for kept in combinations(rest, size):
+            if _determines(values, (name, *kept), classes) and not (kept and _determines(values, kept, classes)):
+                return kept
+    return None
+
+
+def _keys(values: dict[str, Tensor], names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    return list(zip(*(values[name].tolist() for name in names)))
+
+
+def _determines(values: dict[str, Tensor], names: tuple[str, ...], classes: Tensor) -> bool:
+    known: dict[tuple[int, ...], int] = {}
+    return all(known.setdefault(key, c) == c for key, c in zip(_keys(values, names), classes.tolist()))
+
+
+def _interchanged(subject: Subject, batch: Batch, site: Site, pairs: Interchange, projection: Tensor | None) -> float:
+    """Share of the pairs that are answered as they must be, with the site's vector (or its part) interchanged."""
+    where, name = reads(subject, batch), hook_of(subject, site.layer)
+    right = 0
+    for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
+        bases, sources = pairs.base[here], pairs.source[here]
+        base, source = batch[where.rows[bases]], batch[where.rows[sources]]
+        at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
+                     for some in (bases, sources))  # fmt: skip
+        _, seen = activations(subject, source, [name])
+        out = forward(subject, base, [_swap(name, at, seen[name][torch.arange(len(there)), there], projection)])
+        logits = out[torch.arange(len(bases)), where.positions[bases]].double().cpu()
+        right += int((decide(logits, subject.decision) == pairs.wanted[here]).sum())
+    return right / len(pairs.base)
+
+
+def _swap(name: str, at: Tensor, value: Tensor, projection: Tensor | None) -> Hook:
+    def put(stream: Tensor, hook: object) -> Tensor:
+        changed, rows = stream.clone(), torch.arange(len(stream))
+        change = value - stream[rows, at]
+        if projection is not None:
+            change = change @ projection.to(change).T
+        changed[rows, at] += change
+        return changed
+
+    return name, put

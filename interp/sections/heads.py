@@ -1,0 +1,91 @@
+"""Heads and MLPs of every layer: what is lost without them, what can be read off them, where they look."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp.measures.looks import KINDS
+from interp.measures.survey import MODES, survey
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+
+MOST_PARTS = 200
+
+
+def needs(study: Study) -> str | None:
+    """Few enough parts to silence one by one."""
+    n = study.model.cfg.n_layers * (study.model.cfg.n_heads + 1)
+    return f"{n} parts are too many to silence one by one; ask interp.ablate_heads for some" if n > MOST_PARTS else None
+
+
+@section("heads", title="Heads and MLPs", order=300, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """One table for all parts, and what it shows."""
+    table = study.measure(survey)
+    n, layers = table.attrs["test"], study.model.cfg.n_layers
+    report.section("Heads and MLPs", _words(study, table))
+    sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
+    shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
+    report.add_table(
+        "heads",
+        shown,
+        "effect: what the part adds directly to the right answer over its best rival, in logits. accuracy_*, loss_*: "
+        "of the "
+        "whole model with the part set to zero, to its mean, or to its value on another input (nats). s_acc: accuracy "
+        "of the best linear separator of the head's output where answers are read, of each answer against the rest. "
+        f"entropy to after_same: where the head looks (nats, shares). On {n:,} inputs.",
+        {name: form for name, form in sizes.items() if name in shown},
+        max_rows=80,
+    )
+    lost = pd.concat(
+        [
+            pd.DataFrame({"part": table["part"], "silenced by": mode, "loss": table[f"loss_{mode}"]})
+            if table[f"loss_{mode}"].notna().any()
+            else pd.DataFrame({"part": table["part"], "silenced by": mode, "accuracy": table[f"accuracy_{mode}"]})
+            for mode in MODES
+        ]
+    )
+    quantity = "loss" if "loss" in lost else "accuracy"
+    report.add_figure(
+        "heads_ablated",
+        draw.bars(lost, "part", quantity, "silenced by", x_title="part that is silenced",
+                  y_title="loss (nats)" if quantity == "loss" else "accuracy"),
+        f"{quantity.capitalize()} of the whole model with one part silenced.",
+    )  # fmt: skip
+    heads = table[table["kind"] == "head"]
+    if len(heads) and heads[list(KINDS)].notna().any(axis=None):
+        report.add_figure(
+            "heads_look",
+            draw.heatmap(
+                heads[list(KINDS)].to_numpy(float), [kind.replace("_", " ") for kind in KINDS], heads["part"].to_list(),
+                "key", "head", "share of attention", square=False, show_values=len(heads) <= 16,
+            ),
+            "Share of each head's attention, averaged over all positions: to the position itself, the one before, the "
+            "first "
+            "one, others with the same token, and those behind an earlier same token (induction).",
+        )  # fmt: skip
+    worst = table.loc[table["accuracy_mean"].idxmin()]
+    report.add_fact("most_needed_part", str(worst["part"]))
+    report.add_fact("accuracy_without_it", float(worst["accuracy_mean"]))
+
+
+def _words(study: Study, table: pd.DataFrame) -> str:
+    """What the table says, from its numbers."""
+    worst = table.loc[table["accuracy_mean"].idxmin()]
+    sentences = [
+        f"Without any one part, mean-ablated, accuracy is {worst['accuracy_mean']:.4f} or more; it is lowest without "
+        f"{worst['part']}."
+    ]
+    separable = table[table["s_acc"].notna()]
+    if len(separable):
+        best = separable.loc[separable["s_acc"].idxmax()]
+        sentences.append(
+            f"The answers are most nearly read off {best['part']}: a linear separator of its output is right on "
+            f"{best['s_acc']:.4f} of the answers."
+        )
+    heads = table[(table["kind"] == "head") & (table["after_same"] > 0.5)]
+    if len(heads):
+        names = ", ".join(heads["part"])
+        sentences.append(f"Most attention goes behind an earlier same token (induction) in {names}.")
+    return " ".join(sentences)

@@ -1,0 +1,136 @@
+"""Circuits, composition and spectra against dense products and TransformerLens's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from standins import NAMES, padding_hooks, standin
+
+import interp
+from interp.errors import UnsupportedError
+from interp.measures.attention import ov_circuit, qk_circuit
+from interp.measures.attention_tables import attention_by_position, attention_by_token
+from interp.measures.circuits import composition, factors, singular_values, token_circuits
+from interp.measures.embeddings import cosines, fourier_power, neuron_spectra, principal_components, spectra
+from interp.measures.runs import Part
+from interp.tasks import Batch, Task
+
+
+def test_one_layer_without_positions_is_the_exact_circuit() -> None:
+    model = interp.load("count01/minimal")
+    for mine, exact, columns in (
+        (token_circuits(model, "QK"), qk_circuit(model), ["query", "key", "score"]),
+        (token_circuits(model, "OV"), ov_circuit(model), ["source", "token", "logit"]),
+    ):
+        assert mine.iloc[:, 2].to_list() == exact[columns[0]].to_list()
+        assert mine.iloc[:, 3].to_list() == exact[columns[1]].to_list()
+        np.testing.assert_allclose(mine["value"], exact[columns[2]], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_singular_values_are_those_of_the_matrices(name) -> None:
+    subject = standin(name)
+    table = singular_values(subject)
+    for (layer, head, circuit), part in table.groupby(["layer", "head", "circuit"]):
+        q, k, v, o = factors(subject, Part(layer, head))
+        dense = torch.linalg.svdvals(q @ k.T if circuit == "QK" else v @ o)[: len(part)]
+        np.testing.assert_allclose(part["value"], dense.numpy(), atol=1e-8)
+
+
+def test_composition_is_transformer_lens_s_without_norms() -> None:
+    """Where no norm is folded in, the scores are those of all_composition_scores."""
+    from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+
+    with quiet_construction():
+        torch.manual_seed(0)
+        model = HookedTransformer(HookedTransformerConfig(
+            n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=7, d_vocab=6, d_vocab_out=3, attn_only=True,
+            normalization_type=None))  # fmt: skip
+    from interp.measures.subject import Subject
+
+    subject = Subject.of(model, standin("recall").task)
+    model.requires_grad_(False)
+    table = composition(subject).set_index(["writer", "reader"])
+    for kind in "QKV":
+        theirs = model.all_composition_scores(kind)
+        for (writer, reader), row in table.iterrows():
+            (a, b), (c, d) = (map(int, word.split()[1].split(".")) for word in (writer, reader))
+            assert row[kind] == pytest.approx(float(theirs[a, b, c, d]), rel=1e-4)
+    with pytest.raises(UnsupportedError, match="heads of one layer do not compose"):
+        composition(standin("balance"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mean_patterns_by_loops(name) -> None:
+    subject = standin(name)
+    batch = subject.task.sample(7, seed=3)
+    patterns = {}
+    keep = (lambda n: n.endswith("hook_pattern"), lambda p, hook: patterns.update({hook.layer(): p.double()}))
+    subject.model.run_with_hooks(batch.tokens, fwd_hooks=[*padding_hooks(subject.model, batch), keep])
+    by_position, by_token = attention_by_position(subject, batch), attention_by_token(subject, batch)
+    words = subject.task.vocabulary
+    for layer, head, query, key in ((0, 0, 2, 1), (subject.model.cfg.n_layers - 1, 1, 1, 0)):
+        rows = [r for r in range(7) if batch.lengths[r] > max(query, key)]
+        wanted = np.mean([float(patterns[layer][r, head, query, key]) for r in rows])
+        cell = by_position.query(f"layer == {layer} and head == {head} and query == '{query}' and key == '{key}'")
+        assert cell["value"].item() == pytest.approx(wanted, abs=1e-7)
+        a, b = words[0], words[1]
+        sums = [
+            sum(float(patterns[layer][r, head, q, k]) for k in range(int(batch.lengths[r])) if batch.tokens[r, k] == 1)
+            for r in range(7)
+            for q in range(int(batch.lengths[r]))
+            if batch.tokens[r, q] == 0
+        ]
+        cell = by_token.query(f"layer == {layer} and head == {head} and query == '{a}' and key == '{b}'")
+        assert cell["value"].item() == pytest.approx(np.mean(sums), abs=1e-7)
+
+
+def test_waves_have_one_frequency() -> None:
+    angle = 2 * np.pi * 3 * torch.arange(11, dtype=torch.float64) / 11
+    rows = torch.stack([angle.cos() + 5, angle.sin(), torch.ones(11)], 1)
+    power = fourier_power(rows)
+    np.testing.assert_allclose(power[2, :2], 1.0)
+    assert not power[:, 2].any()
+    even = fourier_power(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]], dtype=torch.float64) + torch.eye(4)[:, :1])
+    assert even.sum() == pytest.approx(1.0)
+
+
+class Cycle(Task):
+    name = "standin_cycle"
+    vocabulary = ("a", "b")
+    n_out = 3
+    cyclic = {"letters": ("a", "b")}  # noqa: RUF012
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return standin("balance").task.sample(n, split, seed)
+
+    def classes(self, batch: Batch) -> torch.Tensor:
+        return batch.labels
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes
+
+
+def test_spectra_of_a_task_with_a_cycle() -> None:
+    from interp.measures.subject import Subject
+
+    subject = Subject(standin("balance").model, Cycle())
+    table = spectra(subject)
+    assert table["power"].to_list() == [pytest.approx(1.0)]
+    neurons = neuron_spectra(subject, subject.task.sample(40), "letters", 0)
+    assert len(neurons) == 32
+    assert set(neurons["power"].round(6)) <= {0.0, 1.0}
+    with pytest.raises(UnsupportedError, match="declares no tokens on which addition acts"):
+        spectra(standin("recall"))
+
+
+def test_components_and_cosines() -> None:
+    from sklearn.decomposition import PCA
+
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found, shares = principal_components(x, 2)
+    fitted = PCA(2).fit(x.numpy())
+    np.testing.assert_allclose(np.abs(found), np.abs(fitted.transform(x.numpy())), atol=1e-10)
+    np.testing.assert_allclose(shares[:2], fitted.explained_variance_ratio_, atol=1e-12)
+    assert cosines(x)[2, 5] == pytest.approx(float(torch.nn.functional.cosine_similarity(x[2], x[5], dim=0)))

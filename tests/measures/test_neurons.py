@@ -1,0 +1,56 @@
+"""Neurons silenced by hand, and their responses by loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from standins import padding_hooks, read_of, standin
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.neurons import Neuron, neurons_that_matter, response
+
+
+@pytest.mark.parametrize("name", ["ends", "balance"])
+def test_each_neuron_by_hand(name) -> None:
+    subject = standin(name)
+    model, batch = subject.model, subject.task.sample(60, seed=1)
+    hidden = padding_hooks(model, batch)
+    for row in neurons_that_matter(subject, batch, 6).itertuples():
+        hook = f"blocks.{row.layer}.mlp.hook_post"
+        with model.hooks(fwd_hooks=hidden):
+            _, cache = model.run_with_cache(batch.tokens)
+        mine = read_of(name, cache[hook])[..., row.index]
+
+        def put(
+            act: torch.Tensor, hook: object, index: int = row.index, mean: float = float(mine.mean())
+        ) -> torch.Tensor:
+            act = act.clone()
+            act[:, :, index] = mean
+            return act
+
+        logits = read_of(name, model.run_with_hooks(batch.tokens, fwd_hooks=[*hidden, (hook, put)]))
+        wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
+        assert row.loss == pytest.approx(float(wanted), rel=1e-4)
+        assert row.active == pytest.approx(float((mine > 0).double().mean()))
+
+
+def test_readout_neurons_and_none() -> None:
+    model = interp.load("histogram/dot")
+    table = neurons_that_matter(model, model.task.sample(40), 3)
+    assert table["neuron"].str.startswith("readout.").all()
+    assert (table["accuracy"] <= table.attrs["accuracy"] + 0.05).all()
+    with pytest.raises(UnsupportedError, match="neither an MLP nor a readout with neurons"):
+        neurons_that_matter(standin("recall"), standin("recall").task.sample(5))
+
+
+def test_response_is_a_mean_by_feature() -> None:
+    subject = standin("balance")
+    batch = subject.task.sample(50, seed=1)
+    table = response(subject, batch, Neuron(0, 3), ("answer",))
+    _, cache = subject.model.run_with_cache(batch.tokens)
+    act = cache["blocks.0.mlp.hook_post"][..., 3]
+    for row in table.itertuples():
+        assert row.activation == pytest.approx(float(act[batch.labels == row.answer].mean()), rel=1e-5)
+    with pytest.raises(InterpError, match="unknown feature of task standin_balance 'parity'; known: answer"):
+        response(subject, batch, Neuron(0, 3), ("parity",))

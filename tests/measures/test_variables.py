@@ -1,0 +1,54 @@
+"""Probes and interchange interventions on a model whose variables are known, and against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import RidgeClassifier
+from standins import standin
+
+from interp.errors import InterpError
+from interp.measures.variables import others_that_decide, probe, variables
+
+
+def test_probe_is_a_ridge_classifier() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 6, generator=draw, dtype=torch.float64)
+    value = (x[:, 0] + 0.3 * torch.randn(400, generator=draw) > 0).long() + 2 * (x[:, 1] > 0).long()
+    rows = torch.arange(400)
+    accuracy, projection = probe(x, value, rows)
+    theirs = RidgeClassifier(alpha=1e-3 * float((x[::2] - x[::2].mean(0)).pow(2).sum(0).mean()))
+    theirs.fit(x[::2].numpy(), value[::2].numpy())
+    assert accuracy == pytest.approx(theirs.score(x[1::2].numpy(), value[1::2].numpy()), abs=0.01)
+    torch.testing.assert_close(projection @ projection, projection, rtol=0, atol=1e-9)
+    moved = x + (x.roll(1, 0) - x) @ projection.T  # what the fitted probe reads is now the row above's
+    np.testing.assert_allclose(
+        theirs.decision_function(moved.numpy()), theirs.decision_function(x.roll(1, 0).numpy()), atol=0.01
+    )
+
+
+def test_which_others_decide() -> None:
+    a, b = torch.arange(60) % 5, torch.arange(60) // 12
+    known = {"a": a, "b": b, "sum": (a + b) % 5}
+    assert others_that_decide("a", known, (a + b) % 5) == ("b",)
+    assert others_that_decide("sum", known, (a + b) % 5) == ()
+    assert others_that_decide("a", {"a": a}, (a + b) % 5) is None
+
+
+@pytest.mark.parametrize("name", ["recall", "ends", "balance"])
+def test_the_answer_is_there_and_used_at_the_end_and_not_at_the_start(name) -> None:
+    subject = standin(name)
+    table = variables(subject, subject.task.sample(300, seed=2))
+    read = table[(table["position"] == "read") & (table["feature"] == "answer")].set_index("layer")
+    last = subject.model.cfg.n_layers
+    assert read.loc[last, "interchange"] > 0.97  # what the readout sees is the source's, so the answer is
+    assert read.loc[last, "probe"] > 0.95
+    assert read.loc[last, "along_probe"] > 0.9
+    assert read.loc[0, "interchange"] < 0.5  # the token at the readout alone does not decide
+    assert (table["pairs"] > 0).all()
+
+
+def test_too_few_inputs() -> None:
+    with pytest.raises(InterpError, match="39 inputs are too few for a probe"):
+        variables(standin("recall"), standin("recall").task.sample(39))
