@@ -1,61 +1,263 @@
 """Phase diagrams of the histogram models over d and p (Behrens et al. 2024, Figures 1, 2, 10, 11, 12, 13 and 14).
 
-python analyses/counting_phase.py 1 12 13 14 --out out/phase [--quick | --smoke]
+python analyses/counting_phase.py 1 [TABLE ...] --out out/phase [--quick | --smoke]
 
 1: T = 32, L = 10 (mean, best and std are Figures 1, 10 and 11; accuracy against parameter count is Figure 2), with the
-published values beside ours. 12: frozen embeddings against learned ones. 13: T = 64. 14: L = 15.
-Full: all six models, the published grid, 5 seeds, 500 epochs: hours. Quick: four models, d and p in {8, 32}, 2 seeds,
-60 epochs: minutes, so accuracies lie below the published ones. Smoke: two cells.
+published values and the difference beside ours, z of every cell, and the bounds of the constructions. It reads the runs
+of analyses/sweeps/histogram_T32.toml: from TABLE, a folder of `interp sweep` or several that are parts of it, or a CSV;
+else from the table in analyses/sweeps. A table of part of the grid gives part of the diagrams, and the verdict says so.
+12: frozen embeddings against learned ones. 13: T = 64. 14: L = 15. These are trained here, 5 seeds, 500 epochs: hours.
+Quick: four models, d and p in {8, 32}, 2 seeds, 60 epochs: minutes, so accuracies lie below the published ones. Smoke:
+two cells.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
+from scipy import stats
 
 import interp
 from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError, one_of
-from interp.report import Report
+from interp.report import Report, theme
 from interp.report import figures as draw
+from interp.report.drawing import color_axis, panels
 from interp.report.script import Arguments, run
 from interp.spec import Training
+from interp.sweeps.table import read_runs
 from interp.tasks import Histogram
+from interp.theory.histogram_bounds import feasibility
 from interp.theory.ranges import MixingKind
 
-PUBLISHED = Path(__file__).parent / "published"
+HERE = Path(__file__).parent
+PUBLISHED, SWEEPS = HERE / "published", HERE / "sweeps"
+TABLES = (SWEEPS / "histogram_T32_runs.csv", SWEEPS / "histogram_T32_sample.csv")
+"""The runs of the whole grid, and those of a sample of its cells."""
+MODELS: tuple[MixingKind, ...] = get_args(MixingKind)
 SIZES = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128)
 POWERS = (2, 4, 8, 16, 32, 64, 128)
 SETTINGS = {"1": (32, 10, SIZES), "12": (32, 10, SIZES), "13": (64, 10, POWERS), "14": (32, 15, SIZES)}
 """T, L and the values of d and p, by figure."""
+KEPT = ["model", "d", "p", "seed", "accuracy", "best_accuracy", "loss", "cpu_seconds"]
+"""What is kept of a run of the whole grid (the spec and the versions are those of the sweep)."""
+SEEDS, BIN, TESTS, PUBLISHED_TESTS = 5, 100 / 256, 1000, 3000
+"""Published runs of a cell; width of a published color in percent; sequences that accuracies were measured on."""
 
 
 def study(arguments: Arguments) -> Report:
+    figures = [name for name in arguments.checkpoints if name in SETTINGS]
+    tables = [Path(name) for name in arguments.checkpoints if name not in SETTINGS]
+    if unknown := [path for path in tables if not path.exists()]:
+        raise InterpError(one_of("figure, or file or folder of runs", str(unknown[0]), SETTINGS))
     report, verdicts = Report("Phase diagrams of counting"), []
-    for figure in arguments.checkpoints:
-        if figure not in SETTINGS:
-            raise InterpError(one_of("figure", figure, SETTINGS))
+    for figure in figures or ["1"]:
         T, L, _ = SETTINGS[figure]
         report.section(f"Figure {figure}: T = {T}, L = {L}" + (", frozen against learned" if figure == "12" else ""))
-        cells = _cells(_runs(figure, arguments, frozen=False))
-        if figure == "12":
-            cells = _against_frozen(cells, _cells(_runs(figure, arguments, frozen=True)))
-        if figure == "1":
-            cells = _with_published(cells)
-            _parameter_counts(report, cells)
-        report.add_table(f"figure_{figure}", cells, "A row a cell; accuracies in percent, over the seeds, last epoch.")
-        _maps(report, figure, cells)
-        verdicts.append(_verdict(figure, cells))
+        verdicts.append(_figure_1(report, tables) if figure == "1" else _trained(report, figure, arguments))
     report.verdict = " ".join(verdicts)
     return report
 
 
+# ---------------------------------------------------------------- Figure 1, from a table of runs
+
+
+def _figure_1(report: Report, tables: Sequence[Path]) -> str:
+    runs = _read(tables or [next(path for path in TABLES if path.exists())])
+    cells = _against_published(_cells(runs))
+    z = cells["z"]
+    for model in [model for model in MODELS if model in set(cells["model"])]:
+        drawn = _three_maps(model, cells[cells["model"] == model])
+        report.add_figure(f"map_{model}", drawn, f"{model}: mean accuracy over the seeds, last epoch. {MARKS}")
+    by_model = [("all", cells), *cells.groupby("model", sort=False)]
+    report.add_table("z", pd.DataFrame([_spread(name, part) for name, part in by_model]), Z_CAPTION)
+    far = cells[z.abs() > 3].assign(why=lambda some: [_why(row, runs) for _, row in some.iterrows()])
+    report.add_table("beyond_3", far.sort_values("z"), "Every cell whose z lies beyond 3, and what explains it.")
+    report.add_table("figure_1", cells, "A row a cell; accuracies in percent, over the seeds, last epoch.")
+    _parameter_counts(report, cells)
+    report.add_table("runs", runs[KEPT].round({"loss": 5, "cpu_seconds": 1}), "A row a run.", max_rows=5)
+    return _verdict_1(cells, runs, far)
+
+
+def _read(tables: Sequence[Path]) -> pd.DataFrame:
+    """The runs of one grid without error, in the order of model, d, p and seed."""
+    folders = [path for path in tables if path.is_dir()]
+    parts = [read_runs(*folders)] if folders else []
+    parts += [pd.read_csv(path, keep_default_na=False) for path in tables if not path.is_dir()]
+    runs = pd.concat(parts, ignore_index=True)
+    if missing := [name for name in KEPT if name not in runs]:
+        raise InterpError(f"{tables[0]} has no column {missing[0]}: give runs of analyses/sweeps/histogram_T32.toml")
+    if "error" in runs:
+        runs = runs[runs["error"] == ""]
+    runs = runs.drop_duplicates(["model", "d", "p", "seed"])
+    runs[["accuracy", "best_accuracy", "loss"]] = runs[["accuracy", "best_accuracy", "loss"]].astype(float)
+    order = runs["model"].map(MODELS.index)
+    return runs.assign(order=order).sort_values(["order", "d", "p", "seed"]).drop(columns="order")
+
+
+def _cells(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row a cell, in percent."""
+    grouped = runs.groupby(["model", "d", "p"], sort=False)
+    cells = 100 * grouped["accuracy"].agg(mean="mean", std="std").join(grouped["best_accuracy"].max().rename("best"))
+    return cells.assign(seeds=grouped.size()).reset_index()
+
+
+def _against_published(cells: pd.DataFrame) -> pd.DataFrame:
+    """Published mean, std and best beside ours; the difference of the means, in points and in standard errors.
+
+    The standard error is that of the runs (both spreads), of the test sets (counted by sequence, as if all positions of
+    a sequence were right or wrong together), and of the published color, a bin of 0.39 percent.
+    """
+    for key in ("mean", "std", "best"):
+        theirs = pd.read_csv(PUBLISHED / f"behrens_T32_L10_{key}.csv")[["model", "d", "p", "value"]]
+        theirs["model"] = theirs["model"].str.replace("+sftm", "-softmax")
+        cells = cells.merge(theirs.rename(columns={"value": f"published {key}"}), on=["model", "d", "p"])
+    share = ((cells["mean"] + cells["published mean"]) / 2).clip(0.5, 99.5)
+    variance = cells["published std"] ** 2 / SEEDS + cells["std"].fillna(cells["published std"]) ** 2 / cells["seeds"]
+    variance += share * (100 - share) * (1 / TESTS + 1 / PUBLISHED_TESTS) + BIN**2 / 12
+    difference = cells["mean"] - cells["published mean"]
+    return cells.assign(difference=difference, z=difference / np.sqrt(variance))
+
+
+Z_CAPTION = (
+    "z: the difference of the means in standard errors: of five published runs and ours (both spreads), of the test "
+    "sets (by sequence), and of the published color. Spreads of five runs are themselves uncertain, so z follows "
+    "Student's t with about 8 degrees of freedom where the runs decide: 1.7% of the cells beyond 3 with equal models."
+)
+
+
+def _spread(name: object, cells: pd.DataFrame) -> dict[str, object]:
+    z = cells["z"]
+    return {
+        "model": name, "cells": len(z), "mean z": z.mean(), "std of z": z.std(),
+        "share within 2": (z.abs() <= 2).mean(), "beyond 3": int((z.abs() > 3).sum()),
+        "mean difference": cells["difference"].mean(),
+        "mean |difference|": cells["difference"].abs().mean(),
+    }  # fmt: skip
+
+
+def _why(cell: pd.Series, runs: pd.DataFrame) -> str:
+    """What explains that the means of a cell differ."""
+    mine = runs[(runs["model"] == cell["model"]) & (runs["d"] == cell["d"]) & (runs["p"] == cell["p"])]
+    ours = np.sort(100 * mine["accuracy"].to_numpy())
+    gaps = np.diff(ours)
+    if abs(cell["difference"]) < 1:
+        return f"{abs(cell['difference']):.1f} points: runs that hardly differ make a small error of the mean"
+    if len(gaps) and gaps.max() > 10:
+        low = int(gaps.argmax()) + 1
+        return (
+            f"our seeds end in two groups, {low} at {ours[:low].mean():.0f}% and {len(ours) - low} at "
+            f"{ours[low:].mean():.0f}%: five runs do not say how often each occurs"
+        )
+    if cell["published std"] > 10:
+        return (
+            f"the published runs end in groups (std {cell['published std']:.0f}): five do not say how often each does"
+        )
+    if ours.min() <= cell["published mean"] <= ours.max():
+        return "the published mean lies among our runs"
+    if cell["z"] < 0 and cell["best"] >= cell["published mean"]:
+        return "our best epoch reaches the published mean"
+    return "not explained"
+
+
+MARKS = (
+    "Marks: the smallest d at which a construction is right (star), the published bound (cross) and the corrected one "
+    "(ring), at p = 1 and p = T."
+)
+
+
+def _three_maps(model: MixingKind, cells: pd.DataFrame) -> go.Figure:
+    """Ours, the published map, and ours minus it; p across, d up, both by their places in the grid."""
+    drawn, places = panels(["ours (%)", "published (%)", "ours - published"], 3, panel_height=330, widths=[1, 1, 1])
+    place = {size: index for index, size in enumerate(SIZES)}
+    at = {"x": cells["p"].map(place), "y": cells["d"].map(place)}
+    for (row, column), name in zip(places, ("mean", "published mean", "difference")):
+        grid = np.full((len(SIZES), len(SIZES)), np.nan, np.float32)
+        grid[at["y"], at["x"]] = cells[name]
+        drawn.add_trace(
+            go.Heatmap(z=grid, coloraxis="coloraxis2" if name == "difference" else "coloraxis", xgap=1, ygap=1,
+                       customdata=np.stack(np.meshgrid(SIZES, SIZES), -1),
+                       hovertemplate="d %{customdata[1]}, p %{customdata[0]}<br>%{z:.1f}<extra></extra>"),
+            row=row, col=column,
+        )  # fmt: skip
+        _mark_bounds(drawn, model, row, column)
+    ticks = {"tickvals": list(range(len(SIZES))), "ticktext": list(map(str, SIZES)), "showgrid": False}
+    drawn.update_xaxes(title_text="p", tickangle=0, tickfont={"size": 10}, range=[-0.5, len(SIZES) - 0.5], **ticks)
+    drawn.update_yaxes(range=[-0.5, len(SIZES) - 0.5], tickfont={"size": 10}, **ticks)
+    drawn.update_yaxes(title_text="d", col=1)
+    maps, difference = color_axis(0, 100, "%", False), color_axis(-50, 50, "points", True)
+    maps["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.78}
+    difference["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.22}
+    return drawn.update_layout(coloraxis=maps, coloraxis2=difference, meta={"min_width": 720}, showlegend=False)
+
+
+def _mark_bounds(drawn: go.Figure, model: MixingKind, row: int, column: int) -> None:
+    """Marks where the theory speaks of p = 1 and p = T."""
+    T, L, _ = SETTINGS["1"]
+    for _, bound in feasibility(model, T, L).iterrows():
+        for kind, symbol in (("printed", "x-thin-open"), ("corrected", "circle-open"), ("verified", "star")):
+            if not pd.isna(bound[kind]):
+                y = float(np.interp(np.log(int(bound[kind])), np.log(SIZES), range(len(SIZES))))
+                x = SIZES.index(1 if bound["p"] == "1" else T)
+                drawn.add_trace(
+                    go.Scatter(x=[x], y=[y], mode="markers", hovertext=f"{kind}: d = {bound[kind]}", hoverinfo="text",
+                               marker={"symbol": symbol, "size": 10, "color": theme.VERMILLION,
+                                       "line": {"width": 2, "color": theme.VERMILLION}}),
+                    row=row, col=column,
+                )  # fmt: skip
+
+
+def _parameter_counts(report: Report, cells: pd.DataFrame) -> None:
+    """Figure 2: embeddings, mixing, readout."""
+    T, L, _ = SETTINGS["1"]
+    d, p = cells["d"], cells["p"]
+    mixing = np.where(cells["model"].str.startswith("lin"), L * L, 2 * d * d)
+    size = (T + cells["model"].str.startswith("bos")) * d + mixing + d * p + p + (p + 1) * (L + 1)
+    drawn = draw.scatter(
+        cells.assign(parameters=size), "parameters", "mean", "model", x_title="parameters",
+        y_title="mean accuracy (%)", x_type="log",
+    )  # fmt: skip
+    report.add_figure("figure_2", drawn, "Accuracy against the number of parameters, a dot a cell (Figure 2).")
+
+
+def _verdict_1(cells: pd.DataFrame, runs: pd.DataFrame, far: pd.DataFrame) -> str:
+    whole = len(MODELS) * len(SIZES) ** 2
+    z, known = cells["z"], int((far["why"] != "not explained").sum())
+    expected = 2 * float(stats.t.sf(3, 8)) * len(cells)
+    part = "" if len(runs) == SEEDS * whole else (
+        f"This is a part of the grid: {len(runs)} of {SEEDS * whole} runs, {len(cells)} of {whole} cells. "
+    )  # fmt: skip
+    return (
+        f"{part}Figure 1: {int((cells['mean'] >= 99).sum())} of {len(cells)} cells reach 99% on average. Against the "
+        f"published means z has mean {z.mean():.2f} and std {z.std():.2f}; {(z.abs() <= 2).mean():.1%} of the cells "
+        f"lie within 2, {len(far)} beyond 3 ({expected:.0f} expected of equal models), of which {known} are explained."
+    )
+
+
+# ---------------------------------------------------------------- Figures 12 to 14, trained here
+
+
+def _trained(report: Report, figure: str, arguments: Arguments) -> str:
+    cells = _cells(_runs(figure, arguments, frozen=False))
+    if figure == "12":
+        frozen = _cells(_runs(figure, arguments, frozen=True))[["model", "d", "p", "mean"]]
+        cells = cells.merge(frozen, on=["model", "d", "p"], suffixes=("", " frozen"))
+        cells["difference"] = cells["mean frozen"] - cells["mean"]
+    report.add_table(f"figure_{figure}", cells, "A row a cell; accuracies in percent, over the seeds, last epoch.")
+    _maps(report, figure, cells)
+    if figure == "12":
+        better, mean = int((cells["difference"] > 0).sum()), cells["difference"].mean()
+        return f"Figure 12: frozen embeddings are better in {better} of {len(cells)} cells, on average by {mean:.1f}."
+    return f"Figure {figure}: {int((cells['mean'] >= 99).sum())} of {len(cells)} cells reach 99% on average."
+
+
 def _grid(figure: str, arguments: Arguments) -> list[tuple[MixingKind, int, int]]:
-    models: tuple[MixingKind, ...] = get_args(MixingKind)
-    sizes = SETTINGS[figure][2]
+    models, sizes = MODELS, SETTINGS[figure][2]
     if arguments.mode == "quick":
         models, sizes = ("lin", "dot", "dot-softmax", "bos-softmax"), (8, 32)
     if arguments.mode == "smoke":
@@ -64,7 +266,7 @@ def _grid(figure: str, arguments: Arguments) -> list[tuple[MixingKind, int, int]
 
 
 def _runs(figure: str, arguments: Arguments, frozen: bool) -> pd.DataFrame:
-    """One row a run: model, d, p, parameters, seed, accuracy at the last epoch, best accuracy (percent)."""
+    """One row a run: model, d, p, seed, accuracy at the last epoch, best accuracy."""
     T, L, _ = SETTINGS[figure]
     recipe = Training(
         epochs=arguments.pick(500, 60, 2), batch_size=32, data="fresh",
@@ -76,35 +278,9 @@ def _runs(figure: str, arguments: Arguments, frozen: bool) -> pd.DataFrame:
         spec = histogram_spec(model, task, d, p, origin=recipe)
         spec = spec.replace(embedding="frozen") if frozen else spec
         for trained in interp.train(spec, seeds=range(arguments.pick(5, 2, 1))):
-            accuracy = 100 * trained.history["accuracy"]
-            size = sum(parameter.numel() for parameter in trained.parameters())
-            rows.append((model, d, p, size, trained.seed, accuracy.iloc[-1], accuracy.max()))
-    return pd.DataFrame(rows, columns=["model", "d", "p", "parameters", "seed", "accuracy", "best"])
-
-
-def _cells(runs: pd.DataFrame) -> pd.DataFrame:
-    grouped = runs.groupby(["model", "d", "p", "parameters"], sort=False)
-    table = (
-        grouped["accuracy"].agg(mean="mean", std="std").join(grouped["best"].max()).join(grouped.size().rename("seeds"))
-    )
-    return table.reset_index()
-
-
-def _with_published(cells: pd.DataFrame) -> pd.DataFrame:
-    """Published mean, std and best beside ours, and the difference of the means in standard errors."""
-    for key in ("mean", "std", "best"):
-        theirs = pd.read_csv(PUBLISHED / f"behrens_T32_L10_{key}.csv")[["model", "d", "p", "value"]]
-        theirs["model"] = theirs["model"].str.replace("+sftm", "-softmax")
-        cells = cells.merge(theirs.rename(columns={"value": f"published {key}"}), on=["model", "d", "p"], how="left")
-    spread = np.sqrt(
-        cells["published std"] ** 2 / 5 + cells["std"].fillna(cells["published std"]) ** 2 / cells["seeds"]
-    )
-    return cells.assign(z=(cells["mean"] - cells["published mean"]) / spread)
-
-
-def _against_frozen(learned: pd.DataFrame, frozen: pd.DataFrame) -> pd.DataFrame:
-    both = learned.merge(frozen[["model", "d", "p", "mean"]], on=["model", "d", "p"], suffixes=("", " frozen"))
-    return both.assign(difference=both["mean frozen"] - both["mean"])
+            accuracy = trained.history["accuracy"]
+            rows.append((model, d, p, trained.seed, accuracy.iloc[-1], accuracy.max()))
+    return pd.DataFrame(rows, columns=["model", "d", "p", "seed", "accuracy", "best_accuracy"])
 
 
 def _maps(report: Report, figure: str, cells: pd.DataFrame) -> None:
@@ -119,26 +295,5 @@ def _maps(report: Report, figure: str, cells: pd.DataFrame) -> None:
         report.add_figure(f"figure_{figure}_{model}", drawn, f"{model}: {title} over the seeds.")
 
 
-def _parameter_counts(report: Report, cells: pd.DataFrame) -> None:
-    drawn = draw.scatter(
-        cells, "parameters", "mean", "model", x_title="parameters", y_title="mean accuracy (%)", x_type="log"
-    )
-    report.add_figure("figure_2", drawn, "Accuracy against the number of parameters, a dot a cell (Figure 2).")
-
-
-def _verdict(figure: str, cells: pd.DataFrame) -> str:
-    if figure == "12":
-        better = int((cells["difference"] > 0).sum())
-        mean = cells["difference"].mean()
-        return f"Figure 12: frozen embeddings are better in {better} of {len(cells)} cells, on average by {mean:.1f}."
-    text = f"Figure {figure}: {int((cells['mean'] >= 99).sum())} of {len(cells)} cells reach 99% on average."
-    if "z" in cells:
-        text += (
-            f" Against the published means: median z {cells['z'].median():.2f}, "
-            f"{(cells['z'].abs() <= 2).mean():.0%} of the cells within two standard errors."
-        )
-    return text
-
-
 if __name__ == "__main__":
-    run(study, __doc__, default="1", what="figures: 1, 12, 13, 14")
+    run(study, __doc__, default="1", what="figures: 1, 12, 13, 14; and tables of runs for 1")
