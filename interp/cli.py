@@ -288,8 +288,11 @@ def _imports_first(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Run the command line; bad input is one sentence on standard error and exit code 2."""
+    import warnings
+
     from interp.errors import InterpError
 
+    warnings.formatwarning = lambda message, *rest, **more: f"interp: {message}\n"  # a sentence, not a line of code
     try:
         app(_imports_first(sys.argv[1:]))
     except InterpError as error:

@@ -2,13 +2,14 @@
 
 A trained model is models/<family>/<name>/ with model.toml (the spec, and a table [zoo] with `default` and `summary`)
 and seed-N.safetensors. A name resolves as a path, then under $INTERP_MODELS, then in models/ upward from the working
-directory.
+directory, then among the models that came with interp.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.constructions import registered_constructions
-from interp.errors import CheckpointError, InterpError
+from interp.errors import LONG, CheckpointError, InterpError, short
 from interp.spec import read_toml
 
 SPEC_FILE = "model.toml"
@@ -24,12 +25,54 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FILES = (".safetensors", ".pt", ".pth", ".toml")
 
 
-def model_roots() -> list[Path]:
-    """Where trained models are looked for: the folders of $INTERP_MODELS, then the nearest models/ upward from here."""
-    given = [Path(entry).expanduser() for entry in os.environ.get("INTERP_MODELS", "").split(os.pathsep) if entry]
+class HiddenModel(UserWarning):
+    """A folder of the user's has a model of the same name as one that came with interp."""
+
+
+def shipped_root() -> Path:
+    """The models that came with interp: its own data, or, in a clone, the repository's models/."""
+    package = Path(__file__).parent
+    clone = package.parent / "models"
+    return clone if (package.parent / "hatch_build.py").is_file() and clone.is_dir() else package / "_models"
+
+
+def own_roots() -> list[Path]:
+    """The user's folders: those of $INTERP_MODELS, then the nearest models/ upward from here that has our layout."""
+    given = [expanded(entry) for entry in os.environ.get("INTERP_MODELS", "").split(os.pathsep) if entry]
     here = Path.cwd()
-    upward = next((folder / "models" for folder in (here, *here.parents) if (folder / "models").is_dir()), None)
-    return given + ([upward] if upward else [])
+    upward = (folder / "models" for folder in (here, *here.parents))
+    near = next((root for root in upward if root.is_dir() and next(root.glob(f"*/*/{SPEC_FILE}"), None)), None)
+    return given + ([near] if near else [])
+
+
+def model_roots() -> list[Path]:
+    """Where trained models are looked for, first to last: the user's own roots, then what came with interp."""
+    own, shipped = own_roots(), shipped_root()
+    return own if shipped in own or not shipped.is_dir() else [*own, shipped]
+
+
+def expanded(path: str | Path) -> Path:
+    """A path with its ~ replaced. Raises InterpError for one that names nobody's home, or is no path at all."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InterpError(f"{short(path)!r}: there is no such user") from None
+
+
+def is_file(path: Path) -> bool:
+    """path.is_file(), and False for what no file can be called (too long, a zero byte)."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _announce_hidden(name: str, found: Path, root: Path) -> None:
+    """Say, once a name, that the user's own model hides one that came with interp."""
+    shipped = shipped_root() / found.relative_to(root)
+    if root == shipped_root() or not is_file(shipped) or shipped.read_bytes() == found.read_bytes():
+        return
+    warnings.warn(f"{name} is your own in {root}; it hides the one that came with interp", HiddenModel, stacklevel=4)
 
 
 def find_checkpoint(name: str | Path) -> Path:
@@ -37,39 +80,39 @@ def find_checkpoint(name: str | Path) -> Path:
 
     Raises InterpError with the places tried and the closest names.
     """
-    path = Path(name).expanduser()
-    if path.is_file():
+    path = expanded(name)
+    if is_file(path):
         return path
     if path.suffix in _FILES:
-        raise CheckpointError(f"no such file: {path}")
-    if (path / SPEC_FILE).is_file():
+        raise CheckpointError(f"no such file: {short(path)}")
+    if is_file(path / SPEC_FILE):
         return default_checkpoint(path)
     parts = _parts(str(name))
     for root in model_roots():
         folder = root.joinpath(*parts[:2])
         if not (folder / SPEC_FILE).is_file():
             continue
-        if len(parts) == 2:
-            return default_checkpoint(folder)
-        file = folder / f"{parts[2]}.safetensors"
+        file = default_checkpoint(folder) if len(parts) == 2 else folder / f"{parts[2]}.safetensors"
         if file.is_file():
+            _announce_hidden(str(name), file, root)
             return file
     raise unknown(str(name))
 
 
 def find_spec(name: str | Path) -> Path:
     """The TOML file that a path or the name of a trained model means."""
-    path = Path(name).expanduser()
-    if path.is_file():
+    path = expanded(name)
+    if is_file(path):
         return path
     if path.suffix == ".toml":
-        raise InterpError(f"no such file: {path}")
-    if (path / SPEC_FILE).is_file():
+        raise InterpError(f"no such file: {short(path)}")
+    if is_file(path / SPEC_FILE):
         return path / SPEC_FILE
     parts = _parts(str(name))
     for root in model_roots():
         file = root.joinpath(*parts, SPEC_FILE)
         if file.is_file():
+            _announce_hidden(str(name), file, root)
             return file
     raise unknown(str(name))
 
@@ -105,11 +148,13 @@ def unknown(name: str) -> InterpError:
     known = list(dict.fromkeys([*registered_constructions(), *(folder.name for folder in folders())]))
     if name.count("/") == 2:
         known += [f"{folder.name}/{file.stem}" for folder in folders() for file in folder.checkpoints]
-    roots = ", ".join(str(root) for root in model_roots()) or "no models/ folder upward from here"
-    environment = "" if os.environ.get("INTERP_MODELS") else "; $INTERP_MODELS is not set"
-    close = get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else f"; known: {', '.join(known)}"
-    return InterpError(f"no model {name!r}: tried it as a file, as an exact model, and in {roots}{environment}{hint}")
+    places = [str(root) for root in own_roots()] + ["among those that came with interp"]
+    environment = "" if os.environ.get("INTERP_MODELS") else " ($INTERP_MODELS is not set)"
+    close = get_close_matches(name[:LONG], known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else "`interp models` lists all"
+    return InterpError(
+        f"no model {short(name)!r}: tried it as a file, as an exact model, in {', '.join(places)}{environment}; {hint}"
+    )
 
 
 @dataclass(frozen=True)

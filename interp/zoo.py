@@ -2,7 +2,7 @@
 
 Exact models live in code: a construction registers its name. Trained models are data (interp.model_files). A name
 resolves as an explicit path, then a construction, then under $INTERP_MODELS, then in models/ upward from the working
-directory.
+directory, then among the models that came with interp.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from interp.architecture.foreign import named_tensors, read_state_dict, read_ten
 from interp.architecture.limits import LengthLimit
 from interp.constructions import Construct, construct, registered_constructions
 from interp.errors import InterpError, UnsupportedError, short
-from interp.model_files import find_checkpoint, find_spec
+from interp.model_files import expanded, find_checkpoint, find_spec, is_file
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
 
@@ -122,7 +122,7 @@ def load(
     _check_name(name_or_path)
     name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
     exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()
-    if exact and not Path(name_or_path).is_file():
+    if exact and not is_file(Path(name_or_path)):
         return build(name_or_path, device=device, dtype=dtype)
     path = find_checkpoint(name_or_path)
     checkpoint = _read(path, spec)
@@ -181,7 +181,7 @@ def _load_foreign(
 def _path(source: object) -> Path:
     if not isinstance(source, (str, Path)):
         raise InterpError(f"cannot load a {type(source).__name__}: give a file, a state dict or a HookedTransformer")
-    return Path(source).expanduser()
+    return expanded(source)
 
 
 def _check_name(name: object) -> None:
@@ -264,4 +264,4 @@ def _short(thing: object) -> str:
 
 def _spelled(name: str) -> str:
     """A name in our spelling: the counting paper's dot+sftm is dot-softmax here."""
-    return name if Path(name).exists() else name.replace("+sftm", "-softmax")
+    return name if is_file(Path(name)) else name.replace("+sftm", "-softmax")

@@ -34,6 +34,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.mkdir(parents=True)
     monkeypatch.chdir(work)
     monkeypatch.delenv("INTERP_MODELS", raising=False)
+    monkeypatch.setattr("interp.model_files.shipped_root", lambda: tmp_path / "shipped")
     return tmp_path / "models"
 
 
@@ -137,6 +138,25 @@ def test_the_environment_comes_before_the_working_directory(models: Path, monkey
     assert table.loc["count01/small", "path"] == str(mine / "count01/small")
 
 
+def test_shipped_models_are_found_from_any_folder(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a models/ of another layout too; an own model of the same name comes first, and says so."""
+    shutil.copytree(models / "count01/small", models.parent / "shipped/count01/small")
+    shutil.copytree(models / "count01/small", models.parent / "shipped/count01/extra")
+    assert zoo.load("count01/small").seed == 2  # equal to the shipped one: nothing to say
+    assert zoo.load("count01/extra").seed == 2
+    zoo.save(zoo.build(SPEC, seed=7), models / "count01/small/seed-2.safetensors")
+    with pytest.warns(UserWarning, match="count01/small is your own in .*models; it hides"):
+        assert zoo.load("count01/small").seed == 7
+    foreign = models.parent / "work/models/bert"
+    foreign.mkdir(parents=True)
+    (foreign / "weights.pt").write_bytes(b"x")
+    with pytest.warns(UserWarning, match="hides"):  # the folder of another layout is passed over
+        assert zoo.load("count01/small").seed == 7
+    shutil.rmtree(models)
+    assert zoo.load("count01/small").seed == 2
+    assert set(listing.list_models().query("kind == 'trained'")["name"]) == {"count01/small", "count01/extra"}
+
+
 def test_a_file_in_the_working_directory_comes_first(models: Path) -> None:
     Path("count01").mkdir()
     zoo.save(zoo.build(SPEC, seed=99), "x.safetensors").rename("count01/minimal")
@@ -166,7 +186,7 @@ def test_the_default_is_seed_0_unless_the_toml_says_otherwise(models: Path) -> N
         ("count01/smal", "did you mean 'count01/small'"),
         ("count01/small/seed-1", "did you mean 'count01/small/seed-10' or"),
         ("small", "did you mean 'count01/small'"),
-        ("xyz", "known: count01/minimal"),
+        ("xyz", "`interp models` lists all"),
         ("../models/count01/small", "no model"),
         ("count01/../count01/small", "no model"),
         ("count01/small/..", "no model"),
@@ -204,6 +224,7 @@ def test_names_do_not_climb_out_of_the_folder(models: Path) -> None:
 def test_without_any_models_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INTERP_MODELS", str(tmp_path / "nowhere"))
+    monkeypatch.setattr("interp.model_files.shipped_root", lambda: tmp_path / "shipped")
     with pytest.raises(InterpError, match="nowhere"):
         zoo.load("count01/papers")
     assert set(listing.list_models()["kind"]) == {"exact"}
