@@ -13,7 +13,7 @@ are counted and must be the whole domain, each bound is derived, and the sentenc
 
 Premise of step 2, with u the unit roundoff and eta the smallest normal number of the format: +, -, *, / and sqrt are
 right to a factor 1 + u, or to eta; a sum of n products, in any order, fused or not, is within n u / (1 - n u) of the
-sum of their sizes; exp is right to 64 units in the last place; a softmax rescales at most once for each 32 keys.
+sum of their sizes; exp is right to 32 units in the last place; a softmax rescales at most once for each 128 keys.
 
 Layout: reading (strict), numbers, rounding, the model; then one section for each kind of domain: counts (Count01),
 sequences (histogram), strings (PARITY, ONE, FIRST) and contexts (memorization).
@@ -278,7 +278,7 @@ def softmax_error(scores: Sequence[Num], keys: int, f: Format) -> int:
     err = max(s.err for s in scores)
     # The difference from the largest is rounded; a forward on counts adds the logarithm of a count before.
     slip = err + ceil_shift(f.gamma(4) * (max(s.size for s in scores) + top - bottom + 2 * err + 64 * ONE)) + f.eta
-    slip += f.gamma(128 * (2 + keys // 32))  # 64 units in the last place, each of 2 u, once and for each rescaling
+    slip += f.gamma(64 * (2 + keys // 128))  # 32 units in the last place, each of 2 u, and again for each rescaling
     # Weights that underflow beside one of at least e^-60 (float32) or e^-500 (float64): eta e^60 < 2^-39.
     lost = ceil_shift(ONE, 39 if f.bits == 24 else P)
     return spread_of(2 * slip + 2 * f.gamma(keys + 8)) + 4 * keys * lost
