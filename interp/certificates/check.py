@@ -445,7 +445,7 @@ def compare_checkpoint(model: Model, path: str) -> str:
             need([x.hex() for x in found] == [x.hex() for x in model.values[name]], f"{name} differs from {path}")
         others = [name for name in header if name not in model.shapes and not name.startswith(("__", "task."))]
         need(not others, f"{path} also holds {others[:3]}")
-    except (KeyError, ValueError, TypeError, struct.error) as error:
+    except (OSError, KeyError, ValueError, TypeError, struct.error) as error:
         raise Fault(f"{path} does not hold these weights: {error!r:.100}") from None
     return hashlib.sha256(data).hexdigest()
 
@@ -824,7 +824,7 @@ class Sequences(NamedTuple):
             need(relative < ONE >> 4, "a softmax weight is lost beside another's, or not known well enough")
             slip, most = [ceil_shift(4 * relative * size) for size in sizes], 1
         else:
-            slip = [keys * (ceil_shift(off * size) + (reach >> S) + 1) for size in sizes]
+            slip = [keys * (ceil_shift(off * size) + 2 * (reach >> S) + 2) for size in sizes]
             most = ceil_div(keys * reach, ONE)
         slip = [s + (4 << (P - S)) for s in slip]
         whole_rows = [[(low + high) >> (1 + P - W) for low, high in row] for row in rows]

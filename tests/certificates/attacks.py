@@ -184,6 +184,8 @@ def settled(around: Any, truth: dict[tuple[int, int], float], mixing: str, rng: 
     order = [o for o in range(around.T) if o != around.t]
     rng.shuffle(order)
     scale = 1 + max(abs(v) for v in truth.values())
+    # The checker keeps 128 bits of weights: where one is 2^-48 of another, or slots are bounded apart, it may refuse.
+    loose = mixing == "linear" or (around.softmax and min(around.weights) < max(around.weights) >> 48)
     chosen = rng.choice(list(truth))
     for extra, whole_domain in ((1e-9, True), (1e-9, False), (-1e-7, False)):
         said = {key: stated(value + extra * scale if key == chosen else value - scale) for key, value in truth.items()}
@@ -198,7 +200,7 @@ def settled(around: Any, truth: dict[tuple[int, int], float], mixing: str, rng: 
                     bounds += [said[0, k]] if whole_domain else cut(around, said[0, k], around.L - k, len(order))
                 check.multisets(around, order, bounds)
         except check.Fault:
-            assert extra > 0 or (mixing == "linear"), "a true bound on single multisets was refused"
+            assert extra > 0 or loose, "a true bound on single multisets was refused"
         else:
             assert extra < 0, ("a bound above the truth was accepted", chosen, truth[chosen])
 
