@@ -17,7 +17,7 @@ import torch
 from interp import zoo
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model
+from interp.certificates import Certificate, certify_model, certify_subject
 from interp.errors import InterpError
 from interp.measures.subject import Subject
 from interp.report import Report
@@ -64,18 +64,25 @@ def analyze(
 
 
 def certify(
-    source: str | Path | TaskModel,
+    source: Source,
     *,
+    task: Task | str | None = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
     **options: Any,
 ) -> Certificate:
     """Is the model right on every input? See Certificate; options name the domain (Count01: box="test", "cube").
 
-    Raises UnsupportedError with the reason where no method holds for the model.
+    A HookedTransformer of your own needs its task (and `tokens`, `outputs`, `padding` as in analyze): every input that
+    the task lists is run. Raises UnsupportedError with the reason where no method holds for the model.
     """
-    model = source if isinstance(source, TaskModel) else _load(source, device, dtype)
-    return certify_model(model, **options)
+    subject, _ = _subject(source, task, tokens, outputs, padding, device, dtype)
+    if isinstance(subject.model, TaskModel) and subject.token_ids is None:
+        return certify_model(subject.model, **options)
+    return certify_subject(subject, **options)
 
 
 def _load(source: str | Path, device: str | torch.device, dtype: str | torch.dtype | None) -> TaskModel:

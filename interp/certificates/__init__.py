@@ -1,6 +1,7 @@
 """Exact checks over whole input domains. One file per method; a file that registers one gets one line here."""
 
 from interp.certificates import count_boxes as count_boxes
+from interp.certificates import enumeration as enumeration
 from interp.certificates import evidence_contexts as evidence_contexts
 from interp.certificates import evidence_counts as evidence_counts
 from interp.certificates import evidence_sequences as evidence_sequences
@@ -13,3 +14,4 @@ from interp.certificates.base import Certificate as Certificate
 from interp.certificates.base import certify_model as certify_model
 from interp.certificates.base import method_for as method_for
 from interp.certificates.base import register_method as register_method
+from interp.certificates.enumeration import certify_subject as certify_subject

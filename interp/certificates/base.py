@@ -96,23 +96,24 @@ class Certificate:
 class Method:
     """One way to certify. why_not(model): why it does not hold for a model, or None; run(model, **options).
 
-    takes: the fields of a spec that the argument knows; a model in which any other field is used is refused.
+    takes: the fields of a spec that the argument knows; a model in which any other field is used is refused. None: the
+    method runs the model itself on every input, whatever it is.
     """
 
     name: str
     why_not: Callable[[TaskModel], str | None]
     run: Callable[..., Certificate]
-    takes: Takes
+    takes: Takes | None
 
     def refusal(self, model: TaskModel) -> str | None:
         """Why this method does not hold for a model, or None."""
-        return self.why_not(model) or refusal_of(model.spec, self.takes)
+        return self.why_not(model) or (None if self.takes is None else refusal_of(model.spec, self.takes))
 
 
 _METHODS: dict[str, Method] = {}
 
 
-def register_method(name: str, refusal: Callable[[TaskModel], str | None], takes: Takes) -> Callable[..., Any]:
+def register_method(name: str, refusal: Callable[[TaskModel], str | None], takes: Takes | None) -> Callable[..., Any]:
     """Decorator: make a function from a model (and options) to a Certificate a method of certification."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
@@ -123,14 +124,14 @@ def register_method(name: str, refusal: Callable[[TaskModel], str | None], takes
 
 
 def registered_methods() -> dict[str, Method]:
-    """All methods by name, in the order in which they are tried."""
-    return dict(_METHODS)
+    """All methods by name, in the order in which they are tried: arguments first, then those that run every input."""
+    return dict(sorted(_METHODS.items(), key=lambda item: item[1].takes is None))
 
 
 def method_for(model: TaskModel) -> Method:
     """The first registered method that holds for a model. Raises UnsupportedError with every method's reason."""
     reasons = []
-    for method in _METHODS.values():
+    for method in registered_methods().values():
         if (reason := method.refusal(model)) is None:
             return method
         reasons.append(f"{method.name}: {reason}")

@@ -17,6 +17,7 @@ from jaxtyping import Int
 
 from interp.architecture.symmetric import Rows, count_space_refusal, logits, stack_one, token_tables
 from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.count_rounding import logit_error
 from interp.certificates.count_slabs import Question, between, slab_logits, slabs
@@ -49,6 +50,8 @@ def refusal(model: TaskModel) -> str | None:
     """Why counts do not decide this model's answers over a finite box, or None."""
     if type(model.task) is not Count01:
         return f"task {model.task.name} has no domain of counts"
+    if (reason := premise_refusal(model)) is not None:
+        return reason
     return count_space_refusal(model.spec)
 
 

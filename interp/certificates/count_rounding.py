@@ -1,19 +1,23 @@
 """How far can rounding move the logits of a model in count space? A bound over a whole box of counts.
 
-Tables over tokens (queries, keys, values, scores) carry the bounds of certificates.rounding; attention over n keys
-adds at most gamma_n times the largest value that a key can have. The sequence model and its forward on counts take the
-same sums in other orders, and both are covered.
+Tables over tokens (queries, keys, values, scores) carry the bounds of certificates.arithmetic; attention over n keys
+adds at most gamma_n times the largest value that a key can have. The sequence model and its forwards on counts take the
+same sums in other orders, and all are covered.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from interp.architecture.symmetric import SAFE_SPREAD
 from interp.architecture.task_model import TaskModel
-from interp.certificates.rounding import EXP_ULPS, ROUNDOFF, Arithmetic, Tracked, exact
+from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error
 
-BOTH_ORDERS = 2.0  # readout before or after the sum over heads: to first order the same bound, doubled to be safe
+DIFFERENCES = 2.0
+"""Readouts of two tokens may be subtracted before anything is multiplied: once more what rounding does to both."""
 
 
 @torch.no_grad()
@@ -21,14 +25,15 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
     """Bound on the error of the difference of any two logits in `dtype`.
 
     The query token stands at the position that is read, and sees at most n keys, each one of `keys` (token ids). The
-    parameters are those of the model, exactly. Infinite for a format or a layer without a bound.
+    parameters are those of the model, exactly. Sums are taken in three orders, and the largest bound counts: heads,
+    then their outputs, then logits (sequences); heads, then logits at once (counts); logits of every key, then heads
+    (slabs). Infinite for a format or a layer without a bound.
     """
     layer, parts = model.spec.layers[0], dict(model.named_parameters())
     if dtype not in ROUNDOFF or layer.value_output != "learned" or layer.query_key != "learned":
         return float("inf")
     numbers = Arithmetic(ROUNDOFF[dtype])
-    x = exact(parts["embed.W_E"])
-    inner = x
+    x = inner = exact(parts["embed.W_E"])
     if layer.norm == "pre":
         inner = numbers.layer_norm(x, parts["blocks.0.ln1.w"], parts["blocks.0.ln1.b"], layer.norm_eps)
 
@@ -37,31 +42,80 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
         table = Tracked(inner.value[None], inner.error[None])
         return numbers.linear(table, parts[f"blocks.0.attn.W_{name}"], None if bias is None else bias[:, None])
 
-    q, k, v = project("Q")[:, query : query + 1], project("K")[:, keys], project("V")[:, keys]
-    scale = 1 / float(model.blocks[0].attn.attn_scale)
+    q, k, v = project("Q")[:, query : query + 1], project("K"), project("V")[:, keys]
+    scale = layer.factor(model.spec.d_model)
     reach = (q.size @ k.size.mT) * scale
     scores = (q.value @ k.value.mT) * scale
     slip = (q.size @ k.error.mT + q.error @ k.size.mT) * scale + numbers.gamma(layer.d_head + 4) * reach
     slip = numbers.bounded(slip + (1 + scale) * layer.d_head * numbers.smallest, reach * max(1.0, 1 / scale))
-    relative = _weight_error(numbers, scores, slip, n)
-    size = v.size.amax(1, keepdim=True)
-    error = relative * size + (1 + relative) * (v.error.amax(1, keepdim=True) + numbers.gamma(n + 2) * size)
-    error = numbers.bounded(error + 2 * n * numbers.smallest * (1 + size), n * size)
-    heads = Tracked(size.flatten()[None], error.flatten()[None])
-    stream = numbers.linear(heads, parts["blocks.0.attn.W_O"].flatten(0, 1).abs())
-    if "blocks.0.attn.b_O" in parts:
-        stream = numbers.add(stream, exact(parts["blocks.0.attn.b_O"].abs()[None]))
-    stream = numbers.add(stream, exact(parts["embed.W_E"][query].abs()[None]))
-    bias = parts.get("unembed.b_U")
-    logits = numbers.linear(stream, parts["unembed.W_U"].abs(), None if bias is None else bias.abs())
-    two = logits.error.topk(min(2, logits.error.shape[-1])).values.sum()
-    return BOTH_ORDERS * float(torch.nan_to_num(two, nan=torch.inf))
+    weights = Weights.of(numbers, scores, slip, n, SAFE_SPREAD[dtype])
+    write, read = parts["blocks.0.attn.W_O"].double(), parts["unembed.W_U"].double()
+    bias = [parts.get(name) for name in ("blocks.0.attn.b_O", "unembed.b_U")]
+    skip = exact(parts["embed.W_E"][query].double().abs()[None])
+    if bias[0] is not None:
+        skip = numbers.add(skip, exact(bias[0].abs()[None]))
+    offset = numbers.linear(skip, read.abs(), None if bias[1] is None else bias[1].abs())
+
+    heads = weights.mixed(v)
+    flat = Tracked(heads.size.flatten()[None], heads.error.flatten()[None])
+    stream = numbers.add(numbers.linear(flat, write.flatten(0, 1).abs()), skip)
+    by_stream = numbers.linear(stream, read.abs(), None if bias[1] is None else bias[1].abs())
+    out = numbers.linear(Tracked(write.abs(), torch.zeros_like(write)), read.abs())  # (heads, d_head, n_out)
+    at_once = _sum(numbers, [*_products(numbers, heads, out), offset])
+    keyed = Tracked(v.size @ out.size, v.size @ out.error + v.error @ out.size + numbers.gamma(layer.d_head + 2)
+                    * (v.size @ out.size) + numbers.smallest * layer.d_head)  # fmt: skip
+    by_key = _sum(numbers, [Tracked(part.size, part.error) for part in _each(weights.mixed(keyed))] + [offset])
+    worst = torch.stack([logits.error.flatten() for logits in (by_stream, at_once, by_key)]).nan_to_num(nan=torch.inf)
+    two = worst.amax(0).topk(min(2, worst.shape[1])).values.sum()
+    return DIFFERENCES * float(two)
 
 
-def _weight_error(numbers: Arithmetic, scores: Tensor, slip: Tensor, n: int) -> Tensor:
-    """Relative error of any attention weight over n keys, for each head: (heads, 1, 1)."""
-    spread = scores.amax(-1, keepdim=True) - scores.amin(-1, keepdim=True)
-    worst = slip.amax(-1, keepdim=True)
-    moved = 2 * worst + numbers.u * (spread + worst) + EXP_ULPS * numbers.u * (2 + n // 512)
-    grown = torch.expm1(moved)
-    return (1 + grown) * (1 + 2 * (grown + numbers.gamma(n))) * (1 + 4 * numbers.u) - 1 + n * numbers.smallest
+@dataclass(frozen=True)
+class Weights:
+    """Attention weights over at most n keys: their relative error, (heads, 1, 1), and what a sum loses to underflow."""
+
+    numbers: Arithmetic
+    n: int
+    relative: Tensor
+    lost: Tensor
+
+    @classmethod
+    def of(cls, numbers: Arithmetic, scores: Tensor, slip: Tensor, n: int, safe: float) -> Weights:
+        """From scores of every token, (heads, 1, d_vocab), and their errors.
+
+        The largest score of all tokens may be subtracted though that token is not there: then weights, and with them
+        what underflows beside them, are divided by a sum as small as exp(-spread).
+        """
+        spread = scores.amax(-1, keepdim=True) - scores.amin(-1, keepdim=True)
+        worst = slip.amax(-1, keepdim=True)
+        moved = 2 * worst + numbers.u * (spread + worst) + exp_error(numbers.u, n)
+        grown = torch.expm1(moved)
+        relative = (1 + grown) * (1 + 2 * (grown + numbers.gamma(n))) * (1 + 4 * numbers.u) - 1
+        shrunk = torch.exp((spread + worst).clamp(max=safe))
+        return cls(numbers, n, relative, 2 * n * numbers.smallest * shrunk)
+
+    def mixed(self, v: Tracked) -> Tracked:
+        """Sizes and errors of what each head makes of values (heads, keys, d): (heads, 1, d)."""
+        size = v.size.amax(1, keepdim=True)
+        error = self.relative * size + (1 + self.relative) * (
+            v.error.amax(1, keepdim=True) + self.numbers.gamma(self.n + 2) * size
+        )
+        return Tracked(size, self.numbers.bounded(error + self.lost * (1 + size), self.n * size))
+
+
+def _products(numbers: Arithmetic, heads: Tracked, out: Tracked) -> list[Tracked]:
+    """What each head adds to the logits, where its outputs (heads, 1, d_head) meet (heads, d_head, n_out)."""
+    size, d = heads.size @ out.size, out.value.shape[1]
+    error = heads.size @ out.error + heads.error @ out.size + numbers.gamma(d + 2) * size + d * numbers.smallest
+    return _each(Tracked(size, numbers.bounded(error, size)))
+
+
+def _each(parts: Tracked) -> list[Tracked]:
+    return [Tracked(value, error) for value, error in zip(parts.value, parts.error, strict=True)]
+
+
+def _sum(numbers: Arithmetic, parts: list[Tracked]) -> Tracked:
+    """A sum of sizes, with a bound that holds for any order."""
+    size = torch.stack([part.size for part in parts]).sum(0)
+    error = torch.stack([part.error for part in parts]).sum(0) + numbers.gamma(len(parts)) * size
+    return Tracked(size, numbers.bounded(error, size))

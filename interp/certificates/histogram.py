@@ -20,8 +20,9 @@ import pandas as pd
 import torch
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, register_method
-from interp.certificates.histogram_rounding import ROUNDOFF, rounding_bound
+from interp.certificates.histogram_rounding import rounding_bound
 from interp.certificates.histogram_sampling import CONFIDENCE, Counterexample, check, sampled_share, suspects
 from interp.certificates.histogram_search import Ledger, Open, Search, join
 from interp.certificates.histogram_spaces import space_of

@@ -13,17 +13,8 @@ import torch
 from jaxtyping import Float
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, exact, exp_error, gamma, limits
 from interp.certificates.histogram_tables import Tables, arrays
-
-ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
-"""Unit roundoff of the formats for which there is a bound; half formats mix precisions inside fused kernels."""
-
-EXP_ULPS = 64
-"""Generous bound on the error of an exponential in units in the last place; vector versions stay below 32."""
-
-
-def gamma(n: int, u: float) -> float:
-    return n * u / (1 - n * u)
 
 
 def rounding_bound(
@@ -38,56 +29,71 @@ def rounding_bound(
     if dtype not in ROUNDOFF:
         return np.full((tables.T, tables.L, tables.lead.shape[1]), np.inf)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite ends as an infinite bound
-        return _bound(model, tables, highest, ROUNDOFF[dtype], torch.finfo(dtype), extra)
+        return _bound(model, tables, highest, ROUNDOFF[dtype], limits(dtype), extra)
 
 
 def _bound(
-    model: TaskModel, tables: Tables, highest: np.ndarray, u: float, limits: torch.finfo, extra: int
+    model: TaskModel, tables: Tables, highest: np.ndarray, u: float, limits: tuple[float, float], extra: int
 ) -> Float[np.ndarray, "T L n_out"]:
-    a = {name: np.abs(array) for name, array in arrays(model).items()}
+    plain = arrays(model)
+    a, (smallest, largest) = {name: np.abs(array) for name, array in plain.items()}, limits
     embedding, w_in, w_out = a["W_E"], a["W_in"], a["W_out"]
     d, p = w_in.shape
     keys = tables.L + tables.bos
     reach = embedding @ w_in  # size that one token's value can have in a neuron's sum
-    sums, errors = _mixing(tables, a, reach, u)
+    sums, errors, weight = _mixing(tables, plain, reach, u)
     own = (reach[: tables.T] + a["b_in"])[:, None]
     hidden_error = errors * (1 + gamma(2 * keys, u)) + gamma(keys + d + 8 + extra, u) * (own + sums + errors)
-    hidden_error += (keys + d + 8) * float(limits.tiny) * (1 + w_in.sum(0).max() + reach.max())
+    # Underflow: of weights, of weights times values, and of values times neurons, before or after they are mixed.
+    hidden_error += keys * smallest * reach.max()
+    hidden_error += smallest * ((keys + 8) * (1 + w_in.sum(0)) + (d + 8) * (1 + weight))
     active = np.maximum(highest, 0) + hidden_error
     through = np.einsum("tkp,kjp->tkj", hidden_error, np.abs(tables.lead))
     last = active @ w_out + a["b_out"]  # (T, L, n_out)
     right = np.take_along_axis(last, tables.classes[None, :, None], axis=2)
-    bound = through + gamma(p + 4, u) * (last + right) + (p + 4) * float(limits.tiny)
+    bound = through + gamma(p + 4, u) * (last + right) + (p + 4) * smallest
     mixed = keys * embedding.max() * (1 if tables.scores is None else 1 + np.abs(tables.scores).max())
     inside = 1.0 if tables.scores is None else d**3 * embedding.max() ** 2 * a["W_Q"].max() * a["W_K"].max()
     biggest = max(float((own + sums + errors).max()), float(last.max()), float(mixed), float(inside))
-    safe = np.isfinite(bound) & (biggest < float(limits.max) / 16)
+    safe = np.isfinite(bound) & (biggest < largest)
     return np.where(safe, bound, np.inf)
 
 
-def _mixing(tables: Tables, a: dict[str, np.ndarray], reach: np.ndarray, u: float) -> tuple[np.ndarray, np.ndarray]:
-    """Size of the mixed value in every neuron's sum, and the part of its error that the pattern brings: (T, L, p)."""
+def _mixing(
+    tables: Tables, a: dict[str, np.ndarray], reach: np.ndarray, u: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Size of the mixed value in every neuron's sum, the part of its error that the pattern brings, both (T, L, p), and
+    the largest sum of a row of the pattern."""
     T, L, keys = tables.T, tables.L, tables.L + tables.bos
     if tables.pattern is not None:
         relative = 0.0
         if tables.softmax:
-            relative = _softmax_error(4 * u * float(a["W_mix"].max()), keys, u)
-        total = np.abs(tables.pattern).sum(1).max() * reach[:T].max(0)
-        sums = np.broadcast_to(total, (T, L, reach.shape[1]))
-        return sums, relative * sums
+            relative = _softmax_error(4 * u * float(np.abs(a["W_mix"]).max()), keys, u)
+        weight = float(np.abs(tables.pattern).sum(1).max())
+        sums = np.broadcast_to(weight * reach[:T].max(0), (T, L, reach.shape[1]))
+        return sums, relative * sums, weight
     assert tables.scores is not None
-    queries, keys_size = a["W_E"][:T] @ a["W_Q"] + a["b_Q"], a["W_E"] @ a["W_K"] + a["b_K"]
-    sizes = queries @ keys_size.T / a["attn_scale"]
-    score_error = gamma(2 * a["W_Q"].shape[0] + a["W_Q"].shape[1] + 8, u) * sizes
+    score_error = _score_error(tables, a, u)
     if tables.softmax:
         scores = np.abs(tables.scores) + score_error
         slip = score_error.max(1) + 2 * u * scores.max(1)
         relative_t = np.array([_softmax_error(float(s), keys, u) for s in slip])
         sums = np.broadcast_to(reach.max(0), (T, L, reach.shape[1]))
-        return sums, relative_t[:, None, None] * sums
-    return tuple(  # type: ignore[return-value]
-        _over_slots(tables, weights, reach) for weights in (np.abs(tables.scores) + score_error, score_error)
-    )
+        return sums, relative_t[:, None, None] * sums, 1.0
+    sizes = np.abs(tables.scores) + score_error
+    sums, errors = (_over_slots(tables, weights, reach) for weights in (sizes, score_error))
+    return sums, errors, float(sizes.max()) * keys
+
+
+def _score_error(tables: Tables, a: dict[str, np.ndarray], u: float) -> np.ndarray:
+    """Error of every score, own token by key token."""
+    numbers = Arithmetic(u)
+    t = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in a.items()}
+    q = numbers.linear(exact(t["W_E"][: tables.T]), t["W_Q"], t["b_Q"])
+    k = numbers.linear(exact(t["W_E"]), t["W_K"], t["b_K"])
+    scale, reach, d = 1 / abs(float(a["attn_scale"])), q.size @ k.size.mT, a["W_Q"].shape[1]
+    error = q.size @ k.error.mT + q.error @ k.size.mT + numbers.gamma(d + 8) * reach + d * numbers.smallest
+    return np.asarray((numbers.bounded(error * scale, reach * max(1.0, scale)) + numbers.smallest).numpy())
 
 
 def _over_slots(tables: Tables, weights: np.ndarray, reach: np.ndarray) -> Float[np.ndarray, "T L p"]:
@@ -102,5 +108,4 @@ def _over_slots(tables: Tables, weights: np.ndarray, reach: np.ndarray) -> Float
 
 def _softmax_error(slip: float, keys: int, u: float) -> float:
     """Relative error of a softmax weight where scores less their maximum are off by `slip` at most."""
-    rescalings = 2 + keys // 32  # fused kernels rescale for every block of keys
-    return float(np.expm1(2 * slip + 2 * EXP_ULPS * u * rescalings + gamma(2 * keys + 8, u)))
+    return float(np.expm1(2 * slip + 2 * exp_error(u, keys) + gamma(2 * keys + 8, u)))

@@ -107,7 +107,9 @@ class Search:
         leaf = self.space.is_leaf(nodes)
         proved = below > self.target[count[row], j]
         classes[row[proved], j[proved]] = False
-        self._note(count[row[proved]], below[proved], self.need[count[row], j][proved])
+        # What is kept is a bound: of the margin as evaluated here, less what rounding did to it.
+        sure = below - self.slack[count[row], j]
+        self._note(count[row[proved]], sure[proved], self.need[count[row], j][proved])
         tight = leaf | ~((lo < 0) & (hi > 0)).any(1) | (lo.shape[1] == 1)
         book.exact &= bool(tight.all())
         share = self.space.weight(nodes)
@@ -116,6 +118,7 @@ class Search:
 
         open_rows = ~proved
         row, j, below, bias, slopes = row[open_rows], j[open_rows], below[open_rows], bias[open_rows], slopes[open_rows]
+        sure = sure[open_rows]
         if not len(row):
             return part[:0]
         weight = weight[open_rows]
@@ -130,7 +133,7 @@ class Search:
         tied = leaf & ~right & ~wrong & ~close
         np.add.at(book.tied, count[tied], share[tied])
         here = (close | tied)[row]
-        self._note(count[row[here]], below[here], self.need[count[row[here]], j[here]])
+        self._note(count[row[here]], sure[here], self.need[count[row[here]], j[here]])
         worst = int(below.argmin())
         book.suspect(float(below[worst]), self.space.sequence(nodes[row[worst] : row[worst] + 1], slopes[worst]))
         rest = ~right & ~wrong & ~close & ~leaf

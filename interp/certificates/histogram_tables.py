@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.scope import anything
 from interp.tasks import Histogram
 
@@ -28,6 +29,8 @@ def refusal(model: TaskModel) -> str | None:
     spec, task = model.spec, model.task
     if type(task) is not Histogram:
         return f"task {task.name} is not the histogram task"
+    if (reason := premise_refusal(model)) is not None:
+        return reason
     assert isinstance(task, Histogram)
     if len(spec.layers) != 1:
         return f"the method is for one layer, this model has {len(spec.layers)}"

@@ -31,7 +31,7 @@ from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
-from interp.certificates.scope import anything
+from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError
 from interp.tasks import Language
 from interp.tasks.base import check_size
@@ -70,19 +70,15 @@ def refusal(model: TaskModel) -> str | None:
         return reason
     if spec.positions in ("learned", "sinusoidal"):
         return f"positions must be a formula or none, not {spec.positions!r}"
-    if not _scores_alike(model):
+    if (unknown := refusal_of(spec, TAKES)) is not None:
+        return unknown
+    if not rounding.attends_to_nothing(model, 0):
         return "layer 1 does not score all pairs alike"
     try:
         seen = seen_positions(model, 12)
     except InterpError as error:
         return str(error)
     return None if int(seen.sum()) <= MOST_SEEN else f"{int(seen.sum())} of 12 positions are seen: too many classes"
-
-
-def _scores_alike(model: TaskModel) -> bool:
-    """Are all scores of layer 1 zero, because no query or no key reads anything?"""
-    attn: Any = model.blocks[0].attn
-    return bool(((attn.W_Q == 0).all((1, 2)) | (attn.W_K == 0).all((1, 2))).all())
 
 
 def counts_matter(model: TaskModel) -> bool:

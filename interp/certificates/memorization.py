@@ -19,12 +19,12 @@ from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates import rounding
+from interp.certificates.arithmetic import format_refusal, premise_refusal
 from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, exact
 from interp.certificates.scope import anything
 from interp.errors import InterpError
-from interp.spec import Bias
 from interp.tasks import TableTask
 from interp.theory.kl import entropy, kl_rows
 
@@ -37,7 +37,8 @@ PROBED = 300
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "direction", "embedding", "readout_bias", "max_length"),
     **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
-    **anything("layers.log_length", "layers.mlp.d_mlp", "positions_enter"),
+    **anything("layers.log_length", "layers.mlp.d_mlp", "layers.mlp.activation", "positions_enter"),
+    **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o"),
     "layers": (1,),
     "positions": ("learned",),
     "readout_at": ("last",),
@@ -49,13 +50,11 @@ def refusal(model: TaskModel) -> str | None:
     task, spec = model.task, model.spec
     if not isinstance(task, TableTask):
         return f"task {task.name} is no conditional table"
-    if model.embed.W_E.dtype not in ROUNDOFF:
-        return f"rounding is bounded for float32 and float64, not {model.embed.W_E.dtype}".replace("torch.", "")
+    if (reason := premise_refusal(model) or format_refusal(model)) is not None:
+        return reason
     layer = spec.layers[0]
     if len(spec.layers) > 1 or layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none":
         return "rounding is bounded for one layer of softmax attention without layer norm"
-    if layer.bias != Bias() or (layer.mlp is not None and layer.mlp.activation != "relu"):
-        return "rounding is bounded for attention without biases and ReLU neurons"
     if not spec.linear_readout or spec.readout_at != "last":
         return "rounding is bounded for a linear readout at the last token"
     return None

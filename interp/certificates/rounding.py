@@ -1,163 +1,48 @@
-"""A forward pass that carries a bound of its own rounding error: what floats may make of one string, in any order.
+"""The forward pass of a model with a bound of its own rounding error: what floats may make of one string, in any order.
 
-Every number is a pair (value, error): the value in float64, the error a bound of how far the model's own arithmetic,
-of unit roundoff u, and the float64 value can both be from the exact result for the parameters as they are. Sums are
-bounded for any order of evaluation (gamma_k = k u / (1 - k u), Higham 2002, section 3.1), so that fused and explicit
-attention, and any batch, are covered. Sums of small whole multiples of 1/16 are exact in any order, and are known to
-be. The exponential may be off by EXP_ULPS units in the last place (vector versions in use
-are off by 3.5 at most), and may underflow.
+Every number is tracked (certificates/arithmetic.py), so that fused and explicit attention, and any batch, are covered.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import ROUNDOFF as ROUNDOFF
+from interp.certificates.arithmetic import Arithmetic as Arithmetic
+from interp.certificates.arithmetic import Tracked as Tracked
+from interp.certificates.arithmetic import exact as exact
+from interp.certificates.arithmetic import format_refusal, premise_refusal
 from interp.spec import Layer
-
-ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
-"""Unit roundoff of the number formats that are certified; the half formats mix precisions inside fused kernels."""
-
-EXP_ULPS = 8
-GRID = 16.0
-
-
-@dataclass(frozen=True)
-class Tracked:
-    """Values with bounds of their errors."""
-
-    value: Float[Tensor, "*shape"]
-    error: Float[Tensor, "*shape"]
-
-    def __getitem__(self, index: object) -> Tracked:
-        return Tracked(self.value[index], self.error[index])  # type: ignore[index]
-
-    @property
-    def size(self) -> Tensor:
-        """The largest size that the number may have."""
-        return self.value.abs() + self.error
-
-
-def exact(value: Tensor) -> Tracked:
-    return Tracked(value.double(), torch.zeros_like(value, dtype=torch.float64))
 
 
 def refusal(model: TaskModel) -> str | None:
     """Why no rounding bound is built for this model, or None."""
-    if model.embed.W_E.dtype not in ROUNDOFF:
-        return f"rounding is bounded for float32 and float64, not {model.embed.W_E.dtype}".replace("torch.", "")
+    if (reason := premise_refusal(model) or format_refusal(model)) is not None:
+        return reason
     for layer in model.spec.layers:
-        if layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none":
-            return "rounding is bounded for softmax attention without layer norm"
-        if layer.value_output != "learned" or any((layer.bias.q, layer.bias.k, layer.bias.v, layer.bias.o)):
-            return "rounding is bounded for learned values without attention biases"
-        if layer.mlp is not None and layer.mlp.activation != "relu":
-            return "rounding is bounded for ReLU neurons"
+        if layer.mixing != "dot" or layer.normalizer != "softmax":
+            return "rounding is bounded for softmax attention"
+    if model.spec.positions_enter != "residual":
+        return "rounding is bounded for positions in the residual stream"
     if model.spec.direction != "bidirectional" or not model.spec.linear_readout:
         return "rounding is bounded for bidirectional models with a linear readout"
     return None
 
 
-class Arithmetic:
-    """Operations on tracked numbers in a format of unit roundoff `u`, beside the float64 of this computation."""
-
-    def __init__(self, u: float, rounded_parameters: bool = False) -> None:
-        self.u = u + ROUNDOFF[torch.float64]
-        limits = torch.finfo(torch.float32 if u > ROUNDOFF[torch.float64] else torch.float64)
-        self.smallest, self.largest = limits.tiny, limits.max / 16
-        self.whole = 0.25 / u  # whole numbers below it, and their sums, are exact
-        self.rounded_parameters = rounded_parameters
-
-    def gamma(self, k: int) -> float:
-        return k * self.u / (1 - k * self.u)
-
-    def bounded(self, error: Tensor, size: Tensor) -> Tensor:
-        """The error, infinite where numbers of this size might overflow on the way, or where nothing is known."""
-        return torch.where((size + error < self.largest) & ~error.isnan(), error, torch.inf)
-
-    def _on_grid(self, x: Tensor) -> Bool[Tensor, "*shape"]:
-        return (x * GRID).round() == x * GRID
-
-    def linear(self, x: Tracked, weight: Tensor, bias: Tensor | None = None) -> Tracked:
-        """x @ weight + bias."""
-        weight = weight.double()
-        size, terms = weight.abs(), weight.shape[-2] + 2
-        value, reach = x.value @ weight, x.size @ size
-        error = x.error @ size + self.gamma(terms) * reach
-        error = error + self.smallest * (terms + size.sum(-2, keepdim=True) + x.size.sum(-1, keepdim=True))  # underflow
-        if self.rounded_parameters:
-            error = error + x.size @ (size * ~self._on_grid(weight)) * self.u
-        loose = ~self._on_grid(x.value) | (x.error > 0)
-        spoiled = loose.double() @ (weight != 0).double() + (x.value != 0).double() @ (~self._on_grid(weight)).double()
-        error = torch.where((spoiled == 0) & (reach * GRID * GRID < self.whole), 0.0, self.bounded(error, reach))
-        return Tracked(value, error) if bias is None else self.add(Tracked(value, error), exact(bias))
-
-    def add(self, x: Tracked, y: Tracked) -> Tracked:
-        value, error = x.value + y.value, x.error + y.error
-        plain = (error == 0) & self._on_grid(x.value) & self._on_grid(y.value) & (value.abs() * GRID < self.whole)
-        # Nothing is rounded either where one of the two is exactly zero.
-        plain |= ((x.value == 0) & (x.error == 0)) | ((y.value == 0) & (y.error == 0))
-        rounded = self.bounded(error + self.u * (value.abs() + error), value.abs())
-        return Tracked(value, torch.where(plain, error, rounded))
-
-    def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
-        """Over the last axis; infinite where the error may be as large as the scale itself."""
-        d = x.value.shape[-1]
-        center = x.value - x.value.mean(-1, keepdim=True)
-        error = x.error + x.error.mean(-1, keepdim=True)
-        error = error + self.gamma(d + 3) * (x.size + x.size.mean(-1, keepdim=True))
-        variance = center.square().mean(-1, keepdim=True) + eps
-        moved = (2 * center.abs() * error + error.square()).mean(-1, keepdim=True)
-        moved = moved + self.gamma(d + 4) * ((center.abs() + error).square().mean(-1, keepdim=True) + eps)
-        relative = torch.where(moved < variance, moved / variance, torch.inf)  # |sqrt(1 + r) - 1| <= |r|
-        scale = variance.sqrt()
-        spread = (error + center.abs() * relative) / scale / (1 - relative).clamp(min=0)
-        normal = Tracked(center / scale, spread + 4 * self.u * (center.abs() / scale + spread))
-        value = normal.value * weight.double() + bias.double()
-        size = normal.size * weight.double().abs() + bias.double().abs()
-        return Tracked(value, normal.error * weight.double().abs() + self.gamma(3) * size)
-
-    def relu(self, x: Tracked) -> Tracked:
-        """Certainly negative numbers become exact zeros."""
-        return Tracked(x.value.relu(), torch.where(x.value + x.error <= 0, 0.0, x.error))
-
-    def softmax(self, scores: Tracked) -> Tracked:
-        """Weights with a bound of their error; scores (..., queries, keys)."""
-        keys = scores.value.shape[-1]
-        below = scores.value - scores.value.amax(-1, keepdim=True)
-        slip = scores.error + self.u * (below.abs() + scores.error)
-        # exp(0) = 1 is exact; fused kernels rescale once more for each block of 512 keys.
-        moved = (below != 0) | (scores.error > 0)
-        slip = slip + torch.where(moved, EXP_ULPS * self.u * (2 + keys // 512), 0.0)
-        weights, grown = below.softmax(-1), torch.expm1(slip)
-        total = (weights * grown).sum(-1, keepdim=True) + self.gamma(keys)
-        relative = (1 + grown) * (1 + 2 * total) * (1 + 4 * self.u) - 1
-        return Tracked(weights, torch.nan_to_num(weights * relative, nan=torch.inf) + self.smallest)
-
-    def mix(self, weights: Tracked, values: Tracked) -> Tracked:
-        """weights @ values."""
-        keys = weights.value.shape[-1]
-        reach = weights.size @ values.size
-        error = weights.size @ values.error + weights.error @ values.value.abs() + self.gamma(keys + 2) * reach
-        under = self.smallest * (keys + values.size.sum(-2, keepdim=True))
-        error = torch.where(reach == 0, error, error + under)
-        return Tracked(weights.value @ values.value, self.bounded(error, values.size.sum(-2, keepdim=True)))
-
-
 def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, asking: Tracked | None = None) -> Tracked:
-    """The attention pattern of a layer, (rows, heads, queries, keys), from the stream x (rows, n, d_model).
+    """The attention pattern of a layer, (rows, heads, queries, keys), from what attention reads, x (rows, n, d_model).
 
-    asking: the stream of the positions that ask, (rows, queries, d_model); all of them by default.
+    asking: the same of the positions that ask, (rows, queries, d_model); all of them by default.
     """
-    layer, attn, u = model.spec.layers[index], model.blocks[index].attn, numbers.u
-    inner, outer = x[:, None], (x if asking is None else asking)[:, None]
-    q, k = numbers.linear(outer, attn.W_Q.detach()), numbers.linear(inner, attn.W_K.detach())
-    factor = _factor(layer, attn.attn_scale, x.value.shape[1])
+    layer, u = model.spec.layers[index], numbers.u
+    q = _project(numbers, model, index, "Q", x if asking is None else asking)
+    k = _project(numbers, model, index, "K", x)
+    factor = _factor(layer, model.spec.d_model, x.value.shape[1])
     scores, reach = q.value @ k.value.mT, q.size @ k.size.mT
     error = q.size @ k.error.mT + q.error @ k.size.mT + numbers.gamma(layer.d_head + 4) * reach
     error = (error + layer.d_head * numbers.smallest) * abs(factor) + u * reach * abs(factor) + numbers.smallest
@@ -166,30 +51,66 @@ def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, askin
     return numbers.softmax(Tracked(scores * factor, torch.where(zero, 0.0, error)))
 
 
-def _factor(layer: Layer, attn_scale: float, n: int) -> float:
+def _project(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tracked) -> Tracked:
+    """Queries, keys or values of every head, (rows, heads, n, d_head); a bias that is not there is not added."""
+    attn: Any = model.blocks[index].attn
+    bias = getattr(attn, f"b_{name}").detach()[:, None]
+    return numbers.linear(x[:, None], getattr(attn, f"W_{name}").detach(), bias if bool((bias != 0).any()) else None)
+
+
+def _factor(layer: Layer, d_model: int, n: int) -> float:
     """What q k is multiplied by: the scale and ln(n) where the layer has it."""
     length = {"none": None, "current": n}.get(str(layer.log_length), layer.log_length)
-    return 1 / attn_scale if length is None else float(torch.tensor(float(length)).double().log()) / attn_scale
+    scale = layer.factor(d_model)
+    return scale if length is None else float(torch.tensor(float(length)).double().log()) * scale
+
+
+def attends_to_nothing(model: TaskModel, index: int) -> bool:
+    """Are all scores of a layer zero, because no query or no key holds anything?"""
+    attn: Any = model.blocks[index].attn
+    silent = [(w == 0).all((1, 2)) & (b == 0).all(1) for w, b in ((attn.W_Q, attn.b_Q), (attn.W_K, attn.b_K))]
+    return bool((silent[0] | silent[1]).all())
 
 
 def attention(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, asking: Tracked | None = None) -> Tracked:
     """What the heads of a layer add to the stream, at the positions that ask; at one for all where all scores are 0."""
     attn: Any = model.blocks[index].attn
-    if bool(((attn.W_Q == 0).all((1, 2)) | (attn.W_K == 0).all((1, 2))).all()):
+    if attends_to_nothing(model, index):
         asking = x[:, :1]  # every position asks the same, and is told the same
-    values = numbers.linear(x[:, None], attn.W_V.detach())
+    values = _project(numbers, model, index, "V", x)
     z = numbers.mix(pattern(numbers, model, index, x, asking), values)
     joined = Tracked(z.value.transpose(1, 2).flatten(2), z.error.transpose(1, 2).flatten(2))
-    return numbers.linear(joined, attn.W_O.detach().flatten(0, 1))
+    bias = attn.b_O.detach()
+    return numbers.linear(joined, attn.W_O.detach().flatten(0, 1), bias if bool((bias != 0).any()) else None)
 
 
 def neurons(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked) -> Tracked:
     """The stream after the feed-forward part of a layer."""
-    if model.spec.layers[index].mlp is None:
+    layer = model.spec.layers[index]
+    if layer.mlp is None:
         return x
     mlp: Any = model.blocks[index].mlp
-    hidden = numbers.relu(numbers.linear(x, mlp.W_in.detach(), mlp.b_in.detach()))
-    return numbers.add(x, numbers.linear(hidden, mlp.W_out.detach(), mlp.b_out.detach()))
+    read = normed(numbers, model, index, "ln2", x) if layer.norm == "pre" else x
+    hidden = numbers.linear(read, mlp.W_in.detach(), mlp.b_in.detach())
+    hidden = numbers.relu(hidden) if layer.mlp.activation == "relu" else numbers.gelu(hidden)
+    out = numbers.add(x, numbers.linear(hidden, mlp.W_out.detach(), mlp.b_out.detach()))
+    return normed(numbers, model, index, "ln2", out) if layer.norm == "post" else out
+
+
+def normed(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tracked) -> Tracked:
+    """The stream after a layer norm of a layer."""
+    part: Any = getattr(model.blocks[index], name)
+    return numbers.layer_norm(x, part.w.detach(), part.b.detach(), model.spec.layers[index].norm_eps)
+
+
+def block(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, asking: Tracked) -> Tracked:
+    """The stream after a layer, at the positions that ask."""
+    norm = model.spec.layers[index].norm
+    inner, outer = ((normed(numbers, model, index, "ln1", part) if norm == "pre" else part) for part in (x, asking))
+    stream = numbers.add(asking, attention(numbers, model, index, inner, outer))
+    if norm == "post":
+        stream = normed(numbers, model, index, "ln1", stream)
+    return neurons(numbers, model, index, stream)
 
 
 def embed(numbers: Arithmetic, model: TaskModel, tokens: Int[Tensor, "rows n"]) -> Tracked:
@@ -212,7 +133,11 @@ def forward_with_bound(
     for index in range(last + 1):
         # In the last layer only the position that is read asks.
         asking = x if index < last else x[torch.arange(len(tokens)), model.answer_positions(tokens)][:, None]
-        x = neurons(numbers, model, index, numbers.add(asking, attention(numbers, model, index, x, asking)))
+        x = block(numbers, model, index, x, asking)
     parts: Any = model
-    out = numbers.linear(x[:, 0], parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
+    x = x[:, 0]
+    if model.spec.final_norm != "none":
+        final = parts.ln_final
+        x = numbers.layer_norm(x, final.w.detach(), final.b.detach(), model.spec.layers[-1].norm_eps)
+    out = numbers.linear(x, parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
     return out.value, out.error

@@ -74,11 +74,18 @@ def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
     return found
 
 
-def not_as_described(model: TaskModel) -> str | None:
-    """How this model differs from what its spec and its parameters say, or None: then predict() runs just these."""
+def hooks_on(model: nn.Module) -> str | None:
+    """Where a hook stands on a model, or None."""
     for name, module in model.named_modules():
         if module._forward_hooks or module._forward_pre_hooks:
-            return f"a hook stands at {name or 'the model itself'}, and a proof speaks of the model without hooks"
+            return f"a hook stands at {name or 'the model itself'}, and a certificate is about the model without hooks"
+    return None
+
+
+def not_as_described(model: TaskModel) -> str | None:
+    """How this model differs from what its spec and its parameters say, or None: then predict() runs just these."""
+    if (reason := hooks_on(model)) is not None:
+        return reason
     kinds = {parameter.dtype for parameter in model.parameters()}
     if len(kinds) > 1:
         return f"its parameters have several number formats: {', '.join(sorted(map(str, kinds)))}"

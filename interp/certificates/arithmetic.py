@@ -1,0 +1,188 @@
+"""The one arithmetic of all certificates: what floating-point numbers may do, and numbers that carry a bound of it.
+
+The premise, for torch on a CPU (its own kernels, MKL and oneDNN, any number of threads, any batch shape) and numba:
+
+sums and products  IEEE 754 with rounding to nearest, in any order, fused or not: a sum of k products is off by at most
+                   gamma_k = k u / (1 - k u) times the sum of their sizes, u the unit roundoff (Higham 2002, section
+                   3.1), and by `smallest` more for each number that underflows, gradually or to zero.
+exp                off by at most EXP_ULPS units in the last place, of 2 u each, or by `smallest`. torch documents 1 for
+                   its exp (SLEEF, expf_u10) and 20 for the one inside fused attention (exp_u20, fexp_u20 in
+                   aten/src/ATen/cpu/vec); numba takes the C library's or SVML's, 1 to 4.
+softmax            the largest score is subtracted first. Fused attention walks the keys in blocks and multiplies what
+                   it has by one more exponential for each: blocks of 512 keys in aten's FlashAttentionKernel.cpp; here
+                   a rescaling for each KEYS_PER_RESCALING is allowed.
+GELU               off by at most GELU_UNITS u |x| (an erf of 1 unit in the last place, and a few roundings).
+division, square root   correctly rounded.
+
+tests/certificates/test_arithmetic.py measures each on the machine it runs on, and fails where the premise does not
+hold. Lower precision that torch can be told to use for float32 (set_float32_matmul_precision), and devices other than
+a CPU, are refused.
+
+Numbers are pairs (value, error): the value in float64, the error a bound of how far the model's own arithmetic and the
+float64 value can both be from the exact result for the parameters as they are. Sums of small whole multiples of 1/16
+are exact in any order, and are known to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
+"""Unit roundoff of the number formats that are certified; half formats mix precisions inside fused kernels."""
+
+EXP_ULPS = 32
+KEYS_PER_RESCALING = 128
+GELU_UNITS = 32
+GELU_SLOPE = 1.13
+"""The steepest slope of GELU: |Phi(x) + x phi(x)| <= 1.129 (at x = sqrt 2)."""
+GRID = 16.0
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """Values with bounds of their errors."""
+
+    value: Float[Tensor, "*shape"]
+    error: Float[Tensor, "*shape"]
+
+    def __getitem__(self, index: object) -> Tracked:
+        return Tracked(self.value[index], self.error[index])  # type: ignore[index]
+
+    @property
+    def size(self) -> Tensor:
+        """The largest size that the number may have."""
+        return self.value.abs() + self.error
+
+
+def exact(value: Tensor) -> Tracked:
+    return Tracked(value.double(), torch.zeros_like(value, dtype=torch.float64))
+
+
+def gamma(k: float, u: float) -> float:
+    """Relative error of a sum of k products; infinite where so many cannot be bounded."""
+    return k * u / (1 - k * u) if k * u < 0.5 else float("inf")
+
+
+def exp_error(u: float, keys: int) -> float:
+    """Relative error of one weight before it is divided by the sum: its exponential and every rescaling."""
+    return 2 * EXP_ULPS * u * (2 + keys // KEYS_PER_RESCALING)
+
+
+def limits(dtype: torch.dtype) -> tuple[float, float]:
+    """What a number that underflows loses at most, and how large numbers may grow on the way, of a format."""
+    return torch.finfo(dtype).tiny, torch.finfo(dtype).max / 16
+
+
+def format_refusal(model: nn.Module) -> str | None:
+    """Why the premise does not speak of the number format of this model, or None."""
+    for parameter in model.parameters():
+        if parameter.dtype not in ROUNDOFF:
+            return f"rounding is bounded for float32 and float64, not {parameter.dtype}".replace("torch.", "")
+    return None
+
+
+def premise_refusal(model: nn.Module) -> str | None:
+    """Why the premise does not speak of this model where it runs, or None."""
+    for parameter in model.parameters():
+        if parameter.device.type != "cpu":
+            return f"rounding is bounded on a CPU, not on {parameter.device.type}: move the model"
+    if torch.get_float32_matmul_precision() != "highest":
+        asked = torch.get_float32_matmul_precision()
+        return f"torch multiplies float32 in {asked!r} precision here; set_float32_matmul_precision('highest') first"
+    return None
+
+
+class Arithmetic:
+    """Operations on tracked numbers in a format of unit roundoff `u`, beside the float64 of this computation."""
+
+    def __init__(self, u: float, rounded_parameters: bool = False) -> None:
+        self.u = u + ROUNDOFF[torch.float64]
+        self.smallest, self.largest = limits(torch.float32 if u > ROUNDOFF[torch.float64] else torch.float64)
+        self.whole = 0.25 / u  # whole numbers below it, and their sums, are exact
+        self.rounded_parameters = rounded_parameters
+
+    def gamma(self, k: int) -> float:
+        return gamma(k, self.u)
+
+    def bounded(self, error: Tensor, size: Tensor) -> Tensor:
+        """The error, infinite where numbers of this size might overflow on the way, or where nothing is known."""
+        return torch.where((size + error < self.largest) & ~error.isnan(), error, torch.inf)
+
+    def _on_grid(self, x: Tensor) -> Bool[Tensor, "*shape"]:
+        return (x * GRID).round() == x * GRID
+
+    def linear(self, x: Tracked, weight: Tensor, bias: Tensor | None = None) -> Tracked:
+        """x @ weight + bias."""
+        weight = weight.double()
+        size, terms = weight.abs(), weight.shape[-2] + 2
+        value, reach = x.value @ weight, x.size @ size
+        error = x.error @ size + self.gamma(terms) * reach
+        error = error + self.smallest * (terms + size.sum(-2, keepdim=True) + x.size.sum(-1, keepdim=True))  # underflow
+        if self.rounded_parameters:
+            error = error + x.size @ (size * ~self._on_grid(weight)) * self.u
+        loose = ~self._on_grid(x.value) | (x.error > 0)
+        spoiled = loose.double() @ (weight != 0).double() + (x.value != 0).double() @ (~self._on_grid(weight)).double()
+        error = torch.where((spoiled == 0) & (reach * GRID * GRID < self.whole), 0.0, self.bounded(error, reach))
+        return Tracked(value, error) if bias is None else self.add(Tracked(value, error), exact(bias))
+
+    def add(self, x: Tracked, y: Tracked) -> Tracked:
+        value, error = x.value + y.value, x.error + y.error
+        plain = (error == 0) & self._on_grid(x.value) & self._on_grid(y.value) & (value.abs() * GRID < self.whole)
+        # Nothing is rounded either where one of the two is exactly zero.
+        plain |= ((x.value == 0) & (x.error == 0)) | ((y.value == 0) & (y.error == 0))
+        rounded = self.bounded(error + self.u * (value.abs() + error), value.abs())
+        return Tracked(value, torch.where(plain, error, rounded))
+
+    def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
+        """Over the last axis; infinite where the error may be as large as the scale itself."""
+        d = x.value.shape[-1]
+        center = x.value - x.value.mean(-1, keepdim=True)
+        error = x.error + x.error.mean(-1, keepdim=True)
+        error = error + self.gamma(d + 3) * (x.size + x.size.mean(-1, keepdim=True))
+        variance = center.square().mean(-1, keepdim=True) + eps
+        moved = (2 * center.abs() * error + error.square()).mean(-1, keepdim=True) + self.smallest  # or underflow
+        moved = moved + self.gamma(d + 4) * ((center.abs() + error).square().mean(-1, keepdim=True) + eps)
+        relative = torch.where(moved < variance, moved / variance, torch.inf)  # |sqrt(1 + r) - 1| <= |r|
+        scale = variance.sqrt()
+        spread = (error + center.abs() * relative) / scale / (1 - relative).clamp(min=0)
+        own = 4 * self.u * (center.abs() / scale + spread) + self.smallest
+        normal = Tracked(center / scale, (spread + own).nan_to_num(nan=torch.inf))
+        value = normal.value * weight.double() + bias.double()
+        size = normal.size * weight.double().abs() + bias.double().abs()
+        error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest
+        return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
+
+    def relu(self, x: Tracked) -> Tracked:
+        """Certainly negative numbers become exact zeros."""
+        return Tracked(x.value.relu(), torch.where(x.value + x.error <= 0, 0.0, x.error))
+
+    def gelu(self, x: Tracked) -> Tracked:
+        """x Phi(x), whose slope is nowhere above GELU_SLOPE."""
+        value = nn.functional.gelu(x.value)
+        own = GELU_UNITS * self.u * (x.value.abs() + x.error) + self.smallest
+        return Tracked(value, GELU_SLOPE * x.error + own)
+
+    def softmax(self, scores: Tracked) -> Tracked:
+        """Weights with a bound of their error; scores (..., queries, keys)."""
+        keys = scores.value.shape[-1]
+        below = scores.value - scores.value.amax(-1, keepdim=True)
+        slip = scores.error + self.u * (below.abs() + scores.error)
+        moved = (below != 0) | (scores.error > 0)  # exp(0) = 1 is exact
+        slip = slip + torch.where(moved, exp_error(self.u, keys), 0.0)
+        weights, grown = below.softmax(-1), torch.expm1(slip)
+        total = (weights * grown).sum(-1, keepdim=True) + self.gamma(keys)
+        relative = (1 + grown) * (1 + 2 * total) * (1 + 4 * self.u) - 1
+        return Tracked(weights, torch.nan_to_num(weights * relative, nan=torch.inf) + self.smallest)
+
+    def mix(self, weights: Tracked, values: Tracked) -> Tracked:
+        """weights @ values."""
+        keys = weights.value.shape[-1]
+        reach = weights.size @ values.size
+        error = weights.size @ values.error + weights.error @ values.value.abs() + self.gamma(keys + 2) * reach
+        under = self.smallest * (keys + values.size.sum(-2, keepdim=True))
+        error = torch.where(reach == 0, error, error + under)
+        return Tracked(weights.value @ values.value, self.bounded(error, values.size.sum(-2, keepdim=True)))

@@ -1,0 +1,193 @@
+"""Every input is run: any task model, and any HookedTransformer, on any task that lists its inputs.
+
+What is proved is what was seen: in this number format, on this device, with this version of torch and batches of this
+size, every input was answered so. Another batch shape may round otherwise. So a part of the inputs is run in float64
+too, in batches of another shape, and inputs whose margin is below CLOSE times the largest difference that was found
+count as close: they are right, but not for any order of evaluation, and a model with such inputs is not certified.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp._lens import HookedTransformer
+from interp.architecture.answers import decide, margins
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.scope import hooks_on
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.subject import Subject
+from interp.tasks import Batch, Task
+
+CLOSE = 8.0
+ROWS = 4096
+COMPARED = 64
+"""About so many batches are run in float64, too: the first, and others evenly spread."""
+
+MOST = 1 << 30
+"""More inputs than these are refused: they would take hours."""
+
+LISTED = 100_000
+"""So many errors and close inputs are kept for the tables."""
+
+Progress = Callable[[int, int], None]
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Why not every input can be run, or None."""
+    return _no_domain(model.task)
+
+
+def _no_domain(task: Task) -> str | None:
+    if task.n_inputs is None:
+        return f"task {task.name} does not list its inputs (n_inputs and inputs(chunk) in it)"
+    return f"{task.n_inputs:,} inputs are more than {MOST:,}" if task.n_inputs > MOST else None
+
+
+@register_method("every input, as run", refusal, takes=None)
+def certify_inputs(
+    model: TaskModel, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
+) -> Certificate:
+    """Is the model right on every input of its task? Every one is run; see certify_subject."""
+    return certify_subject(Subject.of(model), batch_size, most, progress)
+
+
+@torch.no_grad()
+def certify_subject(
+    subject: Subject, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
+) -> Certificate:
+    """Is any model with a task right on every input that the task lists?
+
+    batch_size: rows that run together. most: refuse a domain of more inputs. accuracy: share of right answers, one a
+    row or one a position that is read. tables: "errors" and "close" (input, position, answer, right, margin; the first
+    LISTED). Raises UnsupportedError for a task that does not list its inputs, a model with hooks, and too many inputs.
+    """
+    started, task, model = time.perf_counter(), subject.task, subject.model
+    if (reason := _no_domain(task) or hooks_on(model)) is not None:
+        raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
+    if batch_size < 1:
+        raise InterpError(f"batch_size = {batch_size} must be at least 1")
+    total = task.n_inputs or 0
+    if total > most:
+        raise UnsupportedError(
+            f"{_name(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
+        )
+    slip = _difference(subject, total, batch_size)
+    found = Found()
+    for batch in task.inputs(batch_size):
+        found.take(subject, batch, CLOSE * slip)
+        if progress is not None:
+            progress(found.rows, total)
+    if found.rows != total:
+        raise InterpError(f"task {task.name} lists {found.rows:,} inputs, and says that there are {total:,}")
+    status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
+    parameter = next(model.parameters())
+    dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
+    notes = (f"a part of the inputs was run in float64, too: margins differ by {slip:.3g} at most",)
+    if found.close:
+        notes += (f"{found.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
+                  "answer otherwise",)  # fmt: skip
+    if max(found.wrong, found.close) > LISTED:
+        notes += (f"tables hold the first {LISTED:,} errors and close inputs",)
+    return Certificate(
+        model=_name(model),
+        status=status,
+        accuracy=1 - found.wrong / found.answers,
+        n_inputs=found.rows,
+        worst_margin=found.worst,
+        counterexample=found.first,
+        method="every input, as run",
+        domain=f"every input of task {task.name}",
+        seconds=time.perf_counter() - started,
+        rounding=CLOSE * slip,
+        n_errors=found.wrong,
+        notes=notes,
+        tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
+        arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}",
+    )
+
+
+@dataclass
+class Found:
+    """What running the inputs showed: numbers of rows, answers, errors and close answers, and the first of these."""
+
+    rows: int = 0
+    answers: int = 0
+    wrong: int = 0
+    close: int = 0
+    worst: float = float("inf")
+    first: str | None = None
+    errors: list[tuple[object, ...]] = field(default_factory=list)
+    nearly: list[tuple[object, ...]] = field(default_factory=list)
+
+    def take(self, subject: Subject, batch: Batch, near: float) -> None:
+        """Run a batch. Outputs that are no numbers are wrong."""
+        out = subject.logits(batch, chunk=len(batch))
+        margin, right = _margins(subject, batch, out), subject.right_of(out, batch)
+        right = right & ~margin.isnan()
+        margin = margin.nan_to_num(nan=-torch.inf)
+        nearly = right & (margin <= near)
+        self.rows, self.answers = self.rows + len(batch), self.answers + len(right)
+        self.worst = min(self.worst, float(margin.min()))
+        for mask, kept in ((~right, self.errors), (nearly, self.nearly)):
+            if bool(mask.any()) and len(kept) < LISTED:
+                kept += islice(_lines(subject, batch, out, margin, mask), LISTED - len(kept))
+        self.wrong, self.close = self.wrong + int((~right).sum()), self.close + int(nearly.sum())
+        if self.first is None and self.errors:
+            text, position, answer, label, _ = self.errors[0]
+            self.first = f"{text}: the answer at position {position} is {answer}, right is {label}"
+
+    @staticmethod
+    def frame(lines: list[tuple[object, ...]]) -> pd.DataFrame:
+        return pd.DataFrame(lines, columns=["input", "position", "answer", "right", "margin"])
+
+
+def _margins(subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"]) -> Float[Tensor, "reads"]:
+    return margins(out.double(), subject.classes(batch), subject.decision)
+
+
+def _lines(
+    subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"], margin: Tensor, mask: Bool[Tensor, "reads"]
+) -> Iterator[tuple[object, ...]]:
+    """(input, position, answer, right, margin) of chosen answers."""
+    places, words, task = subject.reads(batch).nonzero(), subject.task.answer_words, subject.task
+    said, classes = decide(out, subject.decision), subject.classes(batch)
+    for at in mask.nonzero()[:, 0].tolist():
+        row, position = places[at].tolist()
+        text = task.format(batch.tokens[row, : int(batch.lengths[row])])
+        yield text, position, words[int(said[at])], words[int(classes[at])], float(margin[at])
+
+
+def _difference(subject: Subject, total: int, batch_size: int) -> float:
+    """The largest difference of a margin from a run in float64 in batches of another shape, over a part of the inputs;
+    at least what one more rounding of the outputs makes."""
+    exact = Subject(
+        copy.deepcopy(subject.model).to(torch.float64), subject.task, subject.token_ids, subject.output_ids,
+        subject.padding,
+    )  # fmt: skip
+    step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
+    eps = torch.finfo(next(subject.model.parameters()).dtype).eps
+    for batch in islice(subject.task.inputs(batch_size), 0, None, step):
+        own = subject.logits(batch, chunk=len(batch))
+        other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
+        if not bool(own.isfinite().all()):
+            continue  # these answers are wrong whatever else is true
+        moved = (_margins(subject, batch, own) - _margins(exact, batch, other)).abs()
+        worst = max(worst, float(moved.max()), eps * float(own.abs().max()))
+    return worst
+
+
+def _name(model: HookedTransformer) -> str:
+    if isinstance(model, TaskModel):
+        return model.spec.id
+    cfg = model.cfg
+    return f"{cfg.n_layers}-layer HookedTransformer of {cfg.n_heads} heads and d_model {cfg.d_model}"
