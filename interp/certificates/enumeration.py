@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from threading import local
 
 import pandas as pd
 import torch
@@ -27,6 +30,7 @@ from interp.certificates.scope import hooks_on
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
+from interp.threads import one_thread
 
 CLOSE = 8.0
 ROWS = 4096
@@ -83,8 +87,8 @@ def certify_subject(
         )
     slip = _difference(subject, total, batch_size)
     found = Found()
-    for batch in task.inputs(batch_size):
-        found.take(subject, batch, CLOSE * slip)
+    for ran in _all_run(subject, batch_size):
+        found.take(subject, ran, CLOSE * slip)
         if progress is not None:
             progress(found.rows, total)
     if found.rows != total:
@@ -92,7 +96,7 @@ def certify_subject(
     status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
     parameter = next(model.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
-    notes = (f"a part of the inputs was run in float64, too: margins differ by {slip:.3g} at most",)
+    notes: tuple[str, ...] = (f"a part of the inputs was run in float64, too: margins differ by {slip:.3g} at most",)
     if found.close:
         notes += (f"{found.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
                   "answer otherwise",)  # fmt: skip
@@ -112,8 +116,39 @@ def certify_subject(
         n_errors=found.wrong,
         notes=notes,
         tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
-        arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}",
+        arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}, one thread each",
     )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A batch with its outputs, margins and which answers are right, at every position that is read."""
+
+    batch: Batch
+    out: Float[Tensor, "reads n_out"]
+    margin: Float[Tensor, "reads"]
+    right: Bool[Tensor, "reads"]
+
+
+def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
+    """Every batch, run; as many at a time as torch has threads, each with one thread and its own copy of the model."""
+    mine, pending, workers = local(), deque[Future[Ran]](), torch.get_num_threads()
+
+    def run(batch: Batch) -> Ran:
+        if not hasattr(mine, "subject"):
+            torch.set_num_threads(1)
+            mine.subject = replace(subject, model=copy.deepcopy(subject.model)) if workers > 1 else subject
+        with torch.no_grad():
+            out = mine.subject.logits(batch, chunk=len(batch))
+            return Ran(batch, out, _margins(subject, batch, out), subject.right_of(out, batch))
+
+    with one_thread(), ThreadPoolExecutor(workers) as pool:
+        for batch in subject.task.inputs(batch_size):
+            pending.append(pool.submit(run, batch))
+            if len(pending) > 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 @dataclass
@@ -129,12 +164,11 @@ class Found:
     errors: list[tuple[object, ...]] = field(default_factory=list)
     nearly: list[tuple[object, ...]] = field(default_factory=list)
 
-    def take(self, subject: Subject, batch: Batch, near: float) -> None:
-        """Run a batch. Outputs that are no numbers are wrong."""
-        out = subject.logits(batch, chunk=len(batch))
-        margin, right = _margins(subject, batch, out), subject.right_of(out, batch)
-        right = right & ~margin.isnan()
-        margin = margin.nan_to_num(nan=-torch.inf)
+    def take(self, subject: Subject, ran: Ran, near: float) -> None:
+        """Count a batch that was run. Outputs that are no numbers are wrong."""
+        batch, out = ran.batch, ran.out
+        right = ran.right & ~ran.margin.isnan()
+        margin = ran.margin.nan_to_num(nan=-torch.inf)
         nearly = right & (margin <= near)
         self.rows, self.answers = self.rows + len(batch), self.answers + len(right)
         self.worst = min(self.worst, float(margin.min()))
@@ -170,10 +204,7 @@ def _lines(
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
     """The largest difference of a margin from a run in float64 in batches of another shape, over a part of the inputs;
     at least what one more rounding of the outputs makes."""
-    exact = Subject(
-        copy.deepcopy(subject.model).to(torch.float64), subject.task, subject.token_ids, subject.output_ids,
-        subject.padding,
-    )  # fmt: skip
+    exact = replace(subject, model=copy.deepcopy(subject.model).to(torch.float64))
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
     eps = torch.finfo(next(subject.model.parameters()).dtype).eps
     for batch in islice(subject.task.inputs(batch_size), 0, None, step):

@@ -253,10 +253,10 @@ def test_rounding_bound_holds_and_is_no_wild_guess(kind: MixingKind) -> None:
 
 
 def test_refusals_say_why() -> None:
-    task = Histogram(T=4, L=3)
+    task = Histogram()
     spec = histogram_spec("dot", task, 4, 2)
     with pytest.raises(UnsupportedError, match=r"equal tokens must have equal rows: positions are 'learned'"):
-        interp.certify(interp.build(spec.replace(positions="learned", max_length=3)))
+        interp.certify(interp.build(spec.replace(positions="learned", max_length=10)))
     with pytest.raises(UnsupportedError, match=r"for one layer, this model has 2"):
         interp.certify(interp.build(spec.replace(layers=spec.layers * 2)))
     with pytest.raises(UnsupportedError, match=r"attention is causal"):

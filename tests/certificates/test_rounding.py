@@ -76,7 +76,8 @@ def test_what_is_exact_is_known_to_be() -> None:
 
 def test_refusals() -> None:
     assert "float16" in (refusal(construct("languages/one").model(dtype="float16")) or "")
-    assert "layer norm" in (refusal(construct("languages/one", layer_norm=True).model()) or "")
+    causal = construct("count01/minimal").model()
+    assert "bidirectional models" in (refusal(causal) or "")
     assert refusal(construct("languages/one").model()) is None
 
 

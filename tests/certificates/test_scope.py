@@ -18,7 +18,7 @@ from interp.certificates.scope import ANY, fields, unknown
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
-from interp.tasks.base import _REGISTRY, register_task
+from interp.tasks.base import _REGISTRY, make_task, register_task
 from interp.tasks.languages import Language, decided_by, uniform_bits
 
 CERTIFIED = ["count01/minimal", "languages/one", "languages/first", "languages/parity", "languages/palindrome",
@@ -30,6 +30,9 @@ def spec_with_everything() -> ModelSpec:
     layer = Layer(d_head=2, mlp=MLP(d_mlp=3))
     return ModelSpec(task=TaskRef(name="one"), d_model=2, layers=(layer,))
 
+
+ARGUED = [name for name, method in registered_methods().items() if method.takes is not None]
+"""All methods but the one that runs the model itself on every input."""
 
 ALL_FIELDS = {field.path: field for field in fields(spec_with_everything())}
 
@@ -57,14 +60,14 @@ def test_the_walk_meets_every_field_of_the_spec() -> None:
     assert len(ALL_FIELDS) == here - 2  # `bias` and `mlp` are walked into
 
 
-@pytest.mark.parametrize("name", list(registered_methods()))
+@pytest.mark.parametrize("name", ARGUED)
 def test_methods_name_real_fields_and_all_that_have_no_default(name: str) -> None:
     takes = registered_methods()[name].takes
     assert set(takes) <= set(ALL_FIELDS)
     assert {"task", "d_model", "layers", "layers.d_head"} <= set(takes)
 
 
-@pytest.mark.parametrize("name", list(registered_methods()))
+@pytest.mark.parametrize("name", ARGUED)
 @pytest.mark.parametrize("path", list(ALL_FIELDS))
 def test_a_value_that_a_method_does_not_know_is_refused(name: str, path: str) -> None:
     takes, strange = registered_methods()[name].takes, "a value that nobody has heard of"
@@ -73,7 +76,7 @@ def test_a_value_that_a_method_does_not_know_is_refused(name: str, path: str) ->
     assert bool(mine) == (takes.get(path) is not ANY)
 
 
-@pytest.mark.parametrize("name", list(registered_methods()))
+@pytest.mark.parametrize("name", ARGUED)
 def test_a_new_field_is_refused_by_every_method_where_it_is_used(name: str) -> None:
     class NewLayer(Layer):
         gate: str = "none"
@@ -110,26 +113,32 @@ def test_a_new_field_takes_certificates_away(name: str, monkeypatch: pytest.Monk
 
 def test_a_palindrome_of_another_scale_is_not_the_proof_s() -> None:
     exact = interp.build("languages/palindrome")
+    short = TaskRef(name="palindrome", parameters=(("length", 8),))
     layers = tuple(layer.model_copy(update={"scale": 0.5}) for layer in exact.spec.layers)
-    other = TaskModel(exact.spec.replace(layers=layers), exact.task, dict(exact.named_parameters()), dtype="float64")
+    other = TaskModel(
+        exact.spec.replace(layers=layers, task=short), make_task(short), dict(exact.named_parameters()), dtype="float64"
+    )
     batch = other.task.enumerate_up_to(8)
     assert not torch.equal(other.predict(batch.tokens), batch.labels)
-    with pytest.raises(UnsupportedError, match=r"layer 0: scale = 0\.5 is no longer the construction's"):
-        interp.certify(other)
+    why = registered_methods()["proof of PALINDROME"].refusal(other)
+    assert why == "layer 0: scale = 0.5 is no longer the construction's"
+    assert interp.certify(other).status != "certified"
 
 
 def test_positions_that_only_attention_sees_are_not_overlooked() -> None:
     exact = interp.build("languages/one")
-    spec = exact.spec.replace(positions="learned", positions_enter="attention", max_length=12)
+    short = TaskRef(name="one", parameters=(("length", 8),))
+    spec = exact.spec.replace(task=short, positions="learned", positions_enter="attention", max_length=12)
     tensors = {name: p.detach().clone() for name, p in exact.named_parameters()}
     generator = torch.Generator().manual_seed(0)
     positions = torch.randn(12, spec.d_model, generator=generator, dtype=torch.float64)
     tensors |= {f"blocks.{i}.attn.W_pos": positions for i in range(len(spec.layers))}
-    other = TaskModel(spec, exact.task, tensors, dtype="float64")
+    other = TaskModel(spec, make_task(short), tensors, dtype="float64")
     batch = other.task.enumerate_up_to(8)
     assert not torch.equal(other.predict(batch.tokens), batch.labels)
-    with pytest.raises(UnsupportedError, match=r"positions must be a formula or none"):
-        interp.certify(other, longest=8)
+    why = registered_methods()["strings by counts and seen positions"].refusal(other)
+    assert "positions in the residual stream" in (why or "")
+    assert interp.certify(other).status == "refuted"
 
 
 @pytest.mark.parametrize("name", CERTIFIED)

@@ -1,0 +1,190 @@
+"""Certificates by running every input, against loops written out; models of ours and of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+import interp
+from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+from interp.architecture.task_model import TaskModel
+from interp.certificates import enumeration
+from interp.errors import UnsupportedError
+from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.tasks import IGNORED, Batch, Task, register_task
+from interp.tasks.base import _REGISTRY
+
+
+class Majority(Task):
+    """Are there more b than a among five? Three of the seven tokens are never used."""
+
+    name = "five-majority"
+    vocabulary = ("a", "b", "?", "x", "y")
+    readout = "last"
+    defaults: ClassVar[dict[str, Any]] = {"everywhere": False}
+
+    @property
+    def n_out(self) -> int:
+        return 2
+
+    @property
+    def n_inputs(self) -> int:
+        return 32
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        rows = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])
+        for part in rows.split(chunk):
+            yield self.batch(part)
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        return Batch(tokens, torch.full((len(tokens),), 6), ((tokens == 1).sum(1) > 2).long())
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return next(self.inputs())[slice(0, n)]
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        classes = torch.full_like(batch.tokens, IGNORED)
+        classes[:, -1] = batch.labels
+        return classes
+
+    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+        return classes
+
+
+@pytest.fixture
+def majority() -> Iterator[Task]:
+    yield register_task(Majority)()
+    del _REGISTRY[Majority.name]
+
+
+def counting(task: Task, lead: float, dtype: str = "float32") -> TaskModel:
+    """The mean of the tokens' first component, which is positive for b: logits (0, mean + lead)."""
+    layer = Layer(d_head=2, value_output="identity")
+    spec = ModelSpec(task=task.ref, d_model=2, layers=(layer,), readout_at="last", dtype=dtype)
+    zero = torch.zeros(1, 2, 2)
+    embedding = torch.tensor([[-1.0, 0], [1, 0], [0, 0], [0, 0], [0, 0]])
+    tensors = {
+        "embed.W_E": embedding, "blocks.0.attn.W_Q": zero, "blocks.0.attn.W_K": zero,
+        "unembed.W_U": torch.tensor([[0.0, 1], [0, 0]]), "unembed.b_U": torch.tensor([0.0, lead]),
+    }  # fmt: skip
+    return TaskModel(spec, task, {name: t.to(getattr(torch, dtype)) for name, t in tensors.items()}, dtype=dtype)
+
+
+def test_a_model_that_is_right_everywhere(majority: Task) -> None:
+    found = interp.certify(counting(majority, 0.0), batch_size=7)
+    assert (found.status, found.n_inputs, found.n_errors, found.accuracy) == ("certified", 32, 0, 1.0)
+    assert found.worst_margin == pytest.approx(1 / 6)
+    assert found.arithmetic == f"as run: float32 on cpu, torch {torch.__version__}, batches of 7, one thread each"
+
+
+@pytest.mark.parametrize("lead", [-0.4, 0.2, 3.0])
+def test_every_error_is_found_and_shown(majority: Task, lead: float) -> None:
+    found = interp.certify(counting(majority, lead), batch_size=5)
+    wrong = [word for word in product("ab", repeat=5)
+             if ((word.count("b") - word.count("a")) / 6 + lead > 0) != (word.count("b") > 2)]  # fmt: skip
+    assert (found.status, found.n_errors) == ("refuted", len(wrong))
+    assert found.accuracy == pytest.approx(1 - len(wrong) / 32)
+    assert list(found.tables["wrong inputs"]["input"]) == ["".join(word) + "?" for word in wrong]
+    assert (
+        found.counterexample
+        == f"{''.join(wrong[0])}?: the answer at position 5 is {int(lead > 0)}, right is " + str(int(lead < 0))
+    )
+    steps = [abs((2 * k - 5) / 6 + lead) for k in range(6) if ((2 * k - 5) / 6 + lead > 0) != (k > 2)]
+    assert found.worst_margin == pytest.approx(-max(steps), abs=1e-6)
+
+
+def test_answers_that_another_order_might_turn_are_close_and_not_certified(majority: Task) -> None:
+    """The margin of three b is 1/6 - lead: about as large as the last bit of float32."""
+    single = counting(majority, -1 / 6 + 2e-8)
+    with torch.no_grad():
+        right = (single.predict(next(majority.inputs()).tokens) == next(majority.inputs()).labels).all()
+    found = interp.certify(single)
+    assert found.status == ("undecided" if right else "refuted")
+    assert found.n_errors == 0 or not right
+    if right:
+        assert len(found.tables["close inputs"]) == 10
+        assert "right by less than 8 times that" in found.notes[1]
+    assert interp.certify(counting(majority, -1 / 6 + 1e-5)).status == "certified"
+
+
+def test_outputs_that_are_no_numbers_are_errors(majority: Task) -> None:
+    model = counting(majority, 0.0)
+    with torch.no_grad():
+        model.embed.W_E[1, 0] = 3e38
+        model.unembed.W_U.mul_(1e30)
+    assert interp.certify(model).status == "refuted"
+
+
+def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
+    """Stock, two layers, final layer norm; its ids and outputs are not the task's."""
+    config = HookedTransformerConfig(
+        n_layers=2, d_model=8, n_ctx=6, d_head=4, n_heads=2, d_vocab=9, d_vocab_out=3, attn_only=True, seed=3,
+        normalization_type="LN", device="cpu",
+    )  # fmt: skip
+    with quiet_construction():
+        model = HookedTransformer(config)
+    ids, outputs = {"a": 4, "b": 7, "?": 0, "x": 1, "y": 2}, {"0": 2, "1": 1}
+    found = interp.certify(model, task=majority, tokens=ids, outputs=outputs, batch_size=9)
+    wrong = 0
+    for word in product("ab", repeat=5):
+        out = model(torch.tensor([[ids[letter] for letter in (*word, "?")]]))[0, -1]
+        wrong += int(bool(out[1] > out[2]) != (word.count("b") > 2))
+    assert found.n_errors == wrong
+    assert found.n_inputs == 32
+    model.blocks[0].hook_attn_out.add_hook(lambda out, hook: out)
+    with pytest.raises(UnsupportedError, match=r"a hook stands at blocks\.0\.hook_attn_out"):
+        interp.certify(model, task=majority, tokens=ids, outputs=outputs)
+
+
+def test_models_without_an_argument_are_run() -> None:
+    """Three layers with GELU on strings of five symbols: no other method holds."""
+    layer = Layer(d_head=4, mlp=MLP(d_mlp=8, activation="gelu"))
+    spec = ModelSpec(
+        task=TaskRef(name="one", parameters=(("length", 5),)), d_model=4, layers=(layer,) * 3, positions="learned",
+        max_length=6, readout="scalar", decision="sigmoid", readout_at="last",
+    )  # fmt: skip
+    model = interp.build(spec, seed=1)
+    found = interp.certify(model)
+    batch = model.task.enumerate(5)
+    assert found.method == "every input, as run"
+    assert found.n_errors == int((model.predict(batch.tokens) != batch.labels).sum())
+
+
+def test_answers_at_every_position_are_counted() -> None:
+    spec = ModelSpec(
+        task=TaskRef(name="histogram", parameters=(("T", 3), ("L", 4))), d_model=4, positions="learned", max_length=4,
+        layers=(Layer(d_head=4),),
+    )  # fmt: skip
+    model = interp.build(spec, seed=2)
+    found, batch = interp.certify(model, batch_size=10), model.task.all_sequences()
+    assert found.n_inputs == 81
+    assert found.n_errors == int((model.predict(batch.tokens) != batch.labels).sum())
+    assert found.accuracy == pytest.approx(1 - found.n_errors / 324)
+
+
+def test_several_threads_find_the_same() -> None:
+    model = interp.build("histogram/dot-exact", T=4, L=4)
+    one = enumeration.certify_inputs(model, batch_size=16)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        two = enumeration.certify_inputs(model, batch_size=16)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert (one.worst_margin, one.n_errors, one.status) == (two.worst_margin, two.n_errors, "certified")
+
+
+def test_refusals(majority: Task) -> None:
+    model = counting(majority, 0.0)
+    with pytest.raises(UnsupportedError, match="32 inputs, more than most = 31"):
+        interp.certify(model, most=31)
+    spec = interp.load("count01/paper").spec.replace(positions="learned", max_length=700)
+    with pytest.raises(UnsupportedError, match="task count01 does not list its inputs"):
+        interp.certify(interp.build(spec))
