@@ -171,6 +171,15 @@ class Task(ABC):
         """
         raise UnsupportedError(f"task {self.name} cannot list its inputs; define n_inputs and inputs(chunk) in it")
 
+    def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, Int[Tensor, "rows"]]]:
+        """One input for every set of inputs that differ only in the order of what stands before the token that is read,
+        with how many inputs it stands for.
+
+        Example: yield self.batch(sorted_rows), orders_of(sorted_rows)
+        Raises UnsupportedError where a task does not define it.
+        """
+        raise UnsupportedError(f"task {self.name} cannot list its inputs up to order; define multisets(chunk) in it")
+
     @property
     def answer_words(self) -> tuple[str, ...]:
         """A word for each answer, by output index: the tokens where outputs are tokens; two words for one output.

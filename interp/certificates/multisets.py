@@ -1,0 +1,204 @@
+"""Every input up to order: models whose answer depends on how often each token occurs, on tasks that list multisets.
+
+Without positions a one-layer model is a function of the token that is read and of the counts of the tokens it sees (see
+architecture/symmetric). So one evaluation decides all orders of a multiset: for the maximum of 4 numbers below 64 that
+is 766,480 instead of 16,777,216. In floating point orders differ, so nothing is said without a bound of the rounding
+that holds for any order of summation (count_rounding).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.architecture.answers import find_positions, margins
+from interp.architecture.symmetric import (
+    Rows,
+    TokenTables,
+    count_space_refusal,
+    logits,
+    rows_at,
+    stack_one,
+    token_tables,
+)
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.count_rounding import logit_error
+from interp.certificates.probes import Probes
+from interp.certificates.scope import anything
+from interp.errors import InterpError
+from interp.tasks import Batch, Task
+
+Progress = Callable[[int, int], None]
+TAKES = {
+    **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias", "direction"),
+    **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
+    **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o", "layers.norm_eps", "readout_at"),
+    "layers": (1,),
+    "layers.norm": ("pre",),
+}
+"""What the token that is read sees depends on counts alone: one layer, no positions."""
+
+CHUNK = 1 << 15
+LISTED = 1000
+PROBED = 200
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Why multisets do not decide this model's answers, or None."""
+    task = model.task
+    if type(task).multisets is Task.multisets:
+        return f"task {task.name} does not list its inputs up to order (multisets(chunk) in it)"
+    if model.spec.readout_at == "all" or model.spec.decision != "argmax":
+        return "multisets are certified for models that are read at one token, by an argmax"
+    return count_space_refusal(model.spec)
+
+
+@dataclass
+class Found:
+    """multisets, inputs: seen so far. wrong: inputs with a margin <= 0; tied: within the rounding of this evaluation;
+    close: right, and within that of the model's format. worst: the smallest margin, and `nearest` its input."""
+
+    multisets: int = 0
+    inputs: int = 0
+    wrong: int = 0
+    tied: int = 0
+    close: int = 0
+    worst: float = float("inf")
+    nearest: tuple[Batch, Tensor] | None = None
+
+
+@register_method("every multiset", refusal, TAKES)
+@torch.no_grad()
+def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
+    """Is the model right on every input, decided once for all orders of its tokens?
+
+    Evaluated in float64, certified in the model's own format: every margin exceeds the rounding bound. n_inputs and
+    n_errors count inputs, not multisets. tables: "errors" (input, orders, answer, right, margin; the first 1000).
+    """
+    started, task = time.perf_counter(), model.task
+    if reason := refusal(model):
+        raise InterpError(reason)
+    tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
+    bounds: dict[int, tuple[float, float]] = {}
+    found, lines, probes = Found(), [], []
+    total = task.n_inputs or 0
+    for number, (batch, orders) in enumerate(task.multisets(CHUNK)):
+        out, rows = _outputs(model, tables, batch)
+        margin = margins(out, batch_classes(task, batch), model.spec)
+        margin = margin.nan_to_num(nan=-torch.inf)  # what overflows even here is not right
+        need, slack = _bounds(model, rows, bounds, batch.tokens.shape[1])
+        found.multisets, found.inputs = found.multisets + len(batch), found.inputs + int(orders.sum())
+        found.wrong += int(orders[margin <= 0].sum())
+        found.tied += int(orders[margin.abs() <= slack].sum())
+        found.close += int(orders[(margin > 0) & (margin <= need)].sum())
+        least = int(margin.argmin())
+        if float(margin[least]) < found.worst:
+            found.worst, found.nearest = float(margin[least]), (batch[least : least + 1], out[least])
+        if len(lines) < LISTED:
+            lines += list(_lines(task, batch, orders, out, margin))[: LISTED - len(lines)]
+        if number % 8 == 0:
+            probes.append((batch, margin, slack + need, least))
+        if progress is not None:
+            progress(found.inputs, total)
+    if found.inputs != total:
+        raise InterpError(f"task {task.name} lists multisets of {found.inputs:,} inputs, and says there are {total:,}")
+    need, slack = (max(values) for values in zip(*bounds.values()))
+    status = _status(model, found, need)
+    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
+    notes: tuple[str, ...] = (
+        f"{found.multisets:,} multisets stand for {total:,} inputs, {total / found.multisets:.1f} times as many",
+    )
+    if found.close:
+        notes += (f"{found.close:,} right inputs have a margin within the rounding bound of {dtype}: there the model's "
+                  "own arithmetic may answer otherwise",)  # fmt: skip
+    return Certificate(
+        model=model.spec.id,
+        status=status,
+        accuracy=1 - found.wrong / total if not found.tied else _interval(found, total),
+        n_inputs=total,
+        worst_margin=found.worst - slack,
+        counterexample=_said(task, found) if status == "refuted" else None,
+        method="every multiset of tokens, in count space, float64",
+        domain=f"every input of task {task.name}",
+        seconds=time.perf_counter() - started,
+        rounding=need,
+        n_errors=found.wrong if not found.tied else None,
+        notes=notes,
+        tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
+        probes=tuple(_probes(task, probes)),
+    )
+
+
+def batch_classes(task: Task, batch: Batch) -> Int[Tensor, "rows"]:
+    """The right output of each row, of which it has one."""
+    classes = task.classes(batch)
+    return classes[classes >= 0].view(len(batch)).long()
+
+
+def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float[Tensor, "rows n_out"], Rows]:
+    at = find_positions(model.task, batch.tokens, model.spec.readout_at)
+    rows = rows_at(model.spec, model.task.d_vocab, batch.tokens, at, batch.attention_mask)
+    return logits(tables, rows.stacked(torch.float64))[0], rows
+
+
+def _bounds(model: TaskModel, rows: Rows, known: dict[int, tuple[float, float]], length: int) -> tuple[float, float]:
+    """How far rounding moves a margin: in the model's format and here together, and here; over the tokens read."""
+    every = torch.arange(model.task.d_vocab)
+    for query in rows.query.unique().tolist():
+        if query not in known:
+            own, here = (
+                logit_error(model, query, every, length, kind) for kind in (model.embed.W_E.dtype, torch.float64)
+            )
+            known[query] = (own + here, here)
+    need, slack = zip(*known.values())
+    return max(need), max(slack)
+
+
+def _status(model: TaskModel, found: Found, need: float) -> Status:
+    """Refuted by the worst input if the model itself gets it wrong; certified beyond rounding."""
+    if found.worst > need:
+        return "certified"
+    if found.worst > 0 or found.nearest is None:
+        return "undecided"
+    batch, _ = found.nearest
+    said = model.predict(batch.tokens.to(model.cfg.device)).cpu()
+    return "refuted" if not torch.equal(said, batch.labels) else "undecided"
+
+
+def _interval(found: Found, total: int) -> tuple[float, float]:
+    """Accuracy where some inputs are too near to tell: all of them wrong, or all of them right."""
+    return max(0.0, 1 - (found.wrong + found.tied) / total), min(1.0, 1 - max(0, found.wrong - found.tied) / total)
+
+
+def _said(task: Task, found: Found) -> str:
+    assert found.nearest is not None
+    batch, out = found.nearest
+    said, right = (task.answer_words[int(index)] for index in (out.argmax(), batch_classes(task, batch)[0]))
+    return f"{task.format(batch.tokens[0])}: the answer is {said}, right is {right}"
+
+
+def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor) -> Iterator[tuple[object, ...]]:
+    """(input, orders, answer, right, margin) of the errors."""
+    words, right = task.answer_words, batch_classes(task, batch)
+    for row in (margin <= 0).nonzero()[:, 0].tolist():
+        said = words[int(out[row].argmax())]
+        yield task.format(batch.tokens[row]), int(orders[row]), said, words[int(right[row])], float(margin[row])
+
+
+def _probes(task: Task, seen: list[tuple[Batch, Tensor, float, int]]) -> Iterator[Probes]:
+    """The nearest and a few other inputs of some chunks."""
+    each = max(1, PROBED // (2 * len(seen)))
+    for batch, margin, bound, least in seen:
+        drawn = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:each]
+        index = torch.cat([torch.tensor([least]), drawn])
+        part = batch[index]
+        right = torch.nn.functional.one_hot(batch_classes(task, part), len(task.answer_words)).bool()
+        low = margin[index]
+        yield Probes(part, right, low, low, torch.full_like(low, bound))

@@ -1,0 +1,79 @@
+"""Multisets against every sequence: the same errors, counted with their orders."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import interp
+from interp.architecture.task_model import TaskModel
+from interp.certificates import certify_model, method_for
+from interp.errors import UnsupportedError
+from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
+
+TASK = TaskRef(name="max-of-k", parameters={"K": 3, "v": 5})
+PLAIN = Layer(n_heads=2, d_head=3)
+
+
+def spec_of(layer: Layer = PLAIN, **fields: object) -> ModelSpec:
+    recipe = Training(init="torch", epochs=0)
+    given = {"task": TASK, "d_model": 6, "layers": (layer,), "readout_at": "=", "dtype": "float64", "origin": recipe}
+    return ModelSpec(**{**given, **fields})
+
+
+VARIANTS = {
+    "plain": spec_of(),
+    "pre-norm and biases": spec_of(Layer(n_heads=2, d_head=3, norm="pre", bias=Bias(q=True, k=True, v=True, o=True))),
+    "bidirectional": spec_of(direction="bidirectional"),
+    "read at the last token": spec_of(readout_at="last"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_errors_and_the_worst_margin_are_those_of_all_sequences(name: str) -> None:
+    model = TaskModel(VARIANTS[name], seed=2)
+    found = certify_model(model)
+    assert found.method.startswith("every multiset")
+    batch = next(model.task.inputs(4096))
+    out = model(batch.tokens)[:, -1]
+    right = out.gather(1, batch.labels[:, None])[:, 0]
+    margin = right - out.scatter(1, batch.labels[:, None], -torch.inf).amax(1)
+    assert (found.n_inputs, found.n_errors) == (125, int((margin <= 0).sum()))
+    assert found.worst_margin == pytest.approx(float(margin.min()), abs=1e-9)
+    assert found.status == "refuted"
+    assert found.accuracy == pytest.approx(float((margin > 0).double().mean()), abs=1e-12)
+    assert int(found.tables["errors"]["orders"].sum()) == found.n_errors
+    text = found.counterexample.split(":")[0]
+    row = torch.tensor([model.task.parse(text)])
+    assert int(model.predict(row)) != int(model.task.batch(row).labels)
+    assert found.probed > 0
+
+
+def test_an_exact_model_is_certified_with_its_margin() -> None:
+    for dtype in ("float64", "float32"):
+        found = interp.certify(interp.build("algorithmic/max-of-k-exact", K=4, v=9, dtype=dtype))
+        assert found.status == "certified"
+        assert found.n_inputs == 9**4
+        assert "495 multisets stand for 6,561 inputs, 13.3 times as many" in found.notes[0]
+    blunt = interp.build("algorithmic/max-of-k-exact", K=4, v=9, beta=1.5)
+    assert interp.certify(blunt).worst_margin == pytest.approx(math.tanh((1.5 - math.log(4)) / 2), abs=1e-9)
+
+
+def test_a_wrong_weight_is_found() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=6)
+    with torch.no_grad():
+        model.unembed.W_U[0, 4] += 3.0
+    found = certify_model(model)
+    assert found.status == "refuted"
+    assert found.n_errors > 0
+
+
+def test_positions_and_other_tasks_are_left_to_other_methods() -> None:
+    learned = TaskModel(spec_of(positions="learned", max_length=4))
+    try:
+        assert method_for(learned).name != "every multiset"
+    except UnsupportedError as error:
+        assert "max-of-k" in str(error) or "every multiset" in str(error)
+    assert method_for(interp.build("count01/minimal")).name == "count box"
