@@ -87,7 +87,9 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         raise InterpError(reason)
     tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
     bounds: dict[int, tuple[float, float]] = {}
-    found, lines, probes = Found(), [], []
+    found = Found()
+    lines: list[tuple[object, ...]] = []
+    probes: list[tuple[Batch, Tensor, float, int]] = []
     total = task.n_inputs or 0
     for number, (batch, orders) in enumerate(task.multisets(CHUNK)):
         out, rows = _outputs(model, tables, batch)
