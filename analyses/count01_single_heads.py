@@ -29,6 +29,7 @@ from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Bias, Layer, Training
 from interp.tasks import Count01
+from interp.tasks.counted import shape_of
 
 TABLE_1 = (
     (32, 100, 1, 0.74, 0.17),
@@ -116,7 +117,7 @@ def _untrained(name: str, recipe: Training, arguments: Arguments) -> pd.DataFram
     spec = interp.ModelSpec(task=task.ref, d_model=32, readout_at="=", origin=recipe, layers=(layer,))
     rows, labels = {}, {}
     for split in ("train", "test"):
-        query, counts, answers = task.answer_rows(task.dataset_counts(split))
+        query, counts, answers = shape_of(task).answer_rows(task.dataset_counts(split))
         rows[split], labels[split] = Rows(query[None], counts[None].double()), answers.numpy()
     found = []
     models = arguments.pick(625, 62, 2)

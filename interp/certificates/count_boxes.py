@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from jaxtyping import Int
 
+from interp.architecture.answers import find_positions
 from interp.architecture.symmetric import Rows, count_space_refusal, logits, stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
@@ -23,24 +24,33 @@ from interp.certificates.count_rounding import logit_error
 from interp.certificates.count_slabs import Question, between, slab_logits, slabs
 from interp.certificates.probes import Probes, margins
 from interp.certificates.scope import anything
-from interp.errors import InterpError, one_of
-from interp.tasks.count01 import EOS, EQUALS, FIVE, FOUR, Count01, CountBox
+from interp.errors import InterpError, UnsupportedError, one_of
+from interp.tasks import Task
+from interp.tasks.counted import CountBox, CountedShape, check_labels, count_box, sentences, shape_of
 
 Progress = Callable[[int, int], None]
-QUESTIONS: dict[Question, str] = {
-    "answer": "answer at '='",
-    "4 against 5": "4 against 5",
-    "end": "[EOS] after the answer",
-}
+QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
+
+
+def question_words(task: Task, shape: CountedShape, question: Question) -> str:
+    """What is asked, in the task's own words."""
+    first, second = task.contrast or ("", "")
+    if question == "4 against 5":
+        return f"{first} against {second}"
+    if question == "answer":
+        return f"answer at '{task.readout}'"
+    return f"{task.answer_words[shape.after[1]] if shape.after else 'nothing'} after the answer"
+
+
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "readout_bias"),
     **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
     **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o", "layers.norm_eps"),
     "layers": (1,),
     "layers.norm": ("pre",),
-    "readout_at": (Count01.readout,),
+    **anything("readout_at"),
 }
-"""What '=' sees depends on counts because attention is causal, without positions, and the answer is read at '='."""
+"""What is seen where the answer is read depends on counts because attention is causal, without positions."""
 
 PROBED, PROBED_WHOLE = 240, 40
 """Inputs on which the model itself is run: the smallest margins and random ones; and of these, as whole sentences."""
@@ -48,18 +58,24 @@ PROBED, PROBED_WHOLE = 240, 40
 
 def refusal(model: TaskModel) -> str | None:
     """Why counts do not decide this model's answers over a finite box, or None."""
-    if type(model.task) is not Count01:
-        return f"task {model.task.name} has no domain of counts"
+    try:
+        shape_of(model.task)
+    except UnsupportedError as error:
+        return str(error)
+    if model.spec.readout_at != model.task.readout:
+        return f"the answer is read at {model.spec.readout_at!r}, and counts decide it at {model.task.readout!r}"
+    if model.spec.decision != "argmax":
+        return "the answer is no largest output"
     if (reason := premise_refusal(model)) is not None:
         return reason
     return count_space_refusal(model.spec)
 
 
-def as_box(task: Count01, box: CountBox | str | None) -> CountBox:
-    """A box from itself, a split's name, "cube" (0..200 each), or None for the test domain."""
+def as_box(task: Task, box: CountBox | str | None) -> CountBox:
+    """A box from itself, a split's name, "cube" (0..200 each), or None for the domain of the last split."""
     if isinstance(box, CountBox):
         return box
-    return CountBox((0, 200), (0, 200), (0, 200)) if box == "cube" else task.domain("test" if box is None else box)
+    return CountBox((0, 200), (0, 200), (0, 200)) if box == "cube" else count_box(task, box)
 
 
 @dataclass(frozen=True)
@@ -88,19 +104,20 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     """Evaluate the model in float64 on all counts of a box."""
     named = {name: parameter.double().cpu() for name, parameter in model.named_parameters()}
     tables = token_tables(model.spec, stack_one(named))
-    bounds = Bounds(model, box)
-    folded = {right: between(tables, right, FOUR + FIVE - right) for right in (FOUR, FIVE)}
+    shape = shape_of(model.task)
+    bounds, both = Bounds(model, shape, box), sum(shape.answers)
+    folded = {right: between(tables, right, both - right) for right in shape.answers}
     wrong, wrong_between, close, tied, done, rounding, slip = [], 0, 0, 0, 0, 0.0, 0.0
     near: list[tuple[float, np.ndarray]] = []
     worst, closest = np.inf, np.zeros(3, dtype=int)
-    for slab in slabs(box, question):
+    for slab in slabs(shape, box, question):
         if question == "4 against 5":
             margin = slab_logits(folded[slab.right], slab)[0].numpy()
         else:
             out = slab_logits(tables, slab)
             true = out[slab.right].clone()
             if question == "answer":
-                wrong_between += int((out[FOUR + FIVE - slab.right] >= true).sum())
+                wrong_between += int((out[both - slab.right] >= true).sum())
             out[slab.right] = -torch.inf
             margin = (true - out.amax(0)).numpy()
         margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # what overflows even here is not right
@@ -128,13 +145,15 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
 class Bounds:
     """How far rounding moves a margin, for each query token: in the model's own format, and in float64 here."""
 
-    def __init__(self, model: TaskModel, box: CountBox) -> None:
-        self.model, self.n = model, sum(high for _, high in box.ranges.values()) + 3
+    def __init__(self, model: TaskModel, shape: CountedShape, box: CountBox) -> None:
+        self.model, self.shape = model, shape
+        self.n = sum(high for _, high in box.ranges.values()) + int(shape.marks.sum()) + 1
         self.known: dict[int, tuple[float, float]] = {}
 
     def __getitem__(self, query: int) -> tuple[float, float]:
         if query not in self.known:
-            seen = torch.tensor([t for t in range(EOS) if t in (query, EQUALS) or t < FOUR])
+            marks = self.shape.marks.nonzero()[:, 0].tolist()
+            seen = torch.tensor(sorted({*marks, *self.shape.counted, query}))
             dtype = self.model.embed.W_E.dtype
             need, slack = (logit_error(self.model, query, seen, self.n, kind) for kind in (dtype, torch.float64))
             self.known[query] = (need + slack, slack)
@@ -148,29 +167,32 @@ def certify_box(
     question: Question = "answer",
     progress: Progress | None = None,
 ) -> Certificate:
-    """Is the answer at '=' right on every input of a box of counts? (default: the paper's test domain)
+    """Is the answer right on every input of a box of counts? (default: the last split's, in Count01 the paper's test)
 
     box: a CountBox, a split's name, or "cube" (0..200 each). question: "answer" (the right token beats all others),
-    "4 against 5" (it beats the other answer; faster) or "end" ([EOS] after the right answer). Evaluated in float64 on
-    every input, and certified in the model's own format: every margin exceeds the rounding bound. tables: "errors"
-    (difference n1 - n0, errors, inputs), "frontier" (n2, min_difference, max_difference of the errors), "accuracy"
-    (the question that was asked; with "answer" also the other two). Raises InterpError on a box or question that does
-    not exist.
+    "4 against 5" (it beats the other answer of the contrast; faster) or "end" (what follows the right answer).
+    Evaluated in float64 on every input, and certified in the model's own format: every margin exceeds the rounding
+    bound. tables: "errors" (difference n1 - n0, errors, inputs), "frontier" (n2, min_difference, max_difference of the
+    errors), "accuracy" (the question that was asked; with "answer" also the others). Raises InterpError on a box or
+    question that does not exist, and for a task that labels counts otherwise than it declares.
     """
     started, task = time.perf_counter(), model.task
     if reason := refusal(model):
         raise InterpError(reason)
-    assert isinstance(task, Count01)
+    shape = shape_of(task)
     if question not in QUESTIONS:
         raise InterpError(one_of("question", question, QUESTIONS))
     whole = as_box(task, box)
+    check_labels(task, shape, whole)
     found = sweep(model, whole, question, progress)
-    errors = {question: len(found.wrong)}
+    errors: dict[Question, int] = {question: len(found.wrong)}
     if question == "answer":
-        errors |= {"4 against 5": found.wrong_between, "end": len(sweep(model, whole, "end").wrong)}
+        errors["4 against 5"] = found.wrong_between
+        if shape.after is not None:
+            errors["end"] = len(sweep(model, whole, "end").wrong)
     accuracies = pd.DataFrame(
         {
-            "question": [QUESTIONS[name] for name in errors],
+            "question": [question_words(task, shape, name) for name in errors],
             "errors": list(errors.values()),
             "accuracy": [1 - wrong / len(whole) for wrong in errors.values()],
         }
@@ -199,26 +221,26 @@ def certify_box(
 @torch.no_grad()
 def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -> Iterator[Probes]:
     """Margins at the nearest inputs and at random ones, from single rows of counts."""
-    task, bounds = model.task, Bounds(model, box)
-    assert isinstance(task, Count01)
+    task, shape = model.task, shape_of(model.task)
+    bounds = Bounds(model, shape, box)
     index = torch.randint(len(box), (PROBED - len(found.near),), generator=torch.Generator().manual_seed(0))
     drawn = torch.cat([box.counts(int(i), int(i) + 1) for i in index]) if len(index) else torch.zeros(0, 3).long()
     counts = torch.cat([torch.from_numpy(found.near), drawn])
     order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(1))
     order = torch.cat([torch.arange(1), order[order > 0]])  # the nearest input first
     tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
-    rows = Count01.end_rows if question == "end" else Count01.answer_rows
+    rows = shape.end_rows if question == "end" else shape.answer_rows
     for chosen, whole in ((order[:PROBED_WHOLE], True), (order[PROBED_WHOLE:], False)):
         query, keys, right = rows(counts[chosen])
         out = logits(tables, Rows(query[None], keys.double()[None]))[0]
         mask = torch.nn.functional.one_hot(right, task.n_out).bool()
         among = torch.ones(task.n_out, dtype=torch.bool)
         if question == "4 against 5":
-            among = torch.nn.functional.one_hot(torch.tensor([FOUR, FIVE]), task.n_out).sum(0).bool()
+            among = torch.nn.functional.one_hot(torch.tensor(shape.answers), task.n_out).sum(0).bool()
         margin = margins(out, mask, among)
         bound = torch.tensor([sum(bounds[int(q)]) for q in query], dtype=torch.float64)
-        batch = task.sentences(counts[chosen], seed=2)
-        at = (batch.tokens == EQUALS).int().argmax(1) + (question == "end")
+        batch = sentences(task, counts[chosen], seed=2)
+        at = find_positions(task, batch.tokens, task.readout) + (question == "end")
         plain = question == "answer"
         yield Probes(batch, mask, margin, margin, bound, None if plain else at, None if plain else among, whole)
 
@@ -235,14 +257,13 @@ def _status(model: TaskModel, found: Sweep, question: Question) -> Status:
 @torch.no_grad()
 def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
     """Does the model itself, on the sentence in any one order, get the question wrong at these counts?"""
-    rows = torch.from_numpy(counts)[None]
-    answer = int(Count01.label_counts(rows))
-    sentence = Count01().sentences(rows).tokens.to(model.embed.W_E.device)
-    place = int((sentence[0] == EQUALS).nonzero()) + (question == "end")
+    rows, shape = torch.from_numpy(counts)[None], shape_of(model.task)
+    sentence = sentences(model.task, rows).tokens.to(model.embed.W_E.device)
+    place = int(find_positions(model.task, sentence, model.task.readout)) + (question == "end")
     out = model(sentence)[0, place]
-    right = EOS if question == "end" else answer
+    right = int((shape.end_rows if question == "end" else shape.answer_rows)(rows)[2])
     if question == "4 against 5":
-        return bool(out[right] <= out[FOUR + FIVE - right])
+        return bool(out[right] <= out[sum(shape.answers) - right])
     return int(out.argmax()) != right
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.architecture.symmetric import SAFE_SPREAD, Rows, TokenTables, logits
-from interp.tasks.count01 import ONE, TWO, Count01, CountBox
+from interp.tasks.counted import CountBox, CountedShape
 
 Question = Literal["answer", "4 against 5", "end"]
 
@@ -25,8 +25,8 @@ Question = Literal["answer", "4 against 5", "end"]
 class Slab:
     """All inputs of a box with one n0 and n1 in a range on one side of it: what is right is the same everywhere.
 
-    keys: what the query token sees at the smallest n1 and n2 of the slab. right: among all logits, or those of '4' and
-    '5'.
+    keys: what the query token sees at the smallest n1 and n2 of the slab. right: among all logits, or those of the two
+    answers. varied: the tokens whose numbers are n1 and n2.
     """
 
     n0: int
@@ -35,6 +35,7 @@ class Slab:
     query: int
     keys: Int[Tensor, " d_vocab"]
     right: int
+    varied: tuple[int, int]
 
     def counts(self, index: Int[np.ndarray, " inputs"]) -> Int[np.ndarray, "inputs 3"]:
         """(n0, n1, n2) of inputs, numbered with n2 running fastest."""
@@ -42,32 +43,33 @@ class Slab:
         return np.stack([np.full_like(one, self.n0), self.n1[one], self.n2[two]], 1)
 
 
-def slabs(box: CountBox, question: Question) -> Iterator[Slab]:
+def slabs(shape: CountedShape, box: CountBox, question: Question) -> Iterator[Slab]:
     (low0, high0), (low1, high1), (low2, high2) = box.ranges.values()
     n2 = np.arange(low2, high2 + 1)
     for n0 in range(low0, high0 + 1):
         for first, last in ((low1, min(n0, high1)), (max(n0 + 1, low1), high1)):
             if first > last:
                 continue
-            rows = Count01.end_rows if question == "end" else Count01.answer_rows
+            rows = shape.end_rows if question == "end" else shape.answer_rows
             query, keys, right = rows(torch.tensor([[n0, first, low2]]))
-            yield Slab(n0, np.arange(first, last + 1), n2, int(query), keys[0], int(right))
+            yield Slab(n0, np.arange(first, last + 1), n2, int(query), keys[0], int(right), shape.counted[1:])
 
 
 def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"]:
     """Logits of one model on a slab. Where weights could vanish beside others, by the softmax of every row."""
     scores, values = tables.scores[0, :, slab.query], tables.values[0]
+    first, second = slab.varied
     offset, one, two = tables.offset[0, slab.query][:, None], len(slab.n1), len(slab.n2)
     if float((scores.amax(-1) - scores.amin(-1)).max()) >= SAFE_SPREAD[torch.float64]:
         keys = slab.keys.double().repeat(one * two, 1)
-        keys[:, ONE] += torch.arange(one).repeat_interleave(two)
-        keys[:, TWO] += torch.arange(two).repeat(one)
+        keys[:, first] += torch.arange(one).repeat_interleave(two)
+        keys[:, second] += torch.arange(two).repeat(one)
         return logits(tables, Rows(torch.full((1, one * two), slab.query), keys[None]))[0].T
     weights = (scores - scores.amax(-1, keepdim=True)).exp()  # (heads, d_vocab)
     terms = torch.cat([weights[..., None] * values, weights[..., None]], -1).movedim(1, -1)  # (heads, d_head + 1, key)
     corner = (terms @ slab.keys.double())[..., None]
-    by_one = corner + terms[..., ONE, None] * torch.arange(one)
-    by_two = terms[..., TWO, None] * torch.arange(two)
+    by_one = corner + terms[..., first, None] * torch.arange(one)
+    by_two = terms[..., second, None] * torch.arange(two)
     sums = by_one[..., None] + by_two[..., None, :]  # (heads, d_head + 1, n1, n2)
     z = sums[:, :-1] / sums[:, -1:]
     return tables.readout[0].flatten(0, 1).T @ z.flatten(2).flatten(0, 1) + offset

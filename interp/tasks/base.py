@@ -78,6 +78,8 @@ class Task(ABC):
 
     counted: the tokens whose numbers alone decide the answer, e.g. counted = ("0", "1", "2").
     contrast: the two answers of a difference of logits, e.g. contrast = ("4", "5").
+    count_ranges: with three counted tokens and a contrast, how often each occurs, by split: see tasks.counted; e.g.
+    count_ranges = {"train": ((0, 9),) * 3, "test": ((0, 20),) * 3}.
     rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.
     cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
     """
@@ -91,6 +93,7 @@ class Task(ABC):
     vocabulary: tuple[str, ...]
     pad: str | None = None
     counted: tuple[str, ...] = ()
+    count_ranges: Mapping[str, tuple[tuple[int, int], ...]] = {}
     contrast: tuple[str, str] | None = None
     rule: Any = None
     cyclic: Mapping[str, tuple[str, ...]] = {}

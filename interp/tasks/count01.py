@@ -9,7 +9,6 @@ Section 4.1 and appendix A print the rule the other way round; Definition 3.1 is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -18,47 +17,11 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.tasks.base import IGNORED, Batch, Pairs, Task, check_size, find_first, register_task
+from interp.tasks.counted import CountBox
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 LANGUAGE = re.compile(r"\[BOS\][012]*=[45]\[EOS\]")
 """The regular expression of Definition 3.1; membership also asks that the answer be right."""
-
-
-@dataclass(frozen=True)
-class CountBox:
-    """A finite set of inputs up to order: every (n0, n1, n2) with each count in its inclusive range."""
-
-    n0: tuple[int, int]
-    n1: tuple[int, int]
-    n2: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        for name, (low, high) in self.ranges.items():
-            if not 0 <= low <= high:
-                raise InterpError(f"the range of {name} is {low}..{high}; it must satisfy 0 <= low <= high")
-
-    @property
-    def ranges(self) -> dict[str, tuple[int, int]]:
-        return {"n0": self.n0, "n1": self.n1, "n2": self.n2}
-
-    @property
-    def sides(self) -> tuple[int, int, int]:
-        """Number of values of n0, n1 and n2."""
-        return tuple(high - low + 1 for low, high in self.ranges.values())  # type: ignore[return-value]
-
-    def __len__(self) -> int:
-        a, b, c = self.sides
-        return a * b * c
-
-    def counts(self, start: int = 0, stop: int | None = None) -> Int[Tensor, "inputs 3"]:
-        """Rows start..stop of the enumeration (n2 runs fastest), so that a big box can be walked in chunks."""
-        index = torch.arange(start, len(self) if stop is None else min(stop, len(self)))
-        _, n1_side, n2_side = self.sides
-        low = torch.tensor([low for low, _ in self.ranges.values()])
-        return torch.stack([index // (n1_side * n2_side), index // n2_side % n1_side, index % n2_side], 1) + low
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} in {low}..{high}" for name, (low, high) in self.ranges.items())
 
 
 @register_task
@@ -85,6 +48,7 @@ class Count01(Task):
         "validation": CountBox((101, 150), (101, 150), (0, 150)),
         "test": CountBox((151, 200), (151, 200), (0, 200)),
     }
+    count_ranges = {split: tuple(box.ranges.values()) for split, box in boxes.items()}  # noqa: RUF012
     sizes: ClassVar[dict[str, int]] = {"train": 7000, "validation": 1500, "test": 1500}
 
     @property
@@ -115,20 +79,6 @@ class Count01(Task):
     def counts(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows 3"]:
         """Numbers of 0s, 1s and 2s before '='."""
         return torch.stack([(tokens == token).sum(1) for token in (ZERO, ONE, TWO)], 1)
-
-    @classmethod
-    def answer_rows(cls, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
-        """What '=' sees in sentences with these counts: query token, number of each key token, right output."""
-        keys = torch.zeros(len(counts), len(cls.vocabulary), dtype=torch.long)
-        keys[:, ZERO : TWO + 1] = counts
-        keys[:, BOS] = keys[:, EQUALS] = 1
-        return torch.full((len(counts),), EQUALS), keys, cls.label_counts(counts)
-
-    @classmethod
-    def end_rows(cls, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for the right answer token, after which [EOS] is right."""
-        _, keys, answers = cls.answer_rows(counts)
-        return answers, keys.scatter(1, answers[:, None], 1), torch.full((len(counts),), EOS)
 
     # ------------------------------------------------------------ sentences
 

@@ -1,0 +1,220 @@
+"""Tasks whose answer is a comparison of two counts: which inputs there are, and what their answers depend on.
+
+A task of this shape declares counted = (less, more, noise), contrast = (answer where there is more, answer elsewhere)
+and count_ranges, the numbers of each counted token by split. Its inputs are some marks, the same in every input, around
+counted tokens in any order. Count01 is one (Zsámboki et al. 2025, Definition 3.1); a majority vote over two of three
+letters is another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError, UnsupportedError, one_of
+from interp.tasks.base import IGNORED, Batch, Task, find_first
+
+CHECKED = 64
+"""Inputs on which the declarations are compared with the task's own labels."""
+
+
+@dataclass(frozen=True)
+class CountBox:
+    """A finite set of inputs up to order: every (n0, n1, n2) with each count in its inclusive range."""
+
+    n0: tuple[int, int]
+    n1: tuple[int, int]
+    n2: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.ranges.items():
+            if not 0 <= low <= high:
+                raise InterpError(f"the range of {name} is {low}..{high}; it must satisfy 0 <= low <= high")
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        return {"n0": self.n0, "n1": self.n1, "n2": self.n2}
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """Number of values of n0, n1 and n2."""
+        return tuple(high - low + 1 for low, high in self.ranges.values())  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        a, b, c = self.sides
+        return a * b * c
+
+    def counts(self, start: int = 0, stop: int | None = None) -> Int[Tensor, "inputs 3"]:
+        """Rows start..stop of the enumeration (n2 runs fastest), so that a big box can be walked in chunks."""
+        index = torch.arange(start, len(self) if stop is None else min(stop, len(self)))
+        _, n1_side, n2_side = self.sides
+        low = torch.tensor([low for low, _ in self.ranges.values()])
+        return torch.stack([index // (n1_side * n2_side), index // n2_side % n1_side, index % n2_side], 1) + low
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} in {low}..{high}" for name, (low, high) in self.ranges.items())
+
+
+@dataclass(frozen=True)
+class CountedShape:
+    """What is read at an answer depends on the counts alone; ids are tokens, answers are output indices.
+
+    counted: the three tokens. answers: right where n1 > n0, and elsewhere. query: the token at which the answer is
+    read, or its two where it is a second read. marks: how often each other token stands before it.
+    """
+
+    counted: tuple[int, int, int]
+    answers: tuple[int, int]
+    query: int
+    marks: Int[Tensor, "d_vocab"]
+    after: tuple[tuple[int, int], int] | None = None
+    """The next read, where there is one: its query tokens after either answer, and what is right there."""
+
+    def label(self, counts: Int[Tensor, "*rows 3"]) -> Int[Tensor, "*rows"]:
+        """The right output at these counts."""
+        return torch.where(counts[..., 1] > counts[..., 0], *self.answers)
+
+    def answer_rows(self, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
+        """What is seen where the answer is read: query token, number of each key token, right output."""
+        keys = self.marks.repeat(len(counts), 1)
+        keys[:, list(self.counted)] += counts
+        return torch.full((len(counts),), self.query), keys, self.label(counts)
+
+    def end_rows(self, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The same one token later, at the right answer. Raises UnsupportedError where nothing is read there."""
+        if self.after is None:
+            raise UnsupportedError("nothing is read after the answer")
+        _, keys, labels = self.answer_rows(counts)
+        first, second = self.after[0]
+        query = torch.where(labels == self.answers[0], first, second)
+        return query, keys.scatter_add(1, query[:, None], torch.ones_like(query)[:, None]), torch.full(
+            (len(counts),), self.after[1]
+        )  # fmt: skip
+
+
+def count_box(task: Task, split: str | None = None) -> CountBox:
+    """Every input of a split up to the order of its tokens; of the last split by default."""
+    known = tuple(task.count_ranges)
+    split = known[-1] if split is None else split
+    if split not in known:
+        raise InterpError(one_of(f"box of counts of task {task.name}", split, known))
+    return CountBox(*task.count_ranges[split])
+
+
+def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:
+    """Inputs with these counts, in random order: the task's own `sentences`, or its example with other counts."""
+    if hasattr(task, "sentences"):
+        return task.sentences(counts, seed)
+    before, after = _around(task)
+    rows = []
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.tensor([task.token_id(token) for token in task.counted])
+    for row in counts:
+        body = ids.repeat_interleave(row)
+        rows.append(torch.cat([before, body[torch.randperm(len(body), generator=generator)], after]))
+    width = max(map(len, rows), default=0)
+    if any(len(row) < width for row in rows) and task.pad_id is None:
+        raise UnsupportedError(f"task {task.name} has inputs of several lengths and no pad token")
+    tokens = torch.full((len(rows), width), task.pad_id or 0)
+    for line, row in zip(tokens, rows):
+        line[: len(row)] = row
+    return task.batch(tokens)
+
+
+def _around(task: Task) -> tuple[Tensor, Tensor]:
+    """The marks before and after the counted tokens, from the task's example, up to where the answer is read."""
+    example = task.example
+    if example is None:
+        raise UnsupportedError(f"task {task.name} gives no example, from which its marks could be taken")
+    row = example.tokens[0, : int(example.lengths[0])]
+    ids = torch.tensor([task.token_id(token) for token in task.counted])
+    places = torch.isin(row, ids).nonzero()[:, 0]
+    if not len(places):
+        raise UnsupportedError(f"the example of task {task.name} holds none of its counted tokens")
+    end = len(row) if task.readout == "last" else int(find_first(row[None], task.token_id(task.readout))) + 1
+    return row[: int(places[0])], row[int(places[-1]) + 1 : end]
+
+
+def shape_of(task: Task) -> CountedShape:
+    """The shape that a task declares, compared with the task's own labels and classes on CHECKED inputs.
+
+    Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
+    """
+    if len(task.counted) != 3 or task.contrast is None or not task.count_ranges:
+        raise UnsupportedError(
+            f"task {task.name} does not declare three counted tokens, a contrast of two answers and count_ranges"
+        )
+    if task.readout in ("all", "first"):
+        raise UnsupportedError(f"task {task.name} is read at {task.readout!r}, not after its counted tokens")
+    counted = tuple(task.token_id(token) for token in task.counted)
+    more, otherwise = (task.answer_words.index(word) for word in task.contrast)
+    counts = _probe_counts(count_box(task))
+    batch = sentences(task, counts)
+    classes = task.classes(batch)
+    rows = torch.arange(len(batch))
+    at = _read_at(task, batch)
+    seen = torch.arange(batch.tokens.shape[1]) <= at[:, None]
+    keys = torch.stack([((batch.tokens == token) & seen).sum(1) for token in range(task.d_vocab)], 1)
+    found = keys[:, list(counted)]
+    marks = keys.clone()
+    marks[:, list(counted)] = 0
+    query = batch.tokens[rows, at]
+    right = torch.where(counts[:, 1] > counts[:, 0], more, otherwise)
+    said = classes[rows, at]
+    if not found.equal(counts) or (marks != marks[0]).any() or (query != query[0]).any():
+        raise UnsupportedError(f"inputs of task {task.name} are not the same marks around their counted tokens")
+    if not said.equal(right):
+        row = int((said != right).int().argmax())
+        raise UnsupportedError(
+            f"task {task.name} declares {task.contrast[0]!r} where there are more {task.counted[1]!r} than "
+            f"{task.counted[0]!r}, and {task.contrast[1]!r} elsewhere, but labels {counts[row].tolist()} otherwise"
+        )
+    return CountedShape(counted, (more, otherwise), int(query[0]), marks[0], _after(batch, classes, at, right, more))  # type: ignore[arg-type]
+
+
+def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 << 20) -> None:
+    """Compare the declared rule with the task's own label_counts, where it has one, on every input of a box.
+
+    Raises InterpError for counts that it labels otherwise. (Without label_counts, shape_of has compared samples.)
+    """
+    label = getattr(task, "label_counts", None)
+    if label is None:
+        return
+    for start in range(0, len(box), chunk):
+        counts = box.counts(start, start + chunk)
+        if (wrong := label(counts) != shape.label(counts)).any():
+            raise InterpError(
+                f"task {task.name} labels counts {counts[wrong][0].tolist()} otherwise than its contrast declares"
+            )
+
+
+def _read_at(task: Task, batch: Batch) -> Int[Tensor, "rows"]:
+    if task.readout == "last":
+        return batch.lengths - 1
+    return find_first(batch.tokens, task.token_id(task.readout))
+
+
+def _probe_counts(box: CountBox) -> Int[Tensor, "rows 3"]:
+    """Corners of a box, and random counts of it, half of them near n1 = n0."""
+    generator = torch.Generator().manual_seed(0)
+    low, high = (torch.tensor(ends) for ends in zip(*box.ranges.values()))
+    corners = torch.cartesian_prod(*(torch.tensor(ends) for ends in box.ranges.values()))
+    drawn = low + (torch.rand(CHECKED - 8, 3, generator=generator) * (high - low + 1)).long()
+    near = drawn[: len(drawn) // 2]
+    near[:, 1] = (near[:, 0] + torch.randint(-1, 2, (len(near),), generator=generator)).clamp(low[1], high[1])
+    return torch.cat([corners, drawn])
+
+
+def _after(batch: Batch, classes: Tensor, at: Tensor, right: Tensor, more: int) -> tuple[tuple[int, int], int] | None:
+    """The read right after the answer, where every input has one and all are right with the same output."""
+    if int((at + 1).max()) >= batch.tokens.shape[1]:
+        return None
+    rows = torch.arange(len(batch))
+    said, query = classes[rows, at + 1], batch.tokens[rows, at + 1]
+    both = [query[right == more].unique(), query[right != more].unique()]
+    if (said == IGNORED).any() or (said != said[0]).any() or any(len(ids) != 1 for ids in both):
+        return None
+    return (int(both[0]), int(both[1])), int(said[0])

@@ -1,0 +1,107 @@
+"""Tasks of three counted tokens: shapes that are taken from declarations, and declarations that are not true."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from interp.errors import InterpError, UnsupportedError
+from interp.tasks import IGNORED, Batch, Count01, Task
+from interp.tasks.count01 import BOS, EOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
+from interp.tasks.counted import CountBox, check_labels, count_box, sentences, shape_of
+
+
+class Majority(Task):
+    """Are there more a than b? Everything is declared, nothing is inherited from Count01."""
+
+    name = "counted-test-majority"
+    vocabulary = ("a", "b", ".", "^", "?", "_")
+    readout = "?"
+    pad = "_"
+    n_out = 2
+    answer_words = ("no", "yes")
+    counted = ("b", "a", ".")
+    contrast = ("yes", "no")
+    count_ranges: ClassVar[Any] = {"train": ((0, 3),) * 3, "test": ((0, 4), (1, 5), (0, 2))}
+
+    def batch(self, tokens: torch.Tensor) -> Batch:
+        more = (tokens == 0).sum(1) > (tokens == 1).sum(1)
+        return Batch(tokens, (tokens != 5).sum(1), more.long())
+
+    @property
+    def example(self) -> Batch:
+        return self.batch(torch.tensor([self.parse("^a.b?")]))
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        low, high = (torch.tensor(ends) for ends in zip(*self.count_ranges[split]))
+        generator = torch.Generator().manual_seed(seed)
+        counts = low + (torch.rand(n, 3, generator=generator) * (high - low + 1)).long()
+        return sentences(self, counts, seed)
+
+    def classes(self, batch: Batch) -> torch.Tensor:
+        return torch.where(batch.tokens == 4, batch.labels[:, None], IGNORED)
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes
+
+
+def test_the_shape_of_count01_is_that_of_its_definition() -> None:
+    shape = shape_of(Count01())
+    assert (shape.counted, shape.answers, shape.query) == ((ZERO, ONE, TWO), (FOUR, FIVE), EQUALS)
+    assert shape.marks.nonzero()[:, 0].tolist() == [BOS, EQUALS]
+    assert shape.after == ((FOUR, FIVE), EOS)
+    query, keys, right = shape.end_rows(torch.tensor([[3, 4, 5], [2, 2, 0]]))
+    assert query.tolist() == [FOUR, FIVE]
+    assert keys.tolist() == [[1, 3, 4, 5, 1, 1, 0, 0], [1, 2, 2, 0, 1, 0, 1, 0]]
+    assert right.tolist() == [EOS, EOS]
+
+
+def test_a_task_that_only_declares() -> None:
+    task = Majority()
+    shape = shape_of(task)
+    assert (shape.counted, shape.answers, shape.query, shape.after) == ((1, 0, 2), (1, 0), 4, None)
+    query, keys, right = shape.answer_rows(torch.tensor([[2, 3, 1], [2, 2, 0]]))
+    assert (query.tolist(), right.tolist()) == ([4, 4], [1, 0])
+    assert keys.tolist() == [[3, 2, 1, 1, 1, 0], [2, 2, 0, 1, 1, 0]]
+    box = count_box(task)
+    assert (str(box), len(box)) == ("n0 in 0..4, n1 in 1..5, n2 in 0..2", 75)
+    written = sentences(task, box.counts())
+    assert written.labels.tolist() == [int(n1 > n0) for n0, n1, _ in box.counts().tolist()]
+    with pytest.raises(UnsupportedError, match="nothing is read after the answer"):
+        shape.end_rows(box.counts())
+    with pytest.raises(InterpError, match="unknown box of counts of task counted-test-majority 'tets'"):
+        count_box(task, "tets")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"counted": ("b", "a")}, "does not declare three counted tokens"),
+        ({"contrast": None}, "does not declare"),
+        ({"count_ranges": {}}, "does not declare"),
+        ({"contrast": ("no", "yes")}, "labels .* otherwise"),
+        ({"counted": ("b", ".", "a")}, "labels .* otherwise"),
+        ({"readout": "all"}, "is read at 'all'"),
+        ({"example": None}, "gives no example"),
+    ],
+)
+def test_declarations_that_are_missing_or_not_true(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UnsupportedError, match=sentence):
+        shape_of(type("Changed", (Majority,), changes)())
+
+
+def test_every_label_of_a_box_is_compared() -> None:
+    class OneOff(Count01):
+        name = "counted-test-one-off"
+
+        @staticmethod
+        def label_counts(counts: torch.Tensor) -> torch.Tensor:
+            labels = Count01.label_counts(counts)
+            return torch.where((counts == torch.tensor([160, 199, 7])).all(-1), FIVE, labels)
+
+    task = OneOff()
+    with pytest.raises(InterpError, match=r"labels counts \[160, 199, 7\] otherwise"):
+        check_labels(task, shape_of(task), count_box(task))
+    check_labels(task, shape_of(task), CountBox((0, 9), (0, 9), (0, 9)))
