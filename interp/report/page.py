@@ -61,7 +61,9 @@ class TableItem:
 
 @dataclass(frozen=True)
 class LiveItem:
-    data: Mapping[str, Any]
+    """data: what the page runs, or the reason why there is no panel."""
+
+    data: Mapping[str, Any] | str
 
 
 Item = Section | Text | Metadata | FigureItem | TableItem | LiveItem
@@ -161,8 +163,11 @@ class Report:
         self.items.append(FigureItem(key, str(caption), figure))
         self.figures[key] = figure
 
-    def add_live(self, data: Mapping[str, Any]) -> None:
-        """Adds a live panel: the model that `data` describes, run by the page (see interp/sections/live_payload.py)."""
+    def add_live(self, data: Mapping[str, Any] | str) -> None:
+        """Adds a live panel: the model that `data` describes, run by the page (see interp/sections/live_payload.py).
+
+        A sentence in the place of the data stands there instead: why there is no panel.
+        """
         self.items.append(LiveItem(data))
 
     def attach(self, other: Report, prefix: str) -> None:

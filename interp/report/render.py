@@ -33,7 +33,7 @@ def render(report: Report) -> str:
 
     taken: set[str] = set()
     items = [_view(item, taken) for item in report.items]
-    panels = [item.data for item in report.items if isinstance(item, LiveItem)]
+    panels = [item.data for item in report.items if isinstance(item, LiveItem) and not isinstance(item.data, str)]
     script = live_script(panels) + resource("page.js")
     plotly, plotly_hash = _plotly()
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -71,6 +71,8 @@ def _view(item: Item, taken: set[str]) -> dict[str, Any]:
                 "json": Markup(_json_block(_figure_json(figure))),
             }
         case LiveItem(data):
+            if isinstance(data, str):
+                return {"kind": "live", "id": _live_identifier(taken), "reason": data}
             text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
             return {"kind": "live", "id": _live_identifier(taken), "json": Markup(_json_block(text))}
         case TableItem(key, caption, frame, rows):

@@ -8,6 +8,7 @@ from pathlib import Path
 from interp import zoo
 from interp._lens import HookedTransformer
 from interp.certificates import Certificate
+from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.base import Study, section
@@ -23,7 +24,12 @@ INTRODUCTION = (
 @section("live", title="The model, live", order=50)
 def make(study: Study, report: Report) -> None:
     """The panel, or one sentence on why there is none."""
-    data = payload(study.subject, study.load)
+    try:
+        data = payload(study.subject, study.load)
+    except UnsupportedError as error:
+        report.section("The model, live")
+        report.add_live(f"Left out: {error}.")
+        return
     found = study.certificate
     if isinstance(found, Certificate) and found.status == "certified":
         data["proved"] = {"domain": found.domain}

@@ -57,7 +57,11 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         "task": _task(subject, inputs, n_out),
         "frame": inputs.frame(),
         "examples": inputs.examples(),
-        "tests": {"tokens": [row.tokens[0].tolist() for row in tests], "logits": plain.pack(_logits(subject, tests))},
+        "tests": {
+            "tokens": [row.tokens[0].tolist() for row in tests],
+            "places": [subject.reads(row)[0].nonzero()[:, 0].tolist() for row in tests],
+            "logits": plain.pack(_logits(subject, tests)),
+        },
         "token_ids": None if subject.token_ids is None else subject.token_ids.tolist(),
         "load": load.splitlines() if load else _loading(subject),
         "proved": None,

@@ -52,9 +52,9 @@ def table_model(name: str) -> TaskModel:
     """Exact models of a table that has to be given, on a small one."""
     task = make_task(TaskRef(name="kgram", parameters=(("N", 5),)))
     given: dict[str, dict[str, Any]] = {
-        "memorization/capacity": {"d_model": 6, "n_heads": 8},
-        "memorization/corollary2": {"length": 4},
-        "memorization/theorem1": {},
+        "memorization/capacity": {"d_model": 4, "n_heads": 12},
+        "memorization/corollary2": {"length": 4, "rank": 3},
+        "memorization/theorem1": {"d_model": 4},
     }
     return interp.build(name, table=task.table, **given[name])  # type: ignore[attr-defined]
 

@@ -4,7 +4,7 @@ const SHOWN = 12;
 
 function answerPart(panel) {
   const { model, payload } = panel, { answers, decision } = model.task;
-  const verdict = el("p", { class: "live-decision" }), proof = el("p", { class: "live-note" });
+  const verdict = el("p", { class: "live-decision" }), proof = el("p", { class: "live-note live-steady" });
   const columns = ["word", "track", "number", "number", "number"].map((kind) => el("col", { class: `live-${kind}-column` }));
   const table = el("table", { class: "live-bars" });
   const node = el("div", { class: "live-card" }, el("h4", {}, "Answer"), verdict, table, proof);

@@ -187,7 +187,7 @@ function countDecider(panel, silent, weights) {
 function mapPart(panel) {
   const { model, store, payload, truth } = panel, { vocabulary } = model.task, [a, b] = payload.counts.axes, { sliders } = model;
   const names = [a, b].map((i) => vocabulary[sliders[i].token]), most = Math.min(sliders[a].max, 400), step = Math.max(1, Math.round(most / 100)), columns = Math.floor(most / step) + 1;
-  const canvas = el("canvas", { class: "live-map" }), mark = el("i", { class: "live-mark" }), words = el("p", { class: "live-note", role: "img" });
+  const canvas = el("canvas", { class: "live-map" }), mark = el("i", { class: "live-mark" }), words = el("p", { class: "live-note live-steady" });
   const node = el("div", { class: "live-card" }, el("h4", {}, "Wrong inputs around this one"),
     el("div", { class: "live-mapbox" }, el("span", { class: "live-y" }, `number of ${names[1]} minus number of ${names[0]}`), el("div", { class: "live-frame" }, canvas, mark, el("i", { class: "live-midline" })), el("span", { class: "live-ticks" }, el("span", {}, "0"), el("span", {}, `number of ${names[0]}`), el("span", {}, String(most)))), words);
   const byCounts = payload.task.rule && countsOnly(payload.task.rule);

@@ -97,8 +97,8 @@ function selfTest(model, payload) {
   for (const value of wanted) { low = Math.min(low, value); high = Math.max(high, value); }
   const spread = high - low || Math.abs(high) || 1;
   const compare = (found, start) => { for (let o = 0; o < outs; o++) worst = Math.max(worst, Math.abs(found[o] - wanted[start + o]) / spread || (Number.isFinite(found[o]) ? 0 : Infinity)); };
-  for (const tokens of tests.tokens) {
-    const places = readPositions(model, tokens), logits = !model.tables || tokens.length <= 64 ? forward(model, tokens).logits : null;
+  for (const [number, tokens] of tests.tokens.entries()) {
+    const places = tests.places[number], logits = !model.tables || tokens.length <= 64 ? forward(model, tokens).logits : null;
     for (const place of places) {
       if (logits) compare(logits.subarray(place * outs, (place + 1) * outs), next);
       if (model.tables) compare(countForward(model.tables, tokens[place], countsAt(model, tokens, place)).logits, next);
