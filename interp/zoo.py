@@ -192,7 +192,8 @@ def _check_name(name: object) -> None:
 
 
 def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None = None) -> Path:
-    """Write a model to a .safetensors checkpoint; summary: small facts about its training, else those it came with.
+    """Write a model to a .safetensors checkpoint; summary: small facts about its training, else those it came with; its
+    training curve, where it has one, is added in a few kB.
 
     Raises InterpError for anything but a task model, and for weights that the spec's dtype would round.
     """
@@ -204,9 +205,12 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
             "a state dict of your own is loaded with its spec beside it"
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    return save_checkpoint(
-        path, model.spec, tensors, model.seed, model.summary if summary is None else summary, model.task
-    )
+    facts = dict(model.summary if summary is None else summary)
+    if model.history is not None:
+        from interp.measures.curve import compact
+
+        facts.setdefault("curve", compact(model.history))
+    return save_checkpoint(path, model.spec, tensors, model.seed, facts, model.task)
 
 
 def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:

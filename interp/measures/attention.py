@@ -22,40 +22,63 @@ def attention_ratios(
 ) -> pd.DataFrame:
     """w01 and w02: how much more attention the first token gets than the second and third (section 5.3, Figure 5).
 
-    Columns head, w01, w02. Without positions the ratio is the same in every input, e^(score difference); a model
-    with positions gets the ratio of its mean weights per token over a batch (200 test sentences by default).
+    Columns head, w01, w02. Where the score of a token is the same in every input, the ratio is e^(score difference):
+    from the weights where the spec says so, else where the scores of a batch (200 test sentences by default) say so, to
+    1e-4. Where they differ, as with positions or in higher layers, it is the ratio of the mean weights per token.
     """
     subject = Subject.of(model)
     ids = [subject.task.token_id(token) for token in tokens]
     if subject.count_space:
-        scores = circuit_tables(subject).scores[0, :, subject.task.token_id(at)]
-        logs = scores[:, ids]
+        logs = circuit_tables(subject).scores[0, :, subject.task.token_id(at)][:, ids]
     else:
-        logs = _mean_weights(subject, at, ids, batch, layer).log()
+        logs = _log_weights(subject, at, ids, batch, layer)
     ratios = (logs[:, :1] - logs).exp().numpy()
     return pd.DataFrame({"head": range(len(ratios)), "w01": ratios[:, 1], "w02": ratios[:, 2]})
 
 
-def _mean_weights(
+def _log_weights(
     subject: Subject, at: str, ids: list[int], batch: Batch | None, layer: int
 ) -> Float[Tensor, "heads tokens"]:
-    """Mean attention from `at` to one token of each type, over all of them in a batch."""
+    """Each token type's score at `at`, up to one number a row, in heads where it is constant, else ln(mean weight)."""
     from interp.architecture.answers import find_positions
 
     batch = subject.task.sample(200, subject.task.splits[-1], seed=0) if batch is None else batch
-    name = f"blocks.{layer % subject.model.cfg.n_layers}.attn.hook_pattern"
-    total = torch.zeros(subject.model.cfg.n_heads, len(ids), dtype=torch.float64)
+    part = f"blocks.{layer % subject.model.cfg.n_layers}.attn."
+    names = [part + "hook_pattern", part + "hook_attn_scores"]
+    n_heads = subject.model.blocks[layer].attn.W_O.shape[0]
+    total = torch.zeros(n_heads, len(ids), dtype=torch.float64)
     number = torch.zeros(len(ids), dtype=torch.float64)
-    for start in range(0, len(batch), 32):
-        part = batch[slice(start, start + 32)]
-        _, cache = subject.run_with_cache(part, names_filter=name)
-        rows = torch.arange(len(part))
-        pattern = cache[name][rows, :, find_positions(subject.task, part.tokens, at)].double().cpu()
-        for column, token in enumerate(ids):
-            here = (part.tokens == token) & part.attention_mask
-            total[:, column] += (pattern * here[:, None]).sum((0, 2))
-            number[column] += here.sum()
-    return total / number
+    low = torch.full((n_heads, len(ids)), torch.inf, dtype=torch.float64)
+    high, largest = -low, torch.zeros(n_heads, dtype=torch.float64)
+    for rows in subject.chunks(batch):
+        piece = batch[rows]
+        _, cache = subject.run_with_cache(piece, names_filter=names)
+        position = find_positions(subject.task, piece.tokens, at)
+        pattern, scores = (cache[name][torch.arange(len(piece)), :, position].double().cpu() for name in names)
+        kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])
+        total += torch.einsum("bhk,tbk->ht", pattern, kinds.double())
+        number += kinds.sum((1, 2))
+        # Scores may have an offset of their own in each row, so they are taken against the first token's mean score.
+        seen = scores.isfinite() & kinds[:, :, None]
+        first = seen[0].sum(-1) > 0
+        mean = torch.where(seen[0], scores, 0.0).sum(-1) / seen[0].sum(-1).clamp_min(1)
+        relative = scores - mean[..., None]
+        usable = seen & first[None, :, :, None]
+        low = low.minimum(torch.where(usable, relative, torch.inf).amin((1, 3)).T)
+        high = high.maximum(torch.where(usable, relative, -torch.inf).amax((1, 3)).T)
+        largest = largest.maximum(torch.where(scores.isfinite(), scores.abs(), 0.0).amax((0, 2)))
+    spread = (high - low).amax(1)
+    constant = (spread <= 1e-4 * largest.clamp_min(1.0)) & spread.isfinite()
+    if _raw_scores(subject):
+        constant[:] = False
+    return torch.where(constant[:, None], (low + high) / 2, (total / number).log())
+
+
+def _raw_scores(subject: Subject) -> bool:
+    """Weights that are scores, so that no ratio is an e^(difference)."""
+    from interp.architecture.task_model import TaskModel
+
+    return isinstance(subject.model, TaskModel) and any(a.normalizer == "none" for a in subject.model.spec.layers)
 
 
 def circuit_tables(model: Model) -> TokenTables:

@@ -15,11 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.architecture.answers import decide
 from interp.architecture.symmetric import Rows, rows_at
 from interp.architecture.symmetric import head_outputs as count_space_outputs
 from interp.errors import InterpError
 from interp.measures.attention import circuit_tables
-from interp.measures.outputs import from_cache
+from interp.measures.outputs import check_layer, decompose
+from interp.measures.runs import Tally, activations, data, pieces, reads
+from interp.measures.separation_classes import score_groups
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -40,42 +43,60 @@ def token_weights(subject: Subject, w01: float, w02: float, tokens: Sequence[str
 
 
 def attention_hook(
-    model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] = ("0", "1", "2")
+    model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] | None = None
 ) -> Callable[[Tensor, Any], Tensor]:
-    """A hook for hook_pattern: at the answer position every head attends in the given ratios, and to nothing else.
+    """A hook for hook_pattern: wherever answers are read every head attends in the given ratios, and to nothing else.
 
-    The row is normalized to sum to one; where none of the tokens occurs, it is zero.
+    A row of the pattern is normalized to sum to one; where none of the tokens is visible, it is zero.
     """
     subject = Subject.of(model)
-    weights = token_weights(subject, w01, w02, tokens)[batch.tokens]
-    positions = subject.answer_positions(batch.tokens)
-    weights *= torch.arange(batch.tokens.shape[1]) <= positions[:, None]
-    row = weights / weights.sum(1, keepdim=True).clamp_min(1e-300)
+    weights = token_weights(subject, w01, w02, attended(subject, tokens))[batch.tokens.cpu()]
+    weights = (weights * batch.attention_mask.cpu())[:, None].expand(-1, batch.tokens.shape[1], -1)
+    if subject.model.cfg.attention_dir == "causal":
+        weights = weights.tril()
+    row = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
+    read = reads(subject, batch).mask(batch)[:, None, :, None]
 
     def set_ratios(pattern: Float[Tensor, "rows heads length length"], hook: Any) -> Tensor:
-        changed = pattern.clone()
-        changed[torch.arange(len(row)), :, positions] = row[:, None].to(pattern)
-        return changed
+        return torch.where(read.to(pattern.device), row[:, None].to(pattern), pattern)
 
     return set_ratios
 
 
+def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:
+    """The three tokens whose ratios are set: those given, or those that the task counts."""
+    tokens = subject.task.counted if tokens is None else tokens
+    if len(tokens) != 3:
+        raise InterpError(
+            f"attention is set between three tokens, and {len(tokens)} are known here; name them: tokens=(...)"
+        )
+    return tokens
+
+
 @torch.no_grad()
 def reweighted_outputs(
-    model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] = ("0", "1", "2"), layer: int = -1
-) -> Float[Tensor, "rows heads d_head"]:
-    """Head outputs at the answer under attention_hook, in float64."""
+    model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] | None = None, layer: int = -1
+) -> Float[Tensor, "reads heads d_head"]:
+    """Outputs of a layer's heads at the reads under attention_hook, in float64."""
     subject = Subject.of(model)
-    positions = subject.answer_positions(batch.tokens)
-    if not subject.count_space:
-        layer %= subject.model.cfg.n_layers
-        name, found = f"blocks.{layer}.attn.hook_pattern", []
-        for start in range(0, len(batch), 32):
-            part = batch[slice(start, start + 32)]
-            with subject.model.hooks(fwd_hooks=[(name, attention_hook(subject, part, w01, w02, tokens))]):
-                found.append(from_cache(subject, part, positions[start : start + 32], layer))
-        return torch.cat(found)
-    return _from_rows(subject, _rows(subject, batch), token_weights(subject, w01, w02, tokens))
+    if subject.count_space and subject.read_at != "all":
+        return _from_rows(subject, _rows(subject, batch), token_weights(subject, w01, w02, attended(subject, tokens)))
+    return _hooked(subject, batch, (w01, w02), tokens, layer)[0]
+
+
+def _hooked(
+    subject: Subject, batch: Batch, ratios: tuple[float, float] | None, tokens: Sequence[str] | None, layer: int
+) -> tuple[Float[Tensor, "reads heads d_head"], float]:
+    """Head outputs at the reads and the model's accuracy, by hooks on whole sequences; None leaves attention alone."""
+    layer = check_layer(subject, layer)
+    name, found, tally = f"blocks.{layer}.attn.", [], Tally()
+    for _, piece in pieces(subject, batch, 3 * batch.tokens.shape[1]):
+        hooks = [] if ratios is None else [(name + "hook_pattern", attention_hook(subject, piece, *ratios, tokens))]
+        out, seen = activations(subject, piece, [name + "hook_z"], hooks)
+        where = reads(subject, piece)
+        found.append(where.pick(seen[name + "hook_z"]).double().cpu())
+        tally.add(subject, where.pick(out).double().cpu(), where.classes)
+    return torch.cat(found), tally.score.accuracy
 
 
 def _rows(subject: Subject, batch: Batch) -> Rows:
@@ -85,45 +106,58 @@ def _rows(subject: Subject, batch: Batch) -> Rows:
     return rows_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask).stacked(torch.float64)
 
 
-def _from_rows(subject: Subject, rows: Rows, weights: Float[Tensor, "d_vocab"]) -> Float[Tensor, "rows heads d_head"]:
-    """Head outputs under attention weights per token; zero where none of the attended tokens occurs."""
+def _from_rows(
+    subject: Subject, rows: Rows, weights: Float[Tensor, "d_vocab"] | None
+) -> Float[Tensor, "rows heads d_head"]:
+    """Head outputs under attention weights per token (None: the model's own); zero where no attended token occurs."""
     tables = circuit_tables(subject)
+    if weights is None:
+        return count_space_outputs(tables, rows)[0]
     scores = weights.log().expand_as(tables.scores)
     return count_space_outputs(replace(tables, scores=scores), rows)[0].nan_to_num(0.0)
 
 
 def reweight_attention(
     model: Model,
-    w01: float | Iterable[float] = 1.0,
-    w02: float | Iterable[float] = float("inf"),
+    w01: float | Iterable[float] | None = 1.0,
+    w02: float | Iterable[float] | None = float("inf"),
     *,
     train: Batch | None = None,
     test: Batch | None = None,
-    tokens: Sequence[str] = ("0", "1", "2"),
+    tokens: Sequence[str] | None = None,
+    layer: int = -1,
 ) -> pd.DataFrame:
-    """s-acc of every head when attention at the answer is set to given ratios (section 5.4, Figures 8 and 9).
+    """s-acc of every head when attention is set to given ratios where answers are read (section 5.4, Figures 8 and 9).
 
-    w01 or w02 may be a sweep. Columns head, w01, w02, s_acc. Figure 8 sweeps w01 at w02 = inf, Figure 9 w02 at w01 = 1.
+    w01 or w02 may be a sweep; None for both leaves attention as it is. tokens: the three tokens, by default those that
+    the task counts. layer: whose attention is set, and whose heads are separated; any number of classes. Columns head,
+    layer, w01, w02, s_acc, accuracy (of the whole model under the intervention). Figure 8 sweeps w01 at w02 = inf,
+    Figure 9 w02 at w01 = 1.
     """
-    from interp.measures.separation import separation_accuracies
-
     subject = Subject.of(model)
-    train = subject.task.dataset("train") if train is None else train
-    test = subject.task.dataset("test") if test is None else test
-    counted = [_rows(subject, batch) for batch in (train, test)] if subject.count_space else None
+    train = data(subject, "train") if train is None else train
+    test = data(subject, "test") if test is None else test
+    layer = check_layer(subject, layer)
+    if (w01 is None) != (w02 is None):
+        raise InterpError("w01 and w02 are both None (attention stays as it is), or both ratios")
+    fast = subject.count_space and subject.read_at != "all" and subject.decision.kind == "argmax"
+    counted = [_rows(subject, batch) for batch in (train, test)] if fast else None
+    labels = [reads(subject, batch).classes for batch in (train, test)]
     frames = []
-    for first in _as_list(w01):
-        for second in _as_list(w02):
-            if counted is None:
-                fitted, tested = (reweighted_outputs(subject, batch, first, second, tokens) for batch in (train, test))
-            else:
-                weights = token_weights(subject, first, second, tokens)
-                fitted, tested = (_from_rows(subject, rows, weights) for rows in counted)
-            singles = [(head,) for head in range(fitted.shape[1])]
-            s_acc = separation_accuracies(
-                fitted.numpy(), train.labels.numpy(), tested.numpy(), test.labels.numpy(), singles
-            )
-            frames.append(pd.DataFrame({"head": range(len(singles)), "w01": first, "w02": second, "s_acc": s_acc}))
+    for pair in [None] if w01 is None or w02 is None else [(a, b) for a in _as_list(w01) for b in _as_list(w02)]:
+        if counted is None:
+            (fitted, _), (tested, accuracy) = (_hooked(subject, batch, pair, tokens, layer) for batch in (train, test))
+        else:
+            weights = None if pair is None else token_weights(subject, *pair, attended(subject, tokens))
+            fitted, tested = (_from_rows(subject, rows, weights) for rows in counted)
+            parts = decompose(subject, test, subject.answer_positions(test.tokens), labels[1], tested)
+            logits = parts.logits(range(parts.n_heads), with_skip=True)
+            accuracy = float((decide(logits, subject.decision) == labels[1]).double().mean())
+        singles = [(head,) for head in range(fitted.shape[1])]
+        table = score_groups(fitted.numpy(), labels[0].numpy(), tested.numpy(), labels[1].numpy(), singles)
+        first, second = pair or (float("nan"), float("nan"))
+        found = {"head": range(len(singles)), "layer": layer, "w01": first, "w02": second, "s_acc": table["s_acc"]}
+        frames.append(pd.DataFrame(found).assign(accuracy=accuracy))
     return pd.concat(frames, ignore_index=True)
 
 

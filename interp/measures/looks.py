@@ -51,12 +51,15 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
         kinds = key_kinds(piece.tokens.cpu(), mask)
         visible = _visible(subject, mask)
         for layer, name in enumerate(names):
-            pattern = seen[name].double().cpu()
-            found = {kind: torch.einsum("bhqk,bqk,bq->h", pattern, where.double(), queries.double())
-                     for kind, where in kinds.items()}  # fmt: skip
-            found["entropy"] = (_entropy(pattern) * queries[:, None]).sum((0, 2))
-            spread = visible.sum(-1).clamp_min(1).double().log()
-            found["uniform"] = (spread * queries).sum().expand(pattern.shape[1])
+            spread = (visible.sum(-1).clamp_min(1).double().log() * queries).sum()
+            found = {"uniform": spread.expand(seen[name].shape[1])}
+            for row, pattern in enumerate(seen[name]):  # row by row, so that no copy is large
+                weights = pattern[:, queries[row]].double().cpu()
+                wanted = torch.stack([where[row][queries[row]].double().flatten() for where in kinds.values()], 1)
+                shares = weights.flatten(1) @ wanted
+                for column, kind in enumerate(kinds):
+                    found[kind] = found.get(kind, 0) + shares[:, column]
+                found["entropy"] = found.get("entropy", 0) + _entropy(weights).sum(1)
             for key, value in found.items():
                 part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
                 part[layer, : len(value)] = value
@@ -95,7 +98,7 @@ def _visible(subject: Subject, mask: Bool[Tensor, "rows length"]) -> Bool[Tensor
     return below & mask[:, None, :]
 
 
-def _entropy(pattern: Float[Tensor, "rows heads q k"]) -> Float[Tensor, "rows heads q"]:
+def _entropy(pattern: Float[Tensor, "heads q k"]) -> Float[Tensor, "heads q"]:
     """In nats; NaN where the weights are no distribution."""
     total = pattern.sum(-1)
     entropy = -torch.xlogy(pattern, pattern.clamp_min(0)).sum(-1)

@@ -38,8 +38,11 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     subject = Subject.of(model)
     heads, mlps = heads_of(subject), mlps_of(subject)
     runs = len(MODES) * (1 + len(heads) + len(mlps))
-    test = within(subject, data(subject, "test"), runs) if test is None else test
-    train = within(subject, data(subject, "train"), 6) if train is None else train
+    fast = subject.count_space and subject.read_at != "all"  # heads and what they add come from counts, not from runs
+    if test is None:
+        test = data(subject, "test") if fast else within(subject, data(subject, "test"), runs)
+    if train is None:
+        train = data(subject, "train") if fast else within(subject, data(subject, "train"), 6)
     parts = sorted([*heads, *mlps], key=lambda part: (part.layer, part.head is None, part.head or 0))
     table = pd.DataFrame(
         {
@@ -51,7 +54,7 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     )
     effects: dict[str, float] = {}
     if not_additive(subject) is None:
-        added = components(subject, test).to_frame()
+        added = components(subject, within(subject, test, 2)).to_frame()
         effects = dict(zip(added["component"], added["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
@@ -59,7 +62,7 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"] = _separation(subject, train, test, len(mlps))
-    where = looks(subject, test)
+    where = looks(subject, within(subject, test, 4))
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     table.attrs |= {"test": len(test), "train": len(train)}
     return table

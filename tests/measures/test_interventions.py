@@ -137,3 +137,64 @@ def test_bad_mode_and_models_without_circuits(model, batch) -> None:
         attention.qk_circuit(learned)
     ratios = attention.attention_ratios(learned, batch=batch)
     assert ratios.notna().all(axis=None)
+
+
+def test_ratios_of_a_strangers_model_without_positions_are_exact(model, batch) -> None:
+    """The same weights in a stock HookedTransformer whose position table is zero."""
+    from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+    from interp.measures.subject import Subject
+
+    with quiet_construction():
+        stock = HookedTransformer(HookedTransformerConfig(
+            n_layers=1, d_model=model.cfg.d_model, n_heads=16, d_head=model.cfg.d_head, n_ctx=batch.tokens.shape[1],
+            d_vocab=model.cfg.d_vocab, attn_only=True, normalization_type=None, seed=0, dtype=torch.float64,
+        ))  # fmt: skip
+    torch.nn.init.zeros_(stock.pos_embed.W_pos)
+    stock.requires_grad_(False)
+    table = attention.attention_ratios(Subject.of(stock, model.task), batch=batch)
+    x = stock.embed.W_E
+    q, k = (
+        x @ getattr(stock.blocks[0].attn, f"W_{n}") + getattr(stock.blocks[0].attn, f"b_{n}")[:, None] for n in "QK"
+    )
+    scores = torch.einsum("hd,hkd->hk", q[:, 4], k) / stock.cfg.attn_scale
+    ids = [model.task.token_id(token) for token in "012"]
+    wanted = (scores[:, ids[:1]] - scores[:, ids]).exp()
+    np.testing.assert_allclose(table[["w01", "w02"]].to_numpy(), wanted[:, 1:].numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["count01/paper", "recall", "ends", "balance", "histogram/dot", "languages/first"])
+def test_attention_left_alone_gives_the_accuracy_of_predict(name) -> None:
+    from standins import NAMES, standin
+
+    from interp.measures.subject import Subject
+
+    subject = standin(name) if name in NAMES else Subject.of(interp.load(name))
+    task = subject.task
+    train, test = (task.sample(n, task.splits[-1], seed=n) for n in ((90, 60) if name != "count01/paper" else (40, 30)))
+    table = interp.reweight_attention(subject, None, None, train=train, test=test)
+    assert table["accuracy"].to_list() == [subject.accuracy(test)] * len(table)
+    metrics = interp.head_metrics(subject, train=train, test=test, layer=-1) if name != "histogram/dot" else None
+    if metrics is not None:
+        assert table["s_acc"].to_list() == metrics["s_acc"].to_list()
+
+
+def test_reweighting_sets_every_position_that_is_read_and_no_other() -> None:
+    from standins import standin
+
+    subject = standin("recall")
+    batch = subject.task.sample(6, seed=1)
+    hook = interventions.attention_hook(subject, batch, 2.0, 4.0, ("x", "y", "z"))
+    with subject.model.hooks(fwd_hooks=[("blocks.1.attn.hook_pattern", hook)]):
+        _, cache = subject.model.run_with_cache(batch.tokens)
+    _, clean = subject.model.run_with_cache(batch.tokens)
+    pattern, untouched = cache["pattern", 1], clean["pattern", 1]
+    torch.testing.assert_close(pattern[:, :, :-1], untouched[:, :, :-1])
+    for row in range(6):
+        wanted = torch.tensor([{3: 1.0, 4: 0.5, 5: 0.25}.get(int(t), 0.0) for t in batch.tokens[row]])
+        torch.testing.assert_close(pattern[row, 0, -1], wanted / wanted.sum())
+    with pytest.raises(InterpError, match="attention is set between three tokens, and 0 are known here"):
+        interp.reweight_attention(subject, test=batch, train=batch)
+    table = interp.reweight_attention(
+        subject, 1.0, 1.0, train=subject.task.sample(60), test=batch, tokens="xyz", layer=0
+    )
+    assert table["layer"].eq(0).all()

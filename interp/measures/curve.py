@@ -1,0 +1,51 @@
+"""A model's training curve: from the run that trained it, or from the few kB of it that its checkpoint carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.architecture.task_model import TaskModel
+from interp.errors import UnsupportedError
+from interp.measures.subject import Model, Subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("epoch", "loss", "accuracy")
+MOST_POINTS = 100
+
+
+def compact(history: pd.DataFrame) -> dict[str, list[float]]:
+    """At most 100 epochs, the first and the last among them, denser at the start; 5 digits of each number."""
+    n = len(history)
+    chosen = np.unique(np.geomspace(1, n, min(n, MOST_POINTS)).round().astype(int)) - 1
+    return {name: [float(f"{value:.5g}") for value in history[name].iloc[chosen]] for name in COLUMNS}
+
+
+def no_curve(model: Model) -> str | None:
+    """Why there is no curve, or None."""
+    subject = Subject.of(model)
+    if not isinstance(subject.model, TaskModel):
+        return "the history of a model from elsewhere is not known"
+    if subject.model.history is None and "curve" not in subject.model.summary:
+        return "the checkpoint carries no training curve"
+    return None
+
+
+def training_curve(model: Model) -> pd.DataFrame:
+    """Columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError where the history is not known."""
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if (reason := no_curve(subject)) is not None:
+        raise UnsupportedError(reason)
+    ours = subject.task_model
+    if ours.history is not None:
+        return ours.history[list(COLUMNS)].assign(seed=ours.seed)
+    known: Mapping[str, Any] = ours.summary["curve"]
+    if set(known) != set(COLUMNS) or len({len(values) for values in known.values()}) != 1:
+        raise UnsupportedError("the training curve in the checkpoint is not one that this version knows")
+    return pd.DataFrame(dict(known)).assign(seed=ours.seed)

@@ -1,0 +1,68 @@
+"""What each head attends to, averaged over inputs: by position, and by token."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp.measures.attention_tables import attention_by_position, attention_by_token
+from interp.measures.looks import KINDS, looks
+from interp.measures.runs import data, within
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+from interp.tasks import Batch
+
+MOST_HEADS, LONGEST, MOST_TOKENS = 24, 24, 16
+
+
+def needs(study: Study) -> str | None:
+    """Few enough heads to draw."""
+    n = study.model.cfg.n_layers * study.model.cfg.n_heads
+    return f"the patterns of {n} heads are too many to draw" if n > MOST_HEADS else None
+
+
+def inputs(subject: Subject) -> Batch:
+    """Test inputs, as many as seconds allow."""
+    return within(subject, data(subject, "test"), 3)
+
+
+@section("attention", title="Mean attention", order=400, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """Mean patterns by position (short inputs) and by token (few tokens), and where heads look at the reads."""
+    subject = study.subject
+    batch = study.measure(inputs)
+    report.section("Mean attention", f"Averages over {len(batch):,} test inputs; padding does not count.")
+    shape = {"layer": study.model.cfg.n_layers > 1}
+    if batch.tokens.shape[1] <= LONGEST:
+        report.add_figure(
+            "attention_by_position",
+            draw.circuit(_named(attention_by_position(subject, batch), **shape), color_title="mean weight"),
+            "Mean weight from each position (rows) to each (columns), over the inputs that have both.",
+        )
+    if study.task.d_vocab <= MOST_TOKENS:
+        at = "" if subject.read_at == "all" else ", where answers are read"
+        table = attention_by_token(subject, batch, only_reads=subject.read_at != "all")
+        report.add_figure(
+            "attention_by_token",
+            draw.circuit(_named(table, **shape), color_title="weight to all of a kind"),
+            f"What a query token (rows) gives to all tokens of a kind together (columns){at}, mean over queries.",
+        )
+    if subject.read_at != "all":
+        found = looks(subject, batch, "read")
+        found.insert(0, "part", [f"head {a}.{b}" for a, b in zip(found["layer"], found["head"])])
+        report.add_table(
+            "attention_at_reads",
+            found.drop(columns=["layer", "head"]).dropna(axis=1, how="all"),
+            "Where heads look from the position that is read: entropy (nats; uniform: of equal attention to all that "
+            "is "
+            "visible), and the shares of the position itself, the one before, the first, others with the same token, "
+            "and "
+            "those behind an earlier same token.",
+            dict.fromkeys(KINDS, ".3f"),
+        )
+
+
+def _named(table: pd.DataFrame, layer: bool) -> pd.DataFrame:
+    names = [f"{a}.{b}" if layer else b for a, b in zip(table["layer"], table["head"])]
+    return table.assign(head=names)

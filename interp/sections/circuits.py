@@ -1,0 +1,91 @@
+"""QK and OV circuits of every head: singular values, tables of tokens, and composition between layers."""
+
+from __future__ import annotations
+
+from interp.measures.circuits import composition, no_circuits, singular_values, token_circuits
+from interp.measures.components import not_additive
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+
+MOST_TOKENS, MOST_HEADS = 24, 24
+
+
+@section("circuits", title="Circuits", order=525, needs=lambda study: no_circuits(study.subject))
+def make(study: Study, report: Report) -> None:
+    """Elhage et al. 2021 for any model; where the tables are exact, the section token_circuits has them."""
+    subject, cfg = study.subject, study.model.cfg
+    n_heads = cfg.n_layers * cfg.n_heads
+    values = singular_values(subject)
+    values["head"] = [f"{layer}.{head}" for layer, head in zip(values["layer"], values["head"])]
+    largest = values[values["index"] == 0].pivot(index="head", columns="circuit", values="value")
+    shares = values.assign(square=values["value"] ** 2).groupby(["head", "circuit"])["square"]
+    rank = (shares.sum() ** 2 / shares.agg(lambda s: (s**2).sum())).unstack()  # participation ratio
+    report.section(
+        "Circuits",
+        "W_QK says which directions attract attention, W_OV what attending moves. Gains of norms are folded in, their "
+        "scales "
+        "are not, so tables are up to a positive factor behind a norm.",
+    )
+    table = largest.join(rank.add_suffix("_rank")).reset_index()
+    table = table.rename(columns={"QK": "QK_largest", "OV": "OV_largest"})
+    report.add_table(
+        "circuits",
+        table,
+        "The largest singular value of each circuit, and its effective rank (squared sum over sum of squares of the "
+        "squared "
+        "singular values).",
+    )
+    if 1 < n_heads <= MOST_HEADS or values["index"].max() > 0:
+        shown = values[values["head"].isin(table["head"][:MOST_HEADS])]
+        shown = shown.assign(which=shown["circuit"] + " of head " + shown["head"])
+        if len(shown["which"].unique()) <= 12:
+            report.add_figure(
+                "circuits_singular",
+                draw.lines(shown, "index", "value", "which", x_title="index", y_title="singular value", markers=True),
+                "Singular values of W_QK and W_OV, the largest first.",
+            )
+    if not subject.count_space and study.task.d_vocab <= MOST_TOKENS and n_heads <= MOST_HEADS:
+        _tables(study, report)
+    if cfg.n_layers > 1:
+        _composition(study, report)
+
+
+def _tables(study: Study, report: Report) -> None:
+    subject = study.subject
+    for which in ("QK", "OV"):
+        if which == "OV" and not_additive(subject) is not None:
+            continue
+        table = token_circuits(subject, which)
+        table["head"] = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"])]
+        rows, columns = table.columns[2:4]
+        report.add_figure(
+            f"circuits_{which.lower()}",
+            draw.circuit(table, rows, columns, color_title="score" if which == "QK" else "output"),
+            "QK: the score of a query token (rows) for a key token (columns), positions and biases aside."
+            if which == "QK"
+            else "OV: what attending to a token (rows) adds directly to each output (columns).",
+        )
+
+
+def _composition(study: Study, report: Report) -> None:
+    found = composition(study.subject)
+    long = found.melt(["writer", "reader"], ["Q", "K", "V"], "through", "score")
+    best = long.loc[long["score"].idxmax()]
+    report.add_text(
+        f"Heads of two layers compose most through the { {'Q': 'query', 'K': 'key', 'V': 'value'}[best['through']] }: "
+        f"{best['reader']} reads {best['writer']} with a score of {best['score']:.3f} (random matrices: about "
+        f"{study.model.cfg.d_model**-0.5:.3f})."
+    )
+    if len(found) <= 60:
+        report.add_figure(
+            "circuits_composition",
+            draw.heatmap(
+                found[["Q", "K", "V"]].to_numpy(), ["query", "key", "value"],
+                [f"{writer} -> {reader}" for writer, reader in zip(found["writer"], found["reader"])],
+                "through", "writes -> reads", "composition score", square=False, show_values=len(found) <= 24,
+            ),
+            "Composition scores: the share of what one head writes that another reads, in Frobenius norms.",
+        )  # fmt: skip
+    report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
+    report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")

@@ -1,0 +1,77 @@
+"""Geometry of the embedding: principal components, cosines, and waves where tokens form a cycle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from interp.measures.embeddings import cosines, principal_components, spectra, token_vectors
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+
+MOST_TOKENS = 64
+
+
+def needs(study: Study) -> str | None:
+    """Few enough tokens to draw, and more than two."""
+    n = study.task.d_vocab
+    if n > MOST_TOKENS and not study.task.cyclic:
+        return f"the embeddings of {n} tokens are too many to draw"
+    return "two tokens have no geometry but their distance" if n < 3 else None
+
+
+@section("embeddings", title="Embeddings", order=600, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """Where the tokens lie."""
+    vectors, words = token_vectors(study.subject), list(study.task.vocabulary)
+    places, shares = principal_components(vectors, 2)
+    report.section(
+        "Embeddings",
+        f"The first two principal components hold {shares[:2].sum():.4f} of the variance of the {len(words)} "
+        "embeddings.",
+    )
+    if len(words) <= MOST_TOKENS:
+        frame = pd.DataFrame({"first": places[:, 0], "second": places[:, 1], "token": words, "is": "token"})
+        for group, members in study.task.cyclic.items():
+            frame.loc[frame["token"].isin(members), "is"] = f"cycle {group}"
+        report.add_figure(
+            "embeddings_plane",
+            draw.scatter(frame, "first", "second", "is" if frame["is"].nunique() > 1 else None, "token",
+                         x_title="first principal component", y_title="second principal component"),
+            f"The tokens in the plane of their first two principal components ({shares[0]:.3f} and "
+            f"{(shares[1] if len(shares) > 1 else 0.0):.3f} of the variance).",
+        )  # fmt: skip
+        matrix = cosines(vectors)
+        report.add_figure(
+            "embeddings_cosines",
+            draw.heatmap(matrix, words, words, "token", "token", "cosine", 0.0, limits=(-1.0, 1.0),
+                         show_values=len(words) <= 10),
+            "Cosine of the angle between each two embeddings.",
+        )  # fmt: skip
+        off = np.abs(matrix[~np.eye(len(words), dtype=bool)])
+        if np.isfinite(off).any():
+            report.add_fact("largest_cosine", float(np.nanmax(off)))
+    if study.task.cyclic:
+        _waves(study, report)
+
+
+def _waves(study: Study, report: Report) -> None:
+    table = spectra(study.subject)
+    many = table["group"].nunique() > 1
+    table = table.assign(which=table["group"] + ": " + table["what"] if many else table["what"])
+    top = table.sort_values("power", ascending=False).groupby("which", sort=False).head(5)
+    sentences = [
+        f"In the {which}, the strongest frequencies are {', '.join(f'{f}' for f in part['frequency'])}, with "
+        f"{part['power'].sum():.3f} of the power together."
+        for which, part in top.groupby("which", sort=False)
+    ]
+    report.add_text(" ".join(sentences))
+    report.add_figure(
+        "embeddings_waves",
+        draw.bars(table, "frequency", "power", "which", x_title="frequency", y_title="share of the power"),
+        "Fourier power over the cycle on which addition acts (Nanda et al. 2023); even power at all frequencies means "
+        "no "
+        "waves.",
+    )
+    report.add_table("embeddings_waves", table.drop(columns="which"), "Shares of the power by frequency.")

@@ -1,0 +1,86 @@
+"""Neurons whose loss is felt, and what they respond to."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp.measures.neurons import Neuron, feature_at_reads, neurons_that_matter, no_neurons, response
+from interp.measures.runs import data, within
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+from interp.tasks import Batch
+
+SILENCED, DRAWN, MOST_VALUES = 24, 4, 60
+
+
+def inputs(subject: Subject) -> Batch:
+    """Test inputs, as many as seconds allow."""
+    return within(subject, data(subject, "test"), SILENCED + 4)
+
+
+def measured(subject: Subject) -> pd.DataFrame:
+    """The neurons that matter most."""
+    return neurons_that_matter(subject, inputs(subject), SILENCED)
+
+
+@section("neurons", title="Neurons", order=700, needs=lambda study: no_neurons(study.subject))
+def make(study: Study, report: Report) -> None:
+    """A table of the most harmful losses, and the responses of the first few."""
+    table = study.measure(measured)
+    first, whole = table.iloc[0], table.attrs["accuracy"]
+    fewer = (
+        f"the {len(table)} most promising of {table.attrs['neurons']:,}"
+        if len(table) < table.attrs["neurons"]
+        else "all"
+    )
+    report.section(
+        "Neurons",
+        f"Silenced one by one, by their mean over the answers: {fewer}. Without neuron {first['neuron']} accuracy is "
+        f"{first['accuracy']:.4f} ({whole:.4f} with all).",
+    )
+    shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
+    report.add_table(
+        "neurons",
+        shown,
+        "accuracy, loss: of the whole model without the neuron; change: of the loss, in nats. active: share of the "
+        "answers at "
+        f"which it is above 0. On {table.attrs['inputs']:,} inputs.",
+    )
+    names = _features(study)
+    if not names:
+        return
+    for layer, index in table[["layer", "index"]].head(DRAWN).itertuples(index=False):
+        _draw(study, report, Neuron(None if pd.isna(layer) else int(layer), int(index)), names)
+
+
+def _features(study: Study) -> tuple[str, ...]:
+    """One or two features with few values to draw against."""
+    batch = study.measure(inputs)
+    few = []
+    for name in study.task.features(batch[slice(0, 2)]):
+        n = len(feature_at_reads(study.subject, batch, name).unique())
+        if 2 <= n <= MOST_VALUES:
+            few.append(name)
+    inner = [name for name in few if name != "answer"]
+    return tuple((inner or few)[:2])
+
+
+def _draw(study: Study, report: Report, neuron: Neuron, names: tuple[str, ...]) -> None:
+    table = response(study.subject, study.measure(inputs), neuron, names)
+    if len(names) == 2:
+        matrix = table.pivot(index=names[0], columns=names[1], values="activation")
+        figure = draw.heatmap(
+            matrix.to_numpy(),
+            list(matrix.columns),
+            list(matrix.index),
+            names[1],
+            names[0],
+            "activation",
+            0.0,
+            square=False,
+        )
+    else:
+        figure = draw.lines(table, names[0], "activation", y_title="mean activation", markers=True)
+    report.add_figure(f"neuron_{neuron}", figure, f"Neuron {neuron}: mean activation by {' and '.join(names)}.")

@@ -1,0 +1,22 @@
+"""Loss and accuracy over training, where the history is known."""
+
+from __future__ import annotations
+
+from interp.measures.curve import no_curve, training_curve
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+
+
+@section("training", title="Training", order=940, needs=lambda study: no_curve(study.subject))
+def make(study: Study, report: Report) -> None:
+    """The curve that the training run or the checkpoint has."""
+    curve = training_curve(study.subject)
+    last = curve.iloc[-1]
+    report.section(
+        "Training",
+        f"{int(last['epoch']):,} epochs; at the end the training loss is {last['loss']:.4g} nats and the accuracy "
+        f"{last['accuracy']:.4g}.",
+    )
+    report.add_figure("training", draw.history(curve), "Loss and accuracy by epoch.")
+    report.add_fact("final_loss", float(last["loss"]))

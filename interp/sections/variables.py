@@ -1,0 +1,76 @@
+"""Named variables: is each there, and is it used?"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp.measures.runs import data, within
+from interp.measures.subject import Subject
+from interp.measures.variables import variables
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+
+MOST_LAYERS, MOST_WIDTH = 12, 1024
+
+
+def needs(study: Study) -> str | None:
+    """A model small enough to probe at every layer."""
+    cfg = study.model.cfg
+    if cfg.n_layers > MOST_LAYERS or cfg.d_model > MOST_WIDTH:
+        return f"{cfg.n_layers} layers of width {cfg.d_model} are too many sites to probe"
+    return None
+
+
+def measured(subject: Subject) -> pd.DataFrame:
+    """On test inputs, as many as seconds allow."""
+    batch = within(subject, data(subject, "test"), 12)
+    return variables(subject, batch if len(batch) >= 40 else data(subject, "test")[slice(0, 40)])
+
+
+@section("variables", title="Variables", order=750, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """Probe and interchange accuracy of each feature, by layer and position."""
+    table = study.measure(measured)
+    if table.empty:
+        report.section("Variables", "No feature of the task has between 2 and 32 values here.")
+        return
+    reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
+    report.section(
+        "Variables",
+        "Is a variable of the task there (a linear probe of the residual stream tells it, on inputs it was not fitted "
+        "on), and "
+        "is it used (given another input's value at one site, does the model answer as if this variable alone were "
+        "that "
+        "input's)? Interchanged are the whole vector of a site, or only what the probe reads in it." + reasons,
+    )
+    for quantity, title in (("probe", "probe accuracy"), ("along_probe", "interchange accuracy, what the probe reads")):
+        if table[quantity].isna().all():
+            continue
+        frame = table.dropna(subset=[quantity])
+        sites = frame["position"].unique()
+        matrix = frame.assign(
+            site=["read" if p == "read" else f"position {p}" for p in frame["position"]] if len(sites) > 1 else "read"
+        )
+        matrix["row"] = matrix["feature"] + (", " + matrix["site"] if len(sites) > 1 else "")
+        grid = matrix.pivot(index="row", columns="layer", values=quantity).loc[list(dict.fromkeys(matrix["row"]))]
+        last = study.model.cfg.n_layers
+        columns = [f"after {last - 1}" if layer == last else f"before {layer}" for layer in grid.columns]
+        report.add_figure(
+            f"variables_{quantity}",
+            draw.heatmap(
+                grid.to_numpy(), columns, list(grid.index), "layer", "variable", title, limits=(0.0, 1.0), square=False,
+                show_values=grid.size <= 80,
+            ),
+            "Accuracy of a linear probe."
+            if quantity == "probe"
+            else "Share of the answers that become what they must be, among pairs of inputs whose answer must change.",
+        )  # fmt: skip
+    report.add_table(
+        "variables",
+        table,
+        "chance: share of the most frequent value. interchange: of the whole vector; along_probe: of what the probe "
+        "reads; both "
+        "on the same pairs, whose answer must change.",
+        max_rows=60,
+    )

@@ -1,0 +1,17 @@
+"""The section on strangers' models and on shipped ones; its numbers are tested with the measures."""
+
+from __future__ import annotations
+
+import pytest
+from sections.standin_report import one_section
+from standins import NAMES
+
+
+@pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned", "count01/paper"])
+def test_circuits(name) -> None:
+    study, report = one_section(name, "circuits")
+    cfg = study.model.cfg
+    assert len(report.tables["circuits"]) == cfg.n_layers * cfg.n_heads
+    assert ("strongest_composition" in report.facts) == (cfg.n_layers > 1)
+    assert ("circuits_qk" in report.figures) == (not study.subject.count_space)
+    assert ("circuits_ov" in report.figures) == (name in NAMES)
