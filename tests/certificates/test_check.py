@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import copy
+import json
 import random
 import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+
+import interp
+from interp.architecture.task_model import TaskModel
+from interp.spec import Layer, ModelSpec
+from interp.tasks.count01 import CountBox
 
 sys.path.insert(0, str(Path(__file__).parent))
 import attacks
@@ -103,3 +110,60 @@ def test_hostile_files_are_refused_in_a_sentence(tmp_path):
         check.read(str(path))
     with pytest.raises(check.Fault, match="cannot be read"):
         check.read(str(tmp_path / "none.json"))
+
+
+FIELDS: dict[str, tuple[object, ...]] = {
+    "direction": ("causal", "bidirectional"), "embedding": ("frozen",), "positions_enter": ("attention",),
+    "positions": ("learned", "sinusoidal", "first", "fraction", "parity", "halves"), "max_length": (3, 10),
+    "readout": ("linear", "scalar", "relu_mlp"), "readout_bias": (False, True), "readout_width": (1, 7),
+    "readout_at": ("all", "last", "=", "[CLS]"), "n_out": (1, 4, 9), "decision": ("argmax", "sigmoid", "indicator"),
+    "tolerance": (0.5,), "dtype": ("float32",), "final_norm": ("layer_norm",),
+}  # fmt: skip
+LAYER_FIELDS: dict[str, tuple[object, ...]] = {
+    "n_heads": (2,), "mixing": ("linear", "dot"), "normalizer": ("none", "softmax"), "log_length": ("current", 5),
+    "scale": (0.5, 3.0, "inv_sqrt_d_head", "inv_sqrt_d_model"), "query_key": ("full",), "norm": ("pre", "post"),
+    "value_output": ("full", "learned", "identity"), "norm_eps": (0.5,), "mlp": ({"d_mlp": 3, "activation": "gelu"},),
+    "bias": ({"q": True}, {"o": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["count01/minimal", "languages/parity", "languages/one", "dot", "bos-softmax", "lin"])
+def test_what_holds_for_another_spec_is_true_of_its_model(tmp_path, name):
+    """Every field of the spec, changed alone under the same weights: refused, or right on every input of a domain."""
+    domain = {"count01/minimal": {"box": CountBox((0, 6), (0, 6), (0, 3))}}
+    domain |= {"languages/parity": {"longest": 4}, "languages/one": {"longest": 4}}
+    model = interp.build(name) if "/" in name else interp.build(f"histogram/{name}-exact", T=4, L=3)
+    evidence = json.loads(interp.certify(model, **domain.get(name, {})).evidence(tmp_path / "proof.json").read_text())
+    check.check(evidence)
+    assert set(FIELDS) | {"schema_version", "task", "d_model", "layers", "origin"} == set(ModelSpec.model_fields)
+    assert set(LAYER_FIELDS) | {"d_head"} == set(Layer.model_fields)
+    accepted = 0
+    changes = [(None, field, value) for field, values in FIELDS.items() for value in values]
+    changes += [(i, field, value) for i in range(len(model.spec.layers)) for field, values in LAYER_FIELDS.items()
+                for value in values]  # fmt: skip
+    for index, field, value in changes:
+        changed = copy.deepcopy(evidence)
+        owner = changed["spec"] if index is None else changed["spec"]["layers"][index]
+        owner[field] = value
+        vandals.mend_name(changed)
+        try:
+            check.check(changed)
+        except check.Fault:
+            continue
+        accepted += 1
+        spec = ModelSpec.from_dict(changed["spec"])
+        other = TaskModel(spec, tensors={n: p.detach() for n, p in model.named_parameters()}, dtype="float64")
+        for batch in inputs(other, domain.get(name, {})):
+            right = other.predict(batch.tokens) == batch.labels
+            assert right.all(), (field, value)
+    assert 0 < accepted < len(changes) / 2
+
+
+def inputs(model, domain):
+    """The whole domain, in batches."""
+    if "box" in domain:
+        yield model.task.sentences(domain["box"].counts())
+    elif "longest" in domain:
+        yield from (model.task.enumerate(length) for length in range(1, domain["longest"] + 1))
+    else:
+        yield model.task.all_sequences()
