@@ -15,7 +15,7 @@ import pytest
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.spec import Layer, ModelSpec
-from interp.tasks.count01 import CountBox
+from interp.tasks.counted import CountBox
 
 sys.path.insert(0, str(Path(__file__).parent))
 import attacks

@@ -56,7 +56,7 @@ def small_evidence(folder: Path) -> dict[str, Evidence]:
 
 
 def small_box() -> Any:
-    from interp.tasks.count01 import CountBox
+    from interp.tasks.counted import CountBox
 
     return CountBox((150, 160), (148, 160), (0, 30))
 
@@ -303,7 +303,7 @@ def is_true(evidence: Evidence) -> bool:
     import interp
     from interp.architecture.task_model import TaskModel
     from interp.spec import ModelSpec
-    from interp.tasks.count01 import CountBox
+    from interp.tasks.counted import CountBox
 
     claim, spec = evidence["claim"], ModelSpec.from_dict(evidence["spec"])
     tensors = {n: torch.tensor([float.fromhex(x) for x in w["values"]], dtype=torch.float64).reshape(w["shape"])
