@@ -143,11 +143,11 @@ class Arithmetic:
         center = x.value - x.value.mean(-1, keepdim=True)
         error = x.error + x.error.mean(-1, keepdim=True)
         error = error + self.gamma(d + 3) * (x.size + x.size.mean(-1, keepdim=True))
-        variance = center.square().mean(-1, keepdim=True) + eps
-        moved = (2 * center.abs() * error + error.square()).mean(-1, keepdim=True) + self.smallest  # or underflow
-        moved = moved + self.gamma(d + 4) * ((center.abs() + error).square().mean(-1, keepdim=True) + eps)
-        relative = torch.where(moved < variance, moved / variance, torch.inf)  # |sqrt(1 + r) - 1| <= |r|
-        scale = variance.sqrt()
+        # A root mean square moves by at most the root mean square of what moves inside it.
+        scale = (center.square().mean(-1, keepdim=True) + eps).sqrt()
+        moved = error.square().mean(-1, keepdim=True).sqrt() + (d * self.smallest) ** 0.5
+        moved = moved + self.gamma(d + 6) * (scale + moved)
+        relative = torch.where(moved < scale, moved / scale, torch.inf)
         spread = (error + center.abs() * relative) / scale / (1 - relative).clamp(min=0)
         own = 4 * self.u * (center.abs() / scale + spread) + self.smallest
         normal = Tracked(center / scale, (spread + own).nan_to_num(nan=torch.inf))
@@ -175,7 +175,7 @@ class Arithmetic:
         slip = slip + torch.where(moved, exp_error(self.u, keys), 0.0)
         weights, grown = below.softmax(-1), torch.expm1(slip)
         total = (weights * grown).sum(-1, keepdim=True) + self.gamma(keys)
-        relative = (1 + grown) * (1 + 2 * total) * (1 + 4 * self.u) - 1
+        relative = (1 + grown) / (1 - total).clamp(min=0) * (1 + 4 * self.u) - 1
         return Tracked(weights, torch.nan_to_num(weights * relative, nan=torch.inf) + self.smallest)
 
     def mix(self, weights: Tracked, values: Tracked) -> Tracked:

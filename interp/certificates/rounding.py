@@ -122,13 +122,17 @@ def embed(numbers: Arithmetic, model: TaskModel, tokens: Int[Tensor, "rows n"]) 
 
 @torch.no_grad()
 def forward_with_bound(
-    model: TaskModel, tokens: Int[Tensor, "rows n"], rounded_parameters: bool = False
+    model: TaskModel,
+    tokens: Int[Tensor, "rows n"],
+    rounded_parameters: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
     """Logits where the model is read (float64), and a bound of the error of the model's own; rows without padding.
 
     rounded_parameters: parameters that are no multiples of 1/16 stand for real numbers that were rounded to them.
+    dtype: the format whose error is bounded, by default the model's; float64 bounds that of the logits given here.
     """
-    numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype], rounded_parameters)
+    numbers = Arithmetic(ROUNDOFF[dtype or model.embed.W_E.dtype], rounded_parameters)
     x, last = embed(numbers, model, tokens), len(model.spec.layers) - 1
     for index in range(last + 1):
         # In the last layer only the position that is read asks.

@@ -1,0 +1,85 @@
+"""Learned recognizers, layer norm and GELU: every string, against the model's own forward pass and a float64 twin."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import interp
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import method_for
+from interp.certificates.rounding import forward_with_bound
+from interp.certificates.strings_enumerated import by_counts, strings
+from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+
+NAME = "every string, with a rounding bound"
+
+
+def random_model(norm: str, activation: str, seed: int, dtype: str, layers: int = 1, task: str = "parity") -> TaskModel:
+    layer = Layer(d_head=4, n_heads=2, norm=norm, mlp=MLP(d_mlp=12, activation=activation),
+                  bias=Bias(q=True, k=True, v=True, o=True))  # fmt: skip
+    spec = ModelSpec(
+        task=TaskRef(name=task), d_model=8, direction="bidirectional", layers=(layer,) * layers, readout="scalar",
+        readout_at="[CLS]", decision="sigmoid", final_norm="layer_norm" if norm == "pre" else "none",
+    )  # fmt: skip
+    model = TaskModel(spec, dtype=dtype)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.6)
+    return model
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm", ["none", "pre", "post"])
+def test_float32_stays_within_its_bound(norm: str, activation: str) -> None:
+    for seed in range(4):
+        single = random_model(norm, activation, seed, "float32")
+        double = TaskModel(single.spec, tensors={n: p.double() for n, p in single.named_parameters()}, dtype="float64")
+        tokens = single.task.strings(40, 9, seed=seed).tokens
+        value, bound = forward_with_bound(single, tokens)
+        with torch.no_grad():
+            own, reference = single(tokens)[:, 0].double(), double(tokens)[:, 0]
+        torch.testing.assert_close(value, reference, atol=1e-11, rtol=0)
+        error = (own - reference).abs()
+        assert (error <= bound).all()
+        assert bound.max() < 1
+        assert error.max() > bound.max() / 1e6
+
+
+@pytest.mark.parametrize(("name", "longest"), [("languages/parity-learned", 9), ("languages/first-learned", 6)])
+def test_learned_recognizers_get_an_answer(name: str, longest: int) -> None:
+    model = interp.load(name, dtype="float64")
+    assert method_for(model).name == NAME
+    found = interp.certify(model, longest=longest)
+    batch = model.task.enumerate_up_to(longest)
+    right = model.predict(batch.tokens) == batch.labels
+    assert found.n_errors == int((~right).sum())
+    assert found.accuracy == pytest.approx(float(right.double().mean()))
+    assert found.status == ("certified" if right.all() else "refuted")
+    assert found.probed > 50
+    table = found.tables["lengths"].set_index("length")
+    for length in range(1, longest + 1):
+        here = right[batch.lengths == length + 1]
+        assert table.loc[length, ["right", "wrong", "strings"]].tolist() == [
+            int(here.sum()), int((~here).sum()), 2**length,
+        ]  # fmt: skip
+    if found.counterexample:
+        wrong = model.task.encode([found.counterexample])
+        assert not torch.equal(model.predict(wrong.tokens), wrong.labels)
+
+
+def test_rearranged_strings_stand_for_one_another_only_where_they_may() -> None:
+    parity, dyck = random_model("post", "relu", 0, "float64"), random_model("none", "relu", 0, "float64", task="dyck1")
+    rows, sizes = strings(parity, 6)
+    assert rows.sum(1).tolist() == list(range(7))
+    assert sizes.tolist() == [1, 6, 15, 20, 15, 6, 1]
+    assert by_counts(parity, 100)
+    assert not by_counts(dyck, 4)  # "()" is a word and ")(" is none
+    assert len(strings(dyck, 4)[0]) == 16
+    assert not by_counts(interp.load("languages/first-learned"), 4)
+
+
+def test_a_single_length_that_fails_is_named() -> None:
+    found = interp.certify("languages/parity-learned", dtype="float64", longest=10)
+    assert found.status == "refuted"
+    assert found.tables["lengths"].set_index("length").loc[10, ["right", "wrong"]].tolist() == [1023, 1]
