@@ -33,7 +33,9 @@ def test_accuracy_is_that_of_the_certificate_and_the_verdict_counts_heads(report
     assert report.tables["accuracy"]["accuracy"][0] == exact.accuracy
     good = int((report.tables["separation"]["s_acc"] >= 0.98).sum())
     assert f"{good} of 16 heads are successful" in report.verdict
-    assert f"Accuracy exactly {exact.accuracy:.6g} over every input" in report.verdict
+    assert f"Accuracy {exact.accuracy:.6f}, exact over the 502,500 inputs" in report.verdict
+    assert "it answers '4' exactly if the number of '1' minus that of '0' is at least 2." in report.verdict
+    assert report.mark == "refuted"
     assert report.facts["accuracy"] == exact.accuracy
     assert report.facts["successful"] == good
     assert "pseudo-ensemble" in report.verdict

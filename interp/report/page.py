@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
 from interp.report.cells import Format, cells
+from interp.report.words import Mark
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,6 +75,7 @@ class Report:
 
     Attributes:
         verdict: the answer in words, shown on top; "" shows none.
+        mark: what the answer rests on, "proved", "refuted", "undecided" or "measured"; "" shows none.
         metadata: names and values shown beside the title (which checkpoint, which seed, which versions).
         facts: numbers and words by name, for comparisons of several models.
         tables: every table by its key.
@@ -85,6 +87,7 @@ class Report:
         self.subtitle = str(subtitle)
         self.metadata = {str(name): str(value) for name, value in (metadata or {}).items()}
         self.verdict = ""
+        self.mark: Mark | Literal[""] = ""
         self.items: list[Item] = []
         self.facts: dict[str, Any] = {}
         self.tables: dict[str, pd.DataFrame] = {}

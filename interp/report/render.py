@@ -19,6 +19,7 @@ from interp.report import theme
 from interp.report.cells import is_numeric
 from interp.report.live import script as live_script
 from interp.report.page import FigureItem, Item, LiveItem, Metadata, Report, Section, TableItem, Text
+from interp.report.words import MARKS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -40,6 +41,7 @@ def render(report: Report) -> str:
     return environment.from_string(resource("page.html.jinja")).render(
         report=report,
         verdict=_paragraphs(report.verdict),
+        mark=MARKS.get(report.mark, ""),
         items=items,
         contents=[item for item in items if item["kind"] == "section"],
         policy=_policy(_sha256(script), plotly_hash),

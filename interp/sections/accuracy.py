@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from interp.certificates import Certificate
 from interp.measures.accuracy import Accuracy, accuracy
-from interp.report import Report
+from interp.report import Report, words
 from interp.report import figures as draw
+from interp.report.words import Mark
 from interp.sections.base import Study, section
 from interp.tasks import Task
 
@@ -24,6 +27,9 @@ def make(study: Study, report: Report) -> None:
 
 def _certified(report: Report, task: Task, found: Certificate) -> None:
     report.say(certificate_sentence(found))
+    if "errors" in found.tables and task.contrast is not None:
+        report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast))
+    report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
     for name, (caption, formats) in TABLES.items():
@@ -64,6 +70,7 @@ def _measured(report: Report, study: Study, why: str) -> None:
     report.section("Accuracy on every input" if found.exact else "Accuracy on a sample", f"No certificate: {why}.")
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
     report.say(accuracy_sentence(found))
+    report.mark = "measured"
     report.add_fact("accuracy", found.accuracy)
     report.add_fact("exact", found.exact)
     report.add_fact("certificate", "none")
@@ -85,23 +92,65 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
 """Tables of certificates that a report shows: captions and number formats."""
 
 
+def mark_of(found: Certificate) -> Mark:
+    """What the accuracy rests on."""
+    return {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}[found.status]  # type: ignore[return-value]
+
+
 def certificate_sentence(found: Certificate) -> str:
-    """What a certificate says, in words."""
+    """What a certificate says, in words. No sentence calls an accuracy 1 beside an input that is wrong."""
+    where = f"the {found.n_inputs:,} inputs of the domain ({found.domain})"
     if found.status == "certified":
-        return f"Proved right on every input: {found.domain}."
-    what = "over every input in exact arithmetic" if found.status == "undecided" else "over every input"
-    wrong = f" For example, it is wrong at {found.counterexample}." if found.counterexample else ""
+        return f"Proved right on all of {where}."
+    wrong = f" It is wrong at {found.counterexample}." if found.counterexample else ""
+    number = f" It errs on {found.n_errors:,} of them." if found.n_errors else ""
+    real = " in exact arithmetic" if found.status == "undecided" else ""
     if isinstance(found.accuracy, float):
-        return f"Accuracy exactly {found.accuracy:.6g} {what}: {found.domain}.{wrong}"
-    low, high = found.accuracy
-    return f"Accuracy between {low:.6g} and {high:.6g} {what}: {found.domain}.{wrong}"
+        return f"Accuracy {words.share(found.accuracy, 6)}{real}, exact over {where}.{number}{wrong}"
+    low, high = (words.share(value, 6) for value in found.accuracy)
+    if found.status == "undecided":
+        return f"Not decided: the accuracy{real} over {where} is known to lie from {low} to {high}.{wrong}"
+    return f"Not right on all of {where}; its accuracy is known to lie from {low} to {high}.{number}{wrong}"
 
 
 def accuracy_sentence(found: Accuracy) -> str:
     """What a measured accuracy says, in words."""
     if found.exact:
-        return f"Accuracy exactly {found.accuracy:.6g} on all {found.rows:,} inputs."
-    return f"Accuracy {found.accuracy:.4f}, measured on a sample of {found.rows:,} different inputs."
+        return f"Accuracy {words.share(found.accuracy, 6)}, exact: all {found.rows:,} inputs were run."
+    return (
+        f"Accuracy {words.share(found.accuracy)} on a sample of {found.rows:,} different inputs "
+        f"(95% interval {words.share(found.low)} to {words.share(found.high)})."
+    )
+
+
+def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[str, str]) -> str:
+    """Which rule the answers follow, read off the errors by difference: contrast[0] is right where it is above 0.
+
+    errors: columns difference (n1 - n0), errors, inputs. "" where the answers follow no such rule.
+    """
+    zero, one = counted[:2]
+    says = errors.assign(
+        always=(errors["errors"] == 0) == (errors["difference"] > 0),  # of those that are all right or all wrong
+        mixed=(errors["errors"] > 0) & (errors["errors"] < errors["inputs"]),
+    ).sort_values("difference")
+    sure = says[~says["mixed"]]
+    first = sure[sure["always"]]["difference"].min()
+    last = sure[~sure["always"]]["difference"].max()
+    name = f"the number of '{one}' minus that of '{zero}'"
+    if pd.isna(first) or pd.isna(last):
+        said = contrast[0 if pd.isna(last) else 1]
+        return f"On this domain it answers '{said}' whatever the counts." if len(sure) == len(says) else ""
+    if last > first:
+        return ""
+    if not says["mixed"].any():
+        return f"On this domain it answers '{contrast[0]}' exactly if {name} is at least {first}."
+    middle = says[says["mixed"]]["difference"]
+    if middle.min() < last or middle.max() > first:
+        return ""
+    return (
+        f"On this domain it answers '{contrast[0]}' wherever {name} is at least {first}, '{contrast[1]}' wherever it "
+        f"is at most {last}; in between it depends on the other counts."
+    )
 
 
 def accuracy_caption(found: Accuracy) -> str:
@@ -113,7 +162,9 @@ def accuracy_caption(found: Accuracy) -> str:
 
 def share(found: Certificate) -> float | str:
     """Exact accuracy as a number, an interval in words."""
-    return found.accuracy if isinstance(found.accuracy, float) else "{:.6g} to {:.6g}".format(*found.accuracy)
+    if isinstance(found.accuracy, float):
+        return found.accuracy
+    return " to ".join(words.share(value, 6) for value in found.accuracy)
 
 
 def _as_rows(found: Certificate) -> pd.DataFrame:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from interp.measures.attention import attention_ratios
-from interp.measures.heads import head_weights, learned_accuracy
-from interp.report import Report
+from interp.measures.heads import SUCCESSFUL, head_weights, learned_accuracy
+from interp.report import Report, words
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -20,6 +20,8 @@ GAIN = 0.01
 """By how much a pair's s-acc exceeds that of its better member, to count as better."""
 ALONE = 0.8
 """The l-acc from which a group is said to answer alone."""
+SOLVES = 0.5
+"""A model solves the task if it closes this share of the gap between the more frequent answer and perfect accuracy."""
 
 
 @section("separation", title="Heads that separate the answers", order=310, needs=shared.needs_two_answers)
@@ -27,7 +29,7 @@ def make(study: Study, report: Report) -> None:
     """Single heads and pairs as tables and maps, groups of every size as distributions."""
     metrics, heads = study.once(shared.metrics), study.once(heads_table)
     pairs = metrics[metrics["size"] == 2]
-    facts = facts_of(heads, pairs)
+    facts = facts_of(heads, pairs) | {"model": study.once(whole_model), "guess": study.once(best_guess)}
     for name in ("successful", "failed", "mixed", "best s_acc"):
         report.add_fact(name, facts[name])
     report.say(sentence(facts))
@@ -80,6 +82,18 @@ def heads_table(study: Study) -> pd.DataFrame:
     return heads
 
 
+def whole_model(study: Study) -> float:
+    """Accuracy of the whole model, on the rows that the heads are measured on."""
+    tested = study.once(shared.outputs, "test")
+    return learned_accuracy(tested, range(tested.n_heads), with_skip=True)
+
+
+def best_guess(study: Study) -> float:
+    """The share of the more frequent answer on these rows: what a model that never looks at its input can reach."""
+    labels = study.once(shared.outputs, "test").labels
+    return float(labels.unique(return_counts=True)[1].max() / len(labels))
+
+
 def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, int | float]:
     """The numbers behind the verdict."""
     numbers, best = heads["category"].value_counts(), heads.set_index("head")["s_acc"]
@@ -88,6 +102,7 @@ def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, int | float]
         "heads": len(heads),
         **{name: int(numbers.get(name, 0)) for name in ("successful", "failed", "mixed")},
         "best s_acc": float(best.max()),
+        "best pair": float(pairs["s_acc"].max()) if len(pairs) else float("nan"),
         "pairs": len(pairs),
         "better pairs": int(sum(gain > GAIN for gain in gains)),
         "heads alone": int((heads["l_acc"] > ALONE).sum()),
@@ -96,30 +111,35 @@ def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, int | float]
 
 
 def sentence(facts: Mapping[str, int | float]) -> str:
-    """The answer in words, from the numbers alone."""
-    heads, good, pairs = facts["heads"], facts["successful"], facts["pairs"]
-    if heads == 1:
-        kind = (
-            f"The model has one head, whose outputs a linear separator splits with accuracy {facts['best s_acc']:.4f}."
+    """The answer in words, from the numbers alone: `facts_of`, and "model" and "guess" (see there)."""
+    heads, good, pairs = int(facts["heads"]), int(facts["successful"]), int(facts["pairs"])
+    if facts["model"] < facts["guess"] + SOLVES * (1 - facts["guess"]):
+        found = [
+            f"The model does not solve the task: it is right for {words.share(facts['model'])} of the inputs, where "
+            f"the more frequent answer alone has {words.share(facts['guess'])}. So its heads neither compete nor "
+            "cooperate in solving it."
+        ]
+    elif heads == 1:
+        return (
+            "The model has one head, which answers alone; a linear separator fitted on the training set splits its "
+            f"outputs on the test set with accuracy {words.share(facts['best s_acc'])}."
         )
     elif good >= 2:
-        kind = "The heads are a pseudo-ensemble: several of them each solve the counting alone."
+        found = ["The heads are a pseudo-ensemble: several of them each separate the answers alone."]
     elif good == 1:
-        kind = "One head counts alone; the others do not."
-    elif facts["better pairs"]:
-        kind = "The heads cooperate: none separates the answers alone, and pairs do better than their members."
+        found = ["One head separates the answers alone; the others do not."]
+    elif facts["best pair"] >= SUCCESSFUL:
+        found = ["The heads cooperate: none separates the answers alone, and some pair does."]
     else:
-        kind = "No head and no pair of heads separates the answers."
-    found = [
-        kind,
-        f"{good} of {heads} heads are successful (s-acc of at least .98), {facts['failed']} failed, "
-        f"{facts['mixed']} mixed.",
-    ]
+        found = ["No head and no pair of heads separates the answers; larger groups, or what else the model has, must."]
+    found.append(
+        f"{good} of {words.counted(heads, 'head')} {'is' if good == 1 else 'are'} successful (s-acc of at least .98), "
+        f"{facts['failed']} failed, {facts['mixed']} mixed."
+    )
     if pairs:
-        balance = "; the readout balances the biases of many heads." if facts["heads alone"] < good else "."
         found.append(
-            f"{facts['better pairs']} of {pairs} pairs separate better than their better member by more than a point. "
-            f"Left alone with the readout, {facts['heads alone']} of {heads} heads and {facts['pairs alone']} of "
-            f"{pairs} pairs answer with l-acc above .8{balance}"
+            f"{facts['better pairs']} of {words.counted(pairs, 'pair')} separate better than their better member by "
+            f"more than a point. Left alone with the readout, {facts['heads alone']} of {heads} heads and "
+            f"{facts['pairs alone']} of {pairs} pairs answer with l-acc above .8."
         )
     return " ".join(found)

@@ -1,0 +1,31 @@
+"""Numbers in words: what a sentence says is true, so a share that is not 1 never reads 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Mark = Literal["proved", "refuted", "undecided", "measured"]
+MARKS: dict[str, str] = {
+    "proved": "Proved right on every input",
+    "refuted": "Refuted: wrong on inputs that are named",
+    "undecided": "Undecided: neither proved nor refuted",
+    "measured": "Measured, not proved",
+}
+"""What each mark of a report means; a page shows it in color and in these words."""
+
+
+def share(value: float, digits: int = 4) -> str:
+    """A share of 0 to 1 with as many digits as it needs: 0 and 1 are said of 0 and 1 alone.
+
+    share(0.98) is "0.9800", share(1 - 3e-8) "0.99999997", share(1.0) "1".
+    """
+    if value in (0, 1):
+        return f"{value:.0f}"
+    while digits < 17 and float(f"{value:.{digits}f}") in (0, 1):
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
+def counted(n: int, one: str, several: str | None = None) -> str:
+    """counted(1, "head") is "1 head", counted(2, "head") "2 heads"."""
+    return f"{n:,} {one if n == 1 else several or one + 's'}"

@@ -1,0 +1,25 @@
+"""Numbers in words: 0 and 1 are said of 0 and 1 alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from interp.report.words import counted, share
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(1.0, "1"), (0.0, "0"), (0.98, "0.9800"), (1 - 3e-8, "0.99999997"), (0.99996, "0.99996"), (4e-7, "0.0000004"),
+     (0.5, "0.5000"), (0.99994, "0.9999")],
+)  # fmt: skip
+def test_shares(value: float, said: str) -> None:
+    assert share(value) == said
+
+
+def test_the_largest_number_below_one_is_not_one() -> None:
+    assert float(share(1 - 2**-53)) < 1
+
+
+def test_counted() -> None:
+    assert [counted(n, "head") for n in (0, 1, 2)] == ["0 heads", "1 head", "2 heads"]
+    assert counted(1200, "index", "indices") == "1,200 indices"
