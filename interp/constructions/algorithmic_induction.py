@@ -48,7 +48,7 @@ def margin(task: Induction, beta: float, gamma: float, gain: float) -> float:
 
 @register_construction("algorithmic/induction-exact")
 def induction(
-    v: int = 32, length: int = 32, shortest: int = 6, longest: int = 24, n_heads: int = 2, beta: float = 10.0,
+    v: int = 8, length: int = 16, shortest: int = 3, longest: int = 5, n_heads: int = 2, beta: float = 10.0,
     gamma: float = 12.0, gain: float = 1.0,
 ) -> Construct:  # fmt: skip
     """A previous-token head feeding an induction head, in one-hot directions: right wherever the answer is determined.

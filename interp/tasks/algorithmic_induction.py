@@ -8,7 +8,9 @@ for the token itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from itertools import islice, permutations
 from typing import ClassVar
 
 import torch
@@ -64,6 +66,20 @@ class Induction(NumberTask):
         periods = torch.randint(self.shortest, self.longest + 1, (n, 1), generator=generator)
         rows = strings.gather(1, torch.arange(self.length) % periods)
         return self.batch(torch.nn.functional.pad(rows, (1, 0), value=self.v))
+
+    @property
+    def n_inputs(self) -> int:
+        """Different strings of every length from shortest to longest; 7e30 at the default sizes."""
+        return sum(math.perm(self.v, period) for period in range(self.shortest, self.longest + 1))
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        """Every string repeated, short ones first, each length in lexicographic order."""
+        check_size("chunk", chunk)
+        for period in range(self.shortest, self.longest + 1):
+            strings = permutations(range(self.v), period)
+            while rows := list(islice(strings, chunk)):
+                repeated = torch.tensor(rows)[:, torch.arange(self.length) % period]
+                yield self.batch(torch.nn.functional.pad(repeated, (1, 0), value=self.v))
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
         """Rows of any length that begin with [BOS], with the answer wherever the token has occurred before."""

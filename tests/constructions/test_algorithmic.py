@@ -109,9 +109,9 @@ def test_induction_at_its_default_size() -> None:
     batch = model.task.sample(200, seed=1)
     assert torch.equal(model.predict(batch.tokens), batch.labels)
     _, cache = model.run_with_cache(batch.tokens[:3])
-    for i in range(1, 33):
+    for i in range(1, 17):
         assert (cache["pattern", 0][:, 0, i, i - 1] > 0.99).all()
-    torch.testing.assert_close(cache["pattern", 0][:, 1, 20, :21], torch.full((3, 21), 1 / 21).double())
+    torch.testing.assert_close(cache["pattern", 0][:, 1, 10, :11], torch.full((3, 11), 1 / 11).double())
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,14 @@ def test_inputs_are_all_inputs_once_with_their_labels(task: Task, chunk: int) ->
         assert labels == [max(row) if task is MAX else sum(row) % 7 for row in numbers]
 
 
+def test_inputs_of_induction_are_all_strings_repeated() -> None:
+    task = Induction(v=4, length=6, shortest=2, longest=3)
+    rows = [row for batch in task.inputs(chunk=5) for row in batch.tokens[:, 1:].tolist()]
+    strings = [s for n in (2, 3) for s in itertools.permutations(range(4), n)]
+    assert rows == [[s[i % len(s)] for i in range(6)] for s in strings]
+    assert task.n_inputs == 36
+
+
 def test_multisets_stand_for_all_sequences() -> None:
     for task in (MAX, MaxOfK(K=4, v=6)):
         rows, orders = [], []
