@@ -48,7 +48,8 @@ def heads_heatmap(frame: pd.DataFrame, metric: str) -> go.Figure:
     for group, value in zip(small["heads"], small[metric]):
         matrix[place[group[0]], place[group[-1]]] = matrix[place[group[-1]], place[group[0]]] = value
     low = min(0.5, color_range(matrix)[0])  # 0.5 is chance; a head can be worse
-    return heatmap(matrix, heads, heads, "head", "head", METRICS[metric], limits=(low, 1.0))
+    drawn = heatmap(matrix, heads, heads, "head", "head", METRICS[metric], limits=(low, 1.0))
+    return drawn.update_layout(meta={**(drawn.layout.meta or {}), "live": "head"})  # a click marks the head's panel
 
 
 def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
@@ -99,6 +100,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
             mode="markers",
             name=plain(category),
             customdata=texts,
+            ids=[f"head:{head}" for head in part["head"]],
             hovertemplate="%{customdata}<extra></extra>",
             marker={
                 "symbol": CATEGORY_SYMBOLS.get(str(category), "circle"),

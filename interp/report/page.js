@@ -59,7 +59,7 @@
     // A finger on a figure scrolls the page; it does not zoom the figure.
     const isTouch = matchMedia("(hover: none)").matches;
     if (isTouch) layout.dragmode = false;
-    return window.Plotly.react(plot, data, layout, {
+    return Promise.resolve(window.Plotly.react(plot, data, layout, {
       responsive: true,
       displaylogo: false,
       displayModeBar: isTouch ? false : "hover",
@@ -67,6 +67,13 @@
       modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
       plotlyServerURL: "",
       toImageButtonOptions: { format: "svg", filename: plot.dataset.source.replace(/^figure-|-data$/g, "") },
+    })).then(() => {
+      plot.removeAllListeners("plotly_click");
+      // A live panel of the page may know what was clicked: a head, or an input.
+      plot.on("plotly_click", ({ points: [point] }) => {
+        const id = point.id || (layout.meta && layout.meta.live ? `${layout.meta.live}:${point.x}` : "");
+        if (id) document.dispatchEvent(new CustomEvent("interp-point", { detail: { id, plot } }));
+      });
     });
   }
 

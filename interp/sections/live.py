@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from interp import zoo
 from interp._lens import HookedTransformer
 from interp.certificates import Certificate
+from interp.certificates.count_boxes import as_box
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.report import Report
@@ -30,11 +32,30 @@ def make(study: Study, report: Report) -> None:
         report.section("The model, live")
         report.add_live(f"Left out: {error}.")
         return
-    found = study.certificate
-    if isinstance(found, Certificate) and found.status == "certified":
-        data["proved"] = {"domain": found.domain}
+    data["proved"] = _proved(study, data)
     report.section("The model, live", INTRODUCTION)
     report.add_live(data)
+
+
+def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a certificate speaks of, so that the panel can say whether an input is one of these.
+
+    ranges: (token, least, most) of a box of counts. lengths: least and largest number of tokens, else.
+    """
+    found = study.certificate
+    if not isinstance(found, Certificate) or found.status == "undecided":
+        return None
+    said: dict[str, Any] = {"status": found.status, "domain": found.domain, "ranges": None, "lengths": None}
+    if found.source is not None and found.source.method == "count box":
+        box = as_box(study.task, found.source.options.get("box"))
+        tokens = map(study.task.token_id, study.task.counted)
+        said["ranges"] = [[token, *limits] for token, limits in zip(tokens, box.ranges.values())]
+    else:
+        marks = len(data["frame"]["prefix"]) + len(data["frame"]["suffix"])
+        lengths = found.tables["lengths"]["length"] + marks if "lengths" in found.tables else None
+        sampled = [len(row) for row in data["tests"]["tokens"]]
+        said["lengths"] = [marks + 1, int(lengths.max())] if lengths is not None else [min(sampled), max(sampled)]
+    return said
 
 
 def live(

@@ -36,7 +36,7 @@ def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
     if len(queries) != 1 or not 2 <= len(varying) <= 6 or most[varying].sum() < 8:
         return None
     counted = [subject.task.token_id(token) for token in subject.task.counted]
-    sliders = sorted(varying, key=lambda token: (token not in counted, token))
+    sliders = [*(token for token in counted if token in varying), *(token for token in varying if token not in counted)]
     fixed = [0 if token in varying else int(least[token]) for token in range(d_vocab)]
     start = torch.bincount(torch.tensor(inputs.examples()[0]), minlength=d_vocab)
     planes, words = _planes(subject)

@@ -67,6 +67,8 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         "proved": None,
         "counts": None,
         "table": _table(task),
+        # Does the answer hold as the input grows? Asked of yes or no about inputs of any length, by a known rule.
+        "lengths": inputs.readout != "all" and n_out == 1 and task.rule is not None and not arch["fixed_length"],
     }
     if arch["counts"] and subject.count_space:
         from interp.sections.live_counts import counts
@@ -90,7 +92,6 @@ def _in_task_order(subject: Subject, tensors: Mapping[str, Tensor]) -> dict[str,
 def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
     task, decision = subject.task, subject.decision
     words = tuple(map(str, task.answer_words))
-    rule = getattr(task, "rule", None)
     return {
         "name": task.name,
         "vocabulary": list(task.vocabulary),
@@ -101,8 +102,8 @@ def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
         "tolerance": decision.tolerance,
         "among": decision.among,
         "n_out": n_out,
-        "rule": rule,
-        "known": None if rule is not None else inputs.known(),
+        "rule": task.rule,
+        "known": None if task.rule is not None else inputs.known(),
     }
 
 

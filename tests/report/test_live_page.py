@@ -21,7 +21,7 @@ from interp.tasks.base import register_task
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium: live panels are not tried in a browser")
 
 BUTTONS = "[...document.querySelectorAll('.live button')]"
-HOSTILE = '</script><img src=x onerror="window.hacked=1">'
+HOSTILE = '</script><img/src=x/onerror="window.hacked=1">'
 
 
 @register_task
@@ -251,3 +251,30 @@ def test_copied_python_gives_what_the_page_shows(page: Page, tmp_path: Path, nam
     numbers = [float(one.replace("−", "-")) for one in shown if one and not one.startswith(("<", ">"))]
     for value in printed.tolist()[:3]:
         assert min(abs(value - one) for one in numbers) < max(1e-3, 1e-3 * abs(value))
+
+
+def test_a_click_on_a_figure_loads_its_input_and_the_domain_of_the_proof_is_shown(page: Page, tmp_path: Path) -> None:
+    report = interp.analyze("count01/paper", sections=["live", "accuracy"])
+    opened(page, report, tmp_path)
+    plot = "document.querySelector('.plot')"
+    page.run(f"{plot}.scrollIntoView()")
+    page.wait(f"{plot}._ev !== undefined && {plot}.data !== undefined")
+    page.settle()
+    page.run(f"{plot}.emit('plotly_click', {{points: [{{id: 'difference:2:160'}}]}})")
+    page.settle()
+    counts = [int(page.run(f"document.querySelector('#live-count-{i}').value")) for i in range(3)]
+    assert (counts[1] - counts[0], counts[2]) == (2, 160)
+    for slider, value in enumerate((180, 190, 20)):
+        set_value(page, f"#live-count-{slider}", value)
+    assert "inside the inputs that were checked" in text(page, ".live-steady")
+    set_value(page, "#live-count-0", 150)
+    assert "outside the inputs that were checked" in text(page, ".live-steady")
+
+
+def test_a_page_is_small_enough_to_be_mailed(tmp_path: Path) -> None:
+    from interp.report.live import script
+
+    for name in ("count01/paper", "languages/parity"):
+        data = payload(Subject.of(interp.load(name)))
+        assert len(script([data]).encode()) < 60_000
+        assert len(json.dumps(data)) < 400_000

@@ -7,26 +7,43 @@ loaded: a page opens from disk, and its content security policy allows this one 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+Panel = Mapping[str, Any]
+
+FILES: dict[str, Callable[[Panel], bool]] = {
+    # The model and what can be asked of it, without a page around it.
+    "numbers": lambda panel: True,
+    "positions": lambda panel: True,
+    "forward": lambda panel: True,
+    "counts": lambda panel: bool(panel.get("counts")),
+    "truth": lambda panel: True,
+    "run": lambda panel: True,
+    "python": lambda panel: True,
+    # The page.
+    "dom": lambda panel: True,
+    "store": lambda panel: True,
+    "answer": lambda panel: True,
+    "counts_panel": lambda panel: bool(panel.get("counts")),
+    "input": lambda panel: not panel.get("counts"),
+    "attention": lambda panel: not panel.get("counts"),
+    "lengths": lambda panel: not panel.get("counts") and bool(panel.get("lengths")),
+    "tables": lambda panel: bool(panel.get("table")),
+    "panel": lambda panel: True,
+    "start": lambda panel: True,
+}
+"""The files in their order, and which panels need them."""
+
 ENGINE = ("numbers", "positions", "forward", "counts", "truth", "run", "python")
-"""The model and what can be asked of it, without a page around it."""
-SHARED = ("dom", "store", "input", "answer")
-COUNTS = ("counts_panel",)
-SEQUENCES = ("attention", "lengths", "tables")
-LAST = ("panel", "start")
 
 
-def script(panels: Sequence[Mapping[str, Any]]) -> str:
+def script(panels: Sequence[Panel]) -> str:
     """The script of a page with these panels, "" where there are none: only the files that they need."""
-    if not panels:
-        return ""
-    counts = [panel.get("counts") is not None for panel in panels]
-    names = [*ENGINE, *SHARED, *(COUNTS if any(counts) else ()), *(SEQUENCES if not all(counts) else ()), *LAST]
-    return f'(() => {{\n"use strict";\n{_joined(tuple(names))}}})();\n'
+    names = tuple(name for name, needed in FILES.items() if any(map(needed, panels)))
+    return f'(() => {{\n"use strict";\n{_joined(names)}}})();\n' if panels else ""
 
 
 def engine() -> str:

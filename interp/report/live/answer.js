@@ -59,14 +59,17 @@ function answerPart(panel) {
     const words = sentence(found);
     setText(verdict, words);
     verdict.dataset.right = found.right === null ? "unknown" : String(found.right === found.answer);
-    setText(proof, panel.store.edited ? "The model is edited here: nothing that was proved holds for it." : payload.proved ? domainNote(found) : "");
+    setText(proof, panel.store.edited ? "The model is edited here: what the report says of it, or proves, need not hold." : payload.proved ? domainNote(found) : "");
     panel.say(words);
   };
 
-  function domainNote(found) {
-    const inside = panel.inside ? panel.inside(found) : null;
-    const where = inside === null ? "What was proved holds for" : inside ? "This input lies inside what was proved:" : "This input lies outside what was proved:";
-    return `${where} ${payload.proved.domain}.`;
+  // Is this input one of those that a certificate speaks of?
+  function domainNote({ tokens }) {
+    const { status, domain, ranges, lengths } = payload.proved;
+    const inside = ranges ? ranges.every(([token, low, high]) => { const n = tokens.filter((each) => each === token).length; return n >= low && n <= high; })
+      : lengths ? tokens.length >= lengths[0] && tokens.length <= lengths[1] : true;
+    const what = status === "certified" ? "proved right" : "checked, and found wrong in places";
+    return `This input lies ${inside ? "inside" : "outside"} the inputs that were ${what}: ${domain}.`;
   }
 
   function sentence({ answer, before, right, where }) {

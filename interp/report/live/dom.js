@@ -57,6 +57,8 @@ function rgb(name) {
   return [0, 2, 4].map((start) => parseInt(text.slice(start, start + 2), 16));
 }
 
+const written = (vocabulary, ids) => ids.map((id) => vocabulary[id]).join(vocabulary.every((word) => word.length === 1 || word[0] === "[") ? "" : " ");
+
 const tokenColor = (index) => `var(--series-${index % 7})`;
 
 // Draws on a canvas of `width` by `height` cells, one RGBA cell each; CSS stretches it without smoothing.

@@ -17,8 +17,6 @@ function parseTokens(vocabulary, text) {
   return ids;
 }
 
-const written = (vocabulary, ids) => ids.map((id) => vocabulary[id]).join(vocabulary.every((word) => word.length === 1 || word[0] === "[") ? "" : " ");
-
 // Why these tokens cannot be run, or null.
 function refuse(model, tokens) {
   const { arch, task } = model, n = tokens.length;

@@ -55,7 +55,19 @@ function makePanel(section, payload) {
     section.dataset.milliseconds = (performance.now() - started).toFixed(1);
   };
   panel.refresh = oncePerFrame(draw);
-  panel.redraw = panel.refresh;
+  panel.point = (id) => {
+    const [kind, ...values] = id.split(":"), [first, second] = values.map(Number), last = arch.layers.length - 1;
+    if (kind === "head" && Number.isInteger(first) && isPart(model, `${last}.${first}`)) store.set({ head: `${last}.${first}` });
+    else if (kind === "difference" && byCounts && Number.isFinite(first)) {
+      // As many of the first token as now, the second this many more, the third as the figure says.
+      const counts = store.state.counts.slice(), most = model.sliders.map(({ max }) => max);
+      counts[0] = Math.max(0, Math.min(counts[0], most[1] - first), -first);
+      counts[1] = counts[0] + first;
+      if (Number.isFinite(second) && counts.length > 2) counts[2] = second;
+      if (fitsCounts(payload, counts)) store.set({ counts });
+    } else return;
+    copied.textContent = "Loaded from the figure.";
+  };
   panel.sequence = () => (byCounts ? countTokens(panel) : store.state.tokens);
   addEventListener("hashchange", () => {
     const found = store.fromAddress();
@@ -78,14 +90,13 @@ function sequenceFound(panel) {
 
 // What a sequence panel is made of, by what the model has.
 function sequenceParts(panel) {
-  const { model, payload } = panel, { readout, decision } = model.task, parts = [inputPart(panel)];
+  const { model, payload } = panel, { readout } = model.task, parts = [inputPart(panel)];
   if (payload.table) parts.push(tablePart(panel));
   if (readout === "all") parts.push(positionsPart(panel));
   parts.push(answerPart(panel));
   if (model.arch.readout === "relu_mlp" || (!model.additive && model.arch.layers.some((layer) => layer.mlp))) parts.push(neuronsPart(panel));
   else if (model.additive) parts.push(attributionPart(panel));
-  // Strings: one yes or no for inputs of any length, where the page knows what is right.
-  if (readout !== "all" && (decision !== "argmax" || model.arch.n_out === 1) && payload.task.rule && !model.arch.fixed_length) parts.push(lengthsPart(panel));
+  if (payload.lengths) parts.push(lengthsPart(panel));
   parts.push(attentionPart(panel));
   return parts;
 }

@@ -18,3 +18,11 @@ if (typeof document !== "undefined") {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   addEventListener("beforeprint", () => setTimeout(again));
 }
+
+// A point of a figure that was clicked: the panel of its model is the last one before it.
+if (typeof document !== "undefined") {
+  document.addEventListener("interp-point", ({ detail: { id, plot } }) => {
+    const before = panels.filter(({ key }) => document.getElementById(key).compareDocumentPosition(plot) & Node.DOCUMENT_POSITION_FOLLOWING);
+    if (before.length) before[before.length - 1].point(id);
+  });
+}
