@@ -68,9 +68,9 @@ def _averaged(
         else:
             number[:, 0] += asked.sum((0, 1))
         for layer, name in enumerate(hooks):
-            pattern = seen[name].double().cpu()
-            found = torch.einsum("bhqk,bqi,bkj->hij", pattern, asked, looked_at)
-            total[layer, : len(found)] += found
+            for row, pattern in enumerate(seen[name]):  # row by row, and no query that does not count
+                weights = pattern[:, queries[row]].double().cpu()
+                total[layer, : len(weights)] += asked[row][queries[row]].T @ (weights @ looked_at[row])
     mean = total / number
     frames = []
     for part in heads:

@@ -180,12 +180,17 @@ def has_mlp(block: Any) -> bool:
     return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
 
 
-def within(subject: Subject, batch: Batch, runs: int = 1, work: float = 2e9) -> Batch:
-    """So many rows of a batch, evenly spread, that `runs` forwards take about `work` operations; 32 at least."""
-    cfg, length = subject.model.cfg, batch.tokens.shape[1]
+def affordable(subject: Subject, length: int, runs: int = 1, work: float = 2e9) -> int:
+    """How many rows of a length `runs` forwards can take for about `work` operations (seconds); 8 at least."""
+    cfg = subject.model.cfg
     weights = sum(parameter.numel() for name, parameter in subject.model.named_parameters() if "embed.W_" not in name)
     row = length * (2 * weights + cfg.n_layers * cfg.n_heads * length * (4 * cfg.d_head + 20))
-    n = max(32, int(work / (row * runs)))
+    return max(8, int(work / (row * max(1, runs))))
+
+
+def within(subject: Subject, batch: Batch, runs: int = 1) -> Batch:
+    """So many rows of a batch as are affordable, evenly spread."""
+    n = affordable(subject, batch.tokens.shape[1], runs)
     return batch if n >= len(batch) else batch[torch.linspace(0, len(batch) - 1, n).round().long()]
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MODES = ("zero", "mean", "resample")
+COUNTED = 4000  # inputs of a split where outputs come from token counts
 
 
 @torch.no_grad()
@@ -40,9 +41,9 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     runs = len(MODES) * (1 + len(heads) + len(mlps))
     fast = subject.count_space and subject.read_at != "all"  # heads and what they add come from counts, not from runs
     if test is None:
-        test = data(subject, "test") if fast else within(subject, data(subject, "test"), runs)
+        test = data(subject, "test")[slice(0, COUNTED)] if fast else within(subject, data(subject, "test"), runs)
     if train is None:
-        train = data(subject, "train") if fast else within(subject, data(subject, "train"), 6)
+        train = data(subject, "train")[slice(0, COUNTED)] if fast else within(subject, data(subject, "train"), 6)
     parts = sorted([*heads, *mlps], key=lambda part: (part.layer, part.head is None, part.head or 0))
     table = pd.DataFrame(
         {

@@ -23,7 +23,7 @@ from torch import Tensor
 from interp.architecture.answers import decide
 from interp.errors import InterpError
 from interp.measures.neurons import feature_at_reads
-from interp.measures.runs import Hook, activations, forward, pieces, reads
+from interp.measures.runs import Hook, activations, affordable, forward, pieces, reads
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -72,10 +72,12 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     values = {name: feature_at_reads(subject, batch, name).long() for name in known}
     values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= MAX_VALUES}
     where, streams = reads(subject, batch), _streams(subject, batch)
+    runs = 4 * len(sites(subject, batch)) * max(1, len(values))
+    most = min(200, affordable(subject, batch.tokens.shape[1], runs, work=4e9))
     reasons: dict[str, str] = {}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
-        pairs = _pairs(subject, batch, name, values, seed)
+        pairs = _pairs(subject, batch, name, values, most, seed)
         if isinstance(pairs, str):
             reasons[name] = pairs
         for site in sites(subject, batch):
@@ -160,7 +162,9 @@ class Interchange(NamedTuple):
     wanted: Int[Tensor, "pairs"]
 
 
-def _pairs(subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], seed: int) -> Interchange | str:
+def _pairs(
+    subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], most: int, seed: int
+) -> Interchange | str:
     """One read of each row with another row's, where interchanging the variable must change the answer."""
     where = reads(subject, batch)
     kept = others_that_decide(name, values, where.classes)
@@ -180,11 +184,11 @@ def _pairs(subject: Subject, batch: Batch, name: str, values: dict[str, Tensor],
             wanted = table.get(key)
             if wanted is not None and wanted != int(where.classes[b]) and rows[b] != rows[s]:
                 found.append((int(b), int(s), wanted))
-        if len(found) >= 200:
+        if len(found) >= most:
             break
-    if len(found) < 10:
+    if len(found) < 8:
         return f"too few inputs with another {name} and the same {', '.join(kept) or 'rest'} demand another answer"
-    base_, source, wanted_ = (torch.tensor([triple[i] for triple in found[:200]]) for i in range(3))
+    base_, source, wanted_ = (torch.tensor([triple[i] for triple in found[:most]]) for i in range(3))
     return Interchange(base_, source, wanted_)
 
 

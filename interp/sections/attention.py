@@ -37,7 +37,14 @@ def make(study: Study, report: Report) -> None:
     if batch.tokens.shape[1] <= LONGEST:
         report.add_figure(
             "attention_by_position",
-            draw.circuit(_named(attention_by_position(subject, batch), **shape), color_title="mean weight"),
+            draw.circuit(
+                _named(attention_by_position(subject, batch), **shape).rename(
+                    columns={"query": "query position", "key": "key position"}
+                ),
+                "query position",
+                "key position",
+                color_title="mean weight",
+            ),
             "Mean weight from each position (rows) to each (columns), over the inputs that have both.",
         )
     if study.task.d_vocab <= MOST_TOKENS:

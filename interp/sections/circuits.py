@@ -85,7 +85,7 @@ def _composition(study: Study, report: Report) -> None:
                 [f"{writer} -> {reader}" for writer, reader in zip(found["writer"], found["reader"])],
                 "through", "writes -> reads", "composition score", square=False, show_values=len(found) <= 24,
             ),
-            "Composition scores: the share of what one head writes that another reads, in Frobenius norms.",
+            "Composition scores: Frobenius norm of the product of two circuits over the product of their norms.",
         )  # fmt: skip
     report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
     report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")

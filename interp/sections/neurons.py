@@ -51,8 +51,22 @@ def make(study: Study, report: Report) -> None:
     names = _features(study)
     if not names:
         return
-    for layer, index in table[["layer", "index"]].head(DRAWN).itertuples(index=False):
-        _draw(study, report, Neuron(None if pd.isna(layer) else int(layer), int(index)), names)
+    places = table[["layer", "index"]].head(DRAWN).itertuples(index=False)
+    drawn = [Neuron(None if pd.isna(layer) else int(layer), int(index)) for layer, index in places]
+    found = {neuron: response(study.subject, study.measure(inputs), neuron, names) for neuron in drawn}
+    if len(names) == 1:
+        _lines(report, found, names[0])
+        return
+    for neuron, activation in found.items():
+        matrix = activation.pivot(index=names[0], columns=names[1], values="activation")
+        report.add_figure(
+            f"neuron_{neuron}",
+            draw.heatmap(
+                matrix.to_numpy(), list(matrix.columns), list(matrix.index), names[1], names[0], "activation", 0.0,
+                square=False,
+            ),
+            f"Neuron {neuron}: mean activation by {names[0]} and {names[1]}.",
+        )  # fmt: skip
 
 
 def _features(study: Study) -> tuple[str, ...]:
@@ -67,20 +81,12 @@ def _features(study: Study) -> tuple[str, ...]:
     return tuple((inner or few)[:2])
 
 
-def _draw(study: Study, report: Report, neuron: Neuron, names: tuple[str, ...]) -> None:
-    table = response(study.subject, study.measure(inputs), neuron, names)
-    if len(names) == 2:
-        matrix = table.pivot(index=names[0], columns=names[1], values="activation")
-        figure = draw.heatmap(
-            matrix.to_numpy(),
-            list(matrix.columns),
-            list(matrix.index),
-            names[1],
-            names[0],
-            "activation",
-            0.0,
-            square=False,
-        )
+def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None:
+    """All neurons against one feature: bars where it has few values."""
+    table = pd.concat([frame.assign(neuron=f"neuron {neuron}") for neuron, frame in found.items()])
+    if table[name].nunique() <= 6:
+        figure = draw.bars(table.assign(**{name: table[name].astype(str)}), name, "activation", "neuron",
+                           y_title="mean activation")  # fmt: skip
     else:
-        figure = draw.lines(table, names[0], "activation", y_title="mean activation", markers=True)
-    report.add_figure(f"neuron_{neuron}", figure, f"Neuron {neuron}: mean activation by {' and '.join(names)}.")
+        figure = draw.lines(table, name, "activation", "neuron", y_title="mean activation", markers=True)
+    report.add_figure("neurons_response", figure, f"Mean activation of the first neurons of the table, by {name}.")

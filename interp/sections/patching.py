@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from interp.measures.pairs import Patched, make_pairs, patch
-from interp.measures.runs import heads_of, mlps_of
+from interp.measures.pairs import MAX_POSITIONS, Patched, make_pairs, patch
+from interp.measures.runs import affordable, heads_of, mlps_of
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
@@ -16,7 +16,8 @@ MOST_SITES = 400
 
 def sites(subject: Subject) -> int:
     """About how many forwards it takes."""
-    length = min(40, subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1])
+    length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
+    length = length if length <= MAX_POSITIONS else 3
     return (subject.model.cfg.n_layers + 1) * length + len(heads_of(subject)) + len(mlps_of(subject))
 
 
@@ -31,8 +32,7 @@ def needs(study: Study) -> str | None:
 def measured(subject: Subject) -> Patched:
     """On as many pairs as seconds allow."""
     length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
-    n = int(max(24, min(200, 2e6 / (sites(subject) * length))))
-    return patch(subject, make_pairs(subject, n))
+    return patch(subject, make_pairs(subject, min(200, affordable(subject, length, sites(subject)))))
 
 
 @section("patching", title="Patching", order=500, needs=needs)
