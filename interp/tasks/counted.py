@@ -109,18 +109,20 @@ def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch
     if hasattr(task, "sentences"):
         return task.sentences(counts, seed)
     before, after = _around(task)
-    rows = []
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.tensor([task.token_id(token) for token in task.counted])
-    for row in counts:
-        body = ids.repeat_interleave(row)
-        rows.append(torch.cat([before, body[torch.randperm(len(body), generator=generator)], after]))
-    width = max(map(len, rows), default=0)
-    if any(len(row) < width for row in rows) and task.pad_id is None:
+    lengths = counts.sum(1)
+    width = int(lengths.max()) if len(counts) else 0
+    if len(counts) and int(lengths.min()) < width and task.pad_id is None:
         raise UnsupportedError(f"task {task.name} has inputs of several lengths and no pad token")
-    tokens = torch.full((len(rows), width), task.pad_id or 0)
-    for line, row in zip(tokens, rows):
-        line[: len(row)] = row
+    place, ends = torch.arange(width), counts.cumsum(1)
+    ids = torch.tensor([task.token_id(token) for token in task.counted])
+    body = ids[(place >= ends[:, :1]).long() + (place >= ends[:, 1:2]).long()]
+    # Sorting random keys shuffles each row; keys of 2 keep what lies beyond the row's own length at its end.
+    keys = torch.rand(body.shape, generator=torch.Generator().manual_seed(seed))
+    body = body.gather(1, keys.masked_fill(place >= lengths[:, None], 2.0).argsort(1))
+    tokens = torch.full((len(counts), len(before) + width + len(after)), task.pad_id or 0)
+    tokens[:, : len(before)] = before
+    tokens[:, len(before) : len(before) + width] = torch.where(place < lengths[:, None], body, task.pad_id or 0)
+    tokens.scatter_(1, len(before) + lengths[:, None] + torch.arange(len(after)), after.expand(len(counts), -1))
     return task.batch(tokens)
 
 
