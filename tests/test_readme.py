@@ -26,7 +26,7 @@ def test_its_python_runs_in_order(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     found = blocks("python")
-    assert len(found) == 4
+    assert len(found) == 5
     for block in found:
         block = block.replace("interp.train(spec,", "interp.train(short(spec),")
         names["short"] = lambda spec: spec.replace(origin=spec.training.model_copy(update={"epochs": 10}))
