@@ -27,7 +27,8 @@ def make(study: Study, report: Report) -> None:
 
 def _certified(report: Report, task: Task, found: Certificate) -> None:
     report.say(certificate_sentence(found))
-    if "errors" in found.tables and task.contrast is not None:
+    by_difference = task.contrast is not None and "difference" in found.tables.get("errors", ())
+    if by_difference and task.contrast is not None:
         report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast))
     report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
@@ -35,13 +36,15 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
     for name, (caption, formats) in TABLES.items():
         if name in found.tables:
             report.add_table(name, found.tables[name], caption, formats)
-    if "errors" in found.tables and task.contrast is not None:
+    if by_difference:
         report.add_figure(
             "errors",
             draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast),
             "Where the errors lie: the share of wrong answers among all inputs with the same difference n1 - n0 of the "
             f"numbers of '{task.counted[1]}' and '{task.counted[0]}'.",
         )
+    elif len(found.tables.get("errors", ())):
+        report.add_table("errors", found.tables["errors"], "Inputs that are answered wrongly.", max_rows=12)
     if found.n_errors and "frontier" in found.tables:
         report.add_figure(
             "frontier",

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model
+from interp.certificates import Certificate, certify_model, certify_subject
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.subject import Subject
 from interp.report import Report
@@ -100,10 +100,10 @@ class Study:
     @cached_property
     def certificate(self) -> Certificate | str:
         """The certificate, or the reason why there is none."""
-        if not isinstance(self.model, TaskModel):
-            return "A HookedTransformer of your own has no spec that says what its outputs depend on"
         try:
-            return certify_model(self.model, **_report_options(self.model))
+            if isinstance(self.model, TaskModel) and self.subject.token_ids is None:
+                return certify_model(self.model, **_report_options(self.model))
+            return certify_subject(self.subject)
         except UnsupportedError as error:
             return str(error)
 
