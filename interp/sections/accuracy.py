@@ -39,7 +39,7 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
     if by_difference:
         report.add_figure(
             "errors",
-            draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast),
+            draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast or ("", "")),
             "Where the errors lie: the share of wrong answers among all inputs with the same difference n1 - n0 of the "
             f"numbers of '{task.counted[1]}' and '{task.counted[0]}'.",
         )
