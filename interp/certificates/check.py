@@ -16,7 +16,7 @@ right to a factor 1 + u, or to eta; a sum of n products, in any order, fused or 
 sum of their sizes; exp is right to 32 units in the last place; a softmax rescales at most once for each 128 keys.
 
 Layout: reading (strict), numbers, rounding, the model; then one section for each kind of domain: counts (Count01),
-sequences (histogram), strings (PARITY, ONE, FIRST) and contexts (memorization).
+maxima (max-of-k), sequences (histogram), strings (PARITY, ONE, FIRST) and contexts (memorization).
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ import multiprocessing
 import re
 import struct
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import combinations_with_replacement
 from math import comb, isqrt
 from operator import mul
 from typing import Any, NamedTuple
@@ -519,7 +521,11 @@ def counts(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..
     ranges = [[whole(n, 0, 10**6, "a count") for n in side] for side in sides]
     need(all(low <= high for low, high in ranges), "a side of the box is empty")
     (a, b), (c, d), (e, g) = ranges
-    heads, offset, slack, rounding = count_tables(model, b + d + g + 3, f)
+    need(model.task == "count01", "counts are for count01")
+    asked = asked_by(model, EQUALS, TOKENS, TOKENS, b + d + g + 3, f)
+    pairs = [(i, j) for i in range(TOKENS) for j in range(TOKENS) if i != j and {i, j} & {FOUR, FIVE}]
+    heads = {pair: heads_of(asked, pair) for pair in pairs}
+    offset = {(i, j): asked.base[i].lo - asked.base[j].hi for i, j in pairs}
     root = Zone((a, c, e, c - b), (b, d, g, d - a))
     stack, leaves = [root], []
     for item in listed(parts, "parts"):
@@ -531,7 +537,7 @@ def counts(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..
         else:
             leaves.append((zone, item))
     need(not stack, "a part of the domain is left out")
-    found = spread(partial(count_part, heads, offset, slack), leaves)
+    found = spread(partial(count_part, heads, offset, asked.slack), leaves)
     wrong: dict[int, int] = {}
     for (zone, _), (is_wrong, _) in zip(leaves, found):
         if is_wrong:
@@ -547,18 +553,40 @@ def counts(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..
     if wrong:
         places = "; ".join(f"n1 - n0 = {z}: {wrong[z]} of {sizes[z]}" for z in sorted(wrong))
         said += f" but exactly {sum(wrong.values())}, on which it has not ({places})"
-    return said, min(bound for _, bound in found), rounding
+    return said, min(bound for _, bound in found), asked.rounding
 
 
-def count_tables(model: Model, keys: int, f: Format) -> tuple[dict[Pair, list[Head]], dict[Pair, int], int, int]:
-    """For two outputs: every head's share of their difference as a quotient, and what is constant; slack, rounding."""
-    need(model.task == "count01" and len(model.layers) == 1, "counts are for one layer on count01")
+def heads_of(asked: Asked, pair: Pair) -> list[Head]:
+    """Every head's share of the difference of two outputs; [BOS] and '=' occur once."""
+    i, j = pair
+    found = []
+    for weights, logits in zip(asked.weights, asked.logits):
+        terms = [w * (row[i] - row[j]) for w, row in zip(weights, logits)]
+        once = [numbers[BOS] + numbers[EQUALS] for numbers in (weights, terms)]
+        found.append(((once[0], *weights[1:4]), (once[1], *terms[1:4])))
+    return found
+
+
+class Asked(NamedTuple):
+    """One layer without positions, asked by one token: an output is base plus, for each head, the average of logits
+    over what is seen, by weights. slack: how far these numbers may put a difference of outputs from the true one."""
+
+    weights: list[list[int]]
+    logits: list[list[list[int]]]
+    base: list[Num]
+    slack: int
+    rounding: int
+
+
+def asked_by(model: Model, query: int, tokens: int, outputs: int, keys: int, f: Format) -> Asked:
+    """What the token `query` is told by those up to itself; tokens after it are never seen. At most `keys` are seen."""
+    need(len(model.layers) == 1, "counts are for one layer")
     model.require("spec", model.spec, readout_at=("=",), readout_bias=(True, False))
     layer, d, real = model.layers[0], model.d, FORMATS["reals"]
     model.require("layer", layer, n_heads=None, scale=None, bias=None, norm=("none", "pre"), norm_eps=None)
     biases = layer["bias"]
     need(type(biases) is dict and all(k in "qkvo" and v is True for k, v in biases.items()), "bias is q, k, v or o")
-    H, width, x = layer["n_heads"], layer["d_head"], model.rows("embed.W_E", TOKENS, d)
+    H, width, x = layer["n_heads"], layer["d_head"], model.rows("embed.W_E", tokens, d)
     rows = [[exact(value) for value in row] for row in x]
     if layer["norm"] == "pre":
         w, b = model.tensor("blocks.0.ln1.w", d), model.tensor("blocks.0.ln1.b", d)
@@ -572,43 +600,31 @@ def count_tables(model: Model, keys: int, f: Format) -> tuple[dict[Pair, list[He
     starts = {name: model.rows(f"blocks.0.attn.b_{name}", H, width) for name in "QKV" if name.lower() in biases}
     out = model.tensor("blocks.0.attn.W_O", H, width, d)
     b_o = model.tensor("blocks.0.attn.b_O", d) if "o" in biases else [0] * d
-    unembed = model.columns("unembed.W_U", d, TOKENS)
-    b_u = model.tensor("unembed.b_U", TOKENS) if model.spec["readout_bias"] else [0] * TOKENS
-    factor, heads, z = model.factor(layer), [], []
+    unembed = model.columns("unembed.W_U", d, outputs)
+    b_u = model.tensor("unembed.b_U", outputs) if model.spec["readout_bias"] else [0] * outputs
+    factor, all_weights, all_logits, z, slack = model.factor(layer), [], [], [], 0
     for h in range(H):
-        scores = model.scores(project("Q", rows[EQUALS], h), [project("K", row, h) for row in rows], factor, f)
-        values = [project("V", row, h) for row in rows[: EQUALS + 1]]
+        scores = model.scores(project("Q", rows[query], h), [project("K", row, h) for row in rows], factor, f)
+        values = [project("V", row, h) for row in rows[: query + 1]]
         relative = softmax_error(scores, keys, f)
         for column in zip(*values):
             size, err = mixed(relative, column, keys, f)
             z.append(Num(-size, size, err))
-        top = max(s.hi for s in scores[: EQUALS + 1])
-        bounds = [(exp_between(s.lo - top)[0], exp_between(s.hi - top)[1]) for s in scores[: EQUALS + 1]]
+        bounds = bounds_of(scores[: query + 1], softmax=True)
         need(min(low for low, _ in bounds) > 0, "a weight of the attention cannot be told from 0")
-        write = [out[h * width * d + j : (h + 1) * width * d : d] for j in range(d)]
-        logits = [linear(linear(value, write, None, real), unembed, None, real) for value in values]
-        heads.append((bounds, logits))
-    written = linear(z, [out[j::d] for j in range(d)], b_o, f)
-    stream = [add(exact(a), b, f) for a, b in zip(x[EQUALS], written)]
-    said = linear(stream, unembed, b_u, f)
-    rounding = 2 * 2 * max(number.err for number in said)  # two outputs; and twice, for a readout before the sum
-    base = linear([exact(u + v) for u, v in zip(x[EQUALS], b_o)], unembed, b_u, real)
-    pairs = [(i, j) for i in range(TOKENS) for j in range(TOKENS) if i != j and {i, j} & {FOUR, FIVE}]
-    offset = {(i, j): base[i].lo - base[j].hi for i, j in pairs}
-    tables: dict[tuple[int, int], list[Head]] = {pair: [] for pair in pairs}
-    slack = 0  # how far the numbers below are from the true ones, for any two outputs
-    for bounds, logits in heads:
-        weights = [(low + high) >> 1 for low, high in bounds]
         relative = max(ceil_div((high - low + 1) << P, low) for low, high in bounds)
         need(relative < ONE >> 4, "the weights of an attention are not known well enough")
-        size = max(abs(number.lo) + abs(number.hi) for row in logits for number in row)
-        slack += ceil_shift(8 * relative * size) + 4 * max(n.hi - n.lo + 1 for row in logits for n in row) + 4
-        for i, j in pairs:
-            middle = [(row[i].lo + row[i].hi - row[j].lo - row[j].hi) >> 1 for row in logits]
-            terms = [w * v for w, v in zip(weights, middle)]
-            once = [numbers[BOS] + numbers[EQUALS] for numbers in (weights, terms)]  # [BOS] and '=' occur once each
-            tables[i, j].append(((once[0], *weights[1:4]), (once[1], *terms[1:4])))
-    return tables, offset, slack, rounding
+        write = [out[h * width * d + j : (h + 1) * width * d : d] for j in range(d)]
+        logits = [linear(linear(value, write, None, real), unembed, None, real) for value in values]
+        size = max(number.size for row in logits for number in row)
+        slack += ceil_shift(16 * relative * size) + 4 * max(n.hi - n.lo + 1 for row in logits for n in row) + 4
+        all_weights.append([(low + high) >> 1 for low, high in bounds])
+        all_logits.append([[(number.lo + number.hi) >> 1 for number in row] for row in logits])
+    written = linear(z, [out[j::d] for j in range(d)], b_o, f)
+    said = linear([add(exact(a), b, f) for a, b in zip(x[query], written)], unembed, b_u, f)
+    rounding = 2 * 2 * max(number.err for number in said)  # two outputs; and twice, for a readout before the sum
+    base = linear([exact(u + v) for u, v in zip(x[query], b_o)], unembed, b_u, real)
+    return Asked(all_weights, all_logits, base, slack, rounding)
 
 
 def count_part(
@@ -628,6 +644,66 @@ def count_part(
         found = least(zone, offset[i, j], heads[i, j]) - slack
         need(found >= bound, f"output {i} exceeds {j} by {found / ONE:.6g} at least, not {item}, on {zone}")
     return len(pairs) == 1, bound
+
+
+# ================================================================ maxima: the largest of K numbers
+
+
+def maxima(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..., Any]) -> tuple[str, int, int]:
+    """Max-of-k: at '=' one head without positions has averaged what K numbers and '=' itself say.
+
+    Times the sum of weights, a difference of outputs less a bound is a sum over tokens, so that it is smallest where
+    all numbers but one maximum are the worst one not above it: one part for each maximum, or each of its multisets.
+    """
+    (errors,) = fields(domain, "errors", "claim.domain")
+    need(model.task == "max-of-k" and set(model.parameters) <= {"K", "v"}, "maxima are for max-of-k")
+    K, v = (whole(model.parameters.get(name, size), 1, 512, name) for name, size in (("K", 4), ("v", 64)))
+    need(len(model.layers) == 1 and model.layers[0]["n_heads"] == 1, "maxima are for one layer of one head")
+    asked = asked_by(model, v, v + 1, v, K + 1, f)
+    found = spread(partial(one_maximum, asked, K, v), range(v), listed(parts, "parts", v))
+    wrong = [[m, n] for m, (_, n) in enumerate(found) if n]
+    need(errors == wrong, f"errors are {wrong[:9]}, not as claimed")
+    said = f"max-of-k: at '=' the largest of {K} numbers below {v} has the largest output, for all {v}^{K} inputs"
+    if wrong:
+        places = "; ".join(f"largest {m}: {n} of {(m + 1) ** K - m**K}" for m, n in wrong)
+        said += f" but exactly {sum(n for _, n in wrong)}, for which it has not ({places})"
+    return said, min(bound for bound, _ in found), asked.rounding
+
+
+def one_maximum(asked: Asked, K: int, v: int, m: int, part: Any) -> tuple[int, int]:
+    """All inputs with the largest number m: the smallest bound, and the number of inputs that are wrong."""
+    weights, logits = asked.weights[0], asked.logits[0]
+
+    def shares(i: int, j: int, bound: int) -> list[int]:
+        """For each token: its part of (output i less output j, less bound) times the sum of weights."""
+        beyond = asked.base[i].lo - asked.base[j].hi - asked.slack - bound
+        return [w * (row[i] - row[j] + beyond) for w, row in zip(weights, logits)]
+
+    others = [j for j in range(v) if j != m]
+    if type(part) is str:
+        bound = fixed(hexadecimal(part, "a bound"), "a bound")
+        for j in others:
+            each = shares(m, j, bound)
+            need(each[v] + each[m] + (K - 1) * min(each[: m + 1]) >= 0, f"largest {m}: output {j} may exceed it")
+        return bound, 0
+    rows = list(combinations_with_replacement(range(m + 1), K - 1))
+    least, wrong = None, 0
+    for row, item in zip(rows, listed(part, "a part", len(rows))):
+        pairs = [(m, j) for j in others]
+        if type(item) is list:
+            rival, item = listed(item, "a multiset", 2)
+            pairs = [(whole(rival, 0, v - 1, "an output"), m)]
+            need(rival != m, "the right answer is no error")
+            counts = Counter((*row, m))
+            wrong += math.factorial(K) // math.prod(map(math.factorial, counts.values()))
+        bound = fixed(hexadecimal(item, "a bound"), "a bound")
+        for i, j in pairs:
+            each = shares(i, j, bound)
+            need(
+                each[v] + each[m] + sum(each[t] for t in row) >= 0, f"{(*row, m)}: output {i} less {j} is below {item}"
+            )
+        least = bound if least is None else min(least, bound)
+    return int(least or 0), wrong
 
 
 # ================================================================ sequences: multisets, or slots of a fixed pattern
@@ -1119,7 +1195,7 @@ def one_context(
 # ================================================================ the claim
 
 KINDS: dict[str, Callable[..., tuple[str, int, int]]] = {
-    "counts": counts, "sequences": sequences, "strings": strings, "contexts": contexts,
+    "counts": counts, "maxima": maxima, "sequences": sequences, "strings": strings, "contexts": contexts,
 }  # fmt: skip
 
 

@@ -102,25 +102,65 @@ def counts(rng: random.Random) -> None:
             continue
         d0, d1 = (1, 99) if answer == 5 else (-99, 0)
         zone = check.Zone((*low, max(d0, low[1] - high[0])), (*high, min(d1, high[1] - low[0])))
-        heads_, offset, slack, rounding = check.count_tables(checker_model(model), 40, check.FORMATS["float32"])
+        asked = check.asked_by(checker_model(model), 4, 8, 8, 40, check.FORMATS["float32"])
         for j in range(8):
             if j == answer:
                 continue
             for first, second in ((answer, j), (j, answer)):
                 truth = float((out[here, first] - out[here, second]).min())
-                bound = check.least(zone, offset[first, second], heads_[first, second]) - slack
+                offset = asked.base[first].lo - asked.base[second].hi
+                bound = check.least(zone, offset, check.heads_of(asked, (first, second))) - asked.slack
                 assert bound / check.ONE <= truth + 1e-9 * (1 + abs(truth)), (bound / check.ONE, truth)
                 if zone.low[:3] == zone.high[:3]:
                     assert bound / check.ONE >= truth - 1e-7 * (1 + abs(truth)), (bound / check.ONE, truth)
     with torch.no_grad():
         rounded = in_float32(model)(batch.tokens)[torch.arange(len(n)), places].double().numpy()
     moved = np.abs((rounded - out)[:, :, None] - (rounded - out)[:, None]).max()
-    assert moved <= rounding / check.ONE, (moved, rounding / check.ONE)
+    assert moved <= asked.rounding / check.ONE, (moved, asked.rounding / check.ONE)
 
 
 def checker_model(model: TaskModel) -> Any:
     evidence = evidence_of(model, "counts", {}, [], 1.0, "reals")
     return check.Model(evidence["spec"], evidence["weights"], evidence["model"], evidence["weights_sha256"])
+
+
+def maxima(rng: random.Random) -> None:
+    K, v = rng.choice([1, 2, 3]), rng.choice([2, 3, 5])
+    layer = {"d_head": rng.choice([1, 3]), "bias": rng.choice([{}, {"o": True}, {"v": True, "q": True}])}
+    spec = ModelSpec.from_dict({"task": {"name": "max-of-k", "parameters": {"K": K, "v": v}}, "d_model": 3,
+                                "layers": [layer], "readout_at": "=", "dtype": "float64"})  # fmt: skip
+    model = drawn(spec, rng, rng.choice([0.3, 1.0]))
+    rows = torch.tensor(list(product(range(v), repeat=K)))
+    tokens = torch.cat([rows, torch.full((len(rows), 1), v)], 1)
+    with torch.no_grad():
+        out = model(tokens)[:, -1].numpy()
+    asked = check.asked_by(checker_model(model), v, v + 1, v, K + 1, check.FORMATS["float32"])
+    scale = 1 + np.abs(out).max()
+    for m in range(v):
+        here, mine = rows.amax(1).numpy() == m, out[:, m].copy()
+        rivals = np.delete(out, m, 1)
+        worst = float((mine[:, None] - rivals)[here].min())
+        singles, picks = [], check.combinations_with_replacement(range(m + 1), K - 1)
+        for pick in picks:
+            at = int((rows.sort(1).values == torch.tensor(sorted((*pick, m)))).all(1).nonzero()[0])
+            gap = float(mine[at] - rivals[at].max())
+            rival = int(np.delete(np.arange(v), m)[rivals[at].argmax()])
+            singles.append((gap, rival))
+        for extra in (1e-9, -1e-9):
+            said = [stated(gap - extra * scale) if gap > 0 else [rival, stated(-gap - extra * scale)]
+                    for gap, rival in singles]  # fmt: skip
+            attempts = [said] if extra > 0 else [stated(worst + 1e-9 * scale), said]
+            for part in attempts:
+                try:
+                    check.one_maximum(asked, K, v, m, part)
+                except check.Fault:
+                    assert extra < 0, "true bounds of single multisets were refused"
+                else:
+                    assert extra > 0, "a bound above the truth was accepted"
+    with torch.no_grad():
+        moved = in_float32(model)(tokens)[:, -1].double().numpy() - out
+    moved = np.abs(moved[:, :, None] - moved[:, None]).max()
+    assert moved <= asked.rounding / check.ONE, (moved, asked.rounding / check.ONE)
 
 
 def sequences(rng: random.Random) -> None:
@@ -281,7 +321,7 @@ def contexts(rng: random.Random) -> None:
     assert moved < least / 2 or "rounding" in said or "margin" in said, (moved, least)
 
 
-KINDS = (counts, sequences, strings, contexts)
+KINDS = (counts, maxima, sequences, strings, contexts)
 
 
 def run(count: int, seed: int) -> dict[str, int]:

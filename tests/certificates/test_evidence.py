@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import interp
 from interp.certificates import check
+from interp.certificates.base import Certificate, Source
 from interp.certificates.evidence import weights_sha256
+from interp.certificates.evidence_maxima import maxima_evidence
 from interp.errors import InterpError, UnsupportedError
 
 CHECKER = Path(check.__file__)
@@ -129,3 +132,23 @@ def test_contexts_hold(tmp_path):
     assert "but exactly 22" in check.check(evidence)[1]
     faulty(evidence, claim__domain__errors=evidence["claim"]["domain"]["errors"][1:])
     faulty(evidence, parts=evidence["parts"][1:])
+
+
+def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
+    """One part for each maximum: a compact proof. The errors are those that an enumeration of the small ones finds."""
+    model = interp.load("models/algorithmic/max-of-k/seed-0.safetensors", dtype="float64")
+    path = tmp_path / "proof.json"
+    given = Certificate(
+        model.spec.id, "refuted", 1 - 85 / 64**4, 64**4, -14.0, "0 0 0 0 =", "every multiset", "all", 0.0,
+        rounding=1e-6, n_errors=85, source=Source(model, "every multiset", {}),
+    )  # fmt: skip
+    found = maxima_evidence(model, given, {})
+    assert found.domain["errors"] == [[0, 1], [1, 15], [2, 65], [4, 4]]
+    numbers = torch.cartesian_prod(*[torch.arange(6)] * 4)
+    wrong = model.predict(model.task.of_numbers(numbers).tokens) != numbers.amax(1)
+    largest = numbers.amax(1)[wrong]
+    assert [[int(m), int((largest == m).sum())] for m in largest.unique()] == found.domain["errors"]
+    given.evidence(path)
+    done = run_checker(path)
+    assert done.returncode == 0, done.stdout
+    assert "for all 64^4 inputs but exactly 85" in done.stdout

@@ -37,6 +37,7 @@ JUNK = (None, True, False, 0, 1, -1, 2**70, -(2**70), 1.5, 1e300, "", "0x1p+0", 
 def small_evidence(folder: Path) -> dict[str, Evidence]:
     """Evidence of every kind that is checked in well below a second."""
     import interp
+    from interp.spec import ModelSpec
 
     models = {
         "count01": (interp.build("count01/minimal"), {}),
@@ -45,6 +46,9 @@ def small_evidence(folder: Path) -> dict[str, Evidence]:
         "first": (interp.build("languages/first"), {"longest": 4}),
         "bigram": (interp.load("memorization/bigram/seed-0", dtype="float64"), {}),
     }
+    small = {"task": {"name": "max-of-k", "parameters": {"K": 3, "v": 4}}, "d_model": 4, "layers": [{"d_head": 4}],
+             "readout_at": "=", "dtype": "float64"}  # fmt: skip
+    models["max-of-k"] = (interp.build(ModelSpec.from_dict(small), seed=1), {})
     for kind in ("dot", "dot-softmax", "bos", "bos-softmax", "lin", "lin-softmax"):
         models[kind] = (interp.build(f"histogram/{kind}-exact", T=5, L=3), {})
     found = {}
