@@ -15,14 +15,14 @@ import pandas as pd
 import torch
 
 from interp import zoo
-from interp._lens import HookedTransformer
+from interp._lens import HookedTransformer, is_bridge
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, certify_subject
 from interp.errors import InterpError
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections import Study, availability, fill
-from interp.spec import Construction, Training
+from interp.spec import Construction, ModelSpec, Training
 from interp.tasks import Task
 
 Source = str | Path | HookedTransformer | Subject
@@ -50,7 +50,8 @@ def analyze(
     arguments of sections by name, {"heads": {...}}.
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
     """
-    sources: list[Source] = [source] if isinstance(source, (str, Path, HookedTransformer, Subject)) else list(source)
+    _check_source(source, several=True)
+    sources: list[Source] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
     if not sources:
         raise InterpError("nothing to analyze: give at least one name, path or model")
     if out is not None:
@@ -79,10 +80,25 @@ def certify(
     A HookedTransformer of your own needs its task (and `tokens`, `outputs`, `padding` as in analyze): every input that
     the task lists is run. Raises UnsupportedError with the reason where no method holds for the model.
     """
+    _check_source(source)
     subject, _ = _subject(source, task, tokens, outputs, padding, device, dtype)
     if isinstance(subject.model, TaskModel) and subject.token_ids is None:
         return certify_model(subject.model, **options)
     return certify_subject(subject, **options)
+
+
+def _check_source(source: object, several: bool = False) -> None:
+    """Raise InterpError for what is neither a model nor a name or path of one."""
+    if several and isinstance(source, list | tuple):
+        for one in source:
+            _check_source(one)
+    elif not isinstance(source, (str, Path, HookedTransformer, Subject)):
+        hint = "; build it first: interp.build(spec)" if isinstance(source, ModelSpec) else ""
+        hint = "; convert it first: interp.load(bridge, task=...)" if is_bridge(source) else hint
+        raise InterpError(
+            f"a {type(source).__name__} is no model: give a name such as 'count01/paper', a checkpoint's path, "
+            f"or a model{hint}"
+        )
 
 
 def _load(source: str | Path, device: str | torch.device, dtype: str | torch.dtype | None) -> TaskModel:

@@ -4,26 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import PurePath
 
 
 class InterpError(ValueError):
     """Bad input. The command line prints its message without a traceback and exits with 2."""
 
 
+SENTENCE = 280
+"""What files say is quoted in sentences no longer than this."""
+
+
+def cut(sentence: str) -> str:
+    """A sentence of one line and at most SENTENCE characters, cut in the middle where it is longer."""
+    line = " ".join(sentence.split()) if "\n" in sentence or len(sentence) > SENTENCE else sentence
+    return line if len(line) <= SENTENCE else f"{line[: SENTENCE - 90]} ... {line[-80:]}"
+
+
 class SpecError(InterpError):
     """A spec with problems; `problems` lists all of them, not only the first."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
-        super().__init__(
-            self.problems[0]
-            if len(self.problems) == 1
-            else f"the spec has {len(self.problems)} problems:\n" + "\n".join(f"  - {p}" for p in self.problems)
-        )
+    def __init__(self, problems: Sequence[str], where: str | None = None) -> None:
+        at = "" if where is None else f"{short(where, LONG_PATH)}: "
+        self.problems = [cut(f"{at}{problem}") for problem in problems]
+        found = len(self.problems)
+        if found > MOST_PROBLEMS:
+            self.problems = self.problems[:MOST_PROBLEMS]
+        if found == 1:
+            super().__init__(self.problems[0])
+        elif found > MOST_PROBLEMS:
+            super().__init__(cut(f"{at}the spec has {found:,} problems, the first: {problems[0]}"))
+        else:
+            lines = "\n".join(f"  - {cut(problem)}" for problem in problems)
+            super().__init__(f"{at}the spec has {found} problems:\n{lines}")
+
+
+MOST_PROBLEMS = 20
+"""A spec with more is no spec that somebody wrote: only the first is quoted."""
 
 
 class CheckpointError(InterpError):
-    """A file that is not a whole, honest checkpoint of a model we know."""
+    """A file that is not a whole, honest checkpoint of a model we know. The sentence is cut where a file is wordy."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(cut(sentence))
 
 
 class UnsupportedError(InterpError, TypeError):
@@ -32,12 +56,25 @@ class UnsupportedError(InterpError, TypeError):
 
 LONG = 60
 """Names and values longer than this are cut in sentences."""
+LONG_PATH = 150
 
 
-def short(value: object) -> str:
-    """A value as a sentence shows it: cut in the middle where it is long."""
-    text = str(value)
-    return text if len(text) <= LONG else f"{text[: LONG - 20]}...{text[-15:]}"
+def short(value: object, most: int = LONG) -> str:
+    """A value as a sentence shows it: cut in the middle where it is long. Paths may be longer than other values."""
+    text, most = str(value), LONG_PATH if isinstance(value, PurePath) else most
+    return text if len(text) <= most else f"{text[: most - 20]}...{text[-15:]}"
+
+
+def quoted(value: object) -> str:
+    """repr of a value as a sentence shows it; what is too big or too deep to be written out is named by its type."""
+    try:
+        return (
+            short(repr(value))
+            if not isinstance(value, dict | list | tuple) or len(value) < 100
+            else short(f"{type(value).__name__} of {len(value):,} entries")
+        )
+    except (ValueError, RecursionError, MemoryError):  # an integer of 5,000 digits, a list 1,000 deep
+        return f"a {type(value).__name__} too long to write out"
 
 
 def listed(names: Iterable[object], most: int = 4) -> str:
@@ -52,4 +89,4 @@ def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
     known = [str(choice) for choice in choices]
     close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown {kind} {short(value)!r}; known: {listed(known, 12)}{hint}"
+    return f"unknown {kind} {short(value)!r}; known: {listed(known, 8)}{hint}"

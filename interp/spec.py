@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -27,13 +27,13 @@ from pydantic import (
     field_validator,
 )
 
-from interp.errors import SpecError, one_of
+from interp.errors import SpecError, listed, one_of, quoted, short
 
 SCHEMA = 1
 
 Scalar: TypeAlias = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | StrictStr
-Size: TypeAlias = Annotated[StrictInt, Field(ge=1)]
-Natural: TypeAlias = Annotated[StrictInt, Field(ge=0)]
+Size: TypeAlias = Annotated[StrictInt, Field(ge=1, lt=2**40)]
+Natural: TypeAlias = Annotated[StrictInt, Field(ge=0, lt=2**58)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 PLAIN_POSITIONS = ("none", "learned", "sinusoidal")
@@ -45,28 +45,35 @@ class _Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
-    def __init__(self, **data: Any) -> None:
+    def __init__(self, /, **data: Any) -> None:  # a file may have a field named "self"
         try:
-            super().__init__(**data)
+            self.__pydantic_validator__.validate_python(data, self_instance=self)
         except ValidationError as error:
             raise SpecError(_sentences(type(self), error)) from None
+        except RecursionError:
+            raise SpecError([f"{type(self).__name__}: tables lie within tables too deep to be read"]) from None
 
 
 def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
     """Pydantic's complaints as sentences that name the field, its value, and what would be right."""
     sentences = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"]) or kind.__name__
+    known = [f.alias or name for name, f in kind.model_fields.items()]
+    found = error.errors()
+    if len(strange := [item["loc"][-1] for item in found if item["type"] == "extra_forbidden"]) > 3:
+        sentences.append(f"unknown fields {listed(strange)}; known: {listed(known, 8)}")
+        found = [item for item in found if item["type"] != "extra_forbidden"]
+    for item in found:
+        where = ".".join(short(part) for part in item["loc"]) or kind.__name__
         inner = item.get("ctx", {}).get("error")
         if isinstance(inner, SpecError):
             sentences += [f"{where}: {problem}" for problem in inner.problems]
         elif item["type"] == "extra_forbidden":
-            sentences.append(one_of("field", where, (f.alias or name for name, f in kind.model_fields.items())))
+            sentences.append(one_of("field", where, known))
         elif item["type"] == "missing":
             sentences.append(f"{where} is missing")
         else:
             message = item["msg"].removeprefix("Value error, ")
-            sentences.append(f"{where} = {item['input']!r}: {message[0].lower()}{message[1:]}")
+            sentences.append(f"{where} = {quoted(item['input'])}: {message[0].lower()}{message[1:]}")
     return sentences
 
 
@@ -343,7 +350,9 @@ class ModelSpec(_Frozen):
         """A spec from plain data. Raises SpecError with every problem at once, and for a newer schema by name."""
         schema = data.get("schema", SCHEMA)
         if schema != SCHEMA:
-            raise SpecError([f"schema {schema!r} is not known to this version of interp, which reads schema {SCHEMA}"])
+            raise SpecError(
+                [f"schema {quoted(schema)} is not known to this version of interp, which reads schema {SCHEMA}"]
+            )
         return cls(**data)
 
     def to_toml(self) -> str:
@@ -357,7 +366,7 @@ class ModelSpec(_Frozen):
         try:
             return cls.from_dict(data)
         except SpecError as error:
-            raise SpecError([f"{path}: {problem}" for problem in error.problems]) from None
+            raise SpecError(error.problems, str(path)) from None
 
     def replace(self, **changes: Any) -> ModelSpec:
         """A copy with fields changed, validated anew (model_copy would not)."""
@@ -371,9 +380,35 @@ class ModelSpec(_Frozen):
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The plain data of a TOML file, or one sentence on why it cannot be read."""
+    return plain_data(path, "TOML", tomllib.loads)
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """The plain data of a JSON file that holds an object, or one sentence on why it cannot be read."""
+    data = plain_data(path, "JSON", json.loads)
+    if not isinstance(data, dict):
+        raise SpecError([f"{short(path)} must hold a JSON object, not {type(data).__name__}"])
+    return data
+
+
+MAX_TEXT = 2**20
+"""Bytes of a TOML or JSON file; specs and grids have a few thousand."""
+
+
+def plain_data(path: str | Path, kind: str, parse: Callable[[str], Any]) -> Any:
+    """What a text file of plain data holds. Raises SpecError with one sentence for whatever cannot be read."""
+    path = Path(path)
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        if path.stat().st_size > MAX_TEXT:
+            raise SpecError(
+                [f"{short(path)} has {path.stat().st_size:,} bytes; a {kind} file has at most {MAX_TEXT:,}"]
+            )
+        return parse(path.read_text(encoding="utf-8"))
+    except SpecError:
+        raise
     except FileNotFoundError:
-        raise SpecError([f"no such file: {path}"]) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SpecError([f"{path} is not a readable TOML file: {error}"]) from None
+        raise SpecError([f"no such file: {short(path)}"]) from None
+    except RecursionError:
+        raise SpecError([f"{short(path)} is not a readable {kind} file: it is nested too deep"]) from None
+    except (OSError, ValueError, MemoryError) as error:  # numbers of 5,000 digits are ValueErrors
+        raise SpecError([f"{short(path)} is not a readable {kind} file: {error}"]) from None

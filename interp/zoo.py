@@ -44,6 +44,8 @@ def build(
     """
     from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
 
+    if not isinstance(name_or_spec, ModelSpec):
+        _check_name(name_or_spec)
     name_or_spec = _spelled(name_or_spec) if isinstance(name_or_spec, str) else name_or_spec
     if isinstance(name_or_spec, str) and name_or_spec in registered_constructions():
         return construct(name_or_spec, variant, **sizes).model(seed=seed, device=device, dtype=dtype)
@@ -187,7 +189,7 @@ def _path(source: object) -> Path:
 def _check_name(name: object) -> None:
     if not isinstance(name, (str, Path)):
         raise InterpError(
-            f"cannot load a {type(name).__name__}: give a name such as 'count01/paper' or the path of a checkpoint"
+            f"a {type(name).__name__} is no model: give a name such as 'count01/paper' or the path of a checkpoint"
         )
 
 

@@ -29,7 +29,8 @@ class TaskAttention(Attention):
         self.causal = spec.direction == "causal"
         self.attn_scale = 1 / layer.factor(spec.d_model)  # stock calculate_attention_scores divides by it
 
-        eye = torch.eye(spec.d_model, dtype=cfg.dtype).expand(layer.n_heads, -1, -1)
+        whole = layer.query_key == "full" or layer.value_output != "learned"
+        eye = torch.eye(spec.d_model if whole else 0, dtype=cfg.dtype).expand(layer.n_heads, -1, -1)
         if layer.mixing == "linear":
             length = spec.max_length or 0
             self.W_mix = nn.Parameter(torch.zeros(layer.n_heads, length, length, dtype=cfg.dtype))

@@ -7,7 +7,6 @@ with those values; position tables of zeros are no positions.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor
 from interp.architecture.checkpoint import MAX_BYTES, Checkpoint, as_checkpoint_error, opened, regular_file
 from interp.architecture.parameters import check_parameters, outputs, parameter_shapes
 from interp.errors import CheckpointError, InterpError, SpecError, short
-from interp.spec import ModelSpec
+from interp.spec import ModelSpec, read_json
 from interp.tasks import Task, make_task
 
 BUFFERS = (".mask", ".IGNORE")
@@ -62,6 +61,8 @@ def read_state_dict(
 def _spec_beside(path: Path, spec: ModelSpec | str | Path | None) -> ModelSpec:
     if isinstance(spec, ModelSpec):
         return spec
+    if spec is not None and not isinstance(spec, (str, Path)):
+        raise InterpError(f"spec must be a ModelSpec or the path of one, not {type(spec).__name__}")
     choices = [path.with_suffix(".toml"), path.with_suffix(".json")] if spec is None else [Path(spec)]
     for choice in choices:
         if choice.is_file():
@@ -75,15 +76,9 @@ def _read_spec(path: Path) -> ModelSpec:
     if path.suffix != ".json":
         return ModelSpec.from_toml(path)
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SpecError([f"{path} is not a readable JSON file: {error}"]) from None
-    if not isinstance(plain, dict):
-        raise SpecError([f"{path} must hold a JSON object, not {type(plain).__name__}"])
-    try:
-        return ModelSpec.from_dict(plain)
+        return ModelSpec.from_dict(read_json(path))
     except SpecError as error:
-        raise SpecError([f"{path}: {problem}" for problem in error.problems]) from None
+        raise SpecError(error.problems, str(path)) from None
 
 
 def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError
+from interp.budget import SEED_LIMIT
+from interp.errors import InterpError, listed, quoted
 from interp.spec import Layer, ModelSpec
 from interp.tasks import Task
 
@@ -86,9 +87,9 @@ def check_shapes(spec: ModelSpec, task: Task, found: Mapping[str, Sequence[int]]
     """Raise InterpError unless names and shapes are exactly the spec's."""
     wanted = parameter_shapes(spec, task)
     if missing := [name for name in wanted if name not in found]:
-        raise InterpError(f"missing {', '.join(missing)}: {spec.id} has {len(wanted)} parameters")
+        raise InterpError(f"missing {listed(missing)}: {spec.id} has {len(wanted)} parameters")
     if extra := [name for name in found if name not in wanted]:
-        raise InterpError(f"unexpected {', '.join(extra)}: {spec.id} has {', '.join(wanted)}")
+        raise InterpError(f"unexpected {listed(extra)}: {spec.id} has {listed(wanted, 6)}")
     for name, shape in wanted.items():
         if tuple(found[name]) != shape:
             raise InterpError(f"{name} has shape {tuple(found[name])}; {spec.id} needs {shape}")
@@ -114,6 +115,8 @@ def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None
 
     Numbers are drawn in float32 whatever the dtype, so that a float64 model starts where its float32 twin does.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
+        raise InterpError(f"seed = {quoted(seed)} must be an integer from 0 to 2^58 - 1")
     recipe = spec.training
     generator = torch.Generator().manual_seed(seed)
     shapes = parameter_shapes(spec, task)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from interp.architecture.formulas import position_formula, registered_positions
+from interp.architecture.parameters import parameter_shapes
+from interp.budget import need
 from interp.errors import InterpError, one_of
 from interp.spec import PLAIN_POSITIONS, ModelSpec
 from interp.tasks import Task
@@ -12,11 +16,29 @@ from interp.tasks import Task
 
 def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     """Everything that keeps this spec from being built for this task; spec.problems() first."""
-    found = spec.problems() + position_problems(spec)
+    found = spec.problems() + _size_problems(spec, task)
+    if not found:  # a formula is evaluated, so sizes come first
+        found = position_problems(spec)
     places = ("all", "first", "last", *task.vocabulary)
     if spec.readout_at not in places:
         found.append(one_of("readout_at", spec.readout_at, places))
     return found
+
+
+def _size_problems(spec: ModelSpec, task: Task) -> list[str]:
+    """One sentence if the parameters, or what a layer is at least in memory, pass the budget."""
+    if spec.problems():
+        return []
+    try:
+        need(f"a model of {len(spec.layers):,} layers", 20_000.0 * len(spec.layers))
+        for what, rows in (("a batch", spec.training.batch_size), ("an epoch", spec.training.samples_per_epoch or 0)):
+            need(f"{what} of {rows:,} inputs", 128.0 * rows)
+        numbers = sum(math.prod(shape) for shape in parameter_shapes(spec, task).values())
+        whole = sum(layer.n_heads * spec.d_model**2 for layer in spec.layers if layer.value_output != "learned")
+        need(f"a model of {numbers:,} parameters", 8.0 * (numbers + whole))
+    except InterpError as error:
+        return [str(error)]
+    return []
 
 
 def position_problems(spec: ModelSpec) -> list[str]:
@@ -36,7 +58,7 @@ def position_problems(spec: ModelSpec) -> list[str]:
 def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
     """A floating torch dtype from itself or its name."""
     found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    if found not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
     return found
 
@@ -47,6 +69,8 @@ def as_device(device: torch.device | str) -> torch.device:
         found = torch.device(device)
     except (RuntimeError, TypeError):
         raise InterpError(one_of("device", device, ("cpu", "cuda"))) from None
+    if found.type not in ("cpu", "cuda"):
+        raise InterpError(one_of("device", device, ("cpu", "cuda")))
     if found.type == "cuda" and not torch.cuda.is_available():
         raise InterpError(f"device {str(device)!r}: torch sees no CUDA device here; use 'cpu'")
     return found

@@ -7,7 +7,6 @@ the library's own model under study, and `expressed` says why.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +18,9 @@ from torch import Tensor
 from interp._lens import HookedTransformer, config, config_fields, quiet_construction
 from interp.architecture.foreign import BUFFERS
 from interp.architecture.task_model import TaskModel
+from interp.budget import need
 from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError, listed, one_of, short
-from interp.spec import MLP, Bias, Layer, ModelSpec, read_toml
+from interp.spec import MLP, Bias, Layer, ModelSpec, read_json, read_toml
 from interp.tasks import Task
 
 SIZES = ("n_layers", "d_model", "d_head", "n_heads", "n_ctx", "d_vocab", "d_vocab_out", "d_mlp")
@@ -53,7 +53,7 @@ def read_config(source: Mapping[str, Any] | str | Path | Any) -> dict[str, Any]:
     Raises SpecError for a file that cannot be read, an unknown field, or a size that is no positive integer.
     """
     if isinstance(source, (str, Path)):
-        fields = _read_file(Path(source))
+        fields = read_json(source) if Path(source).suffix == ".json" else read_toml(source)
     elif isinstance(source, Mapping):
         fields = dict(source)
     elif hasattr(source, "to_dict"):
@@ -64,20 +64,6 @@ def read_config(source: Mapping[str, Any] | str | Path | Any) -> dict[str, Any]:
             f"not {type(source).__name__}"
         )
     return _checked(fields)
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    if path.suffix != ".json":
-        return read_toml(path)
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError([f"no such file: {path}"]) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise SpecError([f"{path} is not a readable JSON file: {error}"]) from None
-    if not isinstance(plain, dict):
-        raise SpecError([f"{path} must hold a JSON object, not {type(plain).__name__}"])
-    return plain
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +94,10 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     Names and shapes must be exactly its own, values finite; constant buffers of the library may be there or not.
     Raises CheckpointError for weights that do not fit, InterpError for a config that the library refuses.
     """
+    heads, head = fields.get("n_heads") or 1, fields["d_head"]
+    block = 4 * max(heads, 1) * head + 2 * (fields.get("d_mlp") or 4 * fields["d_model"])
+    rows = fields["d_vocab"] + max(0, fields.get("d_vocab_out") or 0) + fields["n_ctx"] + fields["n_layers"] * block
+    need("a model of this config", 8.0 * fields["d_model"] * rows + 20_000.0 * fields["n_layers"])
     dropped = ("seed", "init_weights", "device", "n_devices", "n_params", "tokenizer_name", "trust_remote_code")
     known = config_fields()
     kept = {name: value for name, value in fields.items() if name in known and name not in dropped}

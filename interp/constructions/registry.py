@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from interp.budget import most
 from interp.constructions.base import ConstructedWeights
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, cut, one_of, quoted
 from interp.spec import ModelSpec
 from interp.tasks import Task
 
@@ -100,4 +101,34 @@ def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
         if not entry.variants:
             raise InterpError(f"{name} has no variants, so variant = {variant!r} does not apply")
         raise InterpError(one_of(f"variant of {name}", variant, entry.variants))
-    return entry.make(**({"variant": variant} if variant else {}), **sizes)
+    for size, value in sizes.items():
+        if (problem := _type_problem(entry, size, value)) is not None:
+            raise InterpError(f"{name}: {problem}")
+    try:
+        return entry.make(**({"variant": variant} if variant else {}), **sizes)
+    except InterpError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
+        given = ", ".join(f"{size} = {quoted(value)}" for size, value in sizes.items())
+        raise InterpError(cut(f"{name} cannot be built with {given or 'these sizes'}: {error}")) from None
+
+
+def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
+    """A sentence where an argument has another type than its default: a size is an integer, and of bounded size."""
+    default = entry.sizes[size]
+    if default is None or default is inspect.Parameter.empty:
+        if isinstance(value, float | str) and "int" in str(_annotation(entry, size)):
+            return f"{size} = {quoted(value)} must be an integer"
+    elif isinstance(default, bool) != isinstance(value, bool) or not isinstance(value, _ACCEPTED[type(default)]):
+        return f"{size} = {quoted(value)} must be {_SPOKEN[type(default)]}"
+    if isinstance(value, int) and not size.endswith("seed") and abs(value) > most(2**20):
+        return f"{size} = {quoted(value)} is beyond {most(2**20):,}; the environment variable INTERP_MAX_GB raises this"
+    return None
+
+
+def _annotation(entry: Entry, size: str) -> Any:
+    return inspect.signature(entry.make).parameters[size].annotation
+
+
+_ACCEPTED: dict[type, Any] = {bool: bool, int: int, float: int | float, str: str}
+_SPOKEN: dict[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}

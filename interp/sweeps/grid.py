@@ -19,15 +19,20 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from interp.errors import InterpError, SpecError, one_of
+from interp.budget import SEED_LIMIT, most
+from interp.errors import InterpError, SpecError, cut, one_of, quoted
 from interp.spec import Construction, ModelSpec, read_toml
 from interp.sweeps.table import RESULT_COLUMNS
 
+MOST_CELLS, MOST_RUNS = 5_000, 1_000_000
+"""Of one grid, within 1 GB; each cell is a spec of its own, checked before anything runs."""
+RAISED = "sweep it in parts, or raise this limit by the environment variable INTERP_MAX_GB"
 GRID_FIELDS = ("base", "axes", "seeds", "epochs", "engine")
 AXIS_FORMS = "a list of values, { fields = [...], values = [...] }, or { choices = { name = { field = value } } }"
 
@@ -36,7 +41,7 @@ class GridError(InterpError):
     """A grid with problems; `problems` lists all of them, each with its cells."""
 
     def __init__(self, where: str, problems: list[str]) -> None:
-        self.problems = problems
+        self.problems = problems = [cut(problem) for problem in problems[:20]]
         listed = problems[0] if len(problems) == 1 else "\n" + "\n".join(f"  - {problem}" for problem in problems)
         super().__init__(f"{where}: {listed}")
 
@@ -105,6 +110,10 @@ def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None =
     axes = {axis: _axis(axis, given, problems) for axis, given in _table(data, "axes", problems).items()}
     if problems:
         raise GridError(name, problems)
+    count = math.prod(len(points) for points in axes.values())
+    if count > most(MOST_CELLS) or count * len(seeds) > most(MOST_RUNS):
+        limits = f"more than {most(MOST_CELLS):,} cells or {most(MOST_RUNS):,} runs"
+        raise GridError(name, [f"{quoted(count)} cells of {len(seeds):,} seeds: {limits}; {RAISED}"])
     cells = _cells(base, axes, problems)
     grid = Grid(name, tuple(cells), tuple(seeds), str(data.get("engine", "auto")))
     problems += _untrainable(grid, device)
@@ -117,20 +126,24 @@ def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None =
 
 
 def _seeds(given: Any, problems: list[str]) -> list[int]:
+    if type(given) is int and given > most(MOST_RUNS):
+        problems.append(f"seeds = {quoted(given)}: more than {most(MOST_RUNS):,}; {RAISED}")
+        return [0]
     seeds = list(range(given)) if type(given) is int else given
-    if not isinstance(seeds, list) or any(type(seed) is not int or seed < 0 for seed in seeds):
-        problems.append(f"seeds = {given!r} must be a number of seeds, or a list of integers >= 0")
+    if not isinstance(seeds, list) or any(type(seed) is not int or not 0 <= seed < SEED_LIMIT for seed in seeds):
+        problems.append(f"seeds = {quoted(given)} must be a number of seeds, or a list of integers from 0 to 2^58 - 1")
+        return [0]
     elif not seeds:
-        problems.append(f"seeds = {given!r}: the grid has no runs; give at least one seed")
+        problems.append(f"seeds = {quoted(given)}: the grid has no runs; give at least one seed")
     elif len(set(seeds)) != len(seeds):
-        problems.append(f"seeds = {given!r} holds a seed twice")
+        problems.append(f"seeds = {quoted(given)} holds a seed twice")
     return seeds
 
 
 def _table(data: Mapping[str, Any], name: str, problems: list[str]) -> Mapping[str, Any]:
     table = data.get(name, {})
     if not isinstance(table, Mapping):
-        problems.append(f"{name} = {table!r} must be a table")
+        problems.append(f"{name} = {quoted(table)} must be a table")
         return {}
     return table
 
@@ -162,7 +175,7 @@ def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes
         problems.append(f"axis {name}: the table of runs has a column of that name; choose another")
     points = _points({"fields": [name], "values": given} if isinstance(given, list) else given)
     if points is None:
-        problems.append(f"axis {name} = {given!r} must be {AXIS_FORMS}")
+        problems.append(f"axis {name} = {quoted(given)} must be {AXIS_FORMS}")
         return []
     if not points:
         problems.append(f"axis {name} is empty: the grid has no cells; give at least one value")

@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.budget import SEED_LIMIT, most
+from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import Scalar, TaskRef
 
 IGNORED = -100
@@ -105,7 +106,13 @@ class Task(ABC):
         for name, value in parameters.items():
             wanted = type(self.defaults[name])
             if wanted is not type(value) and not (wanted is float and type(value) is int):
-                raise InterpError(f"{self.name}: {name} = {value!r} must be a {wanted.__name__}")
+                raise InterpError(f"{self.name}: {name} = {quoted(value)} must be a {wanted.__name__}")
+            if type(value) is int and abs(value) > most(2**20):
+                raise InterpError(
+                    f"{self.name}: {name} = {quoted(value)} is beyond {most(2**20):,}; "
+                    "the environment variable INTERP_MAX_GB raises this limit"
+                )
+        check_size("data_seed", data_seed, least=0)
         self.data_seed = data_seed
         self.parameters: dict[str, Scalar] = {**self.defaults, **parameters}
 
@@ -340,7 +347,9 @@ def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "r
 def check_size(name: str, value: int, least: int = 1) -> int:
     """value, or an InterpError that says it must be an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InterpError(f"{name} = {value!r} must be an integer of at least {least}")
+        raise InterpError(f"{name} = {quoted(value)} must be an integer of at least {least}")
+    if value >= SEED_LIMIT:
+        raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
     return value
 
 
@@ -392,6 +401,9 @@ def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) ->
     kind = _REGISTRY[ref.name]
     make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
     parameters: dict[str, Any] = dict(ref.parameters)
+    for name in parameters:  # "self" is a name that no call could take
+        if name not in kind.defaults:
+            raise InterpError(one_of(f"parameter of task {ref.name}", name, kind.defaults))
     return make(data_seed=ref.data_seed, **parameters)
 
 

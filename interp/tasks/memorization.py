@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.budget import need
 from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.base import IGNORED, Batch, Task, check_size
@@ -41,6 +42,12 @@ class TableTask(Task):
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
         check_size("seed", data_seed, least=0)
+        sizes = {name: self._size(name) for name in ("N", "M", "k") if name in self.parameters}
+        if sizes:
+            numbers = float(sizes["N"]) ** min(sizes.get("k", 1), 300) * sizes["M"]
+            rank = float(abs(int(self.parameters.get("rank", 0))))
+            numbers += rank * (numbers / sizes["M"] + sizes["M"])
+            need(f"the table of task {self.name}", 40 * numbers)  # probabilities, their logarithms, sorted once
         self.table = self._make()
         self.vocabulary = tuple(str(token) for token in range(self.table.n_tokens))
 

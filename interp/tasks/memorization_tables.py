@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.budget import most
 from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.base import check_size, register_task
@@ -133,8 +134,16 @@ class Table(TableTask):
         if set(tables) != {"conditional", "prior", "contexts"} or parameters:
             raise InterpError("task table has the tables conditional, prior and contexts, and no parameters")
         contexts = tables["contexts"]
-        if contexts.ndim != 2 or contexts.is_floating_point():
+        if contexts.ndim != 2 or contexts.dtype != torch.int64:
             raise InterpError(f"the contexts have shape {tuple(contexts.shape)}; (contexts, k) token ids are needed")
+        for name, tensor in tables.items():
+            if not tensor.numel():
+                raise InterpError(f"the {name} has shape {tuple(tensor.shape)}: a table has at least one context")
+            if name != "contexts" and tensor.dtype not in (torch.float64, torch.float32):
+                raise InterpError(f"the {name} has dtype {tensor.dtype}; float64 or float32 is needed")
+        largest, k = int(contexts.max()), contexts.shape[1]
+        if int(contexts.min()) < 0 or largest >= most(2**20) or float(largest + 1) ** min(k, 300) >= 2**62:
+            raise InterpError(f"contexts of {k} tokens up to {largest:,} are beyond what a table task holds")
         return cls(data_seed, as_table(tables["conditional"], tables["prior"], contexts.tolist(), cls.name))
 
     def __repr__(self) -> str:

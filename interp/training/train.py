@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from interp.architecture.problems import as_device, as_dtype, model_problems
-from interp.errors import InterpError, SpecError, one_of
+from interp.budget import SEED_LIMIT, most
+from interp.errors import InterpError, SpecError, one_of, quoted
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
@@ -119,6 +121,11 @@ def train_parameters(
 
     Only the reference engine loads transformer_lens. Arguments and errors are those of `train`.
     """
+    if not isinstance(spec, ModelSpec):
+        raise InterpError(
+            f"train needs a ModelSpec, not a {type(spec).__name__}: interp.ModelSpec.from_toml(file) reads one, and "
+            "model.spec is that of a model"
+        )
     if isinstance(spec.origin, Construction):
         raise InterpError(
             f"{spec.id} is the exact construction {spec.origin.name}: there is nothing to train; to train its "
@@ -143,10 +150,14 @@ def train_parameters(
 
 def _check_integers(name: str, values: Iterable[int]) -> list[int]:
     if not isinstance(values, Iterable):
-        raise InterpError(f"{name} = {values!r}: give several, such as range({values!r})")
-    listed = list(values)
-    if bad := [v for v in listed if isinstance(v, bool) or not isinstance(v, int) or v < 0]:
-        raise InterpError(f"{name} must be integers >= 0, not {bad[0]!r}")
+        raise InterpError(f"{name} = {quoted(values)}: give several, such as range(5)")
+    listed = list(islice(values, most(2**20) + 1))
+    if len(listed) > most(2**20):
+        raise InterpError(
+            f"{name}: more than {most(2**20):,} of them; the environment variable INTERP_MAX_GB raises this limit"
+        )
+    if bad := [v for v in listed if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < SEED_LIMIT]:
+        raise InterpError(f"{name} must be integers from 0 to 2^58 - 1, not {quoted(bad[0])}")
     if len(set(listed)) != len(listed):
         raise InterpError(f"{name} = {listed} holds a value twice")
     if name == "seeds" and not listed:

@@ -1,0 +1,38 @@
+"""How much memory one request may ask for: estimated first, refused beyond, raised by $INTERP_MAX_GB."""
+
+from __future__ import annotations
+
+import os
+
+from interp.errors import InterpError, short
+
+DEFAULT_GB = 1.0
+SEED_LIMIT = 2**58
+"""Seeds lie below it: samplers multiply them by 16, and generators take 64 bits."""
+
+
+def gigabytes() -> float:
+    """The budget: 1 GB, or what the environment variable INTERP_MAX_GB says. Raises InterpError for no number."""
+    given = os.environ.get("INTERP_MAX_GB", "")
+    try:
+        found = float(given or DEFAULT_GB)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e6:
+        raise InterpError(f"INTERP_MAX_GB = {short(given)} must be a number of gigabytes above 0")
+    return found
+
+
+def need(what: str, n_bytes: float) -> None:
+    """Raise InterpError where `what` would take more bytes than the budget."""
+    if n_bytes > gigabytes() * 1e9:
+        size = f"{n_bytes / 1e9:,.1f}" if n_bytes < 1e15 else f"{float(min(n_bytes, 1e300)) / 1e9:.1e}"
+        raise InterpError(
+            f"{what} would take {size} GB, more than the budget of {gigabytes():g} GB; "
+            "the environment variable INTERP_MAX_GB raises it"
+        )
+
+
+def most(count: int) -> int:
+    """A limit on a count that goes with 1 GB, scaled to the budget."""
+    return max(1, int(count * gigabytes()))

@@ -1,0 +1,296 @@
+"""Whatever a file, a name or an argument says: one sentence under 300 characters, before anything large is made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import interp
+from interp.budget import gigabytes, need
+from interp.errors import InterpError
+from interp.spec import ModelSpec, TaskRef
+from interp.sweeps.grid import read_grid
+from interp.tasks import make_task
+from interp.tasks.base import tensors_sha256
+
+
+def spec(
+    task: str = "count01", parameters: dict[str, Any] | None = None, n_heads: int = 1, n_layers: int = 1, **fields: Any
+) -> ModelSpec:
+    whole = {"d_model": 8, "readout_at": "=" if task == "count01" else "all"} | fields
+    return ModelSpec(
+        task={"name": task, "parameters": parameters or {}},
+        layers=[{"d_head": 2, "n_heads": n_heads}] * n_layers,
+        **whole,
+    )
+
+
+def refused(call: Callable[[], Any], words: str = "") -> None:
+    with pytest.raises(InterpError) as error:
+        call()
+    lines = str(error.value).split("\n  - ")  # a spec lists its problems, a line each
+    assert len(lines) <= 20
+    assert all(len(line) < 300 and "\n" not in line for line in lines), str(error.value)
+    assert words in str(error.value)
+
+
+def training(**recipe: Any) -> dict[str, Any]:
+    return {"kind": "training", **recipe}
+
+
+# ---------------------------------------------------------------- sizes and types
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "words"),
+    [
+        ("histogram/dot-exact", {"T": 4.5}, "T = 4.5 must be an integer"),
+        ("histogram/dot-exact", {"T": "4"}, "T = '4' must be an integer"),
+        ("histogram/dot-exact", {"p": 2.5}, "p = 2.5 must be an integer"),
+        ("histogram/dot-exact", {"T": True}, "T = True"),
+        ("histogram/dot-exact", {"d_model": 0}, "d_model"),
+        ("histogram/dot-exact", {"T": 10**8}, "INTERP_MAX_GB"),
+        ("histogram/dot-exact", {"T": 10**6}, ""),
+        ("languages/parity", {"c": "x"}, "c = 'x' must be a number"),
+        ("languages/parity", {"c": 1e308}, ""),
+        ("languages/parity", {"layer_norm": 1}, "true or false"),
+        ("count01/minimal", {"N": 10**7}, "INTERP_MAX_GB"),
+    ],
+)
+def test_arguments_of_constructions(name: str, sizes: dict[str, Any], words: str) -> None:
+    refused(lambda: interp.build(name, **sizes), words)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"task": "histogram", "parameters": {"T": 10**8}},
+        {"task": "histogram", "parameters": {"T": 10**6}, "d_model": 10**4},
+        {"task": "bigram", "parameters": {"N": 10**5, "M": 10**5}},
+        {"task": "kgram", "parameters": {"k": 50}},
+        {"task": "lookup", "parameters": {"k": 50}},
+        {"task": "low-rank", "parameters": {"rank": 10**6}},
+        {"d_model": 10**8},
+        {"readout": "relu_mlp", "readout_width": 10**9},
+        {"n_heads": 10**8},
+        {"max_length": 10**9, "positions": "learned"},
+        {"n_layers": 60_000},
+        {"origin": training(batch_size=10**12)},
+        {"origin": training(data="fresh", samples_per_epoch=10**12)},
+    ],
+)
+def test_absurd_sizes_are_refused_before_they_are_made(fields: dict[str, Any]) -> None:
+    refused(lambda: interp.build(spec(**fields)), "INTERP_MAX_GB")
+
+
+def test_the_budget_is_raised_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(lambda: need("it", 2e9), "it would take 2.0 GB, more than the budget of 1 GB")
+    monkeypatch.setenv("INTERP_MAX_GB", "3.5")
+    need("it", 2e9)
+    for wrong in ("x", "-1", "0", "inf"):
+        monkeypatch.setenv("INTERP_MAX_GB", wrong)
+        refused(gigabytes, "INTERP_MAX_GB")
+
+
+@pytest.mark.parametrize("seed", [2**64, -1])
+def test_seeds(seed: int) -> None:
+    refused(lambda: interp.build(spec(), seed=seed), "seed")
+    refused(lambda: interp.train(spec(), seeds=[seed]), "seeds")
+    refused(lambda: make_task(TaskRef(name="count01", data_seed=seed)), "data_seed")
+
+
+@pytest.mark.parametrize("seeds", [range(10**8), []], ids=["many", "none"])
+def test_numbers_of_seeds(seeds: Any) -> None:
+    refused(lambda: interp.train(spec(), seeds=seeds), "seeds")
+
+
+def test_devices_and_dtypes() -> None:
+    refused(lambda: interp.build(spec(), device="mps"), "mps")
+    refused(lambda: interp.build(spec(), dtype="float8_e4m3fn"), "float8")
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self = 1\n",
+        "d_model = " + "9" * 5000,
+        "x = " + "[" * 1000 + "]" * 1000,
+        "x = " + "[" * 100_000 + "]" * 100_000,
+        "x = " + "{a=" * 900 + "1" + "}" * 900,
+        "\n".join(f"field{i} = 1" for i in range(20_000)),
+        "x" * 5000 + " = 1",
+        "d_model = 'a'\nb = '" + "z" * 100_000 + "'",
+        "schema = " + "9" * 30,
+        "d_model = 1e999",
+        "#" * 2**21,
+        "[task]\nname = '" + "z" * 5000 + "'\n",
+        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = '" + "z" * 5000 + "'}",
+        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01'}\npositions = '" + "q" * 5000 + "'",
+        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01', parameters = {self = 1}}",
+        "d_model = 4\nlayers = [{d_head = 2}]\ntask = {name = 'count01', data_seed = 18446744073709551616}",
+    ],
+    ids=range(16),
+)
+def test_specs_on_disk(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.toml").write_text(text)
+    refused(lambda: interp.build(tmp_path / "m.toml"))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"d_model": ' + "9" * 5000 + "}", '{"a":' * 900 + "1" + "}" * 900])
+def test_specs_as_json(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.json").write_text(text)
+    torch.save({"a": torch.ones(1)}, tmp_path / "m.pt")
+    refused(lambda: interp.load(tmp_path / "m.pt"), "m.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "seeds = 100000000",
+        "seeds = 1000000000000000000000000000000",
+        "seeds = [1e30]",
+        "seeds = [18446744073709551616]",
+        "x = " + "[" * 1000 + "]" * 1000,
+        "[axes]\nd_model = [" + ",".join(map(str, range(1, 100_001))) + "]",
+        "[axes]\n" + "".join(f"a{i} = {{fields=['d_model'], values={list(range(1, 11))}}}\n" for i in range(10)),
+    ],
+    ids=range(7),
+)
+def test_grids(tmp_path: Path, text: str) -> None:
+    base = "[base]\nd_model=8\nlayers=[{d_head=2}]\nreadout_at='='\ntask={name='count01'}\norigin={kind='training'}\n"
+    (tmp_path / "g.toml").write_text(base + text if text.startswith("[axes]") else text + "\n" + base)
+    refused(lambda: read_grid(tmp_path / "g.toml"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda: {"a": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)},
+        lambda: {"embed.W_E": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])},
+        lambda: {},
+        lambda: {f"t{i}": torch.ones(1) for i in range(2000)},
+        lambda: {"n" * 5000: torch.ones(1)},
+        lambda: {"embed.W_E": torch.ones(3).to(torch.float8_e4m3fn)},
+        lambda: None,
+    ],
+    ids=range(7),
+)
+def test_state_dicts(tmp_path: Path, content: Callable[[], Any]) -> None:
+    torch.save(content(), tmp_path / "a.pt")
+    refused(lambda: interp.load(tmp_path / "a.pt", spec=spec()))
+
+
+def test_an_archive_without_its_tensors(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(2)}, tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as whole, zipfile.ZipFile(tmp_path / "b.pt", "w") as part:
+        for name in whole.namelist():
+            if "/data/" not in name:
+                part.writestr(name, whole.read(name))
+    refused(lambda: interp.load(tmp_path / "b.pt", spec=spec()), "b.pt")
+
+
+@pytest.mark.parametrize("names", [[f"t{i}" for i in range(20_000)], ["n" * 5000]], ids=["many", "long"])
+def test_checkpoints_of_strange_names(tmp_path: Path, names: list[str]) -> None:
+    interp.save(interp.build(spec()), tmp_path / "ok.safetensors")
+    with safe_open(tmp_path / "ok.safetensors", "pt") as file:
+        metadata = file.metadata()
+    save_file({name: torch.ones(1) for name in names}, tmp_path / "s.safetensors", metadata=metadata)
+    refused(lambda: interp.load(tmp_path / "s.safetensors"), "s.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("shape", "contexts", "dtype", "largest"),
+    [
+        ((0, 0), (0, 1), torch.float64, None),
+        ((3, 2), (3, 1), torch.float8_e4m3fn, None),
+        ((3, 2), (3, 1), torch.float64, 10**15),
+        ((3, 2), (3, 1), torch.float64, -1),
+        ((3, 2), (3, 0), torch.float64, None),
+        ((3, 2), (3, 200), torch.float64, None),
+    ],
+)
+def test_tables_of_tasks(shape: Any, contexts: Any, dtype: torch.dtype, largest: int | None) -> None:
+    tables = {
+        "conditional": (torch.ones(shape) / max(1, shape[-1])).to(dtype),
+        "prior": torch.ones(shape[0], dtype=torch.float64) / max(1, shape[0]),
+        "contexts": torch.zeros(contexts, dtype=torch.long),
+    }
+    if contexts[1]:
+        tables["contexts"][:, 0] = torch.arange(contexts[0])
+    if largest is not None:
+        tables["contexts"][-1, -1] = largest
+    ref = TaskRef(name="table", table_sha256=tensors_sha256(tables))
+    refused(lambda: make_task(ref, tables))
+
+
+# ---------------------------------------------------------------- names and things
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "x" * 5000 + ".pt", "x/" * 2000, "~nouser/x", "a\0b", "", "/"], ids=range(7)
+)
+def test_names(name: str) -> None:
+    for call in (interp.load, interp.build, interp.analyze, interp.certify):
+        refused(lambda call=call: call(name))
+
+
+WRONG_KINDS = """
+interp.load(None)
+interp.load(3)
+interp.load("count01/paper", spec=5)
+interp.build(None)
+interp.build(spec, seed="a")
+interp.build(spec, seed=1.5)
+interp.build(spec, seed=None)
+interp.train("count01/paper")
+interp.train(None)
+interp.train(interp.build("count01/minimal"))
+interp.train(spec, seeds=5)
+interp.train(spec, seeds=10**30)
+interp.train(spec, seeds=["a"])
+interp.analyze(None)
+interp.analyze(3)
+interp.analyze([3])
+interp.analyze([])
+interp.analyze({"a": 1})
+interp.analyze(spec)
+interp.certify(None)
+interp.certify(3)
+interp.certify(spec)
+"""
+
+
+def test_things_of_the_wrong_kind() -> None:
+    """In a Python of their own: here the checks of annotations would come first."""
+    code = f"""
+import interp
+spec = interp.ModelSpec(task={{"name": "count01"}}, d_model=4, layers=[{{"d_head": 2}}], readout_at="=")
+for line in {WRONG_KINDS.split(chr(10))!r}:
+    try:
+        if line:
+            eval(line)
+            print("accepted", line)
+    except interp.InterpError as error:
+        if len(str(error)) >= 300 or chr(10) in str(error):
+            print("long", line, error)
+    except Exception as error:
+        print("raw", line, repr(error))
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == ""
