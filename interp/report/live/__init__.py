@@ -53,7 +53,7 @@ def engine() -> str:
 
 @cache
 def _joined(names: tuple[str, ...]) -> str:
-    """The files, without indentation and without lines that are comments."""
+    """The files, without indentation, empty lines and lines that are comments."""
     folder = files("interp.report.live")
     text = "".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in names)
-    return re.sub(r"^\s*//.*\n", "", re.sub(r"^ +", "", text, flags=re.MULTILINE), flags=re.MULTILINE)
+    return re.sub(r"^ *(//.*)?\n|^ +", "", text, flags=re.MULTILINE)

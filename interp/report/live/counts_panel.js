@@ -152,31 +152,31 @@ function headsPart(panel) {
 // Decisions for many inputs at once: exponentials once a head and token, then sums.
 function countDecider(panel, silent, weights) {
   const { model, payload } = panel, { heads, d_head, outs, vocabulary, scores, values, readout, offset } = model.tables, { query, tokens } = payload.counts;
-  const factors = [], effects = [];
-  for (let h = 0; h < heads; h++) {
-    if (silent[h]) continue;
+  const n = tokens.length, on = Array.from({ length: heads }, (_, h) => h).filter((h) => !silent[h]);
+  const factors = new Float64Array(on.length * n), effects = new Float64Array(on.length * n * outs);
+  for (const [place, h] of on.entries()) {
     const row = tokens.map((token) => scores[(h * vocabulary + query) * vocabulary + token]), highest = Math.max(...row);
     if (!weights && highest - Math.min(...row) > 500) { // exponentials would vanish: the careful way
       return (counts) => decide(model.task, countForward(model.tables, query, counts, silent, weights).logits);
     }
-    factors.push(tokens.map((token, i) => (weights ? weights[token] : Math.exp(row[i] - highest))));
-    effects.push(tokens.map((token) => Array.from({ length: outs }, (_, o) => {
-      let total = 0;
-      for (let c = 0; c < d_head; c++) total += values[(token * heads + h) * d_head + c] * readout[h][c * outs + o];
-      return total;
-    })));
+    tokens.forEach((token, i) => {
+      factors[place * n + i] = weights ? weights[token] : Math.exp(row[i] - highest);
+      for (let o = 0; o < outs; o++) {
+        for (let c = 0; c < d_head; c++) effects[(place * n + i) * outs + o] += values[(token * heads + h) * d_head + c] * readout[h][c * outs + o];
+      }
+    });
   }
-  const logits = new Float64Array(outs), mine = new Float64Array(tokens.length);
+  const logits = new Float64Array(outs), mine = new Float64Array(n);
   return (counts) => {
     for (let o = 0; o < outs; o++) logits[o] = offset[query * outs + o];
-    for (let h = 0; h < factors.length; h++) {
+    for (let place = 0; place < on.length; place++) {
       let total = 0;
-      for (let i = 0; i < tokens.length; i++) total += mine[i] = counts[tokens[i]] * factors[h][i];
+      for (let i = 0; i < n; i++) total += mine[i] = counts[tokens[i]] * factors[place * n + i];
       if (!(total > 0)) continue;
-      for (let i = 0; i < tokens.length; i++) {
+      for (let i = 0; i < n; i++) {
         if (mine[i] === 0) continue;
-        const part = mine[i] / total, effect = effects[h][i];
-        for (let o = 0; o < outs; o++) logits[o] += part * effect[o];
+        const part = mine[i] / total, from = (place * n + i) * outs;
+        for (let o = 0; o < outs; o++) logits[o] += part * effects[from + o];
       }
     }
     return decide(model.task, logits);
@@ -201,21 +201,39 @@ function mapPart(panel) {
     const counts = input(Math.floor(event.offsetX / canvas.clientWidth * columns), Math.floor(event.offsetY / canvas.clientHeight * (2 * HALF + 1)));
     if (fitsCounts(payload, counts) && counts[b] >= 0) store.set({ counts });
   });
+  // What is right, and what the untouched model says, stay the same while other things are changed.
+  let known = "", goals = [], ghosts = [];
+  const remember = () => {
+    const others = store.state.counts.filter((_, i) => i !== a && i !== b).join();
+    if (others === known) return;
+    known = others;
+    goals = [];
+    ghosts = [];
+    const untouched = countDecider(panel, [], null);
+    for (let y = 0; y <= 2 * HALF; y++) {
+      for (let x = 0; x < columns; x++) {
+        const counts = input(x, y), goal = counts[b] < 0 || counts[b] > sliders[b].max ? null : right(counts);
+        goals.push(goal);
+        ghosts.push(goal === null ? null : untouched(allCounts(panel, counts)));
+      }
+    }
+  };
   const update = (found) => {
-    const now = countDecider(panel, found.silent, found.weights), ghost = store.edited ? countDecider(panel, [], null) : null;
+    remember();
+    const now = store.edited ? countDecider(panel, found.silent, found.weights) : null;
     const paper = rgb("panel"), bad = rgb("warning"), grey = rgb("muted"), outside = rgb("grid");
     let wrong = 0, before = 0, seen = 0;
     drawCells(canvas, columns, 2 * HALF + 1, (x, y) => {
-      const counts = input(x, y), goal = counts[b] < 0 || counts[b] > sliders[b].max ? null : right(counts);
+      const at = y * columns + x, goal = goals[at];
       if (goal === null) return [...outside, 255];
-      const all = allCounts(panel, counts), errs = now(all) !== goal, erred = ghost ? ghost(all) !== goal : errs;
+      const erred = ghosts[at] !== goal, errs = now ? now(allCounts(panel, input(x, y))) !== goal : erred;
       seen += 1; wrong += errs; before += erred;
       return [...(errs ? bad : erred ? grey : paper), 255];
     });
     const counts = store.state.counts, y = HALF - (counts[b] - counts[a]);
     mark.style.cssText = `left:${(counts[a] / step + 0.5) / columns * 100}%;top:${(Math.min(2 * HALF, Math.max(0, y)) + 0.5) / (2 * HALF + 1) * 100}%;opacity:${y < 0 || y > 2 * HALF ? 0.35 : 1}`;
     const others = sliders.map(({ token }, i) => (i === a || i === b ? "" : `${counts[i]} of ${vocabulary[token]}`)).filter(Boolean).join(", ");
-    setText(words, `${others ? `With ${others}: ` : ""}${wrong} of ${seen} inputs shown are wrong${ghost ? `, ${before} by the untouched model (grey where only it errs)` : ""}. A click loads an input.`);
+    setText(words, `${others ? `With ${others}: ` : ""}${wrong} of ${seen} inputs shown are wrong${now ? `, ${before} by the untouched model (grey where only it errs)` : ""}. A click loads an input.`);
   };
   return { node, update };
 }

@@ -20,8 +20,6 @@ function half(bits) {
   return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
-const size = (shape) => shape.reduce((product, side) => product * side, 1);
-
 // rows (n, a) times matrix (a, b) that begins at `offset` of its array, plus a bias (b) that begins at `biasOffset`.
 function multiply(rows, n, a, matrix, b, offset = 0, bias = null, biasOffset = 0) {
   const out = new Float64Array(n * b);
