@@ -23,7 +23,18 @@ from interp.training.compiled.cache import sources
 from interp.training.compiled.elementary import exp, log
 from interp.training.compiled.encoder import add_rows, add_sum_of_rows, normalize, normalize_gradient
 from interp.training.compiled.products import clear, copy, multiply, transpose
-from interp.training.compiled.vectors import fill, fma, inner, lanes_of, largest, load, spread, store, total
+from interp.training.compiled.vectors import (
+    fill,
+    fma,
+    inner,
+    lanes_of,
+    largest,
+    load,
+    spread,
+    store,
+    total,
+    where_positive,
+)
 
 # ---------------------------------------------------------------- small operations
 
@@ -150,27 +161,39 @@ def sort_rows(s: Any, w: Any, data: Any, sentences: Any, first: int, last: int) 
 
 @inner
 def gather_counts(s: Any, w: Any, data: Any, first: int, n: int) -> None:
-    """The multiplicities of n rows side by side, the last row repeated to whole vectors; and which keys occur."""
+    """The multiplicities of n rows side by side, the last row repeated to whole vectors; which keys occur, and which
+    occur in all of the rows.
+    """
     counts, order, source, lanes, width = w.counts, w.order, data.counts, lanes_of(w.counts), w.counts.shape[1]
-    columns = -(-n // lanes) * lanes
+    columns, one = -(-n // lanes) * lanes, fill(w.counts.dtype.type(1))
     for j in range(columns):
         row = order[first + min(j, n - 1)]
         for t in range(s.T):
             counts[t, j] = source[row, t]
     for t in range(s.T):
-        most = load(counts, t * width)
-        for v in range(lanes, columns, lanes):
-            most = largest(most, load(counts, t * width + v))
-        w.present[0, t] = 1 if total(most) > 0 else 0
+        rows_with = one - one
+        for v in range(t * width, t * width + columns, lanes):
+            rows_with = rows_with + where_positive(load(counts, v), one)
+        present = total(rows_with)
+        w.present[0, t] = 1 if present > 0 else 0
+        w.constant[0, t] = 1 if present == columns else 0
 
 
 @inner
 def weigh_keys(s: Any, w: Any, q: int) -> bool:
     """weights = e^(score - the largest score of the keys that occur), 0 for others; mix: that times values, and itself.
 
-    False if scores of keys that occur lie so far apart that a row without the largest could underflow.
+    False if a row could underflow: every row has the best of the keys that occur in all of them, or at least the worst
+    of those that occur at all, and that one lies too far below the largest.
     """
-    table, weights, mix, present, number = w.table, w.weights, w.mix, w.present, w.table.dtype.type
+    table, weights, mix, present, constant, number = (
+        w.table,
+        w.weights,
+        w.mix,
+        w.present,
+        w.constant,
+        w.table.dtype.type,
+    )
     lanes, V, n, safe = lanes_of(table), table.shape[1], s.width, True
     scale = fill(number(s.scale))
     for h in range(s.heads):
@@ -180,11 +203,13 @@ def weigh_keys(s: Any, w: Any, q: int) -> bool:
                 score = fma(spread(table, j * V + q), load(table, (n + j) * V + v), score)
             store(weights, h * V + v, score * scale)
     for h in range(s.heads):
-        top, bottom = number(-np.inf), number(np.inf)
+        top, bottom, sure = number(-np.inf), number(np.inf), number(-np.inf)
         for t in range(s.T):
             if present[0, t] > 0:
                 top, bottom = max(top, weights[h, t]), min(bottom, weights[h, t])
-        if top - bottom > s.safe:
+            if constant[0, t] > 0:
+                sure = max(sure, weights[h, t])
+        if top - max(bottom, sure) > s.safe:
             safe = False
         for v in range(0, V, lanes):
             e = exp(load(weights, h * V + v) - fill(top)) * load(present, v)
@@ -308,7 +333,7 @@ def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, fi
         while at < end:
             gather_counts(s, w, data, at, together)
             if not weigh_keys(s, w, q) and together > 1:
-                together = 1  # row by row the largest score is that of a key which the row has: right, but slow
+                together = 1  # row by row all keys that occur are in the row: right, but slow
                 continue
             forward_rows(s, w, q, together)
             loss += cross_entropy(s, w, data, at, together, rows)

@@ -32,8 +32,9 @@ Work = namedtuple(
     # queries, keys and values, one below the other; embedding with b_O; W_O transposed; W_O W_U; logit offsets
     "inner inner_t hat inverse mask table shifted shifted_t w_o_t readout offset "
     "d_inner d_table d_shifted d_readout d_offset "
-    # one query token: which keys occur, e^score of each head and key; that times the values, and itself; its gradient
-    "present weights mix d_mix "
+    # one query token: which keys occur at all and in every row, e^score of each head and key; that times the values,
+    # and itself; its gradient
+    "present constant weights mix d_mix "
     # rows side by side: multiplicities; numerators, then denominators; logits; weights in the loss
     "counts mixed d_mixed logits share",
 )
@@ -124,6 +125,7 @@ def workspace(s: Any, rows: int, dtype: Any) -> Work:
         d_readout=zeros(s.classes, H),
         d_offset=zeros(s.classes, V),
         present=zeros(1, V),
+        constant=zeros(1, V),
         weights=zeros(s.heads, V),
         mix=zeros(s.width + s.heads, V),
         d_mix=zeros(s.width + s.heads, V),
