@@ -95,8 +95,10 @@ def train(
     import pandas as pd
 
     import interp
+    from interp.architecture.checkpoint import save_checkpoint
     from interp.errors import InterpError
     from interp.training.state import FILE
+    from interp.training.train import train_parameters
 
     described = interp.ModelSpec.from_toml(spec)
     try:
@@ -114,26 +116,29 @@ def train(
     if resume and not (out / FILE).is_file():
         typer.echo(f"no interrupted run in {out}: starting at the first epoch", err=True)
     try:
-        trained = interp.train(
+        runner, run = train_parameters(
             described, range(seeds), snapshots=kept, folder=out, resume=resume, engine=engine, device=device
         )
     except KeyboardInterrupt as stop:
         again = f"interp train {spec} --seeds {seeds} -o {out}" + (f" --snapshots {snapshots}" if kept else "")
         typer.echo(f"{stop}; continue with: {again}{' --history' if history else ''} --resume", err=True)
         raise typer.Exit(130) from None
-    rows = []
-    for model in trained:
-        last = model.history.iloc[-1]
+    epochs, rows = pd.DataFrame(run.history), []
+    for index, seed in enumerate(runner.seeds):
+        name = f"seed-{seed}"
+        last = epochs[epochs["seed"] == seed].iloc[-1]
         summary = {"epochs": int(last["epoch"]), "loss": float(last["loss"]), "accuracy": float(last["accuracy"])}
-        path = interp.save(model, out / f"seed-{model.seed}.safetensors", summary)
-        rows.append({"seed": model.seed, "epochs": int(last["epoch"]), "loss": last["loss"],
-                     "accuracy": last["accuracy"], "checkpoint": str(path)})  # fmt: skip
-        for epoch, snapshot in model.snapshots.items():
-            folder = out / path.stem
-            folder.mkdir(exist_ok=True)
-            interp.save(snapshot, folder / f"epoch-{epoch}.safetensors", {"epochs": epoch})
+        every = {out / f"{name}.safetensors": (runner.parameters(), summary)}
+        every |= {out / name / f"epoch-{epoch}.safetensors": (stacked, {"epochs": epoch})
+                  for epoch, stacked in sorted(run.snapshots.items())}  # fmt: skip
+        for path, (stacked, facts) in every.items():
+            path.parent.mkdir(exist_ok=True)
+            mine = {parameter: tensor[index] for parameter, tensor in stacked.items()}
+            save_checkpoint(path, runner.spec, mine, seed, facts, runner.task)
+        rows.append({"seed": seed, **summary, "checkpoint": str(out / f"{name}.safetensors")})
     if history:
-        pd.concat([model.history for model in trained]).to_csv(out / "history.csv", index=False, float_format="%.6g")
+        by_model = epochs.sort_values("seed", kind="stable")
+        by_model.to_csv(out / "history.csv", index=False, float_format="%.6g")
     (out / FILE).unlink(missing_ok=True)
     _print(pd.DataFrame(rows), format)
 

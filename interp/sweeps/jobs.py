@@ -119,7 +119,8 @@ def _train(job: Job) -> list[Outcome]:
     train_parameters = _trainer()
     start, cpu_start = time.perf_counter(), time.process_time()
     spec = ModelSpec.from_dict(job.spec)
-    engine, run = train_parameters(spec, job.seeds, engine=job.engine, device=job.device, progress=False)
+    chosen = _engine_of(job, spec)
+    engine, run = train_parameters(spec, job.seeds, engine=chosen, device=job.device, progress=False)
     seconds = (time.perf_counter() - start) / len(job.seeds)
     cpu_seconds = (time.process_time() - cpu_start) / len(job.seeds)
     outcomes = []
@@ -133,6 +134,15 @@ def _train(job: Job) -> list[Outcome]:
         )  # fmt: skip
         outcomes.append(Outcome(row, loss, accuracy))
     return outcomes
+
+
+def _engine_of(job: Job, spec: ModelSpec) -> str:
+    """The job's engine; the fastest, where it is left open: what one job spends on compiling, a whole sweep saves."""
+    from interp.architecture.problems import as_device
+    from interp.tasks import make_task
+    from interp.training.train import choose_engine
+
+    return choose_engine(spec, make_task(spec.task), as_device(job.device), job.engine).name
 
 
 def _last(values: list[float]) -> float | None:
@@ -178,7 +188,7 @@ def probe_job(job: Job, patience: float = 0.3) -> Probe:
 
     longer = spec.replace(origin=spec.training.model_copy(update={"epochs": max(2, spec.training.epochs)}))
     with suppress(Enough):
-        train_parameters(longer, job.seeds, engine=job.engine, device=job.device, progress=note)
+        train_parameters(longer, job.seeds, engine=_engine_of(job, spec), device=job.device, progress=note)
     return Probe((ends[-1] - ends[0]) / (len(ends) - 1), peak_memory())
 
 

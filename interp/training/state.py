@@ -69,6 +69,16 @@ def load_state(folder: Path, key: dict[str, Any]) -> RunState | None:
     return run
 
 
+def saved_engine(folder: Path) -> str | None:
+    """The name of the engine that began the run in a folder, or None where there is no readable run."""
+    try:
+        with safe_open(folder / FILE, framework="pt") as file:
+            name = json.loads(file.metadata()["interp"])["key"]["engine"]
+    except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError):
+        return None
+    return str(name)
+
+
 def run_key(spec_id: str, seeds: Sequence[int], engine: str, dtype: str, snapshots: Sequence[int]) -> dict[str, Any]:
     """What must be equal for a run to be continued."""
     return {"spec": spec_id, "seeds": list(seeds), "engine": engine, "dtype": dtype, "snapshots": sorted(snapshots)}

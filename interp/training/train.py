@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
 from interp.training.compiled.encoder_engine import FusedEncoderEngine
 from interp.training.compiled.histogram_engine import FusedEngine
+from interp.training.compiled.shell import CompiledEngine
 from interp.training.engines.base import Engine
 from interp.training.engines.counts import CountSpaceEngine
 from interp.training.engines.encoder import EncoderEngine
@@ -27,7 +29,7 @@ from interp.training.engines.reference import ReferenceEngine
 from interp.training.engines.stacked import StackedEngine
 from interp.training.engines.table import ExactKLEngine
 from interp.training.engines.vmap import VmapEngine
-from interp.training.state import RunState, load_state, run_key, save_state
+from interp.training.state import RunState, load_state, run_key, save_state, saved_engine
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
@@ -56,8 +58,14 @@ Progress = Callable[[int, int, float], None]
 """Called after each epoch with (epochs done, epochs in all, mean loss over the models)."""
 
 
-def choose_engine(spec: ModelSpec, task: Task, device: torch.device, name: str = "auto") -> type[Engine]:
-    """The fastest engine that trains this spec exactly, or the named one. Raises InterpError with the reasons."""
+def choose_engine(
+    spec: ModelSpec, task: Task, device: torch.device, name: str = "auto", models: int | None = None
+) -> type[Engine]:
+    """The fastest engine that trains this spec exactly, or the named one. Raises InterpError with the reasons.
+
+    models: how many will be trained by this spec's recipe and no more; then a compiled engine is passed over where
+    compiling takes longer than it would save. Left out, as by sweeps, compilation is for free.
+    """
     if name != "auto":
         if name not in ENGINES:
             raise InterpError(one_of("engine", name, ("auto", *ENGINES)))
@@ -67,7 +75,9 @@ def choose_engine(spec: ModelSpec, task: Task, device: torch.device, name: str =
     reasons = []
     for engine in ENGINES.values():
         if (reason := engine.refusal(spec, task, device)) is None:
-            return engine
+            if models is None or not issubclass(engine, CompiledEngine) or engine.pays(spec, task, models):
+                return engine
+            reason = "compiling it would take longer"
         reasons.append(f"{engine.name}: {reason}")
     raise InterpError(f"no engine can train {spec.id}: " + "; ".join(reasons))
 
@@ -141,11 +151,25 @@ def train_parameters(
     if late := [epoch for epoch in kept if epoch > spec.training.epochs]:
         raise InterpError(f"snapshot at epoch {late[0]}: the recipe has {spec.training.epochs} epochs")
     where, kind = as_device(device), as_dtype(dtype or spec.dtype)
-    chosen = choose_engine(spec, task, where, engine)
+    if engine == "auto" and resume and folder is not None:
+        engine = saved_engine(Path(folder)) or engine  # an interrupted run goes on with what began it
+    chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
     runner = chosen(spec, task, seeds, where, kind)
     key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
+    try:
+        runner.prepare(_quiet if progress is False else _say)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted before the first epoch, while compiling") from None
     with _shown(progress, f"training {len(seeds)} x {spec.id}") as report:
         return runner, _run(runner, kept, Path(folder) if folder is not None else None, key, resume, report)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _quiet(text: str) -> None:
+    pass
 
 
 def _check_integers(name: str, values: Iterable[int]) -> list[int]:

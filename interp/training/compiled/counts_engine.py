@@ -1,54 +1,42 @@
-"""The compiled count-space engine: one layer without positions on a fixed data set, one model per core at a time.
-
-The loop is in count_kernel.py (numba, the optional extra `fast`); this file gives it the face of all engines.
-"""
+"""The compiled engine of count space: one layer without positions on a fixed data set (counts.py, numba)."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from interp.architecture.parameters import initialize, outputs
+from interp.architecture.parameters import outputs
 from interp.architecture.symmetric import SAFE_SPREAD, rows_of
-from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.training.compiled.counts_layout import Data, Sizes, flat_vector, named_views, params_of, workspace
+from interp.training.compiled.counts_layout import Data, Sizes, layout, workspace
+from interp.training.compiled.layout import Layout
+from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import epoch_order, training_set, validation_set
-from interp.training.engines.base import Engine, EpochResult, learning_rate
+from interp.training.engines.base import learning_rate
 from interp.training.engines.counts import CountSpaceEngine
 
-KERNEL_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
-
-class FusedCountSpaceEngine(Engine):
+class FusedCountSpaceEngine(CompiledEngine):
     """Exact training of what the count-space engine trains, on the same batches, in compiled code."""
 
     name = "count-space-fused"
+    saved_seconds = 500e-6
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        if dtype not in KERNEL_DTYPES:
-            raise InterpError(f"dtype {dtype}; the compiled count space trains in float32 or float64")
         super().__init__(spec, task, seeds, device, dtype)
-        self.kind, self.sizes = KERNEL_DTYPES[dtype], sizes_of(spec, task, dtype)
-        # Parameters and Adam's two moments of each model, as the kernel lays them out.
-        self.flat, self.m, self.v = ([flat_vector(self.sizes, self.kind) for _ in seeds] for _ in "pmv")
-        for flat, seed in zip(self.flat, seeds):
-            fresh = initialize(spec, task, seed, dtype)
-            for name, view in named_views(flat, self.sizes).items():
-                view[...] = fresh[name].numpy()
         self.data = data_of(spec, task, training_set(spec, task), self.kind)
         self.held_out_batch = validation_set(task)
         self.held_out = first_reads(data_of(spec, task, self.held_out_batch, self.kind))
         self.sentences = len(self.data.query) // self.data.reads
         self.steps = -(-self.sentences // self.recipe.batch_size)
+
+    def make_layout(self) -> Layout:
+        self.sizes = sizes_of(self.spec, self.task, self.dtype)
+        return layout(self.sizes, self.kind)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -59,63 +47,40 @@ class FusedCountSpaceEngine(Engine):
             return "the compiled count space has learned factors of queries, keys and values, and a linear readout"
         if spec.training.weight_decay:
             return "the compiled count space trains without weight decay"
-        if device.type != "cpu":
-            return f"the compiled count space runs on the CPU, not on {device.type}"
-        if find_spec("numba") is None:
-            return "the compiled count space needs numba: pip install 'interp[fast]'"
-        return None
+        return cls.cannot_run(device)
 
     @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         """They train one by one, but share the rows of the data set, which take longer to count than to train on."""
         return CountSpaceEngine.seeds_together(spec, device)
 
-    def run_epoch(self, epoch: int) -> EpochResult:
+    def touch(self) -> None:
+        nothing = Data(self.data.query[:0], self.data.counts[:0], self.data.target[:0], self.data.reads)
+        logits_of(self.sizes, self.flat[0], nothing)
+        self._train(0, np.arange(0), np.zeros(0), 0)
+
+    def train_one(self, index: int, epoch: int) -> float:
         done = (epoch - 1) * self.steps
         rates = np.array([learning_rate(self.recipe, done + step, self.steps) for step in range(self.steps)])
+        return self._train(index, epoch_order(self.spec, self.sentences, self.seeds[index], epoch).numpy(), rates, done)
 
-        def train_one(index: int) -> tuple[float, float]:
-            return self._train(index, epoch, rates, done), self._accuracy(index)
-
-        # The compiled loop releases the GIL: threads are as good as processes, and share the compiled code.
-        with ThreadPoolExecutor(max_workers=min(len(self.seeds), len(os.sched_getaffinity(0)))) as pool:
-            loss, accuracy = zip(*pool.map(train_one, range(len(self.seeds))))
-        return EpochResult(torch.tensor(loss, dtype=torch.float64), torch.tensor(accuracy, dtype=torch.float64))
-
-    def _train(self, index: int, epoch: int, rates: np.ndarray, done: int) -> float:
+    def _train(self, index: int, order: np.ndarray, rates: np.ndarray, done: int) -> float:
         from interp.training.compiled.counts import train
 
-        s, flat, grad, size = self.sizes, self.flat[index], flat_vector(self.sizes, self.kind), self.recipe.batch_size
-        P, work = params_of(flat, s), workspace(s, size * self.data.reads, self.kind)
-        order = epoch_order(self.spec, self.sentences, self.seeds[index], epoch).numpy()
+        flat, grad, size = self.flat[index], self.layout.zeros(), self.recipe.batch_size
+        P, work = self.layout.blocks(flat), workspace(self.sizes, size * self.data.reads, self.kind)
         skip = P.embed.size if self.spec.embedding == "frozen" else 0
         loss: float = train(
-            s, P, params_of(grad, s), work, self.data, order, flat, grad, self.m[index], self.v[index],
+            self.sizes, P, self.layout.blocks(grad), work, self.data, order, flat, grad, self.m[index], self.v[index],
             skip, done, size, rates, *self.recipe.betas, self.recipe.eps,
         )  # fmt: skip
         return loss
 
-    def evaluate(self) -> Tensor:
-        return torch.tensor([self._accuracy(index) for index in range(len(self.seeds))], dtype=torch.float64)
-
-    def _accuracy(self, index: int) -> float:
+    def accuracy_of(self, index: int) -> float:
         """Accuracy at the first position that is read, the task's answer."""
         logits = logits_of(self.sizes, self.flat[index], self.held_out)
         answers = self.task.answers(torch.from_numpy(logits.argmax(-1)), self.held_out_batch.tokens)
         return float((answers == self.held_out_batch.labels).double().mean())
-
-    def parameters(self) -> dict[str, Tensor]:
-        views = [named_views(flat, self.sizes) for flat in self.flat]
-        return {name: torch.from_numpy(np.stack([view[name] for view in views])) for name in views[0]}
-
-    def state(self) -> dict[str, Tensor]:
-        kept = {"flat": self.flat, "m": self.m, "v": self.v}
-        return {name: torch.from_numpy(np.stack(arrays)) for name, arrays in kept.items()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        for name, arrays in {"flat": self.flat, "m": self.m, "v": self.v}.items():
-            for array, saved in zip(arrays, state[name].numpy()):
-                array[...] = saved
 
 
 def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:
@@ -167,7 +132,7 @@ def logits_of(sizes: Sizes, flat: np.ndarray, data: Data, rows: int = 256) -> np
     sentences = np.arange(len(data.query) // data.reads)
     out = np.empty((len(data.query), sizes.classes), flat.dtype)
     work = workspace(sizes, max(rows, data.reads), flat.dtype)
-    logits(sizes, params_of(flat, sizes), work, data, sentences, out)
+    logits(sizes, layout(sizes, flat.dtype).blocks(flat), work, data, sentences, out)
     return out
 
 
@@ -175,12 +140,13 @@ def loss_and_gradient(sizes: Sizes, flat: np.ndarray, data: Data) -> tuple[float
     """The mean loss over all rows (nats) and its gradient by name."""
     from interp.training.compiled.counts import train
 
-    flat, (grad, m, v) = flat.copy(), (flat_vector(sizes, flat.dtype) for _ in "gmv")
+    made = layout(sizes, flat.dtype)
+    flat, (grad, m, v) = flat.copy(), (made.zeros() for _ in "gmv")
     n = len(data.query) // data.reads
     work = workspace(sizes, len(data.query), flat.dtype)
     # One step at rate 0: the loop that trains is the loop that is tested.
     loss = train(
-        sizes, params_of(flat, sizes), params_of(grad, sizes), work, data, np.arange(n), flat, grad, m, v,
+        sizes, made.blocks(flat), made.blocks(grad), work, data, np.arange(n), flat, grad, m, v,
         0, 0, n, np.zeros(1), 0.9, 0.999, 1e-8,
     )  # fmt: skip
-    return float(loss), named_views(grad, sizes)
+    return float(loss), made.views(grad)

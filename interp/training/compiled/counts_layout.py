@@ -5,13 +5,13 @@ As in encoder_layout.py every row is padded with zeros to whole vectors of 64 by
 
 from __future__ import annotations
 
-import math
 from collections import namedtuple
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.histogram_layout import aligned, padded
+from interp.training.compiled.layout import Layout, aligned, padded
 
 # What the compiled code loops over and branches on. width: heads d_head; safe: see architecture.symmetric.SAFE_SPREAD.
 Sizes = namedtuple("Sizes", "T d heads d_head width classes norm b_q b_k b_v b_o b_u scale eps safe")
@@ -40,11 +40,11 @@ Work = namedtuple(
 )
 
 
-def shapes(s: Any, dtype: Any) -> dict[str, tuple[int, int]]:
-    """The padded shape of each block of the flat vector, in its order."""
+def layout(s: Any, dtype: Any) -> Layout:
+    """Vectors are matrices of one row."""
     D = padded(s.d, dtype)
     norm = 1 if s.norm else 0
-    return {
+    shapes = {
         "embed": (s.T, D),
         "norm_w": (norm, D),
         "norm_b": (norm, D),
@@ -55,26 +55,11 @@ def shapes(s: Any, dtype: Any) -> dict[str, tuple[int, int]]:
         "out": (s.classes, D),
         "b_u": (1, padded(s.classes, dtype)),
     }
+    return Layout(shapes, np.dtype(dtype), Params, partial(_named, s))
 
 
-def flat_vector(s: Any, dtype: Any) -> np.ndarray:
-    """Zeros: parameters, gradients or a moment of Adam."""
-    return aligned((sum(math.prod(shape) for shape in shapes(s, dtype).values()),), dtype)
-
-
-def params_of(flat: np.ndarray, s: Any) -> Params:
-    """The blocks of a flat vector (views)."""
-    blocks, at = {}, 0
-    for name, shape in shapes(s, flat.dtype).items():
-        size = math.prod(shape)
-        blocks[name] = flat[at : at + size].reshape(shape)
-        at += size
-    return Params(**blocks)
-
-
-def named_views(flat: np.ndarray, s: Any) -> dict[str, np.ndarray]:
-    """The parameters under their names and in their shapes, without the padding (writing to one writes to `flat`)."""
-    block, d, attn = params_of(flat, s), s.d, "blocks.0.attn."
+def _named(s: Any, block: Params) -> dict[str, np.ndarray]:
+    d, attn = s.d, "blocks.0.attn."
     views = {"embed.W_E": block.embed[:, :d]}
     if s.norm:
         views |= {"blocks.0.ln1.w": block.norm_w[0, :d], "blocks.0.ln1.b": block.norm_b[0, :d]}

@@ -1,12 +1,9 @@
-"""The compiled encoder engine: models of the published shape, one model per core at a time (encoder_kernel, numba)."""
+"""The compiled engine of encoders: models of the published shape, string after string (encoder.py, numba)."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,43 +11,30 @@ import torch
 from torch import Tensor
 
 from interp.architecture.encoder import DistinctRows, distinct_rows
-from interp.architecture.parameters import initialize
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Task
-from interp.training.compiled.encoder_layout import (
-    ABSENT,
-    Sizes,
-    Strings,
-    Work,
-    flat_vector,
-    named_views,
-    params_of,
-    workspace,
-)
-from interp.training.engines.base import Engine, EpochResult, learning_rate
+from interp.training.compiled.encoder_layout import ABSENT, Sizes, Strings, Work, layout, workspace
+from interp.training.compiled.layout import Layout
+from interp.training.compiled.shell import CompiledEngine
+from interp.training.engines.base import EpochResult, learning_rate
 from interp.training.engines.encoder import EncoderEngine, epoch_strings, held_out_strings
 
-KERNEL_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
-
-class FusedEncoderEngine(Engine):
+class FusedEncoderEngine(CompiledEngine):
     """Exact training of post-layer-norm encoders with one scalar answer, string after string in compiled code."""
 
     name = "encoder-fused"
+    saved_seconds = 500e-6
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
-        self.kind = KERNEL_DTYPES[dtype]
-        self.sizes = sizes_of(spec)
-        # Parameters and Adam's two moments of each model, as the kernel lays them out.
-        self.flat, self.m, self.v = ([flat_vector(self.sizes, task.d_vocab, self.kind) for _ in seeds] for _ in "pmv")
-        for flat, seed in zip(self.flat, seeds):
-            fresh = initialize(spec, task, seed, dtype)
-            for name, view in named_views(flat, self.sizes, task.d_vocab).items():
-                view[...] = fresh[name].numpy()
         self.held_out = held_out_strings(spec, task)
         self.held_out_strings = strings_of(spec, distinct_rows(spec, task, self.held_out), self.kind)
         self.spare: list[Work] = []
+
+    def make_layout(self) -> Layout:
+        self.sizes = sizes_of(self.spec)
+        return layout(self.sizes, self.task.d_vocab, self.kind)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -61,38 +45,35 @@ class FusedEncoderEngine(Engine):
             return "the compiled encoder has post-layer-norm, ReLU neurons and all biases"
         if any(layer != first for layer in spec.layers) or not spec.readout_bias or spec.training.weight_decay:
             return "the compiled encoder has layers all alike, a bias of the readout and no weight decay"
-        if device.type != "cpu":
-            return f"the compiled encoder runs on the CPU, not on {device.type}"
-        if find_spec("numba") is None:
-            return "the compiled encoder needs numba: pip install 'interp[fast]'"
-        return None
+        return cls.cannot_run(device)
+
+    def touch(self) -> None:
+        every = self.held_out_strings._asdict().items()
+        nothing = self.held_out_strings._replace(**{name: part[:0] for name, part in every if name != "table"})
+        self._answers(0, nothing)
+        self._train(0, nothing, np.zeros(0), 0)
 
     def run_epoch(self, epoch: int) -> EpochResult:
-        rows, labels = epoch_strings(self.spec, self.task, self.seeds, epoch)
+        self.strings = epoch_strings(self.spec, self.task, self.seeds, epoch)
+        return super().run_epoch(epoch)
+
+    def train_one(self, index: int, epoch: int) -> float:
+        rows, labels = self.strings
         steps = -(-labels.shape[1] // self.recipe.batch_size)
         done = (epoch - 1) * steps
         rates = np.array([learning_rate(self.recipe, done + step, steps) for step in range(steps)])
-
-        def train_one(index: int) -> tuple[float, float]:
-            mine = strings_of(self.spec, rows, self.kind, index, labels[index])
-            return self._train(index, mine, rates, done), self._accuracy(index)
-
-        # The compiled loop releases the GIL: threads are as good as processes, and share the compiled code.
-        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-            loss, accuracy = zip(*pool.map(train_one, range(len(self.seeds))))
-        return EpochResult(torch.tensor(loss, dtype=torch.float64), torch.tensor(accuracy, dtype=torch.float64))
+        return self._train(index, strings_of(self.spec, rows, self.kind, index, labels[index]), rates, done)
 
     def _train(self, index: int, strings: Strings, rates: np.ndarray, done: int) -> float:
         from interp.training.compiled.encoder import train
 
-        n_tokens, s = self.task.d_vocab, self.sizes
-        flat, grad = self.flat[index], flat_vector(s, n_tokens, self.kind)
-        P, G = params_of(flat, s, n_tokens), params_of(grad, s, n_tokens)
+        flat, grad = self.flat[index], self.layout.zeros()
+        P, G = self.layout.blocks(flat), self.layout.blocks(grad)
         skip = P.embed.size if self.spec.embedding == "frozen" else 0
         (beta1, beta2), size = self.recipe.betas, self.recipe.batch_size
         with self._workspace(strings) as work:
             loss: float = train(
-                s, P, G, work, strings, flat, grad, self.m[index], self.v[index],
+                self.sizes, P, G, work, strings, flat, grad, self.m[index], self.v[index],
                 skip, done, size, rates, beta1, beta2, self.recipe.eps,
             )  # fmt: skip
         return loss
@@ -107,30 +88,17 @@ class FusedEncoderEngine(Engine):
         yield work
         self.spare.append(work)
 
-    def evaluate(self) -> Tensor:
-        return torch.tensor([self._accuracy(index) for index in range(len(self.seeds))], dtype=torch.float64)
-
-    def _accuracy(self, index: int) -> float:
-        from interp.training.compiled.encoder import answers
-
-        out = np.empty(len(self.held_out), self.kind)
-        with self._workspace(self.held_out_strings) as work:
-            parameters = params_of(self.flat[index], self.sizes, self.task.d_vocab)
-            answers(self.sizes, parameters, work, self.held_out_strings, out)
+    def accuracy_of(self, index: int) -> float:
+        out = self._answers(index, self.held_out_strings)
         return float(((out > 0) == self.held_out.labels.numpy()).mean())
 
-    def parameters(self) -> dict[str, Tensor]:
-        views = [named_views(flat, self.sizes, self.task.d_vocab) for flat in self.flat]
-        return {name: torch.from_numpy(np.stack([view[name] for view in views])) for name in views[0]}
+    def _answers(self, index: int, strings: Strings) -> np.ndarray:
+        from interp.training.compiled.encoder import answers
 
-    def state(self) -> dict[str, Tensor]:
-        kept = {"flat": self.flat, "m": self.m, "v": self.v}
-        return {name: torch.from_numpy(np.stack(arrays)) for name, arrays in kept.items()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        for name, arrays in {"flat": self.flat, "m": self.m, "v": self.v}.items():
-            for array, saved in zip(arrays, state[name].numpy()):
-                array[...] = saved
+        out = np.empty(len(strings.rows), self.kind)
+        with self._workspace(strings) as work:
+            answers(self.sizes, self.layout.blocks(self.flat[index]), work, strings, out)
+        return out
 
 
 def sizes_of(spec: ModelSpec) -> Sizes:
@@ -183,7 +151,8 @@ def loss_and_gradient(
     from interp.training.compiled.encoder import gradient
 
     sizes = sizes_of(spec)
-    grad = flat_vector(sizes, n_tokens, flat.dtype)
-    P, G = params_of(flat, sizes, n_tokens), params_of(grad, sizes, n_tokens)
-    loss = gradient(sizes, P, G, workspace(sizes, strings.tokens.shape[1], flat.dtype), strings)
-    return float(loss), named_views(grad, sizes, n_tokens)
+    made = layout(sizes, n_tokens, flat.dtype)
+    grad = made.zeros()
+    work = workspace(sizes, strings.tokens.shape[1], flat.dtype)
+    loss = gradient(sizes, made.blocks(flat), made.blocks(grad), work, strings)
+    return float(loss), made.views(grad)

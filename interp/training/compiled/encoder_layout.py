@@ -5,13 +5,13 @@ Every row is padded to whole vectors with zeros. Padding has zero gradient, so A
 
 from __future__ import annotations
 
-import math
 from collections import namedtuple
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from interp.training.compiled.histogram_layout import PAD_BYTES, aligned, padded
+from interp.training.compiled.layout import Layout, aligned, padded
 
 ABSENT = -1e30
 """ln of the multiplicity of a row that is not there: its exponential is zero."""
@@ -33,36 +33,20 @@ Work = namedtuple(
 )
 
 
-def shapes(s: Any, n_tokens: int, dtype: Any) -> dict[str, tuple[int, ...]]:
-    """The padded shape of each part of the flat parameter vector, in its order."""
+def layout(s: Any, n_tokens: int, dtype: Any) -> Layout:
+    """Matrices of all layers and heads, one behind the other."""
     D, K, F, L, H = padded(s.d, dtype), padded(s.dh, dtype), padded(s.f, dtype), s.layers, s.heads
-    lanes = PAD_BYTES // np.dtype(dtype).itemsize
     into, bias, wide = (L, H, s.d, K), (L, H, K), (L, D)
-    return {
+    shapes = {
         "embed": (n_tokens, D), "WQ": into, "WK": into, "WV": into, "bQ": bias, "bK": bias, "bV": bias,
         "WO": (L, H, s.dh, D), "bO": wide, "w1": wide, "b1": wide, "Win": (L, s.d, F), "bin": (L, F),
-        "Wout": (L, s.f, D), "bout": wide, "w2": wide, "b2": wide, "U": (1, D), "bU": (lanes,),
+        "Wout": (L, s.f, D), "bout": wide, "w2": wide, "b2": wide, "U": (1, D), "bU": (padded(1, dtype),),
     }  # fmt: skip
+    return Layout(shapes, np.dtype(dtype), Params, partial(_named, s))
 
 
-def flat_vector(s: Any, n_tokens: int, dtype: Any) -> np.ndarray:
-    """Zeros for all parameters, or for a moment of Adam."""
-    return aligned((sum(math.prod(shape) for shape in shapes(s, n_tokens, dtype).values()),), dtype)
-
-
-def params_of(flat: np.ndarray, s: Any, n_tokens: int) -> Any:
-    """The parts of a flat vector (views)."""
-    parts, at = {}, 0
-    for name, shape in shapes(s, n_tokens, flat.dtype).items():
-        size = math.prod(shape)
-        parts[name] = flat[at : at + size].reshape(shape)
-        at += size
-    return Params(**parts)
-
-
-def named_views(flat: np.ndarray, s: Any, n_tokens: int) -> dict[str, np.ndarray]:
-    """The parameters under their names and in their shapes, without the padding (writing to one writes to `flat`)."""
-    part, d, dh, f = params_of(flat, s, n_tokens), s.d, s.dh, s.f
+def _named(s: Any, part: Params) -> dict[str, np.ndarray]:
+    d, dh, f = s.d, s.dh, s.f
     views = {"embed.W_E": part.embed[:, :d]}
     for i in range(s.layers):
         own = {"ln1.w": part.w1[i, :d], "ln1.b": part.b1[i, :d]}

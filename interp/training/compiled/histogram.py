@@ -9,7 +9,7 @@ import numpy as np
 from interp.errors import InterpError, one_of
 from interp.theory.block_samplers import check_sampler
 from interp.training.compiled import histogram_loop
-from interp.training.compiled.histogram_layout import Sizes, aligned, flat_size, named_views, params_of, workspace
+from interp.training.compiled.histogram_layout import Sizes, layout, workspace
 
 WORK_BATCH = 32  # sequences worked on together, unless a training batch is larger
 
@@ -69,20 +69,21 @@ class HistogramKernel:
             frozen=bool(frozen_embedding),
             scale=float(d) ** -0.5,
         )
-        self.size = flat_size(self.sizes, self.dtype)
+        self.layout = layout(self.sizes, self.dtype)
         self._grad = self.init_flat()
-        self._grads = params_of(self._grad, self.sizes)
+        self.size = len(self._grad)
+        self._grads = self.layout.blocks(self._grad)
         self._work = workspace(self.sizes, WORK_BATCH, self.dtype)
 
     def init_flat(self) -> np.ndarray:
         """Zeros for a parameter vector or a moment of Adam, aligned; set the parameters through `views`."""
-        return aligned((self.size,), self.dtype)
+        return self.layout.zeros()
 
     def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """The parameters in `flat` by name: embed.W_E (T or T + 1, d), blocks.0.attn.W_Q and W_K (1, d, d) or W_mix
         (1, L, L), unembed.W_in (d, p), b_in (p), W_out (p, n_out), b_out (n_out). Writing to a view writes to `flat`.
         """
-        return named_views(self._checked(flat), self.sizes)
+        return self.layout.views(self._checked(flat))
 
     def run_epoch(
         self,
@@ -110,7 +111,7 @@ class HistogramKernel:
         if batch > len(self._work.distinct):
             self._work = workspace(self.sizes, batch, self.dtype)
         sizes, beta1, beta2 = self.sizes, float(betas[0]), float(betas[1])
-        params, m, v = params_of(self._checked(flat), sizes), self._checked(m), self._checked(v)
+        params, m, v = self.layout.blocks(self._checked(flat)), self._checked(m), self._checked(v)
         loss: float = histogram_loop.run_epoch(
             sizes, params, self._grads, self._work, flat, self._grad, m, v,
             int(step), np.uint64(rng_seed), int(n_samples), int(batch), self.sampler == "published",
@@ -118,13 +119,23 @@ class HistogramKernel:
         )  # fmt: skip
         return loss
 
+    def touch(self) -> None:
+        """Compile or load what training needs, or wait until that is done; changes nothing."""
+        flat = self.init_flat()
+        self.evaluate(flat, np.zeros((1, self.sizes.L), np.int64))
+        params = self.layout.blocks(flat)
+        histogram_loop.run_epoch(
+            self.sizes, params, self._grads, self._work, flat, self._grad, flat, flat,
+            0, np.uint64(0), 0, 1, self.sampler == "published", 0.0, 0.0, 0.0, 0.0,
+        )  # fmt: skip
+
     def loss_and_grad(self, flat: np.ndarray, tokens: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean loss over tokens (batch, L) and its gradient, laid out like `flat` (zero for a frozen embedding)."""
         tokens = self._checked_tokens(tokens)
         work = workspace(self.sizes, len(tokens), self.dtype)
         grad = self.init_flat()
         loss = histogram_loop.loss_and_grad(
-            self.sizes, params_of(self._checked(flat), self.sizes), params_of(grad, self.sizes), work, tokens
+            self.sizes, self.layout.blocks(self._checked(flat)), self.layout.blocks(grad), work, tokens
         )
         return loss, grad
 
@@ -132,7 +143,7 @@ class HistogramKernel:
         """Logits (batch, L, n_out) of tokens (batch, L)."""
         tokens = self._checked_tokens(tokens)
         out = np.empty((len(tokens), self.sizes.L, self.sizes.classes), self.dtype)
-        histogram_loop.logits_of_tokens(self.sizes, params_of(self._checked(flat), self.sizes), self._work, tokens, out)
+        histogram_loop.logits_of_tokens(self.sizes, self.layout.blocks(self._checked(flat)), self._work, tokens, out)
         return out
 
     def evaluate(
@@ -146,7 +157,7 @@ class HistogramKernel:
         if tokens is None:
             assert seed is not None
             tokens = self.draw(seed, n)
-        params, tokens = params_of(self._checked(flat), self.sizes), self._checked_tokens(tokens)
+        params, tokens = self.layout.blocks(self._checked(flat)), self._checked_tokens(tokens)
         return float(histogram_loop.accuracy(self.sizes, params, self._work, tokens))
 
     def draw(self, seed: int, n: int) -> np.ndarray:

@@ -1,63 +1,56 @@
-"""The fused engine: the six histogram models, sampler to optimizer in one compiled loop, one model per core at a time.
-
-The loop is in histogram_loop.py (numba, the optional extra `fast`); this file gives it the face of all engines.
-"""
+"""The compiled engine of the six histogram models: sampler to optimizer in one loop (histogram.py, numba)."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from interp.architecture.parameters import initialize, outputs
+from interp.architecture.parameters import outputs
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Histogram, Task
+from interp.training.compiled.layout import Layout
+from interp.training.compiled.shell import CompiledEngine
 from interp.training.data import validation_set
-from interp.training.engines.base import Engine, EpochResult, derived_seed
-
-KERNEL_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+from interp.training.engines.base import derived_seed
 
 
-class FusedEngine(Engine):
+class FusedEngine(CompiledEngine):
     """Exact training of one-head histogram models on fresh sequences."""
 
     name = "fused"
+    saved_seconds = 400e-6
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        from interp.training.compiled import HistogramKernel
-
         super().__init__(spec, task, seeds, device, dtype)
-        layer = spec.layers[0]
         assert isinstance(task, Histogram)
-        self.kernels = [
-            HistogramKernel(
-                mixing="dot" if layer.mixing == "dot" else "lin",
-                softmax=layer.normalizer == "softmax",
-                bos=task.bos,
-                T=task.T,
-                L=task.L,
-                d=spec.d_model,
-                p=spec.readout_width or 0,
-                n_out=outputs(spec, task),
-                dtype=KERNEL_DTYPES[dtype],
-                frozen_embedding=spec.embedding == "frozen",
-                sampler=task.sampler,
-            )
-            for _ in seeds
-        ]
-        # Parameters and Adam's two moments of each model: flat vectors with the kernel's padding inside.
-        self.flat, self.m, self.v = ([kernel.init_flat() for kernel in self.kernels] for _ in range(3))
-        for kernel, flat, seed in zip(self.kernels, self.flat, seeds):
-            fresh = initialize(spec, task, seed, dtype)
-            for name, view in kernel.views(flat).items():
-                view[...] = fresh[name].numpy()
+        self.kernels = [self._kernel() for _ in seeds]
         self.held_out = validation_set(task).tokens[:, int(task.bos) :].numpy()
         self.steps = -(-(self.recipe.samples_per_epoch or 0) // self.recipe.batch_size)
+
+    def _kernel(self) -> Any:
+        from interp.training.compiled import HistogramKernel
+
+        spec, task, layer = self.spec, self.task, self.spec.layers[0]
+        assert isinstance(task, Histogram)
+        return HistogramKernel(
+            mixing="dot" if layer.mixing == "dot" else "lin",
+            softmax=layer.normalizer == "softmax",
+            bos=task.bos,
+            T=task.T,
+            L=task.L,
+            d=spec.d_model,
+            p=spec.readout_width or 0,
+            n_out=outputs(spec, task),
+            dtype=self.kind,
+            frozen_embedding=spec.embedding == "frozen",
+            sampler=task.sampler,
+        )
+
+    def make_layout(self) -> Layout:
+        made: Layout = self._kernel().layout
+        return made
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
@@ -77,22 +70,13 @@ class FusedEngine(Engine):
             return "the fused loop has learned queries and keys, identity values and a ReLU readout"
         if recipe.data != "fresh" or recipe.schedule != "constant" or recipe.warmup_epochs or recipe.weight_decay:
             return "the fused loop draws fresh data at a constant learning rate without weight decay"
-        if device.type != "cpu":
-            return f"the fused loop runs on the CPU, not on {device.type}"
-        if find_spec("numba") is None:
-            return "the fused loop needs numba: pip install 'interp[fast]'"
-        return None
+        return cls.cannot_run(device)
 
-    def run_epoch(self, epoch: int) -> EpochResult:
-        if len(self.kernels) == 1:
-            return EpochResult(torch.tensor([self._epoch_of(0, epoch)], dtype=torch.float64), self.evaluate())
-        # The compiled loop releases the GIL: threads are as good as processes, and share the compiled code.
-        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-            losses = list(pool.map(lambda index: self._epoch_of(index, epoch), range(len(self.kernels))))
-        return EpochResult(torch.tensor(losses, dtype=torch.float64), self.evaluate())
+    def touch(self) -> None:
+        self.kernels[0].touch()
 
-    def _epoch_of(self, index: int, epoch: int) -> float:
-        return self.kernels[index].run_epoch(
+    def train_one(self, index: int, epoch: int) -> float:
+        loss: float = self.kernels[index].run_epoch(
             self.flat[index],
             self.m[index],
             self.v[index],
@@ -104,20 +88,8 @@ class FusedEngine(Engine):
             betas=self.recipe.betas,
             eps=self.recipe.eps,
         )
+        return loss
 
-    def evaluate(self) -> Tensor:
-        rights = [kernel.evaluate(flat, self.held_out) for kernel, flat in zip(self.kernels, self.flat)]
-        return torch.tensor(rights, dtype=torch.float64)
-
-    def parameters(self) -> dict[str, Tensor]:
-        views = [kernel.views(flat) for kernel, flat in zip(self.kernels, self.flat)]
-        return {name: torch.from_numpy(np.stack([view[name] for view in views])) for name in views[0]}
-
-    def state(self) -> dict[str, Tensor]:
-        kept = {"flat": self.flat, "m": self.m, "v": self.v}
-        return {name: torch.from_numpy(np.stack(arrays)) for name, arrays in kept.items()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        for name, arrays in {"flat": self.flat, "m": self.m, "v": self.v}.items():
-            for array, saved in zip(arrays, state[name].numpy()):
-                array[...] = saved
+    def accuracy_of(self, index: int) -> float:
+        accuracy: float = self.kernels[index].evaluate(self.flat[index], self.held_out)
+        return accuracy

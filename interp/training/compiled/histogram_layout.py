@@ -9,11 +9,12 @@ Adam keeps it zero.
 from __future__ import annotations
 
 from collections import namedtuple
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-PAD_BYTES = 64  # one vector
+from interp.training.compiled.layout import PAD_BYTES, Layout, aligned, padded
 
 # The numbers that the compiled code loops over and branches on. vocab: T, or T + 1 with the BOS token; classes: n_out;
 # first: the count that class 0 stands for.
@@ -42,24 +43,10 @@ Work = namedtuple(
 )
 
 
-def padded(n: int, dtype: Any) -> int:
-    """The smallest whole number of vectors that holds n numbers."""
-    lanes = PAD_BYTES // np.dtype(dtype).itemsize
-    return -(-n // lanes) * lanes
-
-
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros that start at a multiple of the vector size."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + PAD_BYTES, np.uint8)
-    offset = -raw.ctypes.data % PAD_BYTES
-    return raw[offset : offset + size].view(dtype).reshape(shape)
-
-
-def shapes(s: Sizes, dtype: Any) -> dict[str, tuple[int, int]]:
-    """The padded shape of each block of the flat vector, in order; vectors are matrices of one row."""
+def layout(s: Sizes, dtype: Any) -> Layout:
+    """Vectors are matrices of one row."""
     D, P, C, M = (padded(n, dtype) for n in (s.d, s.p, s.classes, s.L))
-    return {
+    shapes = {
         "embed": (s.vocab, D),
         "project": ((2 * s.d if s.dot else 0) + s.p, D),
         "b_in": (1, P),
@@ -67,27 +54,16 @@ def shapes(s: Sizes, dtype: Any) -> dict[str, tuple[int, int]]:
         "b_out": (1, C),
         "mix": (0 if s.dot else s.L, M),
     }
+    return Layout(shapes, np.dtype(dtype), partial(_gathered, s), partial(_named, s))
 
 
-def flat_size(s: Sizes, dtype: Any) -> int:
-    return sum(rows * columns for rows, columns in shapes(s, dtype).values())
-
-
-def params_of(flat: np.ndarray, s: Sizes) -> Params:
-    """The blocks of a flat vector as matrices (views)."""
-    blocks, at = {}, 0
-    for name, (rows, columns) in shapes(s, flat.dtype).items():
-        blocks[name] = flat[at : at + rows * columns].reshape(rows, columns)
-        at += rows * columns
+def _gathered(s: Sizes, **blocks: np.ndarray) -> Params:
     split = len(blocks["project"]) - s.p
     return Params(query_key=blocks["project"][:split], w_in=blocks["project"][split:], **blocks)
 
 
-def named_views(flat: np.ndarray, s: Sizes) -> dict[str, np.ndarray]:
-    """The parameters under their names and in their shapes, x @ W convention, without the padding (views: writing to
-    one writes to `flat`).
-    """
-    block, d, p, n = params_of(flat, s), s.d, s.p, s.classes
+def _named(s: Sizes, block: Params) -> dict[str, np.ndarray]:
+    d, p, n = s.d, s.p, s.classes
     views = {"embed.W_E": block.embed[:, :d]}
     if s.dot:
         views["blocks.0.attn.W_Q"] = block.query_key[:d, :d].T[None]

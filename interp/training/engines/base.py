@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,6 +47,9 @@ class Engine(ABC):
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         """How many models of a spec train fastest side by side in one process."""
         return 1
+
+    def prepare(self, say: Callable[[str], None]) -> None:  # noqa: B027 (most engines have nothing to do)
+        """Whatever has to be done once before the first epoch; `say` is called where it takes long."""
 
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochResult:

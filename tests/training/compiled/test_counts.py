@@ -20,7 +20,7 @@ from interp.training.compiled.counts_engine import (
     loss_and_gradient,
     sizes_of,
 )
-from interp.training.compiled.counts_layout import Data, Sizes, flat_vector, named_views
+from interp.training.compiled.counts_layout import Data, Sizes, layout
 from interp.training.train import choose_engine, train
 
 pytest.importorskip("numba")
@@ -81,8 +81,9 @@ def test_loss_and_gradients_are_the_sequence_models(variant: str, dtype: torch.d
 
     kind = np.float64 if dtype == torch.float64 else np.float32
     sizes, data = sizes_of(spec, model.task, dtype), data_of(spec, model.task, batch, kind)
-    flat = flat_vector(sizes, kind)
-    views = named_views(flat, sizes)
+    made = layout(sizes, kind)
+    flat = made.zeros()
+    views = made.views(flat)
     for name, parameter in model.named_parameters():
         views[name][...] = parameter.detach().numpy()
     tight = 1e-10 if dtype == torch.float64 else 1e-5
@@ -119,8 +120,9 @@ def test_larger_vocabularies_and_scores_that_would_underflow(stretch: float, saf
     s = Sizes(T=19, d=5, heads=3, d_head=2, width=6, classes=11, norm=True, b_q=False, b_k=False, b_v=False, b_o=False,
               b_u=True, scale=0.5, eps=1e-5, safe=safe)  # fmt: skip
     draw = np.random.default_rng(7)
-    flat = flat_vector(s, np.float64)
-    views = named_views(flat, s)
+    made = layout(s, np.float64)
+    flat = made.zeros()
+    views = made.views(flat)
     for name, view in views.items():
         view[...] = draw.standard_normal(view.shape) * (stretch if name.endswith(("W_Q", "W_K")) else 1)
     sequences = [draw.integers(0, 19, draw.integers(1, 12)).tolist() for _ in range(40)]

@@ -12,7 +12,7 @@ import pytest
 from numba import njit
 
 from interp.training.compiled import elementary, products, shuffles, vectors
-from interp.training.compiled.histogram_layout import aligned
+from interp.training.compiled.layout import aligned
 
 DTYPES = (np.float32, np.float64)
 

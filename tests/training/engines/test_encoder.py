@@ -12,7 +12,7 @@ from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, make_task
 from interp.training.compiled.encoder_engine import loss_and_gradient, sizes_of, strings_of
-from interp.training.compiled.encoder_layout import flat_vector, named_views
+from interp.training.compiled.encoder_layout import layout
 from interp.training.data import targets
 from interp.training.engines.encoder import held_out_strings
 from interp.training.engines.reference import batch_loss
@@ -83,8 +83,9 @@ def test_compiled_gradients_are_the_sequence_models(name: str) -> None:
     batch = model.task.strings(8, 19, 2, seed=3)
     batch_loss(model, batch).backward()
     sizes, n_tokens = sizes_of(spec), model.task.d_vocab
-    flat = flat_vector(sizes, n_tokens, np.float64)
-    for key, view in named_views(flat, sizes, n_tokens).items():
+    made = layout(sizes, n_tokens, np.float64)
+    flat = made.zeros()
+    for key, view in made.views(flat).items():
         view[...] = dict(model.named_parameters())[key].detach().numpy()
     strings = strings_of(spec, distinct_rows(spec, model.task, batch), np.float64, 0, batch.labels)
     loss, gradient = loss_and_gradient(spec, flat, n_tokens, strings)

@@ -1,0 +1,60 @@
+"""Where the parameters of a model lie in the flat vector that a compiled loop trains.
+
+Every row is padded to whole vectors with zeros. Padding has zero gradient, so Adam keeps it zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+PAD_BYTES = 64  # one vector
+
+
+def padded(n: int, dtype: Any) -> int:
+    """The smallest whole number of vectors that holds n numbers."""
+    lanes = PAD_BYTES // np.dtype(dtype).itemsize
+    return -(-n // lanes) * lanes
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros that start at a multiple of the vector size."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + PAD_BYTES, np.uint8)
+    offset = -raw.ctypes.data % PAD_BYTES
+    return raw[offset : offset + size].view(dtype).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The blocks of a flat vector.
+
+    shapes: the padded shape of each block, in order. gather: what compiled code takes, from the blocks by name.
+    named: that under the parameters' names and in their shapes, x @ W convention, without the padding.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    dtype: np.dtype
+    gather: Callable[..., Any]
+    named: Callable[[Any], dict[str, np.ndarray]]
+
+    def zeros(self) -> np.ndarray:
+        """A vector for parameters, gradients or a moment of Adam."""
+        return aligned((sum(math.prod(shape) for shape in self.shapes.values()),), self.dtype)
+
+    def blocks(self, flat: np.ndarray) -> Any:
+        """The parts of a flat vector as compiled code takes them (views)."""
+        blocks, at = {}, 0
+        for name, shape in self.shapes.items():
+            size = math.prod(shape)
+            blocks[name] = flat[at : at + size].reshape(shape)
+            at += size
+        return self.gather(**blocks)
+
+    def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """The parameters by name (writing to one writes to `flat`)."""
+        return self.named(self.blocks(flat))

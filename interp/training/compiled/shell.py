@@ -1,0 +1,159 @@
+"""What all compiled engines share: flat vectors of models, one model per core at a time, state, compilation.
+
+A compiled engine adds what it refuses, the layout of its vectors, one epoch and the accuracy of one model.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.architecture.parameters import initialize
+from interp.errors import InterpError
+from interp.spec import ModelSpec
+from interp.tasks import Task
+from interp.training.compiled.cache import sources
+from interp.training.compiled.layout import Layout
+from interp.training.engines.base import Engine, EpochResult
+
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
+
+PATIENCE = 1.5
+"""Seconds after which whoever waits is told that code is being compiled: kept code is loaded in less."""
+
+
+class CompiledEngine(Engine):
+    """Models as flat vectors of parameters and Adam's two moments, each trained by one compiled loop (numba)."""
+
+    compile_seconds: ClassVar[float] = 25.0
+    """About what compiling takes on one core, once for each version, dtype and machine."""
+    saved_seconds: ClassVar[float]
+    """About what a model-step takes less than in the fastest engine that is not compiled, with few models."""
+
+    layout: Layout
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        if dtype not in DTYPES:
+            raise InterpError(f"dtype {dtype}; the {self.name} engine trains in float32 or float64")
+        super().__init__(spec, task, seeds, device, dtype)
+        self.kind = DTYPES[dtype]
+        self.layout = self.make_layout()
+        self.flat, self.m, self.v = ([self.layout.zeros() for _ in self.seeds] for _ in "pmv")
+        for flat, seed in zip(self.flat, self.seeds):
+            fresh = initialize(spec, task, seed, dtype)
+            for name, view in self.layout.views(flat).items():
+                view[...] = fresh[name].numpy()
+
+    @classmethod
+    def pays(cls, spec: ModelSpec, task: Task, models: int) -> bool:
+        """Will training so many models by the spec's recipe save more time than compiling takes, if it has to be?"""
+        recipe = spec.training
+        samples = recipe.samples_per_epoch or len(task.dataset("train"))
+        steps = recipe.epochs * -(-samples // recipe.batch_size) * models
+        return steps * cls.saved_seconds > cls.compile_seconds or _mark(cls.name, spec.dtype).exists()
+
+    @staticmethod
+    def cannot_run(device: torch.device) -> str | None:
+        """Why compiled code cannot run there, or None."""
+        if device.type != "cpu":
+            return f"the compiled loop runs on the CPU, not on {device.type}"
+        if find_spec("numba") is None:
+            return "the compiled loop needs numba: pip install 'interp[fast]'"
+        return None
+
+    @abstractmethod
+    def make_layout(self) -> Layout:
+        """Where the parameters of this engine's models lie."""
+
+    @abstractmethod
+    def train_one(self, index: int, epoch: int) -> float:
+        """One epoch of one model; its mean loss."""
+
+    @abstractmethod
+    def accuracy_of(self, index: int) -> float:
+        """Accuracy of one model on the held-out data."""
+
+    @abstractmethod
+    def touch(self) -> None:
+        """Call every compiled function once with nothing to do, so that it is compiled or loaded."""
+
+    def prepare(self, say: Callable[[str], None]) -> None:
+        """Have the code at hand, compiled or loaded from disk. Of processes started together one compiles, the others
+        wait for it.
+        """
+        text = f"compiling the {self.name} engine, about {self.compile_seconds:.0f} s, once"
+        told = threading.Timer(PATIENCE, say, (text,))
+        told.daemon = True
+        told.start()
+        try:
+            with _one_process(self.name, self.kind.name):
+                self.touch()
+        finally:
+            told.cancel()
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        def both(index: int) -> tuple[float, float]:
+            return self.train_one(index, epoch), self.accuracy_of(index)
+
+        if len(self.seeds) == 1:
+            found = [both(0)]
+        else:
+            # The compiled loop releases the GIL: threads are as good as processes, and share the compiled code.
+            with ThreadPoolExecutor(max_workers=min(len(self.seeds), len(os.sched_getaffinity(0)))) as pool:
+                found = list(pool.map(both, range(len(self.seeds))))
+        loss, accuracy = (torch.tensor(column, dtype=torch.float64) for column in zip(*found))
+        return EpochResult(loss, accuracy)
+
+    def evaluate(self) -> Tensor:
+        return torch.tensor([self.accuracy_of(index) for index in range(len(self.seeds))], dtype=torch.float64)
+
+    def parameters(self) -> dict[str, Tensor]:
+        views = [self.layout.views(flat) for flat in self.flat]
+        return {name: torch.from_numpy(np.stack([view[name] for view in views])) for name in views[0]}
+
+    def state(self) -> dict[str, Tensor]:
+        kept = {"flat": self.flat, "m": self.m, "v": self.v}
+        return {name: torch.from_numpy(np.stack(arrays)) for name, arrays in kept.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for name, arrays in {"flat": self.flat, "m": self.m, "v": self.v}.items():
+            for array, saved in zip(arrays, state[name].numpy()):
+                array[...] = saved
+
+
+def _mark(engine: str, dtype: str) -> Path:
+    """A file beside the code that numba keeps on disk: it is there once this version of the engine is compiled. Being a
+    file of this machine's in the same folder, it goes when that does.
+    """
+    kept = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "__pycache__")
+    return kept / f"interp-{engine}-{dtype}-{platform.node()}-{sources()[:16]}.compiled"
+
+
+@contextmanager
+def _one_process(engine: str, dtype: str) -> Iterator[None]:
+    """One process at a time; the system ends the wait with the process that holds the lock."""
+    try:
+        handle = os.open(_mark(engine, dtype).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError:  # numba cannot keep its code here either, or elsewhere: compile side by side
+        yield
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+        with suppress(OSError):
+            _mark(engine, dtype).touch()
+    finally:
+        os.close(handle)

@@ -1,0 +1,129 @@
+"""What compiled engines share: when compiling pays, who is told, who waits, how an interruption ends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from interp.constructions.histogram_models import histogram_spec
+from interp.errors import InterpError
+from interp.spec import ModelSpec, Training
+from interp.tasks import Histogram
+from interp.training.compiled import shell
+from interp.training.compiled.histogram_engine import FusedEngine
+from interp.training.engines.stacked import StackedEngine
+from interp.training.train import choose_engine, train_parameters
+
+CPU, TASK = torch.device("cpu"), Histogram(T=8, L=5, zero_class=True)
+
+
+def spec_of(epochs: int) -> ModelSpec:
+    recipe = Training(epochs=epochs, batch_size=32, data="fresh", samples_per_epoch=320)
+    return histogram_spec("dot", TASK, 4, 4, origin=recipe)
+
+
+class Still(FusedEngine):
+    """An engine whose compiled code is a function of the test's."""
+
+    name = "still"
+
+    def touch(self) -> None:
+        self.work()
+
+
+def still() -> Still:
+    return Still(spec_of(1), TASK, [0], CPU, torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "_mark", lambda engine, dtype: tmp_path / f"{engine}-{dtype}.compiled")
+
+
+def test_auto_compiles_where_that_saves_more_than_it_takes(tmp_path: Path) -> None:
+    """10 steps an epoch, of which each saves 400 us: 25 s are worth 6250 epochs of one model."""
+    short, long = spec_of(6000), spec_of(6500)
+    assert choose_engine(short, TASK, CPU, models=1) is StackedEngine
+    assert choose_engine(long, TASK, CPU, models=1) is FusedEngine
+    assert choose_engine(short, TASK, CPU, models=2) is FusedEngine
+    assert choose_engine(short, TASK, CPU) is FusedEngine  # a sweep
+    assert choose_engine(short, TASK, CPU, "fused", 1) is FusedEngine
+    (tmp_path / "fused-float32.compiled").touch()
+    assert choose_engine(short, TASK, CPU, models=1) is FusedEngine
+
+
+def test_who_waits_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said: list[str] = []
+    told = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        told.set()
+
+    monkeypatch.setattr(shell, "PATIENCE", 0.0)
+    engine = still()
+    engine.work = lambda: told.wait(10)
+    engine.prepare(say)
+    assert said == ["compiling the still engine, about 25 s, once"]
+    assert (tmp_path / "still-float32.compiled").exists()
+    monkeypatch.setattr(shell, "PATIENCE", 60.0)
+    engine.work = lambda: None
+    engine.prepare(said.append)
+    assert len(said) == 1
+
+
+def test_one_compiles_while_others_wait() -> None:
+    order: list[str] = []
+    begun, done = threading.Event(), threading.Event()
+    first, second = still(), still()
+
+    def compiling() -> None:
+        begun.set()
+        done.wait(10)
+        order.append("first")
+
+    first.work, second.work = compiling, lambda: order.append("second")
+    threads = [threading.Thread(target=first.prepare, args=(print,))]
+    threads[0].start()
+    begun.wait(10)
+    threads.append(threading.Thread(target=second.prepare, args=(print,)))
+    threads[1].start()
+    threads[1].join(0.2)
+    assert threads[1].is_alive(), "the second did not wait"
+    done.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["first", "second"]
+
+
+def test_an_interrupted_compilation_leaves_no_mark_and_no_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(engine: FusedEngine) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(FusedEngine, "touch", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="before the first epoch, while compiling"):
+            train_parameters(spec_of(1), engine="fused", task=TASK, progress=False)
+    assert not (tmp_path / "fused-float32.compiled").exists()
+    engine = Still(spec_of(1), TASK, [0], CPU, torch.float32)
+    engine.work = lambda: None
+    engine.prepare(print)
+
+
+def test_an_interrupted_run_goes_on_with_the_engine_that_began_it(tmp_path: Path) -> None:
+    def stop(done: int, total: int, loss: float) -> None:
+        raise KeyboardInterrupt
+
+    spec = spec_of(3)
+    with pytest.raises(KeyboardInterrupt):
+        train_parameters(spec, engine="reference", folder=tmp_path, progress=stop)
+    runner, run = train_parameters(spec, folder=tmp_path, resume=True, progress=False)
+    assert (runner.name, run.epoch) == ("reference", 3)
+
+
+def test_other_dtypes_are_refused() -> None:
+    with pytest.raises(InterpError, match="the fused engine trains in float32 or float64"):
+        FusedEngine(spec_of(1), TASK, [0], CPU, torch.bfloat16)
