@@ -8,8 +8,12 @@ other work on the machine counts as little as possible. Two ratios per size, as 
   step   A on batches made before, against B as it is: B's sampler is part of its loop, so this is a lower bound
   whole  both with sampling and labels; A draws sample by sample in Python, as the published code does
 Columns: A, A' (with sampling), B, and `draw`, B's sampler alone with shuffled positions (which only lin needs), in
-microseconds per step; `plain` and `own`: floating-point operations of a step's products as A and as B does them;
-`peak`: the share of this core's single-precision matrix product (512 x 512, best of the run) that B reaches with `own`.
+microseconds per step; `eval`: the accuracy on 1000 sequences after an epoch, shared out over its steps; `data`: the
+share of an epoch that sampling and evaluation take (labels come with the sequences). What bounds a step: `plain` and
+`own`, the floating-point operations of its products as A and as B does them, in millions; `exp`, exponentials, in
+thousands; `KB`, what Adam reads and writes; `peak`, the share of this core's single-precision matrix product (512 x
+512, best of the run) that B reaches with `own`; and `Adam`, the share of the step that Adam takes, which is bound by
+one division and one square root a parameter.
 
 Then all engines of interp.train that take the spec, side by side: one epoch each in turn, microseconds per step of one
 model with sampling and labels and without the evaluation after it, and the ratio of A' to it (min, median, max).
@@ -25,9 +29,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from numba import njit
 from torch import nn
 
 from interp.constructions.histogram_models import histogram_spec
@@ -35,10 +41,11 @@ from interp.spec import Training
 from interp.tasks import Histogram
 from interp.theory.ranges import MixingKind
 from interp.training.compiled import HistogramKernel
+from interp.training.compiled.adam import adam_step
 from interp.training.engines.base import Engine
 from interp.training.train import ENGINES
 
-T, L, BATCH, EPOCH, CLASSES = 32, 10, 32, 10_000, 11
+T, L, BATCH, EPOCH, CLASSES, TESTS = 32, 10, 32, 10_000, 11, 1000
 STEPS = -(-EPOCH // BATCH)
 MODELS = {  # name: mixing, softmax, bos
     "dot+sftm": ("dot", True, False),
@@ -129,7 +136,8 @@ class Compiled:
         generator = np.random.default_rng(0)
         for key, view in self.kernel.views(self.flat).items():
             view[...] = generator.standard_normal(view.shape) * (1 if key == "embed.W_E" else view.shape[-1] ** -0.5)
-        self.epochs_done = 0
+        self.spare = [self.kernel.init_flat() + 1e-3 for _ in range(4)]
+        self.epochs_done, self.held_out = 0, self.kernel.draw(0, TESTS)
 
     def epoch(self) -> None:
         step = STEPS * self.epochs_done
@@ -138,6 +146,27 @@ class Compiled:
 
     def draw(self) -> None:
         self.kernel.draw(self.epochs_done, EPOCH)
+
+    def evaluate(self) -> None:
+        self.kernel.evaluate(self.flat, self.held_out)
+
+    def adam(self) -> None:
+        _adam_steps(*self.spare, STEPS)
+
+
+@njit(nogil=True)
+def _adam_steps(flat: Any, grad: Any, m: Any, v: Any, steps: int) -> None:
+    for step in range(steps):
+        adam_step(flat, grad, m, v, 0, 1000 + step, 0.0, 0.9, 0.98, 1e-9)
+
+
+def exponentials(name: str, tokens: np.ndarray) -> float:
+    """Exponentials of a step: of the loss, and of a softmax over scores."""
+    mixing, softmax, bos = MODELS[name]
+    distinct = np.array([len(set(sequence)) for sequence in tokens.tolist()])
+    rows = BATCH * (distinct.mean() if mixing == "dot" else L)
+    pairs = BATCH * (distinct * (distinct + bos)).mean() if mixing == "dot" else L * L
+    return float(rows * CLASSES + (pairs if softmax else 0))
 
 
 def flops(name: str, d: int, p: int, tokens: np.ndarray) -> tuple[float, float]:
@@ -202,29 +231,37 @@ def main() -> None:
     rounds = options.rounds or (3 if options.quick else 9)
     torch.set_num_threads(1)
     matrix, peak = torch.randn(512, 512), 0.0
-    print(f"{'us per step (median)':>45s} {'step: A / B':>20s} {'whole: A / B':>20s} {'MFLOP a step':>13s}")
-    labels = ("A", "A'", "B", "draw", "min", "med", "max", "min", "med", "max", "plain", "own", "peak")
+    print(f"{'us per step (median)':>52s} {'step: A / B':>20s} {'whole: A / B':>20s} {'what bounds a step':>34s}")
+    labels = ("A", "A'", "B", "draw", "eval", "min", "med", "max", "min", "med", "max", "data", "plain", "own", "exp",
+              "KB", "peak", "Adam")  # fmt: skip
     print("model      d   p " + " ".join(f"{label:>6s}" for label in labels))
     for name in models:
         for d, p in SIZES:
             published, compiled = Baseline(name, d, p), Compiled(name, d, p)
             published.whole(3)
             compiled.epoch()
-            times: dict[str, list[float]] = {"A": [], "A'": [], "B": [], "draw": []}
+            compiled.adam()
+            times: dict[str, list[float]] = {"A": [], "A'": [], "B": [], "draw": [], "eval": []}
+            adam = []
             for _ in range(rounds):
                 times["B"].append(seconds(compiled.epoch, 5) / STEPS)
                 times["A"].append(seconds(partial(published.steps, 60), 1) / 60)
                 times["B"].append(seconds(compiled.epoch, 5) / STEPS)
                 times["A'"].append(seconds(partial(published.whole, 60), 1) / 60)
                 times["draw"].append(seconds(compiled.draw, 5) / STEPS)
+                times["eval"].append(seconds(compiled.evaluate, 5) / STEPS)
+                adam.append(seconds(compiled.adam, 5) / STEPS)
                 peak = max(peak, *(2 * 512**3 / seconds(partial(torch.mm, matrix, matrix), 2) for _ in range(5)))
             step = [a / b for a, b in zip(times["A"], times["B"][::2], strict=True)]
             whole = [a / b for a, b in zip(times["A'"], times["B"][1::2], strict=True)]
-            plain, own = flops(name, d, p, compiled.kernel.draw(1, 3000))
-            share = own / float(np.median(times["B"])) / peak
+            tokens = compiled.kernel.draw(1, 3000)
+            plain, own = flops(name, d, p, tokens)
+            step_time, draw, test = (float(np.median(times[key])) for key in ("B", "draw", "eval"))
             cells = [f"{1e6 * float(np.median(values)):6.1f}" for values in times.values()]
             cells += [f"{pick(ratios):6.1f}" for ratios in (step, whole) for pick in (min, np.median, max)]
-            cells += [f"{plain / 1e6:6.2f}", f"{own / 1e6:6.2f}", f"{share:6.0%}"]
+            cells += [f"{(draw + test) / (step_time + test):6.0%}", f"{plain / 1e6:6.2f}", f"{own / 1e6:6.2f}"]
+            cells += [f"{exponentials(name, tokens) / 1e3:6.2f}", f"{7 * compiled.flat.nbytes / 1e3:6.0f}"]
+            cells += [f"{own / step_time / peak:6.0%}", f"{float(np.median(adam)) / step_time:6.0%}"]
             print(f"{name:8s} {d:3d} {p:3d} " + " ".join(cells), flush=True)
     print(f"single-precision matrix product: {peak / 1e9:.0f} GFLOP/s on one core\n")
     if not options.no_engines:
