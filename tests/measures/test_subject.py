@@ -1,0 +1,127 @@
+"""Any model with a task: padding, ids of tokens and outputs, positions that are read, and accuracy of small domains."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import interp
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.errors import InterpError
+from interp.measures.accuracy import accuracy, distinct, sampled_accuracy, wilson
+from interp.measures.subject import Subject
+from interp.tasks import Batch, Histogram, Lookup, Parity
+
+
+def stock(**changes: Any) -> HookedTransformer:
+    fields = {
+        "n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 12, "act_fn": "gelu", "n_ctx": 9,
+        "d_vocab": 4, "d_vocab_out": 1, "normalization_type": "LN", "attention_dir": "bidirectional", "device": "cpu",
+    }  # fmt: skip
+    with quiet_construction():
+        model = HookedTransformer(config(**{**fields, **changes}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5, generator=torch.Generator().manual_seed(parameter.numel()))
+    return model
+
+
+def test_a_bidirectional_model_of_ones_own_does_not_attend_to_padding() -> None:
+    model, task = stock(), Parity(length=6, shortest=2)
+    batch = task.sample(20, "train", seed=0)
+    alone = [model(row[None, :length])[0, 0, 0] for row, length in zip(batch.tokens, batch.lengths.tolist())]
+    subject = Subject.of(model, task)
+    torch.testing.assert_close(subject.logits(batch)[:, 0], torch.stack(alone).detach(), atol=1e-5, rtol=1e-5)
+    attending = Subject.of(model, task, padding="attend").logits(batch)
+    assert not torch.allclose(attending, subject.logits(batch), atol=1e-3)
+    torch.testing.assert_close(attending[:, 0], model(batch.tokens)[:, 0, 0].detach())
+    assert not any(hook.fwd_hooks for hook in model.hook_dict.values())
+    with pytest.raises(InterpError, match="padding = 'maks' must be 'mask' or 'attend'"):
+        Subject.of(model, task, padding="maks")  # type: ignore[arg-type]
+
+
+def test_one_output_decides_by_its_sign_and_two_by_the_larger() -> None:
+    task = Parity(length=4)
+    batch = task.sample(30, seed=1)
+    one, two = Subject.of(stock(), task), Subject.of(stock(d_vocab_out=2), task)
+    assert one.answers(batch).equal(one.logits(batch)[:, 0] > 0)
+    assert two.answers(batch).equal(two.logits(batch).argmax(1) == 1)
+    swapped = Subject.of(two.model, task, outputs={"a member": 0, "not a member": 1})
+    assert swapped.answers(batch).equal(two.logits(batch)[:, 0] > two.logits(batch)[:, 1])
+    assert one.right(batch).equal(one.answers(batch) == batch.labels)
+
+
+def test_answers_at_each_position_count_every_one_that_is_read() -> None:
+    task = Histogram(T=4, L=5, bos=True, zero_class=True)
+    model = stock(d_vocab=5, d_vocab_out=6, attention_dir="causal")
+    batch = task.of_sequences(torch.randint(0, 4, (40, 5), generator=torch.Generator().manual_seed(0)))
+    said = model(batch.tokens).argmax(-1)[:, 1:]
+    subject = Subject.of(model, task)
+    assert subject.right(batch).shape == (200,)
+    assert subject.accuracy(batch) == pytest.approx(float((said == batch.labels[:, 1:]).double().mean()))
+    assert subject.answers(batch)[:, 0].tolist() == [-1] * 40
+
+
+def test_hooks_that_depend_on_the_row() -> None:
+    model, task = stock(n_layers=1), Parity(length=4)
+    batch = task.sample(10, seed=0)
+    noise = torch.randn(10, 8, generator=torch.Generator().manual_seed(0))
+
+    def at(rows: slice) -> list[Any]:
+        return [("hook_embed", lambda x, hook: x + noise[rows, None].to(x))]
+
+    subject = Subject.of(model, task)
+    torch.testing.assert_close(subject.logits(batch, at, chunk=3), subject.logits(batch, at))
+    assert not torch.allclose(subject.logits(batch, at), subject.logits(batch))
+
+
+def test_ids_that_do_not_fit() -> None:
+    with pytest.raises(InterpError, match="has 3 outputs, task parity has 2 answers; .*outputs=.'not a member': 0"):
+        Subject.of(stock(d_vocab_out=3), "parity")
+    with pytest.raises(InterpError, match="outputs lacks a member of task parity"):
+        Subject.of(stock(d_vocab_out=3), "parity", outputs={"not a member": 0})
+    with pytest.raises(InterpError, match="answer 'a member' has id 3; the model's outputs are 0 to 2"):
+        Subject.of(stock(d_vocab_out=3), "parity", outputs={"not a member": 0, "a member": 3})
+
+
+# ---------------------------------------------------------------- accuracy
+
+
+def test_few_inputs_are_all_run_and_many_are_sampled_once_each() -> None:
+    task = Lookup(N=6, M=6)
+    model = interp.build(
+        interp.ModelSpec(task=task.ref, d_model=4, layers=(interp.Layer(d_head=4),), readout_at="last"), seed=0
+    )
+    whole = Batch(torch.cartesian_prod(*[torch.arange(6)] * 2), torch.full((36,), 2), task.targets)
+    right = float((model.predict(whole.tokens) == whole.labels).double().mean())
+    found = accuracy(model)
+    assert (found.accuracy, found.low, found.high) == (pytest.approx(right),) * 3
+    assert (found.rows, found.answers, found.exact) == (36, 36, True)
+    sampled = sampled_accuracy(model, n=20)
+    assert not sampled.exact
+    assert sampled.rows <= 20
+
+
+def test_rows_that_are_drawn_twice_count_once() -> None:
+    rows = torch.tensor([[1, 2], [0, 1], [1, 2], [0, 0], [0, 1]])
+    assert distinct(Batch(rows, torch.full((5,), 2), rows[:, 0])).tokens.tolist() == [[1, 2], [0, 1], [0, 0]]
+
+
+def test_intervals_count_rows_not_positions() -> None:
+    model = interp.build("histogram/dot-exact", T=32, L=10)
+    found = sampled_accuracy(model, n=50)
+    assert (found.rows, found.answers, found.accuracy) == (50, 500, 1.0)
+    assert found.low == pytest.approx(50 / (50 + 1.959963984540054**2))  # Wilson's bound for 50 of 50
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 7), (3, 9), (9, 9), (940, 1000)])
+def test_wilson_against_scipy(right: int, n: int) -> None:
+    from scipy.stats import binomtest
+
+    theirs = binomtest(right, n).proportion_ci(method="wilson")
+    low, high = wilson(right / n, n)
+    assert math.isclose(low, theirs.low, abs_tol=1e-12)
+    assert math.isclose(high, theirs.high, abs_tol=1e-12)

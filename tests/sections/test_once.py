@@ -1,0 +1,57 @@
+"""What sections share is computed once for each split: counted where the work is done, not where it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import interp
+from interp.measures import outputs
+from interp.measures.counting import Counter
+from interp.measures.separation_path import SeparatorPath
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.sections import Study, fill
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
+    """Calls of a function from now on, by what tells them apart."""
+    calls: list[Any] = []
+    plain = getattr(owner, name)
+
+    def counting(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, counting)
+    return calls
+
+
+def test_sections_on_heads_take_outputs_once_for_each_split_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = interp.ModelSpec(
+        task=interp.TaskRef(name="count01"), d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64"
+    )
+    study = Study(Subject.of(interp.build(spec, seed=1)))
+    taken = _counted(monkeypatch, outputs, "_from_counts")
+    fitted = _counted(monkeypatch, SeparatorPath, "fit")
+    report = Report("two heads")
+    fill(study, report, ["separation", "attention_ratios", "head_planes", "head_logits"])
+    assert {"separation", "groups"} <= set(report.tables)
+    assert {"attention_ratios", "best_head", "logit_distributions"} <= set(report.figures)
+    splits = [(len(batch), int(positions.sum())) for _, batch, positions in taken]
+    assert len(splits) == len(set(splits)) == 3  # train and test at '=', test at the answer
+    assert len(fitted) == 1
+    assert set(study.times.values()) == {1}
+
+
+def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(Subject.of(interp.build("histogram/bos-softmax-exact", T=5, L=4)))
+    made = _counted(monkeypatch, Counter, "__init__")
+    wanted = [
+        "counting_answers", "counting_attention", "counting_embeddings", "counting_logits", "counting_mechanism",
+        "counting_neurons", "counting_probes",
+    ]  # fmt: skip
+    fill(study, Report("bos"), wanted)
+    assert len(made) == 1
+    assert set(study.times.values()) == {1}
