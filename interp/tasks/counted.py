@@ -100,7 +100,7 @@ def count_box(task: Task, split: str | None = None) -> CountBox:
     known = tuple(task.count_ranges)
     split = known[-1] if split is None else split
     if split not in known:
-        raise InterpError(one_of(f"box of counts of task {task.name}", split, known))
+        raise InterpError(one_of(f"split of task {task.name}", split, known))
     return CountBox(*task.count_ranges[split])
 
 

@@ -71,7 +71,7 @@ def test_a_task_that_only_declares() -> None:
     assert written.labels.tolist() == [int(n1 > n0) for n0, n1, _ in box.counts().tolist()]
     with pytest.raises(UnsupportedError, match="nothing is read after the answer"):
         shape.end_rows(box.counts())
-    with pytest.raises(InterpError, match="unknown box of counts of task counted-test-majority 'tets'"):
+    with pytest.raises(InterpError, match="unknown split of task counted-test-majority 'tets'"):
         count_box(task, "tets")
 
 
