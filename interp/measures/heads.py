@@ -162,7 +162,7 @@ def logit_distributions(
     reads = int((task.classes(batch) != IGNORED).sum(1).min())
     frames = []
     shown = sorted({int(c) for c in task.classes(batch).unique() if c != IGNORED})
-    words = np.array(task.vocabulary)
+    words, answers = np.array(task.vocabulary), np.array(task.answer_words)
     for read in range(reads):
         outputs = head_outputs(subject, batch, read=read) if outputs_by_read is None else outputs_by_read[read]
         positions, _ = read_positions(task, batch, read)
@@ -173,7 +173,7 @@ def logit_distributions(
             for token in shown:
                 frames.append(
                     pd.DataFrame(
-                        {"head": head, "current": current, "next": words[outputs.labels], "token": words[token],
+                        {"head": head, "current": current, "next": answers[outputs.labels], "token": answers[token],
                          "logit": logits[:, token].numpy()}
                     )
                 )  # fmt: skip

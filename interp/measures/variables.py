@@ -30,7 +30,8 @@ from interp.tasks import Batch
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_VALUES, MAX_POSITIONS, RIDGE = 32, 12, 1e-3
+MAX_VALUES, MAX_POSITIONS, RIDGE = 128, 12, 1e-3
+ROWS_A_VALUE = 8  # fewer reads than this for each value are no probe
 
 
 class Site(NamedTuple):
@@ -61,7 +62,8 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     Columns feature, layer, position (an index or "read"), values (how many), chance (share of the most frequent value),
     probe, interchange (whole vector), along_probe (only what the probe reads), pairs. Interchange is measured
     on pairs whose answer must change, so that an intervention without effect scores 0. attrs["reasons"]: why a feature
-    has none. Features of more than 32 values are left out. Raises InterpError for fewer than 40 inputs.
+    has none. Features of more than 128 values, or of fewer than 8 reads a value, are left out. Raises InterpError for
+    fewer than 40 inputs.
     """
     import pandas as pd
 
@@ -70,7 +72,8 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
         raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
     known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
     values = {name: feature_at_reads(subject, batch, name).long() for name in known}
-    values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= MAX_VALUES}
+    most_values = min(MAX_VALUES, len(reads(subject, batch)) // ROWS_A_VALUE)
+    values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     where, streams = reads(subject, batch), _streams(subject, batch)
     runs = 4 * len(sites(subject, batch)) * max(1, len(values))
     most = min(200, affordable(subject, batch.tokens.shape[1], runs, work=4e9))

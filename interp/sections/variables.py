@@ -33,7 +33,7 @@ def make(study: Study, report: Report) -> None:
     """Probe and interchange accuracy of each feature, by layer and position."""
     table = study.measure(measured)
     if table.empty:
-        report.section("Variables", "No feature of the task has between 2 and 32 values here.")
+        report.section("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
     reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
     report.section(

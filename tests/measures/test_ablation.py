@@ -13,7 +13,7 @@ from interp.measures.ablation import ablate, aligned, draw_donors
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
 
-SHIPPED = [name for name in list_models()["name"] if name.startswith(("count01", "hist", "lang", "memorization/bi"))]
+SHIPPED = list_models()["name"].to_list()
 
 
 def zoo(name: str) -> interp.TaskModel:
