@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import Probes, compare
 from interp.certificates.scope import Takes, not_as_described, refusal_of
@@ -107,7 +108,9 @@ class Method:
 
     def refusal(self, model: TaskModel) -> str | None:
         """Why this method does not hold for a model, or None."""
-        return self.why_not(model) or (None if self.takes is None else refusal_of(model.spec, self.takes))
+        if self.takes is None:
+            return self.why_not(model)
+        return self.why_not(model) or premise_refusal(model) or refusal_of(model.spec, self.takes)
 
 
 _METHODS: dict[str, Method] = {}

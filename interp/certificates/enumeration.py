@@ -204,7 +204,7 @@ def _lines(
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
     """The largest difference of a margin from a run in float64 in batches of another shape, over a part of the inputs;
     at least what one more rounding of the outputs makes."""
-    exact = replace(subject, model=copy.deepcopy(subject.model).to(torch.float64))
+    exact = replace(subject, model=copy.deepcopy(subject.model).to(torch.float64, print_details=False))
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
     eps = torch.finfo(next(subject.model.parameters()).dtype).eps
     for batch in islice(subject.task.inputs(batch_size), 0, None, step):

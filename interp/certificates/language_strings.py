@@ -152,7 +152,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
         raise InterpError(f"{model.spec.id}: {reason}")
     task, started, rows, wrong, probes = model.task, time.perf_counter(), [], None, []
     assert isinstance(task, Language)
-    said = decided(task)
+    said, own = decided(task), model.embed.W_E.dtype
     longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
     if said is None and longest > CHECKED:
         raise InterpError(
@@ -164,20 +164,23 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
         symbols = classes(model, length, seen)
         batch = task.of_symbols(symbols, torch.full((len(symbols),), length))
         _labels_follow(model, task, seen, said)
-        margins, bounds = [], []
+        margins, bounds, slacks = [], [], []
         step = max(1, ROWS_AT_ONCE // (length + 2) ** 2)
         for start in range(0, len(batch), step):
             part = batch[slice(start, start + step)]
             value, bound = forward_with_bound(model, part.tokens)
             margins.append(torch.where(part.labels, value[:, 0], -value[:, 0]))
             bounds.append(bound[:, 0])
+            here = bound if own == torch.float64 else forward_with_bound(model, part.tokens, dtype=torch.float64)[1]
+            slacks.append(here[:, 0])
         margin, bound = torch.cat(margins), torch.cat(bounds)
         margin = margin.nan_to_num(nan=-torch.inf)  # overflow even in float64
         if wrong is None and bool((margin < -bound).any()):
             wrong = "".join(map(str, symbols[int((margin + bound).argmin())].tolist()))
         sure, false = bool((margin > bound).all()), bool((margin < -bound).any())
         status = "certified" if sure else "refuted" if false else "undecided"
-        rows.append((length, len(symbols), float(margin.min()), float(bound.max()), status))
+        least = float((margin - torch.cat(slacks)).nan_to_num(nan=-torch.inf, posinf=torch.inf).min())
+        rows.append((length, len(symbols), least, float(bound.max()), status))
         if length <= PROBED or length == longest:
             probes.append(_probes(model, task, symbols, seen, margin, bound))
         if progress is not None:

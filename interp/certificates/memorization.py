@@ -62,11 +62,11 @@ def refusal(model: TaskModel) -> str | None:
 
 @torch.no_grad()
 def last_logits_with_bound(
-    model: TaskModel, tokens: Int[Tensor, "rows length"]
+    model: TaskModel, tokens: Int[Tensor, "rows length"], dtype: torch.dtype | None = None
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
-    """Logits at the last token (float64), and a bound of the error of the model's own."""
+    """Logits at the last token (float64), and a bound of the error in `dtype`, by default the model's."""
     parts: Any = model
-    numbers, attn = Arithmetic(ROUNDOFF[model.embed.W_E.dtype]), parts.blocks[0].attn
+    numbers, attn = Arithmetic(ROUNDOFF[dtype or model.embed.W_E.dtype]), parts.blocks[0].attn
     size = model.cfg.n_heads * tokens.shape[1] * (tokens.shape[1] + 4 * model.cfg.d_head) + model.task.n_out
     values, bounds = [], []
     for part in tokens.split(max(1, NUMBERS_AT_ONCE // size)):
@@ -115,7 +115,7 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
         status=status,
         accuracy=low if low == high else (low, high),
         n_inputs=len(margins),
-        worst_margin=float(margins.min()),
+        worst_margin=min(run["least"] for run in runs),
         counterexample=None if worst is None else _example(task, worst),
         method=f"every context run, {str(model.embed.W_E.dtype).removeprefix('torch.')}",
         domain=f"every context of positive probability{widths}",
@@ -164,9 +164,11 @@ def _run(model: TaskModel, task: TableTask, length: int) -> dict[str, Any]:
     rows = np.tile(np.flatnonzero(likely.numpy()), len(before))
     values, bounds = (part.numpy() for part in last_logits_with_bound(model, tokens))
     pi, weight = task.conditional[rows], task.prior[rows] / len(before)
+    slack = last_logits_with_bound(model, tokens, torch.float64)[1].numpy()
     modes = pi == pi.max(axis=1, keepdims=True)
     best, other = np.where(modes, values, -np.inf).max(axis=1), np.where(modes, -np.inf, values).max(axis=1)
     margin, rounded = best - other, 2 * bounds.max(axis=1)
+    least = float(np.nan_to_num(margin - 2 * slack.max(axis=1), nan=-np.inf).min())  # a bound of the exact margins
     kl = kl_rows(pi, values)
     right = margin > 0
     summary = {
@@ -196,7 +198,7 @@ def _run(model: TaskModel, task: TableTask, length: int) -> dict[str, Any]:
             "kl": kl,
         }
     ) if length == task.order else None  # fmt: skip
-    return {"summary": summary, "margin": margin, "rounding": rounded, "tokens": tokens, "modes": modes,
+    return {"summary": summary, "least": least, "margin": margin, "rounding": rounded, "tokens": tokens, "modes": modes,
             "contexts": frame}  # fmt: skip
 
 

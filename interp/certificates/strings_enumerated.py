@@ -113,8 +113,8 @@ def certify_every_string(
         counterexample = counterexample or found
         totals = [int(sizes[mask].sum()) for mask in (right, wrong, ~right & ~wrong, proved)]
         status = "certified" if proved.all() else "refuted" if found else "undecided"
-        at = int((margin - bound).argmin()) if np.isfinite(bound).all() else int(margin.argmin())
-        rows.append((length, int(sizes.sum()), *totals, float(margin[at] - slack[at]), float(bound[at]), status))
+        least = float(np.nan_to_num(margin - slack, nan=-np.inf).min())
+        rows.append((length, int(sizes.sum()), *totals, least, float(bound.max()), status))
         probes.append(_probes(task, symbols, margin, bound))
         if progress is not None:
             progress(length, longest)
