@@ -72,8 +72,8 @@ def _planes(subject: Subject) -> tuple[list[dict[str, Any]], str]:
             axes = np.linalg.svd(z - mean, full_matrices=False)[2][:2]
         line = _separator(z, outputs.labels.numpy()) if d_head == 2 else None
         found.append({"mean": mean.tolist(), "axes": axes.tolist(), "line": line})
-    words = "The two coordinates of a head's output." if d_head == 2 else "Two principal components of a head's output."
-    return found, "The one coordinate of a head's output." if d_head == 1 else words
+    words = "Plane: a head's two coordinates." if d_head == 2 else "Plane: two principal components of a head's output."
+    return found, "Line: a head's one coordinate." if d_head == 1 else words
 
 
 def _separator(z: np.ndarray, labels: np.ndarray) -> list[float] | None:

@@ -11,6 +11,7 @@ import torch
 from browser import Page, browser, find_browser
 
 import interp
+from interp.errors import InterpError
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.live import live
@@ -251,6 +252,20 @@ def test_copied_python_gives_what_the_page_shows(page: Page, tmp_path: Path, nam
     numbers = [float(one.replace("−", "-")) for one in shown if one and not one.startswith(("<", ">"))]
     for value in printed.tolist()[:3]:
         assert min(abs(value - one) for one in numbers) < max(1e-3, 1e-3 * abs(value))
+
+
+@pytest.mark.slow
+def test_every_model_of_the_zoo_passes_its_own_test_in_the_page(page: Page, tmp_path: Path) -> None:
+    tried = 0
+    for name in interp.list_models()["name"]:
+        try:
+            report = live(str(name))
+        except InterpError:  # checkpoints that are not shipped, constructions that need a table
+            continue
+        opened(page, report, tmp_path)
+        assert float(page.run("document.querySelector('#live').dataset.deviation")) < 1e-4, name
+        tried += 1
+    assert tried > 20
 
 
 def test_a_click_on_a_figure_loads_its_input_and_the_domain_of_the_proof_is_shown(page: Page, tmp_path: Path) -> None:
