@@ -98,8 +98,8 @@ class Report:
         return f"Report({self.title!r}, tables: {tables}; figures: {figures}; facts: {facts})"
 
     def say(self, sentence: str) -> None:
-        """Adds a sentence to the verdict."""
-        self.verdict = f"{self.verdict} {sentence}".strip()
+        """Adds a paragraph to the verdict; "" adds none."""
+        self.verdict = "\n\n".join(part for part in (self.verdict, sentence) if part)
 
     def add_fact(self, name: str, value: Any) -> None:
         """Adds a number or a word by name; one row of them for each model makes a comparison.

@@ -105,7 +105,7 @@ def certificate_sentence(found: Certificate) -> str:
     where = f"the {found.n_inputs:,} inputs of the domain ({found.domain})"
     if found.status == "certified":
         return f"Proved right on all of {where}."
-    wrong = f" It is wrong at {found.counterexample}." if found.counterexample else ""
+    wrong = f" For example, it is wrong at {found.counterexample}." if found.counterexample else ""
     number = f" It errs on {found.n_errors:,} of them." if found.n_errors else ""
     real = " in exact arithmetic" if found.status == "undecided" else ""
     if isinstance(found.accuracy, float):

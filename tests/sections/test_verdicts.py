@@ -34,7 +34,7 @@ def test_certificates(status, accuracy, errors, wrong, says, never) -> None:
     text = certificate_sentence(certificate(status, accuracy, errors, wrong))
     assert says in text
     assert never not in text
-    assert ("It is wrong at a b" in text) == (wrong is not None)
+    assert ("it is wrong at a b" in text) == (wrong is not None)
 
 
 def test_marks() -> None:
