@@ -137,6 +137,14 @@ def test_certify_in_another_number_format_with_its_notes() -> None:
     assert "do not exceed the rounding bound of float32" in out
 
 
+def test_certify_writes_evidence(tmp_path: Path) -> None:
+    path = tmp_path / "proof.json.gz"
+    code, _, err = run("certify", "languages/one", "--evidence", str(path))
+    assert (code, str(path) in err.replace("\n", "")) == (0, True)
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    assert run("certify", "languages/one", "--evidence", "proof.txt")[0] == 2
+
+
 @pytest.mark.parametrize(("name", "expected"), [("count01/minimal", 0), ("count01/paper", 1)])
 def test_certify_has_the_exit_code_of_its_status(name: str, expected: int) -> None:
     code, out, _ = run("certify", name, "--format", "csv")

@@ -895,8 +895,9 @@ class Sequences(NamedTuple):
         rows = self.pattern or [bounds_of(self.scores[t], self.softmax)]
         off = max(high - low for row in rows for low, high in row) + (2 << (P - W))
         reach = max(max(-low, high) for row in rows for low, high in row)
-        if self.softmax and not self.pattern:  # a relative error of all weights moves an average by twice as much
-            relative = max(ceil_div((high - low + (2 << (P - W))) << P, max(1, low)) for low, high in rows[0])
+        if self.softmax and not self.pattern:  # t itself and [BOS] are always there: an average moves by at most this
+            present = rows[0][t][0] + sum(low for low, _ in rows[0][self.T :])
+            relative = ceil_div(keys * off << P, max(1, present))
             need(relative < ONE >> 4, "a softmax weight is lost beside another's, or not known well enough")
             slip, most = [ceil_shift(4 * relative * size) for size in sizes], 1
         else:

@@ -14,6 +14,7 @@ import pytest
 
 import interp
 from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import exp_error
 from interp.spec import Layer, ModelSpec
 from interp.tasks.counted import CountBox
 
@@ -79,6 +80,15 @@ def test_sums_and_layer_norms_hold_the_truth():
             else:
                 assert centered <= 0
                 assert high**2 * variance <= centered**2 <= low**2 * variance
+
+
+def test_the_premise_is_that_of_the_certificates():
+    """Written down twice, because the checker imports nothing: here is where they would part."""
+    for keys in (1, 100, 1000):
+        for form, bits in (("float32", 24), ("float64", 53)):
+            allowed = check.softmax_error([check.ZERO], keys, check.FORMATS[form]) / check.ONE
+            least = 2 * exp_error(2.0**-bits, keys)
+            assert least <= allowed <= 1.1 * (least + (600 + 6 * keys) * 2.0**-bits + keys * 2.0**-36)
 
 
 @pytest.mark.parametrize("seed", range(4))
