@@ -13,6 +13,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections import Study, all_sections, base, section
+from interp.tasks import registered_tasks
 
 
 @pytest.fixture
@@ -39,6 +40,21 @@ def test_sections_know_nothing_of_each_other() -> None:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("interp.sections."):
                 assert (node.module or "").split(".")[-1] not in ones, stem
+
+
+def test_nothing_at_the_top_is_keyed_by_a_family_or_a_task() -> None:
+    top = Path(interp.__file__).parent
+    kinds = {kind.__name__ for kind in registered_tasks().values()} | {"Language", "TableTask"}
+    for file in [
+        *(top / "sections").glob("*.py"),
+        *(top / "report").rglob("*.py"),
+        top / "_analyze.py",
+        top / "cli.py",
+    ]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("interp.tasks"):
+                assert not kinds & {name.name for name in node.names}, file
+            assert not (isinstance(node, ast.Attribute) and node.attr == "family"), file
 
 
 def test_what_sections_share_is_computed_once(study: Study) -> None:
