@@ -202,7 +202,7 @@ def test_bad_input_is_one_sentence(arguments: dict, sentence: str) -> None:
 def test_engines_are_chosen_by_what_the_spec_allows() -> None:
     assert choose_engine(small_spec(), Small(), CPU) is FusedCountSpaceEngine
     learned = small_spec(positions="learned", max_length=30)
-    assert choose_engine(learned, Small(), CPU).name == "reference"
+    assert choose_engine(learned, Small(), CPU).name == "vmap"
     with pytest.raises(InterpError, match=r"count-space cannot train .*needs one layer without positions"):
         choose_engine(learned, Small(), CPU, "count-space")
 

@@ -159,7 +159,7 @@ def test_engines_are_chosen_by_what_they_can_do() -> None:
     for name, other in others.items():
         assert choose_engine(other, task, cpu).name == "encoder", name
     learned = spec.replace(positions="learned", max_length=20)
-    assert choose_engine(learned, task, cpu).name == "reference"
-    assert choose_engine(spec.replace(readout="linear", decision="argmax", n_out=2), task, cpu).name == "reference"
+    assert choose_engine(learned, task, cpu).name == "vmap"
+    assert choose_engine(spec.replace(readout="linear", decision="argmax", n_out=2), task, cpu).name == "vmap"
     with pytest.raises(InterpError, match="layers all alike"):
         choose_engine(others["layers unlike"], task, cpu, "encoder-fused")
