@@ -321,7 +321,7 @@ def contexts(rng: random.Random) -> None:
     assert moved < least / 2 or "rounding" in said or "margin" in said, (moved, least)
 
 
-KINDS = (counts, maxima, sequences, strings, contexts)
+KINDS = (counts, maxima, sequences, strings, contexts, sequences)
 
 
 def run(count: int, seed: int) -> dict[str, int]:
