@@ -113,6 +113,10 @@ def train(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InterpError(f"--out {out}: cannot make this folder ({error.strerror})") from None
+    there = [seed for seed in range(seeds) if (out / f"seed-{seed}.safetensors").exists()]
+    if there and not (resume and (out / FILE).is_file()):
+        done = "this run is finished" if resume and len(there) == seeds else "training would replace it"
+        raise InterpError(f"{out} has seed-{there[0]}.safetensors: {done}; name another folder, or remove it")
     if resume and not (out / FILE).is_file():
         typer.echo(f"no interrupted run in {out}: starting at the first epoch", err=True)
     try:
@@ -127,7 +131,12 @@ def train(
     for index, seed in enumerate(runner.seeds):
         name = f"seed-{seed}"
         last = epochs[epochs["seed"] == seed].iloc[-1]
-        summary = {"epochs": int(last["epoch"]), "loss": float(last["loss"]), "accuracy": float(last["accuracy"])}
+        summary: dict[str, Any] = {
+            "epochs": int(last["epoch"]),
+            "loss": float(last["loss"]),
+            "accuracy": float(last["accuracy"]),
+        }
+        summary["engine"] = runner.name
         every = {out / f"{name}.safetensors": (runner.parameters(), summary)}
         every |= {out / name / f"epoch-{epoch}.safetensors": (stacked, {"epochs": epoch})
                   for epoch, stacked in sorted(run.snapshots.items())}  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from types import TracebackType
 
 from rich.console import Console
@@ -22,7 +23,9 @@ class LateBar:
     def update(self, done: int, total: int, note: str = "") -> None:
         """`done` of `total` steps are done."""
         if self.bar is None:
-            quiet = not (self.console.is_terminal or self.console.is_jupyter)
+            # In a notebook rich draws with ipywidgets, and asks for them aloud where there are none.
+            notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
+            quiet = not (notebook or (self.console.is_terminal and not self.console.is_jupyter))
             if quiet or time.monotonic() - self.start < self.PATIENCE:
                 return
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

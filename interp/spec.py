@@ -261,7 +261,10 @@ class ModelSpec(_Frozen):
         if len({layer.norm for layer in self.layers}) > 1:
             found.append("all layers share one norm: none, pre or post")
         sized = self.positions == "learned" or any(layer.mixing == "linear" for layer in self.layers)
-        if sized != (self.max_length is not None):
+        if sized and self.max_length is None:
+            what = "positions = 'learned'" if self.positions == "learned" else "mixing = 'linear'"
+            found.append(f"{what} needs max_length, the number of positions that have weights")
+        if not sized and self.max_length is not None:
             found.append("max_length goes with linear mixing or learned positions, and only with them")
         if self.direction == "causal" and any(layer.mixing == "linear" for layer in self.layers):
             found.append("linear mixing is built for direction = 'bidirectional' only")

@@ -127,11 +127,17 @@ def load(
     if exact and not is_file(Path(name_or_path)):
         return build(name_or_path, device=device, dtype=dtype)
     path = find_checkpoint(name_or_path)
+    if path.suffix in (".toml", ".json"):
+        raise InterpError(
+            f"{path} is a spec, not a checkpoint: interp.build makes a fresh model of it, interp.train trains it"
+        )
     checkpoint = _read(path, spec)
     model = TaskModel(
         checkpoint.spec, checkpoint.task, checkpoint.tensors, seed=checkpoint.seed, device=device, dtype=dtype
     )
     model.summary = checkpoint.summary
+    if isinstance(checkpoint.summary.get("curve"), dict):
+        model.history = _history(model)
     model.length_limit = _proven_limit(checkpoint)
     return model
 
@@ -213,6 +219,16 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
 
         facts.setdefault("curve", compact(model.history))
     return save_checkpoint(path, model.spec, tensors, model.seed, facts, model.task)
+
+
+def _history(model: TaskModel) -> Any:
+    """The training curve that a checkpoint carries, as training leaves it; None where it is of no kind we know."""
+    from interp.measures.curve import training_curve
+
+    try:
+        return training_curve(model)[["seed", "epoch", "loss", "accuracy"]]
+    except InterpError:
+        return None
 
 
 def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:

@@ -165,6 +165,38 @@ class TaskModel(HookedTransformer):
                 for part, m, at in zip(parts, masks, positions.split(size))]  # fmt: skip
         return torch.cat(read)
 
+    # ------------------------------------------------------------ tokens as text
+
+    def to_tokens(self, input: Any, *args: Any, **kwargs: Any) -> Int[Tensor, "rows length"]:
+        """Rows of token ids of a string of the task, or of several of one length; no [BOS] is added."""
+        texts = [input] if isinstance(input, str) else list(input)
+        rows = [self.task.parse(text) for text in texts]
+        if len({len(row) for row in rows}) != 1:
+            raise InterpError(f"the strings have {sorted({len(row) for row in rows})} tokens: give rows of one length")
+        return torch.tensor(rows, device=self.cfg.device)
+
+    def to_str_tokens(self, input: Any, *args: Any, **kwargs: Any) -> list[str]:
+        """The tokens of one string, or of one row of ids, each as text."""
+        ids = self.task.parse(input) if isinstance(input, str) else torch.as_tensor(input).flatten().tolist()
+        return [self.task.vocabulary[int(token)] for token in ids]
+
+    def to_string(self, tokens: Any) -> str | list[str]:
+        """The text of one row of ids, or of several."""
+        ids = torch.as_tensor(tokens)
+        return self.task.format(ids) if ids.ndim < 2 else [self.task.format(row) for row in ids]
+
+    def to_single_token(self, string: str) -> int:
+        return self.task.token_id(string)
+
+    def to_single_str_token(self, int_token: int) -> str:
+        return self.task.vocabulary[int_token]
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        parts = f"{len(spec.layers)} layer{'s' * (len(spec.layers) > 1)} of {spec.layers[0].n_heads} heads"
+        numbers = sum(parameter.numel() for parameter in self.parameters())
+        return f"TaskModel({spec.id}, task={self.task!r}, seed={self.seed}: {parts}, {numbers:,} parameters)"
+
     # ------------------------------------------------------------ where stock helpers would be wrong
 
     def run_with_cache(

@@ -121,6 +121,8 @@ def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
             return f"{size} = {quoted(value)} must be an integer"
     elif isinstance(default, bool) != isinstance(value, bool) or not isinstance(value, _ACCEPTED[type(default)]):
         return f"{size} = {quoted(value)} must be {_SPOKEN[type(default)]}"
+    if type(value) is int and value < 1 and size in _AT_LEAST_ONE:
+        return f"{size} = {value} must be at least 1"
     if isinstance(value, int) and not size.endswith("seed") and abs(value) > most(2**20):
         return f"{size} = {quoted(value)} is beyond {most(2**20):,}; the environment variable INTERP_MAX_GB raises this"
     return None
@@ -130,5 +132,6 @@ def _annotation(entry: Entry, size: str) -> Any:
     return inspect.signature(entry.make).parameters[size].annotation
 
 
+_AT_LEAST_ONE = ("T", "L", "N", "K", "p", "v", "d_model", "d_head", "n_heads", "rank", "length")
 _ACCEPTED: dict[type, Any] = {bool: bool, int: int, float: int | float, str: str}
 _SPOKEN: dict[type, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}

@@ -18,11 +18,15 @@ COLUMNS = ("epoch", "loss", "accuracy")
 MOST_POINTS = 100
 
 
-def compact(history: pd.DataFrame) -> dict[str, list[float]]:
+def compact(history: pd.DataFrame) -> dict[str, list[float | None]]:
     """At most 100 epochs, the first and the last among them, denser at the start; 5 digits of each number."""
     n = len(history)
     chosen = np.unique(np.geomspace(1, n, min(n, MOST_POINTS)).round().astype(int)) - 1
-    return {name: [float(f"{value:.5g}") for value in history[name].iloc[chosen]] for name in COLUMNS}
+    # No loss is known before the first epoch, and NaN is no JSON.
+    return {
+        name: [None if value != value else float(f"{value:.5g}") for value in history[name].iloc[chosen]]
+        for name in COLUMNS
+    }
 
 
 def no_curve(model: Model) -> str | None:
@@ -48,4 +52,4 @@ def training_curve(model: Model) -> pd.DataFrame:
     known: Mapping[str, Any] = ours.summary["curve"]
     if set(known) != set(COLUMNS) or len({len(values) for values in known.values()}) != 1:
         raise UnsupportedError("the training curve in the checkpoint is not one that this version knows")
-    return pd.DataFrame(dict(known)).assign(seed=ours.seed)
+    return pd.DataFrame(dict(known)).astype(float).assign(seed=ours.seed)

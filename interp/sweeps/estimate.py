@@ -13,6 +13,7 @@ from interp.sweeps.pool import Died, LocalPool
 from interp.sweeps.progress import duration
 from interp.sweeps.sweep import folder_of, written_by
 from interp.sweeps.table import FILE, key_of, read_rows
+from interp.tasks.base import check_size
 
 N_PROBES = 12
 
@@ -48,7 +49,10 @@ def estimate(
 
     Reads the folder's table and writes nothing. Raises InterpError for a bad grid, and where a job cannot be trained.
     """
+    check_size("workers", workers)
     grid = path if isinstance(path, Grid) else read_grid(path, device)
+    if folder_of(grid, out).is_file():
+        raise InterpError(f"{folder_of(grid, out)} is a file; name a folder for the table")
     file = folder_of(grid, out) / FILE
     rows = {key_of(row): row for row in read_rows(file)[0]} if file.exists() else {}
     jobs = jobs_of(grid, rows, device)

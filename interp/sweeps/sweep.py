@@ -13,6 +13,7 @@ from interp.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
 from interp.sweeps.pool import Died, LocalPool
 from interp.sweeps.progress import SweepProgress
 from interp.sweeps.table import Key, Row, RunTable, to_frame
+from interp.tasks.base import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +43,7 @@ def sweep(
     The sweep may be killed at any moment: rows are appended as runs end, and nothing else counts.
     Raises InterpError for a bad grid, with all its problems, and where the table cannot be written.
     """
+    check_size("workers", workers)
     grid = path if isinstance(path, Grid) else read_grid(path, device)
     folder = folder_of(grid, out)
     pool: LocalPool[list[Outcome]] | DaskPool[list[Outcome]]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.architecture.problems import as_device, as_dtype, model_problems
 from interp.budget import SEED_LIMIT, most
-from interp.errors import InterpError, SpecError, one_of, quoted
+from interp.errors import InterpError, SpecError, one_of, quoted, short
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
@@ -154,6 +154,8 @@ def train_parameters(
     if engine == "auto" and resume and folder is not None:
         engine = saved_engine(Path(folder)) or engine  # an interrupted run goes on with what began it
     chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
+    if folder is not None:
+        _make_folder(Path(folder))
     runner = chosen(spec, task, seeds, where, kind)
     key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
     try:
@@ -170,6 +172,13 @@ def _say(text: str) -> None:
 
 def _quiet(text: str) -> None:
     pass
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterpError(f"cannot make the folder {short(folder)}: {error.strerror or error}") from None
 
 
 def _check_integers(name: str, values: Iterable[int]) -> list[int]:
@@ -242,6 +251,9 @@ def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
     model = built(engine.parameters())
     history = pd.DataFrame(run.history)
     model.history = history[history["seed"] == seed].reset_index(drop=True)
+    last = model.history.iloc[-1]
+    facts = {"epochs": int(last["epoch"]), "loss": float(last["loss"]), "accuracy": float(last["accuracy"])}
+    model.summary = {key: value for key, value in facts.items() if value == value} | {"engine": engine.name}
     model.snapshots = {epoch: built(parameters) for epoch, parameters in sorted(run.snapshots.items())}
     return model
 
