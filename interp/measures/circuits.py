@@ -122,7 +122,7 @@ def composition(model: Model) -> pd.DataFrame:
 
     ||W_OV W_Q W_K^T|| / (||W_OV|| ||W_QK||) through the query, the same through the key, and ||W_OV W_OV'|| / (...)
     through the value, Frobenius norms (Elhage et al. 2021). Between 0 and 1; for random matrices of rank d_head in
-    d_model about 1 / sqrt(d_model). Raises UnsupportedError for one layer.
+    d_model about 1 / sqrt(d_model); 0 for a head of zeros. Raises UnsupportedError for one layer.
     """
     import pandas as pd
 
@@ -137,12 +137,17 @@ def composition(model: Model) -> pd.DataFrame:
         for reader, (q2, k2, v2, o2) in known.items():
             if reader.layer <= writer.layer:
                 continue
-            ov = product_norm(v1, o1)
-            by_query = product_norm(v1, o1 @ q2 @ k2.T) / (ov * product_norm(q2, k2.T))
-            by_key = product_norm(v1, o1 @ k2 @ q2.T) / (ov * product_norm(q2, k2.T))
-            by_value = product_norm(v1, o1 @ v2 @ o2) / (ov * product_norm(v2, o2))
+            ov, qk = product_norm(v1, o1), product_norm(q2, k2.T)
+            by_query = _share(product_norm(v1, o1 @ q2 @ k2.T), ov * qk)
+            by_key = _share(product_norm(v1, o1 @ k2 @ q2.T), ov * qk)
+            by_value = _share(product_norm(v1, o1 @ v2 @ o2), ov * product_norm(v2, o2))
             rows.append((str(writer), str(reader), by_query, by_key, by_value))
     return pd.DataFrame(rows, columns=["writer", "reader", "Q", "K", "V"])
+
+
+def _share(found: float, most: float) -> float:
+    """found / most; 0 where a head writes or reads nothing at all."""
+    return found / most if most > 0 else 0.0
 
 
 def product_norm(left: Float[Tensor, "d k"], right: Float[Tensor, "k e"]) -> float:
