@@ -12,7 +12,7 @@ function answerPart(panel) {
 
   function scalar(found) {
     const s = found.logits[0], before = found.ghostLogits[0];
-    const edge = decision === "indicator" ? `the answer is yes where |s| is at most ${model.task.tolerance}` : "the answer is yes where s > 0";
+    const edge = decision === "indicator" ? `${answers[1]} where |s| is at most ${model.task.tolerance}` : `${answers[1]} where s > 0`;
     const reach = Math.max(Math.abs(s), Math.abs(before), 1e-300);
     bars([["s", s, before, null, null]], reach, `One number s decides: ${edge}.`);
   }
