@@ -10,7 +10,7 @@ are not balanced have as many ( as ), so that counting alone does not decide.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from interp.spec import Scalar
 from interp.tasks.base import Batch, register_task
-from interp.tasks.languages import Language
+from interp.tasks.languages import BITS, Language
 from interp.tasks.languages_dyck import Dyck
 
 
@@ -41,6 +41,11 @@ class Brackets(Dyck):
     def depth(self) -> int:
         """How deep the balanced strings of samples nest at most: no bound up to the longest training string."""
         return (self._sizes[0] + 1) // 2
+
+    def _rule(self) -> tuple[Any, ...]:
+        """The height after each symbol, however high; -1 once it was below zero."""
+        step = ("if", ("<", ("so_far",), 0), -1, ("+", ("so_far",), ("-", 1, ("*", 2, ("item",)))))
+        return ("=", ("fold", BITS, 0, step), 0)
 
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         heights = self.heights(symbols, lengths)

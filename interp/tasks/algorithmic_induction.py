@@ -47,6 +47,9 @@ class Induction(NumberTask):
                 f"length = {self.length} and at most v = {self.v}"
             )
         self.vocabulary = (*map(str, range(self.v)), "[BOS]")
+        earlier = ("and", ("<", ("index",), ("place",)), ("=", ("item",), ("own",)))
+        followed = ("if", earlier, ("at", ("tokens",), ("+", ("index",), 1)), ("so_far",))
+        self.rule = ("if", ("=", ("own",), self.v), -1, ("fold", ("tokens",), -1, followed))
 
     @property
     def n_out(self) -> int:

@@ -34,6 +34,8 @@ class MaxOfK(EqualsTask):
         self.terms = check_size("K", self.parameters["K"])  # type: ignore[arg-type]
         self.base = check_size("v", self.parameters["v"], least=2)  # type: ignore[arg-type]
         self.vocabulary = (*map(str, range(self.base)), "=")
+        numbers = ("only", ("tokens",), ("list", *range(self.base)))
+        self.rule = ("fold", numbers, 0, ("if", ("<", ("so_far",), ("item",)), ("item",), ("so_far",)))
 
     def answer(self, numbers: Int[Tensor, "rows terms"]) -> Int[Tensor, "rows"]:
         return numbers.amax(1)

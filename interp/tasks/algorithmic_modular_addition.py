@@ -41,6 +41,8 @@ class ModularAddition(EqualsTask):
         if not 0 < self.share < 1 or not 0 < self.n_train < self.n_inputs:
             raise InterpError(f"share = {self.share} must leave pairs of {self.n_inputs} to both parts")
         self.vocabulary = (*map(str, range(self.base)), "=")
+        numbers = ("only", ("tokens",), ("list", *range(self.base)))
+        self.rule = ("%", ("fold", numbers, 0, ("+", ("so_far",), ("item",))), self.base)
         self.cyclic = {"residues": self.vocabulary[: self.base]}
 
     @property

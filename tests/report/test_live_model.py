@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,11 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, UnsupportedError
 from interp.listing import list_models
 from interp.measures.subject import Subject
+from interp.report.live import engine
 from interp.sections.live_payload import Inputs, payload
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
-from interp.tasks import Batch, Count01, make_task
+from interp.tasks import Batch, Count01, make_task, registered_tasks
+from interp.tasks.rules import evaluate
 
 TOLERANCE = 1e-4
 ROWS = 50
@@ -281,3 +285,19 @@ def test_attention_set_by_hand_is_the_measures_intervention() -> None:
         found = run([{"payload": payload(subject), "runs": [job]}])[0][0]
         assert deviation(numbers(found["logits"], logits.shape)[-1], logits[-1]) < TOLERANCE
         assert deviation(numbers(found["counted"][0], logits.shape[1:]), logits[-1]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", [name for name, kind in registered_tasks().items() if not kind.needs_tables])
+def test_rules_mean_the_same_in_the_page(name: str) -> None:
+    task = make_task(name)
+    if task.rule is None:
+        pytest.skip(f"task {name} has no rule")
+    batch = task.sample(12, task.splits[-1], seed=4)
+    rows = [row[: int(length)].tolist() for row, length in zip(batch.tokens, batch.lengths)]
+    ask = """const [payload, rows] = JSON.parse(require("fs").readFileSync(0, "utf8")), truth = makeTruth(payload);
+    process.stdout.write(JSON.stringify(rows.map((row) => row.map((_, place) => truth(row, place)))));"""
+    given = json.dumps([{"task": {"rule": task.rule, "n_out": task.n_out}}, rows])
+    found = subprocess.run(["node", "-e", engine() + ask], input=given, capture_output=True, text=True, check=True)
+    for row, said in zip(rows, json.loads(found.stdout)):
+        wanted = [evaluate(task.rule, row, place) for place in range(len(row))]
+        assert said == [answer if 0 <= answer < max(2, task.n_out) else None for answer in wanted]

@@ -15,6 +15,10 @@ TASKS = [
     TaskRef(name="palindrome", parameters=(("length", 9), ("shortest", 1))),
     TaskRef(name="dyck1", parameters=(("length", 12), ("shortest", 2), ("depth", 3))),
     TaskRef(name="dyck2", parameters=(("length", 10), ("shortest", 2), ("depth", 3))),
+    TaskRef(name="brackets", parameters=(("length", 7), ("shortest", 1))),
+    TaskRef(name="max-of-k", parameters=(("K", 3), ("v", 7))),
+    TaskRef(name="modular-addition", parameters=(("p", 11),)),
+    TaskRef(name="induction", parameters=(("v", 9), ("length", 12), ("shortest", 3), ("longest", 6))),
 ]
 
 
@@ -48,6 +52,13 @@ def test_all_short_brackets() -> None:
     for row in [*range(0, len(batch), 17), *members.tolist()]:
         tokens = batch.tokens[row, : int(batch.lengths[row])].tolist()
         assert evaluate(task.rule, tokens, 0) == int(batch.labels[row]), task.format(tokens)
+
+
+def test_brackets_may_nest_deeper_than_the_samples_do() -> None:
+    task = make_task(TaskRef(name="brackets", parameters=(("length", 4),)))
+    for text in ("(" * 9 + ")" * 9, "(" * 9 + ")" * 8, "()" * 9, ")("):
+        batch = task.encode([text])  # type: ignore[attr-defined]
+        assert evaluate(task.rule, batch.tokens[0].tolist(), 0) == int(batch.labels[0])
 
 
 def test_an_unknown_operation_is_refused_by_name() -> None:
