@@ -74,4 +74,5 @@ def _waves(study: Study, report: Report) -> None:
         "no "
         "waves.",
     )
-    report.add_table("embeddings_waves", table.drop(columns="which"), "Shares of the power by frequency.")
+    ordered = table.drop(columns="which").sort_values("power", ascending=False, ignore_index=True)
+    report.add_table("embeddings_waves", ordered, "Shares of the power by frequency, the largest first.", max_rows=12)

@@ -12,7 +12,7 @@ from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
-SILENCED, DRAWN, MOST_VALUES = 24, 4, 60
+SILENCED, DRAWN, MOST_VALUES = 24, 4, 128
 
 
 def inputs(subject: Subject) -> Batch:
@@ -72,13 +72,13 @@ def make(study: Study, report: Report) -> None:
 def _features(study: Study) -> tuple[str, ...]:
     """One or two features with few values to draw against."""
     batch = study.measure(inputs)
-    few = []
-    for name in study.task.features(batch[slice(0, 2)]):
-        n = len(feature_at_reads(study.subject, batch, name).unique())
-        if 2 <= n <= MOST_VALUES:
-            few.append(name)
-    inner = [name for name in few if name != "answer"]
-    return tuple((inner or few)[:2])
+    values = {name: feature_at_reads(study.subject, batch, name) for name in study.task.features(batch[slice(0, 2)])}
+    numbers = {name: len(value.unique()) for name, value in values.items()}
+    few = [name for name, n in numbers.items() if 2 <= n <= MOST_VALUES]
+    inner = [name for name in few if name != "answer"] or few
+    reads = len(next(iter(values.values()), ()))
+    fits = len(inner) > 1 and numbers[inner[0]] * numbers[inner[1]] * 4 <= reads  # else most cells would be empty
+    return tuple(inner[: 2 if fits else 1])
 
 
 def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None:
