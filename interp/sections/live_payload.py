@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.architecture import plain
 from interp.architecture.answers import right_classes
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.spec import Construction
 from interp.tasks import Batch, Task
@@ -156,7 +156,7 @@ class Inputs:
         return Batch(one.tokens[:, :length], torch.tensor([length]), labels)
 
     def frame(self) -> dict[str, Any]:
-        """Tokens that every sample begins and ends with, and those that stand between."""
+        """Tokens that every sample begins and ends with, those between, and the only length, where there is one."""
         shortest = min(map(len, self.rows))
         same = [len({int(row[i]) for row in self.rows}) == 1 for i in range(shortest)]
         ends = [len({int(row[-1 - i]) for row in self.rows}) == 1 for i in range(shortest)]
@@ -165,7 +165,19 @@ class Inputs:
         first = self.rows[0].tolist()
         prefix, suffix = first[:before], first[len(first) - after :]
         alphabet = sorted({int(token) for row in self.rows for token in row[before : len(row) - after]})
-        return {"prefix": prefix, "suffix": suffix, "alphabet": alphabet}
+        return {"prefix": prefix, "suffix": suffix, "alphabet": alphabet, "only": self._only_length()}
+
+    def _only_length(self) -> int | None:
+        """The number of tokens of every input, where the task refuses a row with one of them doubled."""
+        if len({len(row) for row in self.rows}) > 1:
+            return None
+        row = self.rows[0]
+        middle = len(row) // 2
+        try:
+            self.task.check_input(torch.cat([row[: middle + 1], row[middle:]])[None])
+        except InterpError:
+            return len(row)
+        return None
 
     def references(self) -> list[Batch]:
         """Twenty different inputs of all lengths among the shorter half."""

@@ -276,15 +276,18 @@ def test_attention_set_by_hand_is_the_measures_intervention() -> None:
     model = interp.load("count01/paper")
     subject = Subject.of(model)
     batch = Count01().sentences(torch.tensor([[3, 4, 1], [14, 4, 20]]))
-    for row, length in zip(batch.tokens, batch.lengths):
-        tokens = row[: int(length) - 2]
-        one = Batch(tokens[None], torch.tensor([len(tokens)]), torch.tensor([0]))
+    for number, length in enumerate(batch.lengths.tolist()):
+        one = Batch(
+            batch.tokens[number : number + 1, :length], torch.tensor([length]), batch.labels[number : number + 1]
+        )
+        place = length - 3  # of '=', after which come the answer and [EOS]
         hook = ("blocks.0.attn.hook_pattern", attention_hook(model, one, 0.5, 8.0))
-        logits = torch_run(subject, tokens, [hook])[0]
-        job = {"tokens": tokens.tolist(), "ratios": [0.5, 8.0]}
+        logits = torch_run(subject, one.tokens[0], [hook])[0]
+        job = {"tokens": one.tokens[0, : place + 1].tolist(), "ratios": [0.5, 8.0]}
         found = run([{"payload": payload(subject), "runs": [job]}])[0][0]
-        assert deviation(numbers(found["logits"], logits.shape)[-1], logits[-1]) < TOLERANCE
-        assert deviation(numbers(found["counted"][0], logits.shape[1:]), logits[-1]) < TOLERANCE
+        answer = numbers(found["logits"], (place + 1, logits.shape[1]))[place]
+        assert deviation(answer, logits[place]) < TOLERANCE
+        assert deviation(numbers(found["counted"][0], logits.shape[1:]), logits[place]) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", [name for name, kind in registered_tasks().items() if not kind.needs_tables])
@@ -296,7 +299,7 @@ def test_rules_mean_the_same_in_the_page(name: str) -> None:
     rows = [row[: int(length)].tolist() for row, length in zip(batch.tokens, batch.lengths)]
     ask = """const [payload, rows] = JSON.parse(require("fs").readFileSync(0, "utf8")), truth = makeTruth(payload);
     process.stdout.write(JSON.stringify(rows.map((row) => row.map((_, place) => truth(row, place)))));"""
-    given = json.dumps([{"task": {"rule": task.rule, "n_out": task.n_out}}, rows])
+    given = json.dumps([{"task": {"rule": task.rule, "n_out": task.n_out}, "frame": {"only": None}}, rows])
     found = subprocess.run(["node", "-e", engine() + ask], input=given, capture_output=True, text=True, check=True)
     for row, said in zip(rows, json.loads(found.stdout)):
         wanted = [evaluate(task.rule, row, place) for place in range(len(row))]

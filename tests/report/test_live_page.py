@@ -147,6 +147,14 @@ def test_typing_menus_positions_and_what_cannot_be_typed(page: Page, tmp_path: P
     assert page.run("document.querySelector('#live-text').getAttribute('aria-invalid')") == "true"
 
 
+def test_what_is_no_input_of_the_task_is_not_judged(page: Page, tmp_path: Path) -> None:
+    opened(page, live("algorithmic/modular-addition"), tmp_path)
+    set_value(page, "#live-text", "100 20")
+    assert text(page, ".live-decision") == "The model answers 7, which is right."
+    set_value(page, "#live-text", "20")
+    assert "not known to this page" in text(page, ".live-decision")
+
+
 def test_strings_grow_and_their_first_error_is_found(page: Page, tmp_path: Path) -> None:
     opened(page, live("languages/parity"), tmp_path)
     set_value(page, "#live-text", "0111")

@@ -18,14 +18,13 @@ function makePanel(section, payload) {
   }
 
   const initial = { tokens: byCounts ? null : payload.examples[0], counts: byCounts ? payload.counts.start : null, off: [], ratios: null, at: null, head: null };
-  const panel = { key, model, payload, truth, examples: payload.examples };
+  const panel = { key, model, payload, truth };
   const store = new Store(key, initial, () => panel.refresh());
   panel.store = store;
   store.state.off = store.state.off.filter((part) => isPart(model, part));
   if (byCounts ? !fitsCounts(payload, store.state.counts) : refuse(model, store.state.tokens)) {
     store.state = { ...store.state, tokens: initial.tokens, counts: initial.counts };
   }
-  panel.examples = payload.examples;
   const live = el("p", { class: "live-hidden", role: "status", "aria-live": "polite" });
   let saying = null;
   panel.say = (words) => {

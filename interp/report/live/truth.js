@@ -50,9 +50,10 @@ function countsOnly(rule) {
 // (tokens, place) -> the right output index, or null where this page does not know it. Where the rule asks for counts
 // only, they may be given instead of the tokens.
 function makeTruth(payload) {
-  const { rule, known, n_out } = payload.task;
+  const { rule, known, n_out } = payload.task, { only } = payload.frame;
   if (rule) {
     return (tokens, place, counts = null) => {
+      if (only && !counts && tokens.length !== only) return null; // not an input of the task
       const answer = Number(evaluate(rule, { tokens, place, counts }));
       return Number.isInteger(answer) && answer >= 0 && answer < Math.max(2, n_out) ? answer : null;
     };
