@@ -1,0 +1,117 @@
+"""What is published about max-of-K, modular addition and induction, beside our trained models.
+
+python analyses/classics.py --out out/classics [--quick | --smoke]
+
+Modular addition (Nanda et al. 2023): a few key frequencies in embedding and readout, and logits that are a sum of
+cos(2 pi k (a + b - c) / p) at these. Max-of-K (Gross et al. 2024): scores that grow with the number, and values that copy
+it. Induction (Olsson et al. 2022): a head that attends to the token before feeds, through its keys, a head that attends
+behind the last occurrence of its own token. Smoke: fewer sequences.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+
+import interp
+from interp.measures.circuits import composition, token_circuits
+from interp.measures.edges import edge_effects
+from interp.measures.embeddings import spectra
+from interp.report import Report
+from interp.report.script import Arguments, run
+
+KEY_POWER = 0.05
+"""A frequency with at least this share of the readout's power is a key frequency."""
+
+
+def logit_shares(model: interp.TaskModel) -> dict[int, float]:
+    """Share of the variance of all p^3 logits (each pair's mean taken off) at k (a + b - c), for each frequency k."""
+    p = model.task.n_out
+    pairs = torch.cat([batch.tokens for batch in model.task.inputs()])
+    with torch.no_grad():
+        logits = model(pairs)[:, -1].double().view(p, p, p)
+    power = torch.fft.fftn(logits - logits.mean(-1, keepdim=True), norm="ortho").abs() ** 2
+    k = torch.arange(1, (p + 1) // 2)
+    share = (power[k, k, -k] + power[-k, -k, k]) / power.sum()
+    return {int(f): float(s) for f, s in zip(k, share)}
+
+
+def modular_addition(name: str) -> pd.DataFrame:
+    """Power of embedding and readout, and share of the logits, at the key frequencies, then at all others together."""
+    model = interp.load(name)
+    table, shares = spectra(model), logit_shares(model)
+    wide = table.pivot_table(index="frequency", columns="what", values="power")
+    key = sorted(wide.index[wide["readout"] >= KEY_POWER])
+    rows = [(str(k), wide["embedding"][k], wide["readout"][k], shares[k]) for k in key]
+    rest = [k for k in wide.index if k not in key]
+    rows.append(
+        ("all others", wide["embedding"][rest].sum(), wide["readout"][rest].sum(), sum(shares[k] for k in rest))
+    )
+    return pd.DataFrame(rows, columns=["frequency", "embedding", "readout", "logits"])
+
+
+def max_of_k(names: list[str]) -> pd.DataFrame:
+    """How often the score of '=' grows from one number to the next, and for how many numbers OV raises it most."""
+    rows = []
+    for name in names:
+        model = interp.load(name)
+        words = model.task.answer_words
+        read = token_circuits(model, "QK", max_tokens=model.task.d_vocab).query("query == '='")
+        scores = read.set_index("key")["value"][list(words)]
+        copies = token_circuits(model, "OV", max_tokens=model.task.d_vocab).query("source != '='")
+        best = copies.loc[copies.groupby("source")["value"].idxmax()]
+        rows.append(
+            (name, float((scores.diff().iloc[1:] > 0).mean()), float(scores.iloc[-1] - scores.iloc[0]),
+             float((best["source"] == best["answer"]).mean()))
+        )  # fmt: skip
+    return pd.DataFrame(rows, columns=["model", "score grows", "score range", "copied"])
+
+
+def induction(name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Where each head looks, how first-layer heads compose with it, and path patching between heads."""
+    model = interp.load(name)
+    batch = model.task.sample(rows, seed=5)
+    _, cache = model.run_with_cache(batch.tokens)
+    last = model.task.last_seen(batch.tokens)
+    row, query = (last >= 0).nonzero(as_tuple=True)
+    looks = []
+    for layer in range(2):
+        for head, pattern in enumerate(cache["pattern", layer].transpose(0, 1)):
+            before = pattern[row, query, query - 1].mean()
+            behind = pattern[row, query, last[row, query] + 1].mean()
+            looks.append((f"head {layer}.{head}", float(before), float(behind), float((1 / (query + 1.0)).mean())))
+    where = pd.DataFrame(looks, columns=["head", "token before", "behind the last occurrence", "uniform"])
+    effects = edge_effects(model, model.task.corrupt(batch, seed=1))
+    both = composition(model).merge(
+        effects, left_on=["writer", "reader"], right_on=["sender", "receiver"]
+    )  # fmt: skip
+    return where, both[["writer", "reader", "Q", "K", "V", "recovered"]]
+
+
+def study(arguments: Arguments) -> Report:
+    addition = modular_addition("algorithmic/modular-addition")
+    largest = max_of_k([f"algorithmic/max-of-k{kind}/seed-{i}" for kind in ("", "-positions") for i in range(2)])
+    where, between = induction("algorithmic/induction", arguments.pick(96, 48, 12))
+    report = Report("Four classics, beside what is published")
+    report.section("Modular addition", "Shares of power at the key frequencies, and of the variance of the logits.")
+    report.add_table("frequencies", addition, "Published: five key frequencies, 14, 35, 41, 42 and 52, in their model.")
+    report.section("Max-of-K", "The score of '=' for each number, and which answer attending to a number raises most.")
+    report.add_table("max_of_k", largest, "Score grows: share of steps from one number to the next at which it does.")
+    report.section("Induction", "Mean attention where the answer is determined; composition and path patching.")
+    report.add_table("attention", where, "Uniform: what a head without preference would put on one position.")
+    report.add_table("between_heads", between, "Recovered: 0 as corrupted, 1 as clean, by the one edge.")
+    key = addition["frequency"].tolist()[:-1]
+    best = between.loc[between["recovered"].idxmax()]
+    report.verdict = (
+        f"Addition mod 113 keeps {len(key)} key frequencies ({', '.join(key)}), which hold "
+        f"{addition['readout'].iloc[:-1].sum():.3f} of the readout's power and {addition['logits'].iloc[:-1].sum():.3f} of "
+        f"the logits' variance. Max-of-K: the score grows at {largest['score grows'].min():.2f} to "
+        f"{largest['score grows'].max():.2f} of the steps, and OV copies {largest['copied'].min():.2f} to "
+        f"{largest['copied'].max():.2f} of the numbers. Induction: {best['writer']} feeds {best['reader']} "
+        f"(K-composition {best['K']:.3f}, Q {best['Q']:.3f}; path patching recovers {best['recovered']:.3f})."
+    )
+    return report
+
+
+if __name__ == "__main__":
+    run(study, __doc__)
