@@ -3,9 +3,9 @@
 python analyses/classics.py --out out/classics [--quick | --smoke]
 
 Modular addition (Nanda et al. 2023): a few key frequencies in embedding and readout, and logits that are a sum of
-cos(2 pi k (a + b - c) / p) at these. Max-of-K (Gross et al. 2024): scores that grow with the number, and values that copy
-it. Induction (Olsson et al. 2022): a head that attends to the token before feeds, through its keys, a head that attends
-behind the last occurrence of its own token. Smoke: fewer sequences.
+cos(2 pi k (a + b - c) / p) at these. Max-of-K (Gross et al. 2024): scores that grow with the number, and values that
+copy it. Induction (Olsson et al. 2022): a head that attends to the token before feeds, through its keys, a head that
+attends behind the last occurrence of its own token. Quick and smoke: fewer sequences.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def study(arguments: Arguments) -> Report:
     best = between.loc[between["recovered"].idxmax()]
     report.verdict = (
         f"Addition mod 113 keeps {len(key)} key frequencies ({', '.join(key)}), which hold "
-        f"{addition['readout'].iloc[:-1].sum():.3f} of the readout's power and {addition['logits'].iloc[:-1].sum():.3f} of "
-        f"the logits' variance. Max-of-K: the score grows at {largest['score grows'].min():.2f} to "
+        f"{addition['readout'].iloc[:-1].sum():.3f} of the readout's power and "
+        f"{addition['logits'].iloc[:-1].sum():.3f} of the logits' variance. "
+        f"Max-of-K: the score grows at {largest['score grows'].min():.2f} to "
         f"{largest['score grows'].max():.2f} of the steps, and OV copies {largest['copied'].min():.2f} to "
         f"{largest['copied'].max():.2f} of the numbers. Induction: {best['writer']} feeds {best['reader']} "
         f"(K-composition {best['K']:.3f}, Q {best['Q']:.3f}; path patching recovers {best['recovered']:.3f})."
