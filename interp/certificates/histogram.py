@@ -4,8 +4,8 @@ For an own token and its count, the logit differences are affine in the mixed to
 sign, and then their smallest value over all sequences is reached where every other slot holds the same token (fixed
 patterns: each slot its best token). So models with one hidden neuron, and tokens and counts at which all neurons'
 signs are fixed, are decided exactly at the root. Where neurons change sign, ReLUs are bounded by lines and the
-sequences are split until every part is decided or the time is up. A model is refuted only by a sequence that its own
-forward pass gets wrong. Source: errata on Behrens et al. (2024), section C.
+sequences are split until every part is decided or the budget is used up. A model is refuted only by a sequence that its
+own forward pass gets wrong. Source: errata on Behrens et al. (2024), section C.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from interp.theory.ranges import TokenMixing
 SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
 EXACT_COUNT = 2.0**53
 MOST_CHECKED = 64
+STEPS_A_SECOND = 3e8
 PROBED = 300
 """Sequences on which the model itself is run, beside the suspects."""
 ROUNDS = 3
@@ -50,7 +51,9 @@ def certify_histogram(
 ) -> Certificate:
     """Is every position's count right on all T^L sequences, in exact arithmetic and in the model's own format?
 
-    budget_seconds: time for splitting where neurons change sign; what is open then stays undecided. samples: sequences
+    budget_seconds: for splitting where neurons change sign, in seconds of an idle core of 2024: STEPS_A_SECOND steps
+    each, whatever the time they take, so that the verdict does not depend on the machine. What is open then stays
+    undecided. samples: sequences
     drawn (from `seed`) for the share of right answers among the undecided ones; 0 leaves the sound interval alone.
     accuracy is the share of right positions of all sequences. tables: "classes" (one row for each own token and count:
     inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own tokens); inputs
@@ -71,7 +74,7 @@ def certify_histogram(
         tried = suspects(tables, unproved, generator)
         least = tried[0][0]
         found = _refute(model, tables, parts, slack, tried)
-    _split(parts, started + budget_seconds, progress)
+    _split(parts, budget_seconds * STEPS_A_SECOND, progress)
     if found is None and not _is_right(parts):
         found = _refute(model, tables, parts, slack, [])
     return _conclude(model, tables, parts, found, least, samples, generator, started, need, slack)
@@ -143,25 +146,26 @@ def class_sizes(tables: Tables) -> np.ndarray:
     return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
 
 
-def _split(parts: list[Part], deadline: float, progress: Callable[[int, int], None] | None) -> None:
+def _split(parts: list[Part], steps: float, progress: Callable[[int, int], None] | None) -> None:
     """Branch and bound, one own token and count after the other, largest counts first: they hold the fewest sequences.
 
-    Each gets its share of the time that is left; what the small ones leave over goes to the others, in rounds.
+    Each gets its share of the steps that are left; what the small ones leave over goes to the others, in rounds.
     """
     for _ in range(ROUNDS):
         jobs = []
         for part in parts:
-            if part.search is not None and part.left is not None and time.perf_counter() < deadline:
+            if part.search is not None and part.left is not None and steps > 0:
                 jobs += [(part, part.left[part.left.nodes.count == n]) for n in np.unique(part.left.nodes.count)]
                 part.left = part.left[:0]
         jobs.sort(key=lambda job: -int(job[1].nodes.count[0]))
         for number, (part, piece) in enumerate(jobs):
-            now = time.perf_counter()
             assert part.search is not None
             assert part.left is not None
             if _has_faults(parts):
                 part.search.target = part.search.slack
-            rest = part.search.explore(piece, now + max(0.0, deadline - now) / (len(jobs) - number))
+            before = part.search.steps
+            rest = part.search.explore(piece, max(0.0, steps) / (len(jobs) - number))
+            steps -= part.search.steps - before
             part.left = join([part.left, rest])
             if progress is not None:
                 progress(number + 1, len(jobs))
@@ -303,5 +307,7 @@ def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Sta
     if any(part.search is None for part in parts):
         notes.append("an own token's softmax weight vanishes next to another's, where this method does not hold")
     if frame["undecided"].any():
-        notes.append(f"undecided when the time was up: {frame['undecided'].sum() / frame['inputs'].sum():.3g} of all")
+        notes.append(
+            f"undecided when the budget was used up: {frame['undecided'].sum() / frame['inputs'].sum():.3g} of all"
+        )
     return tuple(notes)

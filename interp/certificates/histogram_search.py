@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +11,8 @@ from interp.certificates.histogram_tables import Tables
 from interp.theory.relu_bounds import Choice, affine_below, interval_below
 
 CHUNK, NUMBERS = 512, 1 << 20
+PER_NODE = 1000
+"""Steps that a node costs besides its neurons: copying it, and its share of every call."""
 
 
 @dataclass
@@ -61,12 +62,15 @@ class Search:
 
     need[k - 1, j]: what a margin must exceed to hold in the model's arithmetic; slack: the same for float64, which
     decides what is wrong in exact arithmetic. target: what is proved, need at first; slack once the model cannot be
-    certified any more and only its exact accuracy is left to find.
+    certified any more and only its exact accuracy is left to find. steps: multiplications so far, roughly; they are
+    what a budget counts, so that a verdict does not depend on how busy a machine is.
     """
 
     def __init__(self, tables: Tables, space: Space, need: np.ndarray, slack: np.ndarray) -> None:
         self.tables, self.space, self.need, self.slack, self.target = tables, space, need, slack, need
         self.ledger = Ledger.of(tables.L)
+        self.steps = 0.0
+        self._wide = tables.lead.shape[2] * (8 + tables.T)
         self.size = int(max(16, min(CHUNK, NUMBERS // max(1, tables.lead.shape[1] * tables.lead.shape[2]))))
 
     def start(self) -> Open:
@@ -78,10 +82,10 @@ class Search:
         left = Open(roots, classes)
         return join([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
 
-    def explore(self, left: Open, deadline: float) -> Open:
-        """Split nodes until all is decided or time is up; what stays open."""
-        stack = [left] if len(left.nodes) else []
-        while stack and time.perf_counter() < deadline:
+    def explore(self, left: Open, steps: float) -> Open:
+        """Split nodes until all is decided or so many more steps are made; what stays open."""
+        stack, last = [left] if len(left.nodes) else [], self.steps + steps
+        while stack and self.steps < last:
             top = stack.pop()
             if len(top.nodes) > self.size:
                 stack.append(top[: -self.size])
@@ -98,6 +102,7 @@ class Search:
         """Settle what bounds and single sequences settle; return the nodes that need splitting."""
         nodes, classes, book = part.nodes, part.classes.copy(), self.ledger
         book.nodes += len(nodes)
+        self.steps += len(nodes) * (PER_NODE + self._wide)
         count = nodes.count - 1
         lo, hi = self.space.interval(nodes)
         row, j = np.nonzero(classes)
@@ -156,10 +161,12 @@ class Search:
         not exceed `target`.
         """
         best, slopes = interval_below(weight, lo, hi), weight * (hi > 0)
+        self.steps += 4 * weight.size
         choices: tuple[Choice, ...] = ("flat_or_steep", "parallel")
         for choice in choices:
             if lo.shape[1] == 1 or not (todo := np.flatnonzero(~(best > target))).size:
                 break
+            self.steps += todo.size * self._wide
             line = affine_below(weight[todo], lo[todo], hi[todo], choice)
             found = self.space.lowest(nodes[row[todo]], line.slope) + line.offset
             better = found > best[todo]

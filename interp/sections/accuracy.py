@@ -88,7 +88,7 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
     "accuracy": ("Exact accuracy of each answer that is read.", {"accuracy": ".6f"}),
     "counts": (
         "Pairs of a sequence and a position by the count that is right there: proved right, proved wrong, right but "
-        "within rounding (close), too near to tell (tied), and undecided when the time was up.",
+        "within rounding (close), too near to tell (tied), and undecided when the budget was used up.",
         {},
     ),
 }
