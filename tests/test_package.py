@@ -41,9 +41,10 @@ def test_training_in_count_space_needs_no_transformer_lens() -> None:
 
 def test_public_names_are_these_and_all_load() -> None:
     assert set(interp.__all__) == {
-        "Batch", "Certificate", "InterpError", "ModelSpec", "Report", "Task", "TaskModel", "ablate_heads", "analyze",
-        "build", "certify", "head_metrics", "list_models", "list_sections", "list_tasks", "load", "register_task",
-        "reweight_attention", "save", "section", "sweep", "test_circuit", "train",
+        "Batch", "Certificate", "InterpError", "Layer", "ModelSpec", "Pairs", "Report", "Task", "TaskModel", "TaskRef",
+        "Training", "ablate_heads", "analyze", "build", "certify", "head_metrics", "list_models", "list_sections",
+        "list_tasks", "live", "load", "register_task", "reweight_attention", "save", "section", "sweep", "test_circuit",
+        "train",
     }  # fmt: skip
     for public in interp.__all__:
         assert getattr(interp, public).__doc__, f"{public} has no docstring"

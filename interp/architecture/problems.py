@@ -18,10 +18,10 @@ def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     """Everything that keeps this spec from being built for this task; spec.problems() first."""
     known = (*PLAIN_POSITIONS, *registered_positions())
     if spec.positions not in known:  # what else is said of positions would be about a formula
-        return [one_of("positions", spec.positions, known)]
-    found = spec.problems() + _size_problems(spec, task)
-    if not found:  # a formula is evaluated, so sizes come first
-        found = position_problems(spec)
+        found = [one_of("positions", spec.positions, known)]
+    else:
+        found = spec.problems() + _size_problems(spec, task)
+        found = found or position_problems(spec)  # a formula is evaluated, so sizes come first
     places = ("all", "first", "last", *task.vocabulary)
     if spec.readout_at not in places:
         found.append(one_of("readout_at", spec.readout_at, places))

@@ -27,7 +27,7 @@ def make(study: Study, report: Report) -> None:
         f"{tokens:.1f} tokens on average (1: one token alone, {T}: all alike), weighted by how much it tells.",
     )
     report.add_table(
-        "neurons",
+        "counting_neurons",
         selectivity,
         "Response: how much the neuron tells the readout about the count, summed over tokens. Tokens: the effective "
         "number of tokens it reads. Favorite: the token it tells most about, and that token's share.",

@@ -30,7 +30,7 @@ def make(study: Study, report: Report) -> None:
     )
     sums = frame.groupby(["part", "token"], as_index=False)["weight"].sum()
     report.add_figure(
-        "attention_by_token",
+        "attention_by_symbol",
         draw.bars(sums, "part", "weight", "token", " ", "total weight", stacked=True),
         "The same, added up by token: uniform attention gives each token its share of the string.",
     )

@@ -47,7 +47,7 @@ def make(study: Study, report: Report) -> None:
                 f"{circuit} of each head (layer.head): "
                 + ("rows ask, columns are looked at." if circuit == "QK" else "rows are read, columns written."),
             )
-    report.add_table("components", table, "Every coefficient that is not negligible.", max_rows=30)
+    report.add_table("string_components", table, "Every coefficient that is not negligible.", max_rows=30)
 
 
 def _named_inputs(model: TaskModel) -> dict[str, torch.Tensor]:

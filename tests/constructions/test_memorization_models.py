@@ -123,7 +123,7 @@ def test_arrays_become_tasks_and_priors_count() -> None:
         ({"table": SMALL}, "give d_model"),
         ({"table": SMALL, "d_model": 3, "n_heads": 2}, "2 heads are too few"),
         ({"table": [[0.5, 0.6]], "d_model": 1}, "do not sum to one"),
-        ({"table": SMALL, "d_model": 0}, "d is 0"),
+        ({"table": SMALL, "d_model": 0}, "d_model = 0 must be at least 1"),
         ({"table": SMALL, "d": 3}, "d_model"),
     ],
 )

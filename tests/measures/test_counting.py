@@ -186,7 +186,7 @@ def test_neurons_of_an_inventory_and_of_a_relation():
 
 
 def test_refusals():
-    with pytest.raises(UnsupportedError, match="task histogram, not count01"):
+    with pytest.raises(UnsupportedError, match="count each position's own token: task count01 declares no"):
         confusion(interp.build("count01/minimal"))
     spec = build("dot").spec.replace(readout="linear", readout_width=None, origin=None)
     with pytest.raises(UnsupportedError, match="not one layer of one head"):

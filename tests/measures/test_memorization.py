@@ -150,7 +150,7 @@ def test_a_hooked_transformer_of_your_own() -> None:
 
 def test_refusals() -> None:
     other = interp.build("histogram/dot-exact", T=5, L=4)
-    with pytest.raises(UnsupportedError, match="no conditional table"):
+    with pytest.raises(UnsupportedError, match="declares no conditional"):
         memorization(other)
     baseline = interp.build(memorization_spec(TASK, 3, 1, d_mlp=4))
     assert memorization(baseline).formula is None

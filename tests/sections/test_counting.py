@@ -60,4 +60,4 @@ def test_a_histogram_model_of_another_architecture_gets_the_general_report():
     plain = spec.replace(readout="linear", readout_width=None, origin=None, dtype="float32")
     report = interp.analyze(interp.build(plain))
     assert "mechanism" not in report.tables
-    assert " Accuracy " in report.verdict
+    assert "\n\nAccuracy " in report.verdict

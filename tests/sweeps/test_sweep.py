@@ -72,7 +72,7 @@ def test_longest_jobs_come_first_and_stacked_seeds_together() -> None:
 
 
 def test_bad_input_leaves_no_folder(tmp_path: Path, monkeypatch, capsys) -> None:
-    with pytest.raises(InterpError, match="workers = 0; give at least 1"):
+    with pytest.raises(InterpError, match="workers = 0 must be an integer of at least 1"):
         interp.sweep(make_grid(small_grid()), tmp_path / "out", workers=0)
     grid = tmp_path / "grid.toml"
     grid.write_text(tomli_w.dumps(small_grid(axes={"readout_width": [0], "d_modl": [1]}, seeds=[])))

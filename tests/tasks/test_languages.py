@@ -46,7 +46,7 @@ def test_cases(name: str) -> None:
     for string, member in CASES[name].items():
         assert task.is_member(string) is member
         tokens = task.format(task.encode([string]).tokens[0])
-        assert tokens == "[CLS]" + string + ("[EOS]" if name == "palindrome" else "")
+        assert tokens.replace(" ", "") == "[CLS]" + string + ("[EOS]" if name == "palindrome" else "")
         assert task.parse(string) == task.parse(tokens) == task.encode([string]).tokens[0].tolist()
 
 

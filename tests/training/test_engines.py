@@ -189,7 +189,7 @@ def test_seeds_of_different_purposes_differ() -> None:
     [
         ({"seeds": []}, "seeds is empty"),
         ({"seeds": [1, 1]}, "holds a value twice"),
-        ({"seeds": [-1]}, "must be integers >= 0"),
+        ({"seeds": [-1]}, "must be integers from 0"),
         ({"snapshots": [9]}, "snapshot at epoch 9: the recipe has 4 epochs"),
         ({"engine": "warp"}, "unknown engine 'warp'"),
     ],
