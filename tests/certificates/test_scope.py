@@ -104,12 +104,11 @@ def test_a_new_field_takes_certificates_away(name: str, monkeypatch: pytest.Monk
         return known(with_value(spec, "tolerance", 0.1), takes)
 
     monkeypatch.setattr(base, "refusal_of", later)
-    try:
-        found = certify_model(model)
-    except UnsupportedError as error:
-        assert "does not take tolerance = 0.1 into account" in str(error)
-    else:  # running the model itself on every input takes no field for granted
-        assert found.arithmetic.startswith("as run")
+    if model.task.n_inputs is not None:  # running the model itself on every input takes no field for granted
+        assert certify_model(model).arithmetic.startswith("as run")
+        return
+    with pytest.raises(UnsupportedError, match=r"does not take tolerance = 0\.1 into account"):
+        certify_model(model)
 
 
 # ---------------------------------------------------------------- false certificates that were found
@@ -163,7 +162,7 @@ def test_hooks_are_refused(name: str) -> None:
 def test_count_boxes_know_where_the_answer_is_read_and_what_is_seen(change: dict[str, str]) -> None:
     exact = interp.build("count01/minimal")
     other = TaskModel(exact.spec.replace(**change), exact.task, dict(exact.named_parameters()), dtype="float64")
-    with pytest.raises(UnsupportedError, match="direction|the answer is read at 'last'"):
+    with pytest.raises(UnsupportedError, match=r"direction|the answer is read at 'last'"):
         interp.certify(other)
 
 
