@@ -173,7 +173,9 @@ MARKS = (
 
 def _three_maps(model: MixingKind, cells: pd.DataFrame) -> go.Figure:
     """Ours, the published map, and ours minus it; p across, d up, both by their places in the grid."""
-    drawn, places = panels(["ours (%)", "published (%)", "ours - published"], 3, panel_height=330, widths=[1, 1, 1])
+    drawn, places = panels(
+        ["ours (%)", "published (%)", "ours - published"], 3, panel_height=330, widths=[1.0, 1.0, 1.0]
+    )
     place = {size: index for index, size in enumerate(SIZES)}
     at = {"x": cells["p"].map(place), "y": cells["d"].map(place)}
     for (row, column), name in zip(places, ("mean", "published mean", "difference")):
