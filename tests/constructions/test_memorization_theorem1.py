@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from closeness import close
 
 from interp.constructions.memorization_theorem1 import likeliest, theorem1_weights
 from interp.errors import InterpError
@@ -43,7 +44,7 @@ def test_the_layer_computes_the_optimum_exactly(n, order, m, d):
     logits = np.array([forward(weights.tensors, context) for context in table.contexts])
     best = rank_d_optimum(table, d)
     assert kl_divergence(table, logits) == pytest.approx(best.kl, abs=1e-9)
-    np.testing.assert_allclose(logits, best.logits, atol=1e-9)
+    close(logits, best.logits, atol=1e-9)
     assert weights.numbers["kl"] == pytest.approx(best.kl, abs=1e-12)
     assert weights.numbers["logit_error"] < 1e-9
     assert weights.numbers["residual"] < 1e-10
@@ -130,7 +131,7 @@ def test_any_target_can_be_given():
     W_U, W_E = rng.normal(size=(3, 5)), rng.normal(size=(16, 3))
     weights = theorem1_weights(table, W_U=W_U, W_E=W_E)
     logits = np.array([forward(weights.tensors, context) for context in table.contexts])
-    np.testing.assert_allclose(logits, W_E @ W_U, atol=1e-10)
+    close(logits, W_E @ W_U, atol=1e-10)
     ordered = np.sort(logits, axis=1)
     assert weights.margin == pytest.approx((ordered[:, -1] - ordered[:, -2]).min(), abs=1e-9)
 
@@ -200,7 +201,7 @@ def test_erratum_8_interpolation_is_wild():
     part = as_table(table.conditional[likely], np.full(len(likely), 1 / len(likely)), np.array(table.contexts)[likely])
     weights = theorem1_weights(part, W_U=best.W_U, W_E=best.W_E[likely], spare=0.0)
     logits = np.array([forward(weights.tensors, context) for context in table.contexts])
-    np.testing.assert_allclose(logits[likely], best.logits[likely], atol=1e-6)
+    close(logits[likely], best.logits[likely], atol=1e-6)
     assert kl_divergence(table, logits) - best.kl > 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from closeness import close
 from standins import NAMES, padding_hooks, standin
 
 import interp
@@ -35,7 +36,7 @@ def test_singular_values_are_those_of_the_matrices(name) -> None:
     for (layer, head, circuit), part in table.groupby(["layer", "head", "circuit"]):
         q, k, v, o = factors(subject, Part(layer, head))
         dense = torch.linalg.svdvals(q @ k.T if circuit == "QK" else v @ o)[: len(part)]
-        np.testing.assert_allclose(part["value"], dense.numpy(), atol=1e-8)
+        close(part["value"], dense.numpy(), atol=1e-8)
 
 
 def test_composition_is_transformer_lens_s_without_norms() -> None:
@@ -131,6 +132,6 @@ def test_components_and_cosines() -> None:
     x = torch.randn(9, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found, shares = principal_components(x, 2)
     fitted = PCA(2).fit(x.numpy())
-    np.testing.assert_allclose(np.abs(found), np.abs(fitted.transform(x.numpy())), atol=1e-10)
-    np.testing.assert_allclose(shares[:2], fitted.explained_variance_ratio_, atol=1e-12)
+    close(np.abs(found), np.abs(fitted.transform(x.numpy())), atol=1e-10)
+    close(shares[:2], fitted.explained_variance_ratio_, atol=1e-12)
     assert cosines(x)[2, 5] == pytest.approx(float(torch.nn.functional.cosine_similarity(x[2], x[5], dim=0)))

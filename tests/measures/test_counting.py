@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from closeness import close
 
 import interp
 from interp.errors import InterpError, UnsupportedError
@@ -170,7 +171,7 @@ def test_logits_by_count(name):
         tokens = torch.tensor([model.task.parse(" ".join(["[BOS]"] * model.task.bos + row))])
         with torch.no_grad():
             expected = model(tokens)[0, int(model.task.bos)]
-        np.testing.assert_allclose(part["logit"].to_numpy(), expected.numpy(), atol=1e-9)
+        close(part["logit"].to_numpy(), expected.numpy(), atol=1e-9)
 
 
 def test_neurons_of_an_inventory_and_of_a_relation():

@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
+from closeness import close
 
 from interp.errors import InterpError
 from interp.measures.interaction import pairwise_synergy, shapley
@@ -31,7 +32,7 @@ def test_shapley_is_the_mean_gain_over_all_orders(n_heads: int) -> None:
     found = shapley(table, "s_acc", empty=0.3)
     assert list(found.columns) == ["head", "value", "shapley"]
     np.testing.assert_array_equal(found["head"], np.arange(n_heads))
-    np.testing.assert_allclose(found["shapley"], gains, atol=1e-12)
+    close(found["shapley"], gains, atol=1e-12)
     assert list(found["value"]) == [value[frozenset({head})] for head in range(n_heads)]
 
 
@@ -70,11 +71,11 @@ def test_cooperation_and_ensemble_by_hand() -> None:
     groups = [tuple(np.array([3, 5, 9, 11])[list(g)].tolist()) for g in all_subsets(4)]
     values = [0.4 + 0.5 * ({3, 5} <= set(g)) + 0.1 * (9 in g) for g in groups]
     table = pd.DataFrame({"heads": groups, "auc": values})
-    np.testing.assert_allclose(shapley(table, "auc", empty=0.4)["shapley"], [0.25, 0.25, 0.1, 0.0], atol=1e-12)
+    close(shapley(table, "auc", empty=0.4)["shapley"], [0.25, 0.25, 0.1, 0.0], atol=1e-12)
     pairs = pairwise_synergy(table, "auc", empty=0.4).set_index(["head_a", "head_b"])
     expected = [0.5, 0, 0, 0, 0, 0]
-    np.testing.assert_allclose(pairs["synergy"], expected, atol=1e-12)
-    np.testing.assert_allclose(pairs["interaction"], expected, atol=1e-12)
+    close(pairs["synergy"], expected, atol=1e-12)
+    close(pairs["interaction"], expected, atol=1e-12)
     # An ensemble: each of two heads answers alone, so either replaces the other.
     table = pd.DataFrame({"heads": [(0,), (1,), (0, 1)], "auc": [1.0, 1.0, 1.0]})
     assert pairwise_synergy(table, "auc")["interaction"][0] == pytest.approx(-0.5)

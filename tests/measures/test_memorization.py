@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from closeness import close
 
 import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
@@ -49,8 +50,8 @@ def test_rows_and_totals() -> None:
     kl = (TASK.conditional * np.log(TASK.conditional / q)).sum(1)
     right = logits.argmax(1) == TASK.conditional.argmax(1)
     found = memorization(model)
-    np.testing.assert_allclose(context_logits(model), logits, atol=1e-12)
-    np.testing.assert_allclose(found.rows["kl"], kl, atol=1e-12)
+    close(context_logits(model), logits, atol=1e-12)
+    close(found.rows["kl"], kl, atol=1e-12)
     assert found.kl == pytest.approx(float(TASK.prior @ kl))
     assert found.cross_entropy == pytest.approx(float(-TASK.prior @ (TASK.conditional * np.log(q)).sum(1)))
     assert (found.memorized, found.contexts, found.formula) == (right.sum(), 16, 4 * 3 + 3)
@@ -143,7 +144,7 @@ def test_a_hooked_transformer_of_your_own() -> None:
         )
     subject = Subject.of(mine, task)
     logits = mine(task.all_contexts().tokens)[:, -1].detach().double().numpy()
-    np.testing.assert_allclose(context_logits(subject), logits, atol=1e-6)
+    close(context_logits(subject), logits, atol=1e-6)
     assert memorization(subject).formula is None  # contexts of one token: heads are of no use
     assert len(head_table(subject)) == 2
 

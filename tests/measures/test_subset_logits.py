@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closeness import close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy import ndarray
@@ -86,7 +87,7 @@ def test_areas_of_hard_scores(values: list[float], seed: int) -> None:
     for row in scores:
         wins = (row[positive][:, None] > row[~positive]).sum() + 0.5 * (row[positive][:, None] == row[~positive]).sum()
         expected.append(wins / (positive.sum() * (~positive).sum()))
-    np.testing.assert_allclose(roc_areas(scores, positive), expected, atol=1e-12)
+    close(roc_areas(scores, positive), expected, atol=1e-12)
 
 
 def test_blocks_and_samples() -> None:
@@ -94,8 +95,8 @@ def test_blocks_and_samples() -> None:
     whole = subset_logit_metrics(contributions, bias, labels, (2, 3)).set_index("heads")
     some = subset_logit_metrics(contributions, bias, labels, (2, 3), sample=40, seed=5)
     assert list(some["heads"]) == sample_subsets(9, 40, seed=5)
-    np.testing.assert_allclose(some["l_acc"], whole.loc[list(some["heads"]), "l_acc"], atol=1e-12)
-    np.testing.assert_allclose(some["roc_auc"], whole.loc[list(some["heads"]), "roc_auc"], atol=1e-12)
+    close(some["l_acc"], whole.loc[list(some["heads"]), "l_acc"], atol=1e-12)
+    close(some["roc_auc"], whole.loc[list(some["heads"]), "roc_auc"], atol=1e-12)
 
 
 CONTRIBUTIONS, BIAS, LABELS = model(4, rows=10)

@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from closeness import close
 
 from interp.errors import InterpError
 from interp.report.figures_planes import head_plane, head_planes_grid
@@ -18,7 +19,7 @@ def test_separator_is_the_part_of_the_line_inside_the_box(separator):
     figure = head_plane(POINTS, VALUES, separator, 0)
     line = by_name(figure)["separator"]
     w1, w2, b = separator
-    np.testing.assert_allclose(w1 * line.x + w2 * line.y + b, 0, atol=1e-5)
+    close(w1 * line.x + w2 * line.y + b, 0, atol=1e-5)
     (x0, x1), (y0, y1) = figure.layout.xaxis.range, figure.layout.yaxis.range
     at_border = np.isclose(line.x, x0) | np.isclose(line.x, x1) | np.isclose(line.y, y0) | np.isclose(line.y, y1)
     assert len(line.x) == 2
@@ -55,7 +56,7 @@ def test_splits_differ_by_symbol():
 def test_many_points_are_thinned_evenly():
     many = pd.DataFrame({"x": np.arange(1000.0), "y": 0.0, "label": "4"})
     drawn = by_name(head_plane(many, VALUES, None, 0, max_points=11))["answer '4'"].x
-    np.testing.assert_allclose(drawn, np.linspace(0, 999, 11), atol=0.5)
+    close(drawn, np.linspace(0, 999, 11), atol=0.5)
     with pytest.raises(InterpError, match="max_points is 0; it must be at least 1"):
         head_plane(many, VALUES, None, 0, max_points=0)
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from closeness import close
 
 from interp.errors import InterpError
 from interp.theory.closed_forms import least_squares, weighted_least_squares, wls_embeddings
@@ -19,10 +20,10 @@ def test_least_squares_is_the_truncated_svd():
     left, values, right = np.linalg.svd(centered)
     expected = left[:, :3] * values[:3] @ right[:3]
     found = least_squares(table, 3)
-    np.testing.assert_allclose(found.logits, expected, atol=1e-12)
+    close(found.logits, expected, atol=1e-12)
     assert found.kl == pytest.approx(kl_divergence(table, expected), abs=1e-14)
     assert found.d == 3
-    np.testing.assert_allclose(found.W_U @ found.W_U.T, np.eye(3), atol=1e-13)
+    close(found.W_U @ found.W_U.T, np.eye(3), atol=1e-13)
 
 
 def test_sqrt_prior_weighting_minimizes_the_prior_weighted_error():
@@ -49,11 +50,11 @@ def test_lemma_2_the_minimizer_as_printed():
             p = table.conditional[i]
             C = np.diag(p) - np.outer(p, p)
             printed = np.linalg.solve(W_U @ C @ W_U.T, W_U @ C @ np.log(p))
-            np.testing.assert_allclose(found.W_E[i], printed, atol=1e-8)
+            close(found.W_E[i], printed, atol=1e-8)
             P = W_U.T @ np.linalg.inv(W_U @ C @ W_U.T) @ W_U @ C
-            np.testing.assert_allclose(P @ P, P, atol=1e-8)
-            np.testing.assert_allclose(P @ np.ones(m), 0, atol=1e-8)
-            np.testing.assert_allclose(C @ P, (C @ P).T, atol=1e-10)
+            close(P @ P, P, atol=1e-8)
+            close(P @ np.ones(m), 0, atol=1e-8)
+            close(C @ P, (C @ P).T, atol=1e-10)
             assert np.abs(P - P.T).max() > 0.01
         logs = np.log(table.conditional)
         best = variance(table.conditional, found.logits - logs)

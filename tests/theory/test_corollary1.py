@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from closeness import close
 
 from interp.errors import InterpError
 from interp.theory.closed_forms import least_squares, weighted_least_squares
@@ -23,7 +24,7 @@ def test_instances_have_single_outputs_as_singular_vectors():
         p = corollary1_instance(8, 5, seed)
         x = np.log(p) - (p * np.log(p)).sum(axis=1, keepdims=True)
         gram = x.T @ x
-        np.testing.assert_allclose(gram - np.diag(np.diag(gram)), 0, atol=1e-11)
+        close(gram - np.diag(np.diag(gram)), 0, atol=1e-11)
         np.testing.assert_allclose(p.sum(axis=1), 1)
 
 
@@ -33,7 +34,7 @@ def test_uniform_centering_has_no_instance():
     x = np.log(p) - np.log(p).mean(axis=1, keepdims=True)
     gram = x.T @ x
     assert np.abs(gram - np.diag(np.diag(gram))).max() > 0.1
-    np.testing.assert_allclose(gram.sum(axis=1), 0, atol=1e-10)  # row sums vanish, so diagonal and orthogonal is zero
+    close(gram.sum(axis=1), 0, atol=1e-10)  # row sums vanish, so diagonal and orthogonal is zero
 
 
 def test_erratum_15_corrected_forms_are_exact_and_the_printed_ones_are_not():
@@ -44,13 +45,13 @@ def test_erratum_15_corrected_forms_are_exact_and_the_printed_ones_are_not():
         ls = least_squares(table, len(kept), centering="pi")
         wls = weighted_least_squares(table, W_U=np.eye(p.shape[1])[kept])
         # the corollary's maps are the solver's maps
-        np.testing.assert_allclose(ls.kl_by_row, corollary1_ls(p, kept).kl_by_row, atol=1e-10)
-        np.testing.assert_allclose(wls.kl_by_row, corollary1_wls(p, kept).kl_by_row, atol=1e-10)
+        close(ls.kl_by_row, corollary1_ls(p, kept).kl_by_row, atol=1e-10)
+        close(wls.kl_by_row, corollary1_wls(p, kept).kl_by_row, atol=1e-10)
         for corrected in (corollary1_ls(p, kept), corollary1_wls(p, kept), corollary1_optimum(p, kept)):
-            np.testing.assert_allclose(kl_rows(p, corrected.logits), corrected.kl_by_row, atol=1e-13)
+            close(kl_rows(p, corrected.logits), corrected.kl_by_row, atol=1e-13)
         renamed = corollary1_wls(p, kept, statement="renamed")
-        np.testing.assert_allclose(renamed.kl_by_row, corollary1_wls(p, kept).kl_by_row, atol=1e-13)
-        np.testing.assert_allclose(renamed.logits, corollary1_wls(p, kept).logits, atol=1e-13)
+        close(renamed.kl_by_row, corollary1_wls(p, kept).kl_by_row, atol=1e-13)
+        close(renamed.logits, corollary1_wls(p, kept).logits, atol=1e-13)
         printed_wls = corollary1_wls(p, kept, statement="printed").kl_by_row
         printed_ls = corollary1_ls(p, kept, statement="printed").kl_by_row
         off_wls = max(off_wls, np.abs(printed_wls - wls.kl_by_row).max())

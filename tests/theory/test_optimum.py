@@ -2,6 +2,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from closeness import close
 
 from interp.errors import InterpError
 from interp.theory.closed_forms import least_squares, weighted_least_squares
@@ -48,8 +49,8 @@ def test_every_optimum_is_stationary_in_both_factors():
     best = rank_d_optimum(table, 3)
     q = np.exp(best.logits) / np.exp(best.logits).sum(axis=1, keepdims=True)
     residual = table.prior[:, None] * (q - table.conditional)
-    np.testing.assert_allclose(best.W_E.T @ residual, 0, atol=1e-9)
-    np.testing.assert_allclose(residual @ best.W_U.T, 0, atol=1e-9)
+    close(best.W_E.T @ residual, 0, atol=1e-9)
+    close(residual @ best.W_U.T, 0, atol=1e-9)
 
 
 def test_zero_exactly_from_the_rank_condition():
@@ -110,10 +111,10 @@ def test_polish_reaches_machine_precision_and_keeps_the_product():
     table = low_rank_table(20, 10, 4, 0.5, seed=0)
     start = least_squares(table, 4)
     W_U, W_E = balance(start.W_U, start.W_E, table.prior)
-    np.testing.assert_allclose((W_E @ W_U), start.logits, atol=1e-11)
+    close((W_E @ W_U), start.logits, atol=1e-11)
     gram = W_U @ W_U.T
-    np.testing.assert_allclose(gram, (W_E.T * table.prior) @ W_E, atol=1e-11)
-    np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-11)
+    close(gram, (W_E.T * table.prior) @ W_E, atol=1e-11)
+    close(gram, np.diag(np.diag(gram)), atol=1e-11)
     end = polish(table.conditional, table.prior, start.W_U, start.W_E)
     assert end.gradient_norm < 1e-13
     assert end.curvature > 0

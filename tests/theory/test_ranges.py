@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from closeness import close
 
 KINDS = ["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]
 
@@ -62,11 +63,11 @@ def test_ranges_agree_with_all_sequences(kind, T, L):
         embedding, named = tensors(arrays)
         found = hidden_ranges(kind, embedding, L, torch.from_numpy(W), bias=torch.from_numpy(b), **named)
         if kind.startswith("lin"):
-            np.testing.assert_allclose(found.lo.numpy(), lo, atol=1e-11)
-            np.testing.assert_allclose(found.hi.numpy(), hi, atol=1e-11)
+            close(found.lo.numpy(), lo, atol=1e-11)
+            close(found.hi.numpy(), hi, atol=1e-11)
         merged = found.over_positions()
-        np.testing.assert_allclose(merged.lo.numpy(), lo.min(1), atol=1e-11)
-        np.testing.assert_allclose(merged.hi.numpy(), hi.max(1), atol=1e-11)
+        close(merged.lo.numpy(), lo.min(1), atol=1e-11)
+        close(merged.hi.numpy(), hi.max(1), atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,8 +112,8 @@ def test_counts_that_no_sequence_reaches_are_empty():
         assert torch.isinf(found.lo[0, :2]).all()
         assert (found.lo[0, :2] > found.hi[0, :2]).all()
         expected = mixed(kind, arrays, (0, 0, 0)) @ W
-        np.testing.assert_allclose(found.lo[0, 2].numpy(), expected.min(0), atol=1e-12)
-        np.testing.assert_allclose(found.hi[0, 2].numpy(), expected.max(0), atol=1e-12)
+        close(found.lo[0, 2].numpy(), expected.min(0), atol=1e-12)
+        close(found.hi[0, 2].numpy(), expected.max(0), atol=1e-12)
 
 
 def test_blocks_of_directions_do_not_change_the_numbers(monkeypatch):

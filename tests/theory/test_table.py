@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from closeness import close
 
 from interp.errors import InterpError
 from interp.theory.table import ConditionalTable, as_table
@@ -65,7 +66,7 @@ def test_a_table_is_checked_copied_and_frozen():
 def test_float32_rounding_is_accepted_and_rows_then_sum_to_one():
     rows = torch.softmax(torch.randn(7, 50, generator=torch.Generator().manual_seed(0)), dim=1)
     table = as_table(rows)
-    np.testing.assert_allclose(table.conditional.sum(axis=1), 1, atol=1e-15)
+    close(table.conditional.sum(axis=1), 1, atol=1e-15)
 
 
 def test_kgram_arrays_and_table_like_objects():
@@ -96,7 +97,7 @@ def test_dirichlet_rows_have_the_dirichlet_moments(concentration):
     table = dirichlet_table(20_000, 4, concentration, seed=1)
     assert np.isfinite(table.conditional).all()
     variance = (1 / 4) * (3 / 4) / (4 * concentration + 1)
-    np.testing.assert_allclose(table.conditional.mean(axis=0), 0.25, atol=5 * np.sqrt(variance / 20_000))
+    close(table.conditional.mean(axis=0), 0.25, atol=5 * np.sqrt(variance / 20_000))
     np.testing.assert_allclose(table.conditional.var(axis=0), variance, rtol=0.06)
 
 
@@ -137,4 +138,4 @@ def test_priors():
     distribution = np.eye(9)[4].reshape(3, 3)
     for _ in range(500):
         distribution = np.einsum("ab,abc->bc", distribution, stationary.conditional.reshape(3, 3, 3))
-    np.testing.assert_allclose(stationary.prior, distribution.reshape(-1), atol=1e-12)
+    close(stationary.prior, distribution.reshape(-1), atol=1e-12)

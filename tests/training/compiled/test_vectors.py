@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closeness import close
 from numba import njit
 
 from interp.training.compiled import elementary, products, shuffles, vectors
@@ -127,12 +128,12 @@ def test_products_equal_numpy(size: tuple[int, int, int], dtype: Any) -> None:
             out[...] = before
             apply_multiply(out, a, b, m, k, n, add)
             wanted = a.astype(np.float64) @ b.astype(np.float64) + (before if add else 0)
-            np.testing.assert_allclose(out, wanted, atol=1e-12 if dtype is np.float64 else 1e-4)
+            close(out, wanted, atol=1e-12 if dtype is np.float64 else 1e-4)
     left, right = random((m, width), dtype, 4), random((k, width), dtype, 5)
     out = random((m, width), dtype, 6)
     kept = out.copy()
     apply_multiply_column(out, n - 1, left, right, k - 1, m)
-    np.testing.assert_allclose(out[:, n - 1], left.astype(np.float64) @ right[k - 1], atol=1e-4)
+    close(out[:, n - 1], left.astype(np.float64) @ right[k - 1], atol=1e-4)
     out[:, n - 1] = kept[:, n - 1]
     assert np.array_equal(out, kept)
 
@@ -141,7 +142,7 @@ def test_only_the_asked_columns_of_a_product_are_touched() -> None:
     a, b, out = random((6, 5), np.float32), random((5, 48), np.float32), random((6, 48), np.float32)
     kept = out.copy()
     apply_multiply(out, a, b, 6, 5, 32, False)
-    np.testing.assert_allclose(out[:, :32], (a @ b)[:, :32], atol=1e-5)
+    close(out[:, :32], (a @ b)[:, :32], atol=1e-5)
     assert np.array_equal(out[:, 32:], kept[:, 32:])
 
 
