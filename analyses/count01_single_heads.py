@@ -19,7 +19,7 @@ import torch
 
 import interp
 from interp.architecture.parameters import initialize
-from interp.architecture.symmetric import Rows, head_outputs, token_tables
+from interp.architecture.reduced import CountedRows, head_outputs, token_tables
 from interp.measures import outputs
 from interp.measures.accuracy import share
 from interp.measures.heads import SUCCESSFUL
@@ -118,7 +118,7 @@ def _untrained(name: str, recipe: Training, arguments: Arguments) -> pd.DataFram
     rows, labels = {}, {}
     for split in ("train", "test"):
         query, counts, answers = shape_of(task).answer_rows(task.dataset_counts(split))
-        rows[split], labels[split] = Rows(query[None], counts[None].double()), answers.numpy()
+        rows[split], labels[split] = CountedRows(query[None], counts[None].double()), answers.numpy()
     found = []
     models = arguments.pick(625, 62, 2)
     for start in range(0, models, TOGETHER):

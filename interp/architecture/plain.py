@@ -15,7 +15,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.formulas import position_formula
 from interp.architecture.parameters import outputs
-from interp.architecture.symmetric import count_space_refusal
+from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
@@ -74,13 +74,12 @@ def _of_spec(model: TaskModel) -> dict[str, Any]:
 
 
 def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
-    named = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": spec.d_model**-0.5}
     return {
         "n_heads": layer.n_heads,
         "d_head": layer.d_head,
         "mixing": layer.mixing,
         "softmax": layer.normalizer == "softmax",
-        "scale": layer.scale if isinstance(layer.scale, float) else named[layer.scale],
+        "scale": layer.factor(spec.d_model),
         "log_length": None if layer.log_length == "none" else layer.log_length,
         "norm": layer.norm,
         "eps": layer.norm_eps,

@@ -27,7 +27,7 @@ from interp.architecture.problems import as_device
 from interp.architecture.problems import as_dtype as as_dtype
 from interp.architecture.problems import model_problems as model_problems
 from interp.architecture.readout import LinearReadout, ReluReadout
-from interp.architecture.symmetric import count_space_refusal, logits, rows_at, stack_one, token_tables
+from interp.architecture.reduced import count_space_refusal, counted_at, reduced_outputs, stack_one, token_tables
 from interp.errors import InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
@@ -154,9 +154,9 @@ class TaskModel(HookedTransformer):
         positions = self.answer_positions(tokens)
         if count_space_refusal(self.spec) is None and not any(hook.fwd_hooks for hook in self.hook_dict.values()):
             keep = torch.ones_like(tokens) if mask is None else mask
-            rows = rows_at(self.spec, self.task.d_vocab, tokens, positions, keep)
+            rows = counted_at(self.spec, self.task.d_vocab, tokens, positions, keep)
             tables = token_tables(self.spec, stack_one(dict(self.named_parameters())))
-            return logits(tables, rows.stacked(tables.scores.dtype))[0]
+            return reduced_outputs(tables, rows.stacked(tables.scores.dtype))[0]
         # Whole sequences, few enough at a time that no (rows, heads, length, length) pattern passes 512 MB.
         size = max(1, 2**27 // (self.cfg.n_heads * tokens.shape[1] ** 2))
         parts = tokens.split(size)

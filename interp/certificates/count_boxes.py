@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 
 from interp.architecture.answers import find_positions
-from interp.architecture.symmetric import Rows, count_space_refusal, logits, stack_one, token_tables
+from interp.architecture.reduced import CountedRows, count_space_refusal, reduced_outputs, stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.base import Certificate, Status, register_method
@@ -232,7 +232,7 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
     rows = shape.end_rows if question == "end" else shape.answer_rows
     for chosen, whole in ((order[:PROBED_WHOLE], True), (order[PROBED_WHOLE:], False)):
         query, keys, right = rows(counts[chosen])
-        out = logits(tables, Rows(query[None], keys.double()[None]))[0]
+        out = reduced_outputs(tables, CountedRows(query[None], keys.double()[None]))[0]
         mask = torch.nn.functional.one_hot(right, task.n_out).bool()
         among = torch.ones(task.n_out, dtype=torch.bool)
         if question == "4 against 5":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.architecture.symmetric import SAFE_SPREAD
+from interp.architecture.reduced import SAFE_SPREAD
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error
 

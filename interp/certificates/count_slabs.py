@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.symmetric import SAFE_SPREAD, Rows, TokenTables, logits
+from interp.architecture.reduced import SAFE_SPREAD, CountedRows, TokenTables, reduced_outputs
 from interp.tasks.counted import CountBox, CountedShape
 
 Question = Literal["answer", "4 against 5", "end"]
@@ -64,7 +64,7 @@ def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"
         keys = slab.keys.double().repeat(one * two, 1)
         keys[:, first] += torch.arange(one).repeat_interleave(two)
         keys[:, second] += torch.arange(two).repeat(one)
-        return logits(tables, Rows(torch.full((1, one * two), slab.query), keys[None]))[0].T
+        return reduced_outputs(tables, CountedRows(torch.full((1, one * two), slab.query), keys[None]))[0].T
     weights = (scores - scores.amax(-1, keepdim=True)).exp()  # (heads, d_vocab)
     terms = torch.cat([weights[..., None] * values, weights[..., None]], -1).movedim(1, -1)  # (heads, d_head + 1, key)
     corner = (terms @ slab.keys.double())[..., None]
@@ -72,11 +72,13 @@ def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"
     by_two = terms[..., second, None] * torch.arange(two)
     sums = by_one[..., None] + by_two[..., None, :]  # (heads, d_head + 1, n1, n2)
     z = sums[:, :-1] / sums[:, -1:]
+    assert tables.readout is not None
     return tables.readout[0].flatten(0, 1).T @ z.flatten(2).flatten(0, 1) + offset
 
 
 def between(tables: TokenTables, right: int, wrong: int) -> TokenTables:
     """Tables whose logits are those of two tokens, folded into one direction: (right - wrong, 0)."""
+    assert tables.readout is not None
     readout = tables.readout[..., right] - tables.readout[..., wrong]
     folded = tables.values @ readout[..., None]
     eye = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(*readout.shape[:2], 1, 2)

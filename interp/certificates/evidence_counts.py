@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.architecture.symmetric import stack_one, token_tables
+from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.count_boxes import as_box
@@ -62,7 +62,7 @@ class Quotients:
         tables = token_tables(model.spec, stack_one(named))
         scores = tables.scores[0, :, EQUALS, : EQUALS + 1]
         weights = (scores - scores.amax(-1, keepdim=True)).exp().numpy()
-        logits = (tables.values[0] @ tables.readout[0])[:, : EQUALS + 1].numpy()  # (heads, token, n_out)
+        logits = tables.folded().values[0, :, : EQUALS + 1].numpy()  # (heads, token, n_out)
         self.offset = tables.offset[0, EQUALS].numpy()
         self.weights = self._by_count(weights)
         self.terms = self._by_count(weights[..., None] * logits)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.architecture.symmetric import stack_one, token_tables
+from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.evidence import Finding, register_evidence, smallest, stated
@@ -33,7 +33,7 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     named = {name: parameter.detach().double().cpu() for name, parameter in model.named_parameters()}
     tables = token_tables(model.spec, stack_one(named))
     weights = (tables.scores[0, 0, v] - tables.scores[0, 0, v].max()).exp().numpy()
-    logits = (tables.values[0, 0] @ tables.readout[0, 0]).numpy() + tables.offset[0, v].numpy()
+    logits = tables.folded().values[0, 0].numpy() + tables.offset[0, v].numpy()
     parts: list[Any] = []
     bounds, errors = [], []
     for m in range(v):

@@ -1,7 +1,7 @@
 """Every input up to order: models whose answer depends on how often each token occurs, on tasks that list multisets.
 
 Without positions a one-layer model is a function of the token that is read and of the counts of the tokens it sees (see
-architecture/symmetric). So one evaluation decides all orders of a multiset: for the maximum of 4 numbers below 64 that
+architecture/reduced). So one evaluation decides all orders of a multiset: for the maximum of 4 numbers below 64 that
 is 766,480 instead of 16,777,216. In floating point orders differ, so nothing is said without a bound of the rounding
 that holds for any order of summation (count_rounding).
 """
@@ -18,12 +18,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import find_positions, margins
-from interp.architecture.symmetric import (
-    Rows,
+from interp.architecture.reduced import (
+    CountedRows,
     TokenTables,
     count_space_refusal,
-    logits,
-    rows_at,
+    counted_at,
+    reduced_outputs,
     stack_one,
     token_tables,
 )
@@ -144,13 +144,15 @@ def batch_classes(task: Task, batch: Batch) -> Int[Tensor, "rows"]:
     return classes[classes >= 0].view(len(batch)).long()
 
 
-def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float[Tensor, "rows n_out"], Rows]:
+def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float[Tensor, "rows n_out"], CountedRows]:
     at = find_positions(model.task, batch.tokens, model.spec.readout_at)
-    rows = rows_at(model.spec, model.task.d_vocab, batch.tokens, at, batch.attention_mask)
-    return logits(tables, rows.stacked(torch.float64))[0], rows
+    rows = counted_at(model.spec, model.task.d_vocab, batch.tokens, at, batch.attention_mask)
+    return reduced_outputs(tables, rows.stacked(torch.float64))[0], rows
 
 
-def _bounds(model: TaskModel, rows: Rows, known: dict[int, tuple[float, float]], length: int) -> tuple[float, float]:
+def _bounds(
+    model: TaskModel, rows: CountedRows, known: dict[int, tuple[float, float]], length: int
+) -> tuple[float, float]:
     """How far rounding moves a margin: in the model's format and here together, and here; over the tokens read."""
     every = torch.arange(model.task.d_vocab)
     for query in rows.query.unique().tolist():

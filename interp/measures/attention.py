@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.symmetric import TokenTables, stack_one, token_tables
+from interp.architecture.reduced import TokenTables, stack_one, token_tables
 from interp.errors import UnsupportedError
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -101,8 +101,7 @@ def qk_circuit(model: Model) -> pd.DataFrame:
 def ov_circuit(model: Model) -> pd.DataFrame:
     """What each head adds to every logit when it attends to a token alone; columns head, source, token, logit."""
     subject = Subject.of(model)
-    tables = circuit_tables(subject)
-    added = (tables.values @ tables.readout)[0].numpy()
+    added = circuit_tables(subject).folded().values[0].numpy()
     return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"))
 
 

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.architecture.answers import decide
-from interp.architecture.symmetric import Rows, rows_at
-from interp.architecture.symmetric import head_outputs as count_space_outputs
+from interp.architecture.reduced import CountedRows, counted_at
+from interp.architecture.reduced import head_outputs as count_space_outputs
 from interp.errors import InterpError
 from interp.measures.attention import circuit_tables
 from interp.measures.outputs import check_layer, decompose
@@ -99,15 +99,15 @@ def _hooked(
     return torch.cat(found), tally.score.accuracy
 
 
-def _rows(subject: Subject, batch: Batch) -> Rows:
+def _rows(subject: Subject, batch: Batch) -> CountedRows:
     """What the answers of a batch see."""
     positions = subject.answer_positions(batch.tokens)
     spec, d_vocab = subject.task_model.spec, subject.task.d_vocab
-    return rows_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask).stacked(torch.float64)
+    return counted_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask).stacked(torch.float64)
 
 
 def _from_rows(
-    subject: Subject, rows: Rows, weights: Float[Tensor, "d_vocab"] | None
+    subject: Subject, rows: CountedRows, weights: Float[Tensor, "d_vocab"] | None
 ) -> Float[Tensor, "rows heads d_head"]:
     """Head outputs under attention weights per token (None: the model's own); zero where no attended token occurs."""
     tables = circuit_tables(subject)

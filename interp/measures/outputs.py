@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.symmetric import head_outputs as count_space_outputs
-from interp.architecture.symmetric import rows_at, stack_one, token_tables
+from interp.architecture.reduced import counted_at, stack_one, token_tables
+from interp.architecture.reduced import head_outputs as count_space_outputs
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.components import not_additive, readout_map
 from interp.measures.runs import Reads, at_reads, reads
@@ -152,7 +152,7 @@ def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "ro
 
 def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Tensor, "rows heads d_head"]:
     spec, tensors = subject.task_model.spec, subject.parameters()
-    rows = rows_at(spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
+    rows = counted_at(spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
     tables = token_tables(spec, stack_one(tensors))
     return count_space_outputs(tables, rows.stacked(torch.float64))[0]
 

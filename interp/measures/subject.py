@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.answers import Decision, decide, decision_of, find_positions, reads, right_classes
-from interp.architecture.symmetric import count_space_refusal
+from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Batch, Task, make_task

@@ -18,7 +18,7 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.answers import find_positions
 from interp.architecture.encoder import encoder_refusal
 from interp.architecture.parameters import parameter_shapes
-from interp.architecture.symmetric import count_space_refusal
+from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.constructions import construct
 from interp.errors import InterpError, SpecError, UnsupportedError

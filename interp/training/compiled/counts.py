@@ -1,6 +1,6 @@
 """Training in count space as one compiled loop: forward, hand-written backward and Adam (numba, the extra `fast`).
 
-One layer of causal softmax attention without positions, read linearly (architecture/symmetric.py): a row is a query
+One layer of causal softmax attention without positions, read linearly (architecture/reduced.py): a row is a query
 token and the multiplicities c_t of the keys it sees, and head h writes
 
     z_h = (sum_t c_t e^(s_ht) v_ht) / (sum_t c_t e^(s_ht)),        s_ht = q_h k_ht scale.

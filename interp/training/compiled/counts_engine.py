@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from interp.architecture.parameters import outputs
-from interp.architecture.symmetric import SAFE_SPREAD, rows_of
+from interp.architecture.reduced import SAFE_SPREAD, counted_reads
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.compiled.counts_layout import Data, Sizes, layout, workspace
@@ -108,7 +108,7 @@ def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:
 def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> Data:
     """The rows of a data set that are read, sentence after sentence."""
     classes = task.classes(batch)
-    rows = rows_of(spec, task.d_vocab, batch, classes)
+    rows = counted_reads(spec, task.d_vocab, batch, classes)
     if rows is None:
         raise ValueError("count space was chosen for sentences with different numbers of reads")
     return Data(

@@ -13,7 +13,7 @@ import numpy as np
 
 from interp.training.compiled.layout import Layout, aligned, padded
 
-# What the compiled code loops over and branches on. width: heads d_head; safe: see architecture.symmetric.SAFE_SPREAD.
+# What the compiled code loops over and branches on. width: heads d_head; safe: see architecture.reduced.SAFE_SPREAD.
 Sizes = namedtuple("Sizes", "T d heads d_head width classes norm b_q b_k b_v b_o b_u scale eps safe")
 
 # embed (T, D); norm_w, norm_b (1, D); project: W_Q, W_K and W_V transposed, one below the other, (3 width, D), and

@@ -1,4 +1,4 @@
-"""The stacked engine on token counts: M models and no sequence (see architecture/symmetric.py).
+"""The stacked engine on token counts: M models and no sequence (see architecture/reduced.py).
 
 At recipe A's sizes a step is a few small matrix products over (models x batch) rows. It is fastest while models x
 batch is near 8192: below, the overhead of the operators dominates; above, the rows leave the cache. So many models
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.symmetric import Rows, count_space_refusal, logits, rows_of, token_tables
+from interp.architecture.reduced import CountedRows, count_space_refusal, counted_reads, reduced_outputs, token_tables
 from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.training.data import epoch_order, training_set, validation_set
@@ -32,7 +32,7 @@ class CountSpaceEngine(GroupedEngine):
         super().__init__(spec, task, seeds, device, dtype)
         batch, held_out = training_set(spec, task), validation_set(task)
         classes = task.classes(batch)
-        rows, held_out_rows = (rows_of(spec, task.d_vocab, b, task.classes(b)) for b in (batch, held_out))
+        rows, held_out_rows = (counted_reads(spec, task.d_vocab, b, task.classes(b)) for b in (batch, held_out))
         if rows is None or held_out_rows is None:
             raise ValueError("count space was chosen for sentences with different numbers of reads")
         self.rows = rows.to(device, dtype)
@@ -62,10 +62,10 @@ class CountSpaceEngine(GroupedEngine):
     @torch.no_grad()
     def evaluate(self) -> Tensor:
         """Accuracy at the first position that is read, the task's answer."""
-        first = Rows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
+        first = CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
         right = []
         for group in self.groups:
-            chosen = logits(token_tables(self.spec, group.leaves), first).argmax(-1)
+            chosen = reduced_outputs(token_tables(self.spec, group.leaves), first).argmax(-1)
             for outputs in chosen.cpu():
                 answers = self.task.answers(outputs, self.held_out_batch.tokens)
                 right.append((answers == self.held_out_batch.labels).double().mean())
@@ -96,8 +96,8 @@ class _Group(Group):
     def losses(self, index: Tensor) -> Tensor:
         """Mean cross-entropy of each model over all reads of its batch; index (models, batch)."""
         batch, targets = self.engine.rows[index], self.engine.targets[index]
-        flat = Rows(batch.query.flatten(1), batch.counts.flatten(1, 2))
-        out = logits(token_tables(self.engine.spec, self.leaves), flat)
+        flat = CountedRows(batch.query.flatten(1), batch.counts.flatten(1, 2))
+        out = reduced_outputs(token_tables(self.engine.spec, self.leaves), flat)
         return (
             functional.cross_entropy(out.flatten(0, 1), targets.flatten(), reduction="none")
             .view(len(index), -1)

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from interp.architecture.parameters import outputs
+from interp.architecture.reduced import reduced_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
 from interp.training.engines.base import EpochResult, learning_rate
 from interp.training.engines.groups import Group, GroupedEngine
-from interp.training.engines.rows import logits, losses, rows_of, rows_refusal
+from interp.training.engines.rows import epoch_rows, losses, step_outputs
 
 GROUP = {"cpu": 64, "cuda": 256}
 """Models that train side by side: on the CPU more leave the cache, on a GPU fewer leave it idle."""
@@ -33,14 +34,16 @@ class StackedEngine(GroupedEngine):
         self.n_out = outputs(spec, task)
         self.held_out_batch = validation_set(task)
         size = self.seeds_together(spec, device)
-        self.held_out = rows_of(spec, task, self.n_out, [self.held_out_batch], len(self.held_out_batch))
+        self.held_out = epoch_rows(spec, task, self.n_out, [self.held_out_batch], len(self.held_out_batch))
         self.held_out = self.held_out.to(device, dtype)
         self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        if (reason := rows_refusal(spec)) is not None:
+        if (reason := reduced_refusal(spec)) is not None:
             return reason
+        if spec.direction != "bidirectional":
+            return "the stacked engine trains bidirectional layers"
         if spec.decision != "argmax":
             return "the stacked engine trains by cross-entropy"
         return None
@@ -61,7 +64,7 @@ class StackedEngine(GroupedEngine):
         for group in self.groups:
             for index in range(len(group.seeds)):
                 one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
-                chosen = logits(self.spec, one, rows).argmax(-1, keepdim=True)
+                chosen = step_outputs(self.spec, one, rows).argmax(-1, keepdim=True)
                 right.append((rows.target.gather(2, chosen).sum().double() / rows.target.sum().double()).cpu())
         return torch.stack(right)
 
@@ -78,7 +81,7 @@ class _Group(Group):
         engine, size = self.engine, self.engine.recipe.batch_size
         batches = [self._epoch_of(seed, epoch) for seed in self.seeds]
         n = len(batches[0])
-        rows = rows_of(engine.spec, engine.task, engine.n_out, batches, size).to(engine.device, engine.dtype)
+        rows = epoch_rows(engine.spec, engine.task, engine.n_out, batches, size).to(engine.device, engine.dtype)
         steps = len(rows.query)
         total = torch.zeros(len(self.seeds), dtype=torch.float64, device=engine.device)
         for step in range(steps):

@@ -15,7 +15,7 @@ from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import IGNORED, Batch, Histogram, Task, make_task
 from interp.training.engines.reference import batch_loss
-from interp.training.engines.rows import losses, rows_of
+from interp.training.engines.rows import epoch_rows, losses
 from interp.training.train import choose_engine, train, train_parameters
 
 CPU = torch.device("cpu")
@@ -91,7 +91,7 @@ def test_loss_and_gradients_are_those_of_the_sequence_model(name: str, dtype: to
     spec, task = SPECS[name], make_task(SPECS[name].task)
     models = [TaskModel(spec, task, seed=seed, dtype=dtype) for seed in (3, 4)]
     batches = [task.sample(9, "train", seed=seed) for seed in (5, 6)]
-    rows = rows_of(spec, task, models[0].cfg.d_vocab_out, batches, 5).to(torch.device(device), dtype)
+    rows = epoch_rows(spec, task, models[0].cfg.d_vocab_out, batches, 5).to(torch.device(device), dtype)
     tensors = stacked(models, dtype, device)
     tight = 1e-10 if dtype == torch.float64 else 1e-5
     for step, part in enumerate((slice(0, 5), slice(5, 9))):
@@ -127,7 +127,7 @@ def test_rows_are_the_distinct_tokens_with_their_classes() -> None:
     spec = histogram("bos")
     task = make_task(spec.task)
     sequences = torch.tensor([[1, 1, 4, 1, 0], [2, 2, 2, 2, 2], [6, 5, 4, 3, 2]])
-    rows = rows_of(spec, task, task.n_out, [task.of_sequences(sequences)], 2)
+    rows = epoch_rows(spec, task, task.n_out, [task.of_sequences(sequences)], 2)
     assert rows.query.shape == (2, 1, 5)
     first = rows[0]
     listed = zip(first.sequence[0].tolist(), first.query[0].tolist(), first.target[0].tolist())
@@ -184,9 +184,9 @@ def test_engines_are_chosen_by_what_the_spec_and_the_device_allow() -> None:
             assert choose_engine(spec, make_task(spec.task), CPU).name == "stacked", name
     task = make_task(histogram("dot").task)
     for changes, reason in (
-        ({"layers": (Layer(d_head=6), Layer(d_head=6))}, "one bidirectional layer"),
-        ({"positions": "learned", "max_length": 5}, "one bidirectional layer"),
-        ({"direction": "causal"}, "one bidirectional layer"),
+        ({"layers": (Layer(d_head=6), Layer(d_head=6))}, "one layer without positions"),
+        ({"positions": "learned", "max_length": 5}, "one layer without positions"),
+        ({"direction": "causal"}, "bidirectional layers"),
         ({"layers": (Layer(d_head=6, mlp=MLP(d_mlp=3)),)}, "without MLP"),
         ({"layers": (Layer(d_head=6, norm="post"),)}, "post-layer-norm"),
     ):
