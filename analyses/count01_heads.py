@@ -95,19 +95,31 @@ def _planes(report: Report, model: interp.TaskModel, name: str) -> None:
 
 
 def _interventions(report: Report, model: interp.TaskModel, name: str, points: int) -> str:
-    """Figures 8 and 9; returns what they say."""
-    report.section("Attention set by hand", f"{name}: everything but the attention at '=' stays as it was trained.")
-    swept = {
-        8: ("w01", interp.reweight_attention(model, w01=np.logspace(-3, 3, points))),
-        9: ("w02", interp.reweight_attention(model, w02=np.logspace(-2, 4, points))),
-    }
-    for figure, (ratio, frame) in swept.items():
-        drawn = draw.intervention_curve(frame.rename(columns={ratio: "ratio"}), x=ratio, per_head=True)
-        report.add_figure(
-            f"figure_{figure}", drawn, f"s-acc by {ratio}: mean and standard deviation (Figure {figure})."
+    """Figures 8 and 9, under both readings of the separators' objective; returns what they say.
+
+    The paper prints 1/n before the sum of errors: read literally, C = 1000 / (2 n) for n training rows. The figures
+    hinge on it.
+    """
+    n = len(model.task.dataset("train").tokens)
+    words = []
+    for reading, C in (("C = 1000", 1000.0), ("C = 1000 / (2n)", 1000 / (2 * n))):
+        report.section(
+            f"Attention set by hand, {reading}", f"{name}: everything but the attention at '=' stays as it was trained."
         )
-        report.add_table(f"figure_{figure}", frame, "One row for each head and ratio.", max_rows=10)
-    w01, w02 = swept[8][1], swept[9][1]
+        swept = {
+            8: ("w01", interp.reweight_attention(model, w01=np.logspace(-3, 3, points), C=C)),
+            9: ("w02", interp.reweight_attention(model, w02=np.logspace(-2, 4, points), C=C)),
+        }
+        for figure, (ratio, frame) in swept.items():
+            key = f"figure_{figure}" if C == 1000 else f"figure_{figure}_printed_objective"
+            drawn = draw.intervention_curve(frame.rename(columns={ratio: "ratio"}), x=ratio, per_head=True)
+            report.add_figure(key, drawn, f"s-acc by {ratio}: mean and standard deviation (Figure {figure}).")
+            report.add_table(key, frame, "One row for each head and ratio.", max_rows=10)
+        words.append(f"{reading}: " + _what_they_say(swept[8][1], swept[9][1]))
+    return " ".join(words)
+
+
+def _what_they_say(w01: pd.DataFrame, w02: pd.DataFrame) -> str:
     healthy = w01[w01["w01"].between(0.1, 10)]["s_acc"]
     extreme = w01[w01["w01"].isin([w01["w01"].min(), w01["w01"].max()])]["s_acc"]
     low, high = (w02[w02["w02"] == bound]["s_acc"] for bound in (w02["w02"].min(), w02["w02"].max()))

@@ -13,6 +13,7 @@ two cells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -278,7 +279,9 @@ def _runs(figure: str, arguments: Arguments, frozen: bool) -> pd.DataFrame:
     for model, d, p in _grid(figure, arguments):
         task = Histogram(T=T, L=L, bos=model.startswith("bos"), zero_class=True)
         spec = histogram_spec(model, task, d, p, origin=recipe)
-        spec = spec.replace(embedding="frozen") if frozen else spec
+        if frozen:  # as the published code draws them: N(0, 1/d), plus noise of .001
+            origin = recipe.model_copy(update={"embedding_std": math.sqrt(1 / d + 1e-6)})
+            spec = spec.replace(embedding="frozen", origin=origin)
         for trained in interp.train(spec, seeds=range(arguments.pick(5, 2, 1))):
             accuracy = trained.history["accuracy"]
             rows.append((model, d, p, trained.seed, accuracy.iloc[-1], accuracy.max()))

@@ -181,8 +181,11 @@ class Construction(_Frozen):
 class Training(_Frozen):
     """How a model is trained: initialization, optimizer, schedule, data order. Never which seed.
 
-    init: "normal" (every matrix N(0, init_std), biases zero) or "torch" (torch.nn's defaults: embeddings N(0, 1),
-    linear maps and their biases uniform in +-1/sqrt(fan_in)).
+    init: "normal" (every matrix N(0, init_std), biases zero), "torch" (torch.nn's defaults: embeddings N(0, 1), linear
+    maps and their biases uniform in +-1/sqrt(fan_in)) or "xavier" (every matrix uniform in +-sqrt(6 / (fan_in +
+    fan_out)), the heads of a layer as one matrix; biases zero; Glorot & Bengio 2010).
+    embedding_std: standard deviation of the embeddings' initial values, where it is not what init says. Behrens et
+    al. (2024) freeze embeddings of N(0, 1/d) with noise of .001: sqrt(1/d + 1e-6).
     data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new ones;
     "exact" takes one step an epoch on the expected loss over the task's whole distribution (conditional tables).
     optimizer: "adam" adds weight_decay times a parameter to its gradient; "adamw" shrinks every parameter, biases
@@ -202,8 +205,9 @@ class Training(_Frozen):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: Positive = 1e-8
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    init: Literal["normal", "torch"] = "normal"
+    init: Literal["normal", "torch", "xavier"] = "normal"
     init_std: Positive = 0.02
+    embedding_std: Positive | None = None
 
     def problems(self) -> list[str]:
         found = []

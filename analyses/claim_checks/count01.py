@@ -261,12 +261,16 @@ def _first_size(table: pd.DataFrame, column: str) -> float:
     return float(stays.index[stays].min()) if stays.any() else float(table["size"].max())
 
 
-@check("count01.figure8", cheap=False)
-def figure8() -> Found:
-    """s-acc at w01 in .1..10 and at the two extremes, no attention to '2', C = 1000."""
+def _c(printed: bool) -> float:
+    """C of the separators: 1000, or with the printed 1/n in the objective 1000 / (2 n)."""
+    return 1000 / (2 * len(shipped()[0].task.dataset("train").tokens)) if printed else 1000.0
+
+
+def _figure8(printed: bool) -> Found:
+    """s-acc at w01 in .1..10 and at the two extremes, no attention to '2'."""
     healthy, extreme = [], []
-    for model in shipped()[:2]:
-        table = interp.reweight_attention(model, w01=(0.001, 0.1, 1.0, 10.0, 1000.0))
+    for model in shipped():
+        table = interp.reweight_attention(model, w01=(0.001, 0.1, 1.0, 10.0, 1000.0), C=_c(printed))
         inside = table["w01"].between(0.09, 11)
         healthy += table[inside]["s_acc"].tolist()
         extreme += table[~inside]["s_acc"].tolist()
@@ -275,24 +279,38 @@ def figure8() -> Found:
     return Found(
         f"mean {np.mean(healthy):.3f} inside, {np.mean(extreme):.3f} at .001 and 1000; {near:.2f} above .95 inside",
         verdict(near > 0.95 and drop > 0.2, otherwise="not reproduced"),
-        32,
-        f"std {np.std(healthy):.3f} and {np.std(extreme):.3f}",
+        len(shipped()),
+        f"std over heads {np.std(healthy):.3f} and {np.std(extreme):.3f}",
     )
 
 
-@check("count01.figure9", cheap=False)
-def figure9() -> Found:
-    """s-acc at w02 = .01 and 10,000, equal attention to '0' and '1', C = 1000."""
-    frames = [interp.reweight_attention(model, w02=(0.01, 1e4)) for model in shipped()[:2]]
+def _figure9(printed: bool) -> Found:
+    """s-acc at w02 = .01 and 10,000, equal attention to '0' and '1'."""
+    frames = [interp.reweight_attention(model, w02=(0.01, 1e4), C=_c(printed)) for model in shipped()]
     table = pd.concat(frames)
     low, high = (table[table["w02"] == bound]["s_acc"] for bound in (0.01, 1e4))
     holds = high.mean() - low.mean() > 0.2 and high.std() < low.std()
     return Found(
         f"mean {low.mean():.3f} at .01, {high.mean():.3f} at 10,000",
         verdict(holds, otherwise="not reproduced"),
-        32,
-        f"std {low.std():.3f} and {high.std():.3f}",
+        len(shipped()),
+        f"std over heads {low.std():.3f} and {high.std():.3f}",
     )
+
+
+for _figure, _check in (("figure8", _figure8), ("figure9", _figure9)):
+    check(f"count01.{_figure}", cheap=False)(lambda run=_check: run(printed=False))
+    check(f"count01.{_figure}_printed", cheap=False)(lambda run=_check: run(printed=True))
+
+
+@check("count01.successful_printed", cheap=False)
+def successful_printed() -> Found:
+    """Share of successful heads where the objective has the printed 1/n."""
+    shares = [float(facts(model, C=_c(printed=True))["successful"].iloc[0]) for model in shipped()]
+    return Found(
+        f"{number(float(np.mean(shares)))} of the heads",
+        verdict(0.3 <= np.mean(shares) <= 0.7, otherwise="not reproduced"), len(shares), spread(shares),
+    )  # fmt: skip
 
 
 @check("count01.figure10", cheap=False)

@@ -110,6 +110,13 @@ def fan_in(name: str, shape: Shape) -> int:
     return shape[-2]
 
 
+def fan_out(name: str, shape: Shape) -> int:
+    """Number of outputs that one input of this matrix reaches, in all heads."""
+    if name.rsplit(".", 1)[-1] in ("W_Q", "W_K", "W_V"):
+        return shape[0] * shape[2]
+    return shape[-1]
+
+
 def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
     """Fresh values of every parameter: one seed fixes them all, on one platform.
 
@@ -125,10 +132,14 @@ def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None
         kind = name.rsplit(".", 1)[-1]
         if kind == "w":
             value = torch.ones(shape)
-        elif kind == "b" or (kind.startswith("b_") and recipe.init == "normal"):
+        elif kind == "b" or (kind.startswith("b_") and recipe.init != "torch"):
             value = torch.zeros(shape)
+        elif kind == "W_E" and recipe.embedding_std is not None:
+            value = torch.randn(shape, generator=generator) * recipe.embedding_std
         elif recipe.init == "normal":
             value = torch.randn(shape, generator=generator) * recipe.init_std
+        elif recipe.init == "xavier":
+            value = _uniform(shape, (fan_in(name, shape) + fan_out(name, shape)) / 6, generator)
         elif kind in ("W_E", "W_pos"):
             value = torch.randn(shape, generator=generator)
         else:
@@ -146,5 +157,5 @@ def _bias_fan_in(name: str, shapes: dict[str, Shape]) -> int:
     return fan_in(matrix, shapes[matrix]) if matrix in shapes else shapes[name][-1]
 
 
-def _uniform(shape: Shape, inputs: int, generator: torch.Generator) -> Tensor:
+def _uniform(shape: Shape, inputs: int | float, generator: torch.Generator) -> Tensor:
     return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(inputs)

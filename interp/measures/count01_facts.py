@@ -38,18 +38,20 @@ CHANCE, GOOD, GAIN, LARGE_W02 = 0.05, 0.8, 0.01, 10.0
 
 
 def facts(
-    model: Model, *, train: Batch | None = None, test: Batch | None = None, with_skip: bool = False
+    model: Model, *, train: Batch | None = None, test: Batch | None = None, with_skip: bool = False, C: float = 1000.0
 ) -> pd.DataFrame:
     """One row: a column for each fact of `PAPER`, on the task's own training and test set; NaN where there is none.
 
     train, test: those sets, for many models that share them. with_skip: learned accuracies keep the skip connection
-    and the projection bias (erratum 4: the shares of [EOS] depend on it).
+    and the projection bias (erratum 4: the shares of [EOS] depend on it). C: of the separators, as in head_metrics.
     """
     subject = Subject.of(model)
     train = subject.task.dataset("train") if train is None else train
     test = subject.task.dataset("test") if test is None else test
     fitted, tested = head_outputs(subject, train), head_outputs(subject, test)
-    metrics = group_metrics(fitted, tested, "singles+pairs" if tested.n_heads > 1 else "singles", with_skip=with_skip)
+    metrics = group_metrics(
+        fitted, tested, "singles+pairs" if tested.n_heads > 1 else "singles", with_skip=with_skip, C=C
+    )
     end = end_accuracies(head_outputs(subject, test, read=1), with_skip)
     singles, pairs = (metrics[metrics["size"] == size] for size in (1, 2))
     kinds = singles["s_acc"].map(category)

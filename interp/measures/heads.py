@@ -55,6 +55,7 @@ def head_metrics(
     with_skip: bool = False,
     layer: int | None = None,
     sample: int | None = None,
+    C: float = 1000.0,
 ) -> pd.DataFrame:
     """One row a group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
 
@@ -65,12 +66,13 @@ def head_metrics(
     groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads; "all" with sample=500 draws 500
     of all groups. s-acc fits on the task's training set and is measured, as the others, on its test set; train and
     test replace them. Fits are optimal, with a proven gap (see measures.separation); more than two classes are
-    separated one against the rest.
+    separated one against the rest. C: weight of the errors in the objective; 1000 is the paper's, and 1000 / (2 n) for
+    n training rows reads its printed 1/n literally.
     """
     subject = Subject.of(model)
     fitted = head_outputs(subject, data(subject, "train") if train is None else train, layer=layer)
     tested = head_outputs(subject, data(subject, "test") if test is None else test, layer=layer)
-    table = group_metrics(fitted, tested, groups, with_skip=with_skip, sample=sample)
+    table = group_metrics(fitted, tested, groups, with_skip=with_skip, sample=sample, C=C)
     start = 0 if layer is None else check_layer(subject, layer) * subject.model.cfg.n_heads
     layers = [{(start + head) // subject.model.cfg.n_heads for head in group} for group in table["heads"]]
     return table.assign(layer=pd.array([min(found) if len(found) == 1 else None for found in layers], dtype="Int64"))
@@ -86,6 +88,7 @@ def group_metrics(
     seed: int = 0,
     max_subsets: int = MAX_SUBSETS,
     progress: bool = False,
+    C: float = 1000.0,
 ) -> pd.DataFrame:
     """`head_metrics` from head outputs, of any model: s-acc is fitted on `fitted`, everything is measured on `tested`.
 
@@ -100,7 +103,7 @@ def group_metrics(
     chosen = None if groups == "all" else select_groups(groups, tested.n_heads)
     separated = score_groups(
         fitted.z.numpy(), fitted.labels.numpy(), tested.z.numpy(), tested.labels.numpy(),
-        chosen, sample, seed, max_subsets, progress,
+        chosen, sample, seed, max_subsets, progress, C,
     )  # fmt: skip
     bias = tested.bias + tested.skip if with_skip else tested.bias
     answers = np.unique(tested.labels.numpy()).tolist()

@@ -126,11 +126,13 @@ def reweight_attention(
     test: Batch | None = None,
     tokens: Sequence[str] | None = None,
     layer: int = -1,
+    C: float = 1000.0,
 ) -> pd.DataFrame:
     """s-acc of every head when attention is set to given ratios where answers are read (section 5.4, Figures 8 and 9).
 
     w01 or w02 may be a sweep; None for both leaves attention as it is. tokens: the three tokens, by default those that
-    the task counts. layer: whose attention is set, and whose heads are separated; any number of classes. Columns head,
+    the task counts. layer: whose attention is set, and whose heads are separated; any number of classes. C: of
+    the separators, as in head_metrics (Figures 8 and 9 hinge on it). Columns head,
     layer, w01, w02, s_acc, accuracy (of the whole model under the intervention). Figure 8 sweeps w01 at w02 = inf,
     Figure 9 w02 at w01 = 1.
     """
@@ -154,7 +156,7 @@ def reweight_attention(
             logits = parts.logits(range(parts.n_heads), with_skip=True)
             accuracy = float((decide(logits, subject.decision) == labels[1]).double().mean())
         singles = [(head,) for head in range(fitted.shape[1])]
-        table = score_groups(fitted.numpy(), labels[0].numpy(), tested.numpy(), labels[1].numpy(), singles)
+        table = score_groups(fitted.numpy(), labels[0].numpy(), tested.numpy(), labels[1].numpy(), singles, C=C)
         first, second = pair or (float("nan"), float("nan"))
         found = {"head": range(len(singles)), "layer": layer, "w01": first, "w02": second, "s_acc": table["s_acc"]}
         frames.append(pd.DataFrame(found).assign(accuracy=accuracy))

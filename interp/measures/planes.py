@@ -28,9 +28,9 @@ class HeadPlanes:
 
 
 def head_planes(
-    model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2")
+    model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2"), C: float = 1000.0
 ) -> HeadPlanes:
-    """Planes of all heads: separators from `fitted`, points from `tested` (outputs of the model's task)."""
+    """Planes of all heads: separators (with this C) from `fitted`, points from `tested` (outputs of the task)."""
     from sklearn.decomposition import PCA
 
     subject = Subject.of(model)
@@ -43,7 +43,7 @@ def head_planes(
         z, d_head = tested.z[:, head].numpy(), tested.z.shape[-1]
         its_values = np.zeros((0, d_head)) if vectors is None else vectors[head]
         if d_head == 2:
-            separator = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy())
+            separator = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
             lines[head] = (float(separator.w[0]), float(separator.w[1]), separator.b)
         elif d_head > 2:
             plane = PCA(n_components=2, svd_solver="full").fit(z)

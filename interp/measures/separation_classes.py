@@ -31,6 +31,7 @@ def score_groups(
     seed: int = 0,
     max_subsets: int = MAX_SUBSETS,
     progress: bool = False,
+    C: float = 1000.0,
 ) -> pd.DataFrame:
     """One row a group of heads: heads, size, s_acc, relative_gap (the largest of its separators).
 
@@ -40,7 +41,7 @@ def score_groups(
     labels, wanted = np.asarray(train_labels), np.asarray(test_labels)
     classes = np.unique(labels)
     if len(classes) <= 2:
-        path = SeparatorPath().fit(train_z, labels)
+        path = SeparatorPath(C).fit(train_z, labels)
         table = path.score_subsets(test_z, wanted, groups, sample, seed, max_subsets, progress)
         return table[["heads", "size", "s_acc", "relative_gap"]]
     test = features("test_z", test_z, "rows heads d_head")
@@ -49,7 +50,7 @@ def score_groups(
     tables, values = [], []
     chosen = None if groups is None else list(groups)
     for value in classes:
-        path = SeparatorPath().fit(train_z, labels == value)
+        path = SeparatorPath(C).fit(train_z, labels == value)
         seen = np.resize([True, False], len(test))  # scores are read off the weights below; these labels are not used
         tables.append(path.score_subsets(test, seen, chosen, sample, seed, max_subsets, progress))
         values.append([_decision(path, test, group) for group in tables[-1]["heads"]])

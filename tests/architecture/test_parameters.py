@@ -92,7 +92,35 @@ def test_torch_recipe() -> None:
     assert all((values[name] == 1).all() for name in values if name.endswith(".w"))
 
 
-@pytest.mark.parametrize("init", ["normal", "torch"])
+def test_xavier_recipe() -> None:
+    """torch.nn.init.xavier_uniform_ of the one matrix that each parameter is part of; biases zero."""
+    at = "blocks.0."
+    whole = {f"{at}attn.W_{name}": (60, 240) for name in "QKV"}  # all heads side by side
+    whole |= {at + "attn.W_O": (240, 60), at + "mlp.W_in": (60, 300), at + "mlp.W_out": (300, 60)}
+    whole |= {"embed.W_E": (TASK.d_vocab, 60), "unembed.W_in": (60, 200), "pos_embed.W_pos": (50, 60)}
+    values = draw(init="xavier")
+    for name, (rows, columns) in whole.items():
+        assert values[name].numel() == rows * columns
+        theirs = torch.nn.init.xavier_uniform_(torch.empty(rows, columns))
+        bound, largest = math.sqrt(6 / (rows + columns)), float(values[name].abs().max())
+        assert bound * (1 - 20 / values[name].numel()) < largest <= bound, name
+        assert abs(float(values[name].std() / theirs.std()) - 1) < 0.1, name
+    assert all((value == 0).all() for name, value in values.items() if name.rsplit(".", 1)[-1].startswith("b"))
+    assert all((value == 1).all() for name, value in values.items() if name.endswith(".w"))
+
+
+@pytest.mark.parametrize("init", ["normal", "torch", "xavier"])
+def test_embeddings_may_have_a_scale_of_their_own(init: str) -> None:
+    values = draw(init=init, embedding_std=0.25)
+    embedding = values["embed.W_E"]
+    assert abs(float(embedding.std()) / 0.25 - 1) < 0.2
+    assert float(embedding.abs().max()) > 2 * 0.25  # normal in every recipe
+    plain = draw(init=init)
+    assert values.keys() == plain.keys()
+    assert not plain["embed.W_E"].equal(embedding)
+
+
+@pytest.mark.parametrize("init", ["normal", "torch", "xavier"])
 def test_seeds(init: str) -> None:
     one, again, other = draw(3, init=init), draw(3, init=init), draw(4, init=init)
     for name, value in one.items():
