@@ -1,4 +1,4 @@
-"""What does a training step cost? Against the number of models, T, L, d and p, with the exponents that are measured.
+"""What do a training step and a certificate cost? Against the number of models, T, L, d and p, with the exponents.
 
     python analyses/benchmarks/scaling.py --out out/scaling [--quick | --smoke]
 
@@ -7,6 +7,10 @@ dot-softmax and lin. CPU time of a model's step, sampling included and evaluatio
 (other work on the machine only adds). An exponent is the slope of log time over log size, between the two largest
 sizes and over all: at small sizes what does not grow hides what does. Beside it stands the exponent that the fused
 loop's floating-point operations and its Adam predict between the two largest sizes.
+
+The certificates are those of the exact models, which are decided at the root: one size moves away from T = 32, L = 10,
+p = 128, and d is what the construction needs. There each own token, count and wrong class asks for the least of the
+neurons' sums over all other tokens, and with linear mixing at each position: T^2 L^2 p, or T^2 L^3 p.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+import interp
 from interp.constructions.histogram_models import histogram_spec
 from interp.report import Report
 from interp.report import figures as draw
@@ -35,6 +40,10 @@ SIZES: dict[str, Sequence[int]] = {
     "d": (8, 32, 128, 512),
     "p": (8, 32, 128, 512),
 }
+CERTIFIED_BASE = {"T": 32, "L": 10, "p": 128}
+CERTIFIED: dict[str, Sequence[int]] = {"T": (16, 32, 64, 128), "L": (4, 8, 16, 32), "p": (32, 128, 512, 2048)}
+POWERS = {"dot-softmax": {"T": 2, "L": 2, "p": 1}, "lin": {"T": 2, "L": 3, "p": 1}}
+"""Sizes of certified models, and the powers with which the work at the root grows."""
 KINDS: tuple[MixingKind, ...] = ("dot-softmax", "lin")
 TITLES = {"models": "models trained side by side", "T": "T, size of the alphabet", "L": "L, length of the sequences",
           "d": "d, dimensions of the residual stream", "p": "p, neurons of the readout"}  # fmt: skip
@@ -44,44 +53,62 @@ BATCH = 32
 def study(arguments: Arguments) -> Report:
     torch.set_num_threads(1)
     rounds, steps = arguments.pick(5, 2, 1), arguments.pick(64, 32, 2)
-    times = pd.DataFrame(
+    report = Report("What a training step and a certificate cost")
+    trained = pd.DataFrame(
         (size, value, f"{engine}, {kind}", _microseconds(engine, kind, size, value, steps, rounds))
         for size, values in SIZES.items()
         for engine in ("fused", "stacked")
         for kind in KINDS
         for value in (values if arguments.mode != "smoke" else values[:2])
     )
-    times.columns = pd.Index(["size", "value", "engine", "us"])
-    report = Report("What a training step costs")
-    exponents = pd.DataFrame([_exponents(part) for _, part in times.groupby(["size", "engine"], sort=False)])
-    exponents["predicted"] = [
-        _predicted(size, engine.split(", ")[1], SIZES[size][-2:])
-        for size, engine in zip(exponents["size"], exponents["engine"])
-    ]
+    certified = pd.DataFrame(
+        (size, value, f"certificate, {kind}", _certified(kind, size, value, rounds))
+        for size, values in CERTIFIED.items()
+        for kind in KINDS
+        for value in (values if arguments.mode != "smoke" else values[:2])
+    )
+    times = pd.concat([trained, certified], ignore_index=True)
+    times.columns = pd.Index(["size", "value", "what", "us"])
+    exponents = pd.DataFrame([_exponents(part) for _, part in times.groupby(["size", "what"], sort=False)])
     report.add_table(
-        "exponents", exponents, "The time of a model's step grows as size to this power: between the two largest "
-        "sizes, and over all; predicted: between the two largest, from the operations of a fused step.",
+        "exponents", exponents, "Time grows as size to this power: between the two largest sizes, and over all; "
+        "predicted: between the two largest, from the operations of a fused step, or of a certificate at its root.",
         {"last": ".2f", "all": ".2f", "predicted": ".2f"},
     )  # fmt: skip
-    for size, part in times.groupby("size", sort=False):
-        report.section(TITLES[str(size)])
-        title = TITLES[str(size)]
-        figure = draw.lines(
-            part, "value", "us", "engine", title, "CPU time of a model's step (us)", "log", "log", markers=True
-        )
-        report.add_figure(str(size), figure, f"Both axes logarithmic; elsewhere {_elsewhere(str(size))}.")
+    for what, part in (("step", trained), ("certificate", certified)):
+        part.columns = times.columns
+        for size, some in part.groupby("size", sort=False):
+            report.section(f"A {what}: {TITLES[str(size)]}")
+            title = "CPU time of a model's step (us)" if what == "step" else "CPU time of a certificate (us)"
+            figure = draw.lines(some, "value", "us", "what", TITLES[str(size)], title, "log", "log", markers=True)
+            note = f"Both axes logarithmic; elsewhere {_elsewhere(str(size), what)}."
+            report.add_figure(f"{what}_{size}", figure, note)
     report.section("Times")
-    report.add_table("times", times, "Microseconds of a model's step.", max_rows=100)
-    fused = exponents[exponents["engine"] == "fused, dot-softmax"].set_index("size")["last"]
-    predicted = exponents[exponents["engine"] == "fused, dot-softmax"].set_index("size")["predicted"]
-    report.verdict = "The fused engine's step of dot-softmax grows, between the two largest sizes, with " + ", ".join(
-        f"{size}^{fused[size]:.2f} (predicted {predicted[size]:.2f})" for size in SIZES if size != "models"
-    )
+    report.add_table("times", times, "Microseconds of a model's step, and of a certificate.", max_rows=100)
+    report.verdict = " ".join(
+        f"{text} grows, between the two largest sizes, with "
+        + ", ".join(f"{row['size']}^{row['last']:.2f} (predicted {row['predicted']:.2f})"
+                    for _, row in exponents[exponents["what"] == what].iterrows() if row["size"] != "models") + "."
+        for what, text in (("fused, dot-softmax", "The fused engine's step of dot-softmax"),
+                           ("certificate, dot-softmax", "The certificate of the exact model"))
+    )  # fmt: skip
     return report
 
 
-def _elsewhere(size: str) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in BASE.items() if name != size)
+def _elsewhere(size: str, what: str) -> str:
+    base = BASE if what == "step" else CERTIFIED_BASE
+    return ", ".join(f"{name} = {value}" for name, value in base.items() if name != size)
+
+
+def _certified(kind: MixingKind, size: str, value: int, rounds: int) -> float:
+    """The least CPU time of a certificate of the exact model, in microseconds."""
+    model = interp.build(f"histogram/{kind}-exact", **(CERTIFIED_BASE | {size: value}))
+    times = []
+    for _ in range(rounds + 1):
+        start = time.process_time()
+        interp.certify(model)
+        times.append(time.process_time() - start)
+    return 1e6 * min(times)
 
 
 def _microseconds(engine: str, kind: MixingKind, size: str, value: int, steps: int, rounds: int) -> float:
@@ -106,8 +133,12 @@ ADAM = 88
 square root of vectors, about 22 cycles, and at its peak a core does 64 operations a cycle."""
 
 
-def _predicted(size: str, kind: str, values: Sequence[int]) -> float:
-    """The slope of the log of a model-step's work between two sizes."""
+def _predicted(size: str, what: str) -> float:
+    """The slope of the log of a certificate's or a model-step's work between the two largest sizes."""
+    name, kind = what.split(", ")
+    if name == "certificate":
+        return POWERS[kind][size]
+    values = SIZES[size][-2:]
     work = [_work(kind, **(BASE | {size: value})) for value in values]
     return float(np.log(work[1] / work[0]) / np.log(values[1] / values[0]))
 
@@ -125,10 +156,11 @@ def _work(kind: str, models: int, T: int, L: int, d: int, p: int) -> float:
 
 
 def _exponents(part: pd.DataFrame) -> dict[str, object]:
-    """Slopes of log time over log size, for the rows of one size and engine."""
+    """Slopes of log time over log size, for one size and engine or certificate, and what is predicted."""
     x, y = np.log(part["value"].to_numpy(float)), np.log(part["us"].to_numpy(float))
     last, every = (y[-1] - y[-2]) / (x[-1] - x[-2]), np.polyfit(x, y, 1)[0]
-    return {"size": part["size"].iloc[0], "engine": part["engine"].iloc[0], "last": last, "all": every}
+    size, what = part["size"].iloc[0], part["what"].iloc[0]
+    return {"size": size, "what": what, "last": last, "all": every, "predicted": _predicted(size, what)}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ batches of 32), no DataLoader. B: interp.training.compiled, one model. One threa
 other work on the machine counts as little as possible. Two ratios per size, as min, median and max over the rounds:
   step   A on batches made before, against B as it is: B's sampler is part of its loop, so this is a lower bound
   whole  both with sampling and labels; A draws sample by sample in Python, as the published code does
-Columns: A, A' (with sampling), B, and `draw`, B's sampler alone with shuffled positions (which only lin needs), in
+Columns: A, A' (with sampling), B, and `draw`, B's sampler alone (shuffled positions only for lin, as in the loop), in
 microseconds per step; `eval`: the accuracy on 1000 sequences after an epoch, shared out over its steps; `data`: the
 share of an epoch that sampling and evaluation take (labels come with the sequences). What bounds a step: `plain` and
 `own`, the floating-point operations of its products as A and as B does them, in millions; `exp`, exponentials, in
@@ -42,6 +42,7 @@ from interp.tasks import Histogram
 from interp.theory.ranges import MixingKind
 from interp.training.compiled import HistogramKernel
 from interp.training.compiled.adam import adam_step
+from interp.training.compiled.draws import draw_sequence, scramble, shuffle_places
 from interp.training.engines.base import Engine
 from interp.training.train import ENGINES
 
@@ -138,6 +139,7 @@ class Compiled:
             view[...] = generator.standard_normal(view.shape) * (1 if key == "embed.W_E" else view.shape[-1] ** -0.5)
         self.spare = [self.kernel.init_flat() + 1e-3 for _ in range(4)]
         self.epochs_done, self.held_out = 0, self.kernel.draw(0, TESTS)
+        self.drawn = tuple(np.zeros((BATCH, L), np.int64) for _ in range(3))
 
     def epoch(self) -> None:
         step = STEPS * self.epochs_done
@@ -145,7 +147,7 @@ class Compiled:
         self.epochs_done += 1
 
     def draw(self) -> None:
-        self.kernel.draw(self.epochs_done, EPOCH)
+        _draw_sequences(self.epochs_done, *self.drawn, STEPS, not self.kernel.sizes.dot)
 
     def evaluate(self) -> None:
         self.kernel.evaluate(self.flat, self.held_out)
@@ -158,6 +160,17 @@ class Compiled:
 def _adam_steps(flat: Any, grad: Any, m: Any, v: Any, steps: int) -> None:
     for step in range(steps):
         adam_step(flat, grad, m, v, 0, 1000 + step, 0.0, 0.9, 0.98, 1e-9)
+
+
+@njit(nogil=True)
+def _draw_sequences(seed: int, token: Any, count: Any, place: Any, steps: int, shuffled: bool) -> None:
+    state = np.empty(1, np.uint64)
+    state[0] = scramble(np.uint64(seed))
+    for _ in range(steps):
+        for b in range(BATCH):
+            distinct = draw_sequence(state, token, count, b * L, T, L, True)
+            if shuffled:
+                shuffle_places(state, place, b * L, count, b * L, distinct)
 
 
 def exponentials(name: str, tokens: np.ndarray) -> float:

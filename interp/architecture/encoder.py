@@ -4,25 +4,26 @@ Positions of equal token and equal position code have equal rows at every depth 
 "distinct_tokens"), so each is computed once and its key and value count as often as it occurs: softmax(s + ln c). With
 the code I[i = 1] a string of any length has four rows: [CLS], its first symbol, and the two symbols elsewhere. With
 i/n every position is a row of its own, and this is the plain forward pass of stacked models. In the last layer only
-the row that is read asks. All tensors carry a leading axis of models; logits and gradients equal the sequence model's
-to rounding. Nothing here imports transformer_lens.
+the row that is read asks. It is the forward pass of sequences (sequence.py), for all models at once: tensors carry a
+leading axis of models; logits and gradients equal the sequence model's to rounding. Nothing here imports
+transformer_lens.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional
+from torch.func import vmap
 
 from interp.architecture.formulas import Formula, position_codes, position_formula
+from interp.architecture.sequence import sequence_logits
 from interp.errors import InterpError
-from interp.spec import Layer, ModelSpec
+from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 
 
@@ -150,77 +151,8 @@ def encoder_logits(
     spec: ModelSpec, tensors: Mapping[str, Tensor], rows: DistinctRows
 ) -> Float[Tensor, "models strings n_out"]:
     """Logits where the answer is read; every tensor has a leading axis of models."""
-    models = len(tensors["embed.W_E"])
-    tokens = rows.tokens.expand(models, -1, -1)
-    x = _looked_up(tensors["embed.W_E"], tokens) + rows.table[rows.codes]
-    last = len(spec.layers) - 1
-    for index, layer in enumerate(spec.layers):
-        part = {name.removeprefix(f"blocks.{index}."): t for name, t in tensors.items() if f"blocks.{index}." in name}
-        asking = x
-        if index == last:
-            at = rows.read.expand(models, -1)[..., None, None].expand(-1, -1, 1, x.shape[-1])
-            asking = x.gather(2, at)
-        x = _block(spec, layer, part, asking, x, rows)
-    return _linear(x, tensors["unembed.W_U"], tensors.get("unembed.b_U"))[:, :, 0]
-
-
-def _linear(
-    x: Float[Tensor, "models strings rows inputs"],
-    weight: Float[Tensor, "models inputs outputs"],
-    bias: Float[Tensor, "models outputs"] | None = None,
-) -> Float[Tensor, "models strings rows outputs"]:
-    """x @ weight + bias of each model, in one operation."""
-    flat = x.flatten(1, 2)
-    out = flat @ weight if bias is None else torch.baddbmm(bias[:, None], flat, weight)
-    return out.unflatten(1, x.shape[1:3])
-
-
-def _looked_up(
-    table: Float[Tensor, "models tokens d_model"], ids: Int[Tensor, "models strings rows"]
-) -> Float[Tensor, "models strings rows d_model"]:
-    """Each model's own rows: one index into all tables laid one below the other."""
-    first = torch.arange(len(table), device=ids.device)[:, None, None] * table.shape[1]
-    return functional.embedding(ids + first, table.flatten(0, 1))
-
-
-def _block(
-    spec: ModelSpec, layer: Layer, part: Mapping[str, Tensor], asking: Tensor, x: Tensor, rows: DistinctRows
-) -> Tensor:
-    """One layer, for the rows that ask."""
-    pre, post = layer.norm == "pre", layer.norm == "post"
-
-    def normed(value: Tensor, name: str) -> Tensor:
-        scaled = functional.layer_norm(value, value.shape[-1:], eps=layer.norm_eps)
-        return torch.addcmul(part[f"{name}.b"][:, None, None], scaled, part[f"{name}.w"][:, None, None])
-
-    heads = _attention(
-        spec, layer, part, normed(asking, "ln1") if pre else asking, normed(x, "ln1") if pre else x, rows
-    )
-    stream = normed(asking + heads, "ln1") if post else asking + heads
-    if layer.mlp is None:
-        return stream
-    inner = normed(stream, "ln2") if pre else stream
-    hidden = _linear(inner, part["mlp.W_in"], part["mlp.b_in"])
-    hidden = hidden.relu() if layer.mlp.activation == "relu" else functional.gelu(hidden)
-    written = _linear(hidden, part["mlp.W_out"], part["mlp.b_out"])
-    return normed(stream + written, "ln2") if post else stream + written
-
-
-def _attention(
-    spec: ModelSpec, layer: Layer, part: Mapping[str, Tensor], asking: Tensor, x: Tensor, rows: DistinctRows
-) -> Tensor:
-    def project(value: Tensor, name: str) -> Tensor:
-        """(models, strings, heads, rows, d_head)"""
-        weight, bias = part[f"attn.W_{name}"], part.get(f"attn.b_{name}")
-        out = _linear(value, weight.transpose(1, 2).flatten(2), None if bias is None else bias.flatten(1))
-        return out.unflatten(-1, (layer.n_heads, layer.d_head)).transpose(2, 3)
-
-    scores = project(asking, "Q") @ project(x, "K").mT
-    scores = scores * layer.factor(spec.d_model)
-    if layer.log_length == "current":
-        scores = scores * rows.lengths.log()[..., None, None, None]
-    elif layer.log_length != "none":
-        scores = scores * math.log(layer.log_length)
-    pattern = (scores + rows.counts.log()[:, :, None, None]).softmax(-1)
-    mixed = (pattern @ project(x, "V")).transpose(2, 3).flatten(3)
-    return _linear(mixed, part["attn.W_O"].flatten(1, 2), part.get("attn.b_O"))
+    inputs = {"tokens": rows.tokens, "codes": rows.table[rows.codes], "at": rows.read[..., None],
+              "weight": rows.counts.log(), "length": rows.lengths}  # fmt: skip
+    own = len(rows.tokens) > 1  # else the same strings for all models
+    run = vmap(partial(sequence_logits, spec), in_dims=(0, 0 if own else None))
+    return run(dict(tensors), inputs if own else {name: part[0] for name, part in inputs.items()})[:, :, 0]

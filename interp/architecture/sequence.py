@@ -1,4 +1,4 @@
-"""The forward pass of any spec on whole sequences, as one plain function of its tensors.
+"""The forward pass of any spec on whole sequences, or on their distinct rows, as one plain function of its tensors.
 
 The same numbers as the TaskModel, to rounding, without hooks and without transformer_lens. It is written for one model
 and holds no branch on a tensor's values, so that torch.func.vmap runs it for many models at once. Where an answer is
@@ -44,7 +44,10 @@ def sequence_inputs(
 
 
 def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float[Tensor, "rows reads n_out"]:
-    """Logits at the positions that are read, of one model; inputs as `sequence_inputs` makes them."""
+    """Logits at the positions that are read, of one model; inputs as `sequence_inputs` makes them, or with a `weight`
+    and a `length` instead of `seen`: the logarithm of how often a position stands in its sequence, (rows, length), and
+    how many tokens the sequence has, (rows,).
+    """
     tokens, at = inputs["tokens"], inputs["at"]
     x = functional.embedding(tokens, tensors["embed.W_E"])
     if "codes" in inputs:
@@ -58,7 +61,7 @@ def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float
         source: _Stream | _Embedded = _Stream(x)
         if index == 0 and "codes" not in inputs:
             source = _Embedded(tokens, tensors["embed.W_E"], tensors.get("pos_embed.W_pos"))
-        x = _block(spec, layer, part, x, source, at if index == last else every, inputs.get("seen"))
+        x = _block(spec, layer, part, x, source, at if index == last else every, inputs)
     if spec.final_norm != "none":
         x = _normed(x, tensors, "ln_final", spec.layers[-1].norm_eps)
     if spec.readout == "relu_mlp":
@@ -129,7 +132,7 @@ def _block(
     x: Float[Tensor, "rows length d_model"],
     source: _Stream | _Embedded,
     at: Int[Tensor, "rows reads"],
-    seen: Bool[Tensor, "rows length"] | None,
+    inputs: Tensors,
 ) -> Float[Tensor, "rows reads d_model"]:
     """One layer, for the positions that ask."""
     pre, post = layer.norm == "pre", layer.norm == "post"
@@ -142,7 +145,7 @@ def _block(
         source = _Stream(normed(x, "ln1"))
     if "attn.W_pos" in part:
         source = _Stream(source.times(None) + part["attn.W_pos"][: x.shape[1]])
-    heads = _attention(spec, layer, part, source, at, seen, x.shape[1])
+    heads = _attention(spec, layer, part, source, at, inputs, x.shape[1])
     stream = normed(asking + heads, "ln1") if post else asking + heads
     if layer.mlp is None:
         return stream
@@ -158,10 +161,10 @@ def _attention(
     part: Tensors,
     source: _Stream | _Embedded,
     at: Int[Tensor, "rows reads"],
-    seen: Bool[Tensor, "rows length"] | None,
+    inputs: Tensors,
     length: int,
 ) -> Float[Tensor, "rows reads d_model"]:
-    asking = source if at.shape[1] == length else source.at(at)
+    asking, seen = source if at.shape[1] == length else source.at(at), inputs.get("seen")
 
     def project(rows: _Stream | _Embedded, name: str) -> Float[Tensor, "rows heads length d_head"]:
         """Without a matrix of its own a head takes the stream as it is."""
@@ -176,12 +179,14 @@ def _attention(
         scores = part["attn.W_mix"].transpose(0, 1)[at].transpose(1, 2)[..., :length]
     else:
         scores = project(asking, "Q") @ project(source, "K").transpose(2, 3) * layer.factor(spec.d_model)
-        scores = _length_scaled(layer, scores, seen)
+        scores = _length_scaled(layer, scores, seen, inputs.get("length"))
     softmax = layer.normalizer == "softmax"
     keep = None if seen is None else seen[:, None, None]
     if spec.direction == "causal":
         before = torch.arange(length, device=at.device) <= at[:, None, :, None]
         keep = before if keep is None else keep & before
+    if "weight" in inputs:
+        scores = scores + inputs["weight"][:, None, None]
     if keep is not None:
         scores = scores.masked_fill(~keep, -torch.inf if softmax else 0.0)
     pattern = scores.softmax(-1) if softmax else scores
@@ -193,12 +198,16 @@ def _attention(
     return out + part["attn.b_O"] if "attn.b_O" in part else out
 
 
-def _length_scaled(layer: Layer, scores: Tensor, seen: Bool[Tensor, "rows length"] | None) -> Tensor:
+def _length_scaled(
+    layer: Layer, scores: Tensor, seen: Bool[Tensor, "rows length"] | None, lengths: Float[Tensor, "rows"] | None
+) -> Tensor:
     """Scores times ln(n) where the layer says so; n tokens in each row, or the training length."""
     if layer.log_length == "none":
         return scores
     if layer.log_length != "current":
         return scores * math.log(layer.log_length)
-    if seen is None:
+    if lengths is None and seen is None:
         return scores * math.log(scores.shape[-1])
-    return scores * seen.sum(-1).clamp(min=1).to(scores).log()[:, None, None, None]
+    if lengths is None and seen is not None:
+        lengths = seen.sum(-1).clamp(min=1).to(scores)
+    return scores * lengths.log()[:, None, None, None]
