@@ -206,8 +206,6 @@ def _length_scaled(
         return scores
     if layer.log_length != "current":
         return scores * math.log(layer.log_length)
-    if lengths is None and seen is None:
-        return scores * math.log(scores.shape[-1])
-    if lengths is None and seen is not None:
+    if seen is not None:
         lengths = seen.sum(-1).clamp(min=1).to(scores)
-    return scores * lengths.log()[:, None, None, None]
+    return scores * (math.log(scores.shape[-1]) if lengths is None else lengths.log()[:, None, None, None])

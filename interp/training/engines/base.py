@@ -72,6 +72,15 @@ class Engine(ABC):
         """Continue from a state()."""
 
 
+def no_samples(spec: ModelSpec) -> str | None:
+    """Why a loss on samples does not train the spec, or None."""
+    if spec.decision == "indicator":
+        return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
+    if spec.training.data == "exact":
+        return "it trains on samples; data = 'exact' is for one-layer models of conditional tables"
+    return None
+
+
 def derived_seed(spec_id: str, seed: int, *purpose: object) -> int:
     """A 63-bit seed for one purpose: fresh and independent for every (spec, seed, purpose)."""
     text = "/".join(map(str, (spec_id, seed, *purpose)))

@@ -17,68 +17,13 @@ from interp.architecture.reduced import CountedRows, count_space_refusal, counte
 from interp.spec import ModelSpec
 from interp.tasks import Task
 from interp.training.data import epoch_order, training_set, validation_set
-from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.base import learning_rate
 from interp.training.engines.groups import Group, GroupedEngine
 
 GROUP_ROWS = 8192
 
 
-class CountSpaceEngine(GroupedEngine):
-    """Exact training of one-layer models without positions, on the fixed data set of a task."""
-
-    name = "count-space"
-
-    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        super().__init__(spec, task, seeds, device, dtype)
-        batch, held_out = training_set(spec, task), validation_set(task)
-        classes = task.classes(batch)
-        rows, held_out_rows = (counted_reads(spec, task.d_vocab, b, task.classes(b)) for b in (batch, held_out))
-        if rows is None or held_out_rows is None:
-            raise ValueError("count space was chosen for sentences with different numbers of reads")
-        self.rows = rows.to(device, dtype)
-        self.targets = classes[classes != -100].reshape(rows.query.shape).to(device)
-        self.held_out = held_out_rows.to(device, dtype)
-        self.held_out_batch = held_out
-        self.steps = -(-len(batch) // self.recipe.batch_size)
-        size = self.seeds_together(spec, device)
-        self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
-
-    @classmethod
-    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        if (reason := count_space_refusal(spec)) is not None:
-            return reason
-        if spec.readout_at == "all" or spec.training.data != "fixed" or spec.decision != "argmax":
-            return "count space trains on fixed data sets, read at a few positions, with cross-entropy"
-        return None
-
-    @classmethod
-    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
-        return max(1, GROUP_ROWS // spec.training.batch_size)
-
-    def run_epoch(self, epoch: int) -> EpochResult:
-        losses = torch.cat([group.run_epoch(epoch) for group in self.groups])
-        return EpochResult(losses, self.evaluate())
-
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
-        """Accuracy at the first position that is read, the task's answer."""
-        first = CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
-        right = []
-        for group in self.groups:
-            chosen = reduced_outputs(token_tables(self.spec, group.leaves), first).argmax(-1)
-            for outputs in chosen.cpu():
-                answers = self.task.answers(outputs, self.held_out_batch.tokens)
-                right.append((answers == self.held_out_batch.labels).double().mean())
-        return torch.stack(right)
-
-
-class _Group(Group):
-    """As many models as train well together."""
-
-    def __init__(self, engine: CountSpaceEngine, seeds: list[int]) -> None:
-        super().__init__(engine, seeds)
-        self.engine = engine
-
+class _Group(Group["CountSpaceEngine"]):
     def run_epoch(self, epoch: int) -> Tensor:
         """Mean loss of each model over the epoch's sentences."""
         engine = self.engine
@@ -103,3 +48,47 @@ class _Group(Group):
             .view(len(index), -1)
             .mean(1)
         )
+
+
+class CountSpaceEngine(GroupedEngine[_Group]):
+    """Exact training of one-layer models without positions, on the fixed data set of a task."""
+
+    name = "count-space"
+    group = _Group
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        batch, held_out = training_set(spec, task), validation_set(task)
+        classes = task.classes(batch)
+        rows, held_out_rows = (counted_reads(spec, task.d_vocab, b, task.classes(b)) for b in (batch, held_out))
+        if rows is None or held_out_rows is None:
+            raise ValueError("count space was chosen for sentences with different numbers of reads")
+        self.rows = rows.to(device, dtype)
+        self.targets = classes[classes != -100].reshape(rows.query.shape).to(device)
+        self.held_out = held_out_rows.to(device, dtype)
+        self.held_out_batch = held_out
+        self.steps = -(-len(batch) // self.recipe.batch_size)
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        if (reason := count_space_refusal(spec)) is not None:
+            return reason
+        if spec.readout_at == "all" or spec.training.data != "fixed" or spec.decision != "argmax":
+            return "count space trains on fixed data sets, read at a few positions, with cross-entropy"
+        return None
+
+    @classmethod
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
+        return max(1, GROUP_ROWS // spec.training.batch_size)
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        """Accuracy at the first position that is read, the task's answer."""
+        first = CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
+        right = []
+        for group in self.groups:
+            chosen = reduced_outputs(token_tables(self.spec, group.leaves), first).argmax(-1)
+            for outputs in chosen.cpu():
+                answers = self.task.answers(outputs, self.held_out_batch.tokens)
+                right.append((answers == self.held_out_batch.labels).double().mean())
+        return torch.stack(right)

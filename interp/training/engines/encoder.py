@@ -13,28 +13,23 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.architecture.encoder import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
-from interp.architecture.parameters import initialize
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
-from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate
+from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.groups import StackEngine
 
 ROWS_AT_ONCE = 1 << 15
 """Held-out strings are run in parts of about this many rows over all models, which stay in the cache."""
 
 
-class EncoderEngine(Engine):
+class EncoderEngine(StackEngine):
     """Exact training of bidirectional encoders with one scalar answer, in stacked torch operations."""
 
     name = "encoder"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
-        fresh = [initialize(spec, task, seed, dtype) for seed in seeds]
-        self.leaves = {name: torch.stack([f[name] for f in fresh]).to(device) for name in fresh[0]}
-        for name, leaf in self.leaves.items():
-            leaf.requires_grad_(not (name == "embed.W_E" and spec.embedding == "frozen"))
-        self.adam = StackedAdam({n: leaf for n, leaf in self.leaves.items() if leaf.requires_grad}, self.recipe)
         self.held_out = held_out_strings(spec, task)
         self.held_out_rows = distinct_rows(spec, task, self.held_out).to(device, dtype)
 
@@ -75,15 +70,6 @@ class EncoderEngine(Engine):
             accepts = encoder_logits(self.spec, self.leaves, rows[some])[..., 0] > 0
             right += (accepts.cpu() == self.held_out.labels[some]).double().sum(1)
         return right / len(self.held_out)
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {name: leaf.detach() for name, leaf in self.leaves.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        return self.adam.state()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.adam.load_state(state)
 
 
 def held_out_strings(spec: ModelSpec, task: Task) -> Batch:

@@ -1,42 +1,82 @@
-"""What stacked torch engines share: models of one spec as leaves with an axis of models, in groups that train well."""
+"""What stacked torch engines share: models of one spec as leaves with an axis of models, in one stack or in groups."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from interp.architecture.parameters import initialize
-from interp.training.engines.base import Engine, StackedAdam
+from interp.spec import ModelSpec
+from interp.tasks import Task
+from interp.training.engines.base import Engine, EpochResult, StackedAdam
 
 
-class Group(ABC):
-    """Some of an engine's models: their seeds, their stacked parameters and their optimizer."""
+def stack(engine: Engine, seeds: Sequence[int]) -> tuple[dict[str, Tensor], StackedAdam]:
+    """Freshly initialized models, stacked, and the optimizer of what is trained of them."""
+    fresh = [initialize(engine.spec, engine.task, seed, engine.dtype) for seed in seeds]
+    leaves = {name: torch.stack([one[name] for one in fresh]).to(engine.device) for name in fresh[0]}
+    for name, leaf in leaves.items():
+        leaf.requires_grad_(not (name == "embed.W_E" and engine.spec.embedding == "frozen"))
+    return leaves, StackedAdam({name: leaf for name, leaf in leaves.items() if leaf.requires_grad}, engine.recipe)
 
-    def __init__(self, engine: Engine, seeds: Sequence[int]) -> None:
-        self.seeds = list(seeds)
-        fresh = [initialize(engine.spec, engine.task, seed, engine.dtype) for seed in seeds]
-        self.leaves = {name: torch.stack([f[name] for f in fresh]).to(engine.device) for name in fresh[0]}
-        for name, leaf in self.leaves.items():
-            leaf.requires_grad_(not (name == "embed.W_E" and engine.spec.embedding == "frozen"))
-        self.adam = StackedAdam({n: leaf for n, leaf in self.leaves.items() if leaf.requires_grad}, engine.recipe)
+
+class StackEngine(Engine):
+    """An engine whose models are one stack."""
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        self.leaves, self.adam = stack(self, self.seeds)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: leaf.detach() for name, leaf in self.leaves.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        return self.adam.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.adam.load_state(state)
+
+
+E = TypeVar("E", bound=Engine)
+
+
+class Group(ABC, Generic[E]):
+    """Some of an engine's models, as many as train well together."""
+
+    def __init__(self, engine: E, seeds: Sequence[int]) -> None:
+        self.engine, self.seeds = engine, list(seeds)
+        self.leaves, self.adam = stack(engine, seeds)
 
     @abstractmethod
     def run_epoch(self, epoch: int) -> Tensor:
         """One pass; the mean loss of each model, (models,)."""
 
 
-class GroupedEngine(Engine):
-    """An engine whose whole state is that of its groups."""
+G = TypeVar("G", bound=Group)
 
-    groups: Sequence[Group]
+
+class GroupedEngine(Engine, Generic[G]):
+    """An engine whose whole state is that of its groups, each as large as `seeds_together` says."""
+
+    group: ClassVar[type[Group]]
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        size = self.seeds_together(spec, device)
+        parts = [self.seeds[start : start + size] for start in range(0, len(seeds), size)]
+        self.groups: list[G] = [self.group(self, part) for part in parts]  # type: ignore[misc]
+
+    def run_epoch(self, epoch: int) -> EpochResult:
+        losses = torch.cat([group.run_epoch(epoch) for group in self.groups])
+        return EpochResult(losses.double().cpu(), self.evaluate())
 
     def parameters(self) -> dict[str, Tensor]:
-        return {
-            name: torch.cat([group.leaves[name].detach() for group in self.groups]) for name in self.groups[0].leaves
-        }
+        names = self.groups[0].leaves
+        return {name: torch.cat([group.leaves[name].detach() for group in self.groups]) for name in names}
 
     def state(self) -> dict[str, Tensor]:
         return {

@@ -12,7 +12,7 @@ from torch.nn import functional
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
-from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate
+from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate, no_samples
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
@@ -36,11 +36,7 @@ class ReferenceEngine(Engine):
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        if spec.decision == "indicator":
-            return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
-        if spec.training.data == "exact":
-            return "it trains on samples; data = 'exact' is for one-layer models of conditional tables"
-        return None
+        return no_samples(spec)
 
     def run_epoch(self, epoch: int) -> EpochResult:
         losses = [self._epoch_of(index, epoch) for index in range(len(self.models))]

@@ -16,7 +16,7 @@ from interp.architecture.reduced import reduced_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
-from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.base import learning_rate
 from interp.training.engines.groups import Group, GroupedEngine
 from interp.training.engines.rows import epoch_rows, losses, step_outputs
 
@@ -24,58 +24,7 @@ GROUP = {"cpu": 64, "cuda": 256}
 """Models that train side by side: on the CPU more leave the cache, on a GPU fewer leave it idle."""
 
 
-class StackedEngine(GroupedEngine):
-    """Exact training of one-layer models whose outputs depend on tokens, counts and slots alone."""
-
-    name = "stacked"
-
-    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        super().__init__(spec, task, seeds, device, dtype)
-        self.n_out = outputs(spec, task)
-        self.held_out_batch = validation_set(task)
-        size = self.seeds_together(spec, device)
-        self.held_out = epoch_rows(spec, task, self.n_out, [self.held_out_batch], len(self.held_out_batch))
-        self.held_out = self.held_out.to(device, dtype)
-        self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
-
-    @classmethod
-    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        if (reason := reduced_refusal(spec)) is not None:
-            return reason
-        if spec.direction != "bidirectional":
-            return "the stacked engine trains bidirectional layers"
-        if spec.decision != "argmax":
-            return "the stacked engine trains by cross-entropy"
-        return None
-
-    @classmethod
-    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
-        return GROUP.get(device.type, GROUP["cpu"])
-
-    def run_epoch(self, epoch: int) -> EpochResult:
-        found = torch.cat([group.run_epoch(epoch) for group in self.groups])
-        return EpochResult(found.double().cpu(), self.evaluate())
-
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
-        """The share of read positions whose largest logit is the right class."""
-        rows = self.held_out[0]
-        right = []
-        for group in self.groups:
-            for index in range(len(group.seeds)):
-                one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
-                chosen = step_outputs(self.spec, one, rows).argmax(-1, keepdim=True)
-                right.append((rows.target.gather(2, chosen).sum().double() / rows.target.sum().double()).cpu())
-        return torch.stack(right)
-
-
-class _Group(Group):
-    """As many models as train well together."""
-
-    def __init__(self, engine: StackedEngine, seeds: list[int]) -> None:
-        super().__init__(engine, seeds)
-        self.engine = engine
-
+class _Group(Group["StackedEngine"]):
     def run_epoch(self, epoch: int) -> Tensor:
         """Mean loss of each model over the epoch's sequences."""
         engine, size = self.engine, self.engine.recipe.batch_size
@@ -98,3 +47,43 @@ class _Group(Group):
             return fresh_epoch(spec, task, seed, epoch)
         data = training_set(spec, task)
         return data[epoch_order(spec, len(data), seed, epoch)]
+
+
+class StackedEngine(GroupedEngine[_Group]):
+    """Exact training of one-layer models whose outputs depend on tokens, counts and slots alone."""
+
+    name = "stacked"
+    group = _Group
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        self.n_out = outputs(spec, task)
+        self.held_out_batch = validation_set(task)
+        self.held_out = epoch_rows(spec, task, self.n_out, [self.held_out_batch], len(self.held_out_batch))
+        self.held_out = self.held_out.to(device, dtype)
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        if (reason := reduced_refusal(spec)) is not None:
+            return reason
+        if spec.direction != "bidirectional":
+            return "the stacked engine trains bidirectional layers"
+        if spec.decision != "argmax":
+            return "the stacked engine trains by cross-entropy"
+        return None
+
+    @classmethod
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
+        return GROUP.get(device.type, GROUP["cpu"])
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        """The share of read positions whose largest logit is the right class."""
+        rows = self.held_out[0]
+        right = []
+        for group in self.groups:
+            for index in range(len(group.seeds)):
+                one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
+                chosen = step_outputs(self.spec, one, rows).argmax(-1, keepdim=True)
+                right.append((rows.target.gather(2, chosen).sum().double() / rows.target.sum().double()).cpu())
+        return torch.stack(right)

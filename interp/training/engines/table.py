@@ -15,14 +15,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.parameters import initialize
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Task
 from interp.tasks.memorization import TableTask
 from interp.theory.kl import entropy
 from interp.threads import one_thread
 from interp.training.data import epoch_order, training_set
-from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate
+from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.groups import StackEngine
 
 
 def table_refusal(spec: ModelSpec) -> str | None:
@@ -92,7 +92,7 @@ def table_logits(
     return out + W["unembed.b_U"][:, None] if "unembed.b_U" in W else out
 
 
-class ExactKLEngine(Engine):
+class ExactKLEngine(StackEngine):
     """Stacked training of one-layer models of conditional tables."""
 
     name = "exact-kl"
@@ -100,10 +100,6 @@ class ExactKLEngine(Engine):
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
         assert isinstance(task, TableTask)
-        fresh = [initialize(spec, task, seed, dtype) for seed in seeds]
-        self.leaves = {name: torch.stack([one[name] for one in fresh]).to(device) for name in fresh[0]}
-        trained = {n: leaf.requires_grad_() for n, leaf in self.leaves.items() if not self._is_frozen(n)}
-        self.adam = StackedAdam(trained, self.recipe)
         self.contexts = torch.tensor(task.contexts, device=device)
         self.conditional = torch.from_numpy(task.conditional.copy()).to(device, dtype)
         self.prior = torch.from_numpy(task.prior.copy()).to(device, dtype)
@@ -120,9 +116,6 @@ class ExactKLEngine(Engine):
         if spec.training.data == "fresh":
             return "tables are trained whole (data = 'exact') or on a fixed sample"
         return table_refusal(spec)
-
-    def _is_frozen(self, name: str) -> bool:
-        return name == "embed.W_E" and self.spec.embedding == "frozen"
 
     @one_thread()  # many small operations: threads would wait on each other
     def run_epoch(self, epoch: int) -> EpochResult:
@@ -158,12 +151,3 @@ class ExactKLEngine(Engine):
         best = logits.masked_fill(~self.modes, -torch.inf).amax(-1)
         right = best > logits.masked_fill(self.modes, -torch.inf).amax(-1)
         return (right.to(self.prior) @ self.prior).double().cpu()
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {name: leaf.detach() for name, leaf in self.leaves.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        return self.adam.state()
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        self.adam.load_state(state)

@@ -22,7 +22,7 @@ from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
-from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.engines.base import learning_rate, no_samples
 from interp.training.engines.groups import Group, GroupedEngine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
@@ -55,63 +55,7 @@ def reads_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows leng
     return Reads(tokens, at, classes.gather(1, at).long())
 
 
-class VmapEngine(GroupedEngine):
-    """Training of any spec that has a gradient, up to `TOGETHER` models in one step."""
-
-    name = "vmap"
-    groups: list[_Group]
-
-    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        super().__init__(spec, task, seeds, device, dtype)
-        self.held_out = validation_set(task).to(device)
-        self.fixed: Reads | None = None
-        if self.recipe.data == "fixed":
-            self.fixed = self._placed(training_set(spec, task))
-        size = self.seeds_together(spec, device)
-        self.groups = [_Group(self, list(seeds[start : start + size])) for start in range(0, len(seeds), size)]
-
-    @classmethod
-    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        if spec.decision == "indicator":
-            return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
-        if spec.training.data == "exact":
-            return "it trains on samples; data = 'exact' is for one-layer models of conditional tables"
-        return None
-
-    @classmethod
-    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
-        return TOGETHER.get(device.type, TOGETHER["cpu"])
-
-    def run_epoch(self, epoch: int) -> EpochResult:
-        losses = torch.cat([group.run_epoch(epoch) for group in self.groups])
-        return EpochResult(losses.double().cpu(), self.evaluate())
-
-    def epoch_reads(self, seeds: Sequence[int], epoch: int) -> Reads:
-        """One epoch of each model in the order of its steps, the same rows as the reference engine's."""
-        if self.fixed is not None:
-            orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
-            return self.fixed[torch.stack(orders).to(self.device)]
-        batches = [fresh_epoch(self.spec, self.task, seed, epoch) for seed in seeds]
-        width = max(batch.tokens.shape[1] for batch in batches)
-        every = self._placed(_one_batch(batches, width, self.task.pad_id or 0))
-        shape = (len(seeds), len(batches[0]))
-        return Reads(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
-
-    def _placed(self, batch: Batch) -> Reads:
-        return reads_of(batch.tokens.to(self.device), targets(self.spec, self.task, batch).to(self.device))
-
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
-        return torch.cat([group.accuracy(self.held_out) for group in self.groups])
-
-
-class _Group(Group):
-    """As many models as train well together."""
-
-    def __init__(self, engine: VmapEngine, seeds: list[int]) -> None:
-        super().__init__(engine, seeds)
-        self.engine = engine
-
+class _Group(Group["VmapEngine"]):
     def logits(
         self, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
     ) -> Float[Tensor, "models rows reads n_out"]:
@@ -160,6 +104,46 @@ class _Group(Group):
             for index, outputs in enumerate(chosen if spec.readout_at == "all" else chosen[..., 0]):
                 right[index] += (task.answers(outputs, part.tokens) == part.labels)[use].double().sum().cpu()
         return right / counted.sum().cpu()
+
+
+class VmapEngine(GroupedEngine[_Group]):
+    """Training of any spec that has a gradient, up to `TOGETHER` models in one step."""
+
+    name = "vmap"
+    group = _Group
+
+    def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
+        super().__init__(spec, task, seeds, device, dtype)
+        self.held_out = validation_set(task).to(device)
+        self.fixed: Reads | None = None
+        if self.recipe.data == "fixed":
+            self.fixed = self._placed(training_set(spec, task))
+
+    @classmethod
+    def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
+        return no_samples(spec)
+
+    @classmethod
+    def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
+        return TOGETHER.get(device.type, TOGETHER["cpu"])
+
+    def epoch_reads(self, seeds: Sequence[int], epoch: int) -> Reads:
+        """One epoch of each model in the order of its steps, the same rows as the reference engine's."""
+        if self.fixed is not None:
+            orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
+            return self.fixed[torch.stack(orders).to(self.device)]
+        batches = [fresh_epoch(self.spec, self.task, seed, epoch) for seed in seeds]
+        width = max(batch.tokens.shape[1] for batch in batches)
+        every = self._placed(_one_batch(batches, width, self.task.pad_id or 0))
+        shape = (len(seeds), len(batches[0]))
+        return Reads(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
+
+    def _placed(self, batch: Batch) -> Reads:
+        return reads_of(batch.tokens.to(self.device), targets(self.spec, self.task, batch).to(self.device))
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        return torch.cat([group.accuracy(self.held_out) for group in self.groups])
 
 
 def _one_batch(batches: Sequence[Batch], width: int, pad: int) -> Batch:
