@@ -49,6 +49,12 @@ def analyze(
     sections: names of those to make, all that apply by default; list_sections(model) has them. options: keyword
     arguments of sections by name, {"heads": {...}}.
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
+
+    Example:
+
+        >>> report = interp.analyze("count01/minimal", sections=["accuracy"])
+        >>> print(report.verdict.splitlines()[-1])
+        On this domain it answers '4' exactly if the number of '1' minus that of '0' is at least 1.
     """
     _check_source(source, several=True)
     sources: list[Source] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
@@ -79,6 +85,12 @@ def certify(
 
     A HookedTransformer of your own needs its task (and `tokens`, `outputs`, `padding` as in analyze): every input that
     the task lists is run. Raises UnsupportedError with the reason where no method holds for the model.
+
+    Example:
+
+        >>> found = interp.certify("languages/one", longest=10)  # its one layer finds a single 1
+        >>> found.status, found.n_inputs, found.domain
+        ('certified', 2046, 'every string of 1 to 10 symbols')
     """
     _check_source(source)
     subject, _ = _subject(source, task, tokens, outputs, padding, device, dtype)
@@ -121,7 +133,14 @@ def list_sections(
     outputs: Mapping[str, int] | None = None,
     device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
-    """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not."""
+    """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not.
+
+    Example:
+
+        >>> found = interp.list_sections("count01/minimal").set_index("section")
+        >>> found.loc["accuracy", "status"]
+        'applies'
+    """
     subject, _ = _subject(source, task, tokens, outputs, "mask", device, None)
     return availability(Study(subject))
 

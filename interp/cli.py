@@ -109,14 +109,6 @@ def train(
         raise InterpError(f"--seeds {seeds}: give at least 1")
     if out.exists() and not out.is_dir():
         raise InterpError(f"--out {out} is a file; name a folder")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterpError(f"--out {out}: cannot make this folder ({error.strerror})") from None
-    there = [seed for seed in range(seeds) if (out / f"seed-{seed}.safetensors").exists()]
-    if there and not (resume and (out / FILE).is_file()):
-        done = "this run is finished" if resume and len(there) == seeds else "training would replace it"
-        raise InterpError(f"{out} has seed-{there[0]}.safetensors: {done}; name another folder, or remove it")
     if resume and not (out / FILE).is_file():
         typer.echo(f"no interrupted run in {out}: starting at the first epoch", err=True)
     try:
@@ -243,26 +235,39 @@ def sections(
     _print(interp.list_sections(checkpoint), format)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})
 def certify(
     checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
-    box: Annotated[str, typer.Option(help="Count01: train, validation, test or cube (0..200 each).")] = "",
-    question: Annotated[str, typer.Option(help="Count01: answer, '4 against 5' (faster) or end.")] = "",
-    budget_seconds: Annotated[
-        float | None, typer.Option("--budget", help="Histogram: seconds for the search where neurons change sign.")
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="--OPTION VALUE", help="Options of the model's method.")
     ] = None,
+    options: Annotated[
+        bool, typer.Option("--options", help="List the further options of the method that this model gets, and stop.")
+    ] = False,
     dtype: Annotated[str, typer.Option(help="Number format to certify in, such as float64; else the model's.")] = "",
     evidence: Annotated[
         str, typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check.py.")
     ] = "",
     format: FormatOption = Format.table,
 ) -> None:
-    """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided."""
-    import interp
+    """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided.
 
-    given = {"box": box or None, "question": question or None, "budget_seconds": budget_seconds}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    certificate = interp.certify(checkpoint, dtype=dtype or None, **options)
+    Each method has options of its own, such as the part of the inputs to look at: `interp certify MODEL --options`.
+    """
+    import interp
+    from interp.certificates import method_for
+    from interp.certificates.options import options_table, parse_options
+    from interp.errors import InterpError
+
+    if checkpoint.startswith("-"):
+        raise InterpError(f"name the model before its options: interp certify MODEL {checkpoint} ...")
+    model = interp.load(checkpoint, dtype=dtype or None)
+    method = method_for(model)
+    if options:
+        typer.echo(f"{checkpoint} is certified by: {method.name}", err=True)
+        _print(options_table(method), format)
+        return
+    certificate = interp.certify(model, **parse_options(method, more or ()))
     if evidence:
         typer.echo(f"wrote {certificate.evidence(evidence)}", err=True)
     if format is Format.table:

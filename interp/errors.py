@@ -8,7 +8,15 @@ from pathlib import PurePath
 
 
 class InterpError(ValueError):
-    """Bad input. The command line prints its message without a traceback and exits with 2."""
+    """Bad input. The command line prints its message without a traceback and exits with 2.
+
+    Example:
+
+        >>> interp.load("count01/papr")
+        Traceback (most recent call last):
+        ...
+        interp.errors.InterpError: no model 'count01/papr': ...; did you mean 'count01/paper' or 'count01/minimal'?
+    """
 
 
 SENTENCE = 280

@@ -25,6 +25,12 @@ def list_models() -> pd.DataFrame:
     Columns: name, family, task, kind (exact or trained), parameters (their number), seeds (of the checkpoints),
     about, path, and what the summary of the default checkpoint says (accuracy, ...). A folder that cannot be read is
     a row too: its `about` says why.
+
+    Example:
+
+        >>> models = interp.list_models().set_index("name")
+        >>> models.loc[["count01/minimal", "count01/paper"], "kind"].tolist()
+        ['exact', 'trained']
     """
     import pandas as pd
 
@@ -84,7 +90,14 @@ def _size(spec: ModelSpec, task: Task) -> int:
 
 def list_tasks() -> pd.DataFrame:
     """Every registered task: name, family, tokens (size of the vocabulary), outputs, readout, splits, parameters
-    (name = default), about. Tokens and outputs are missing where a table of the user's decides them."""
+    (name = default), about. Tokens and outputs are missing where a table of the user's decides them.
+
+    Example:
+
+        >>> tasks = interp.list_tasks().set_index("name")
+        >>> tasks.loc["count01", ["family", "readout"]].tolist()
+        ['count01', '=']
+    """
     import pandas as pd
 
     rows = []

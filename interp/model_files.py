@@ -148,12 +148,12 @@ def unknown(name: str) -> InterpError:
     known = list(dict.fromkeys([*registered_constructions(), *(folder.name for folder in folders())]))
     if name.count("/") == 2:
         known += [f"{folder.name}/{file.stem}" for folder in folders() for file in folder.checkpoints]
-    places = [str(root) for root in own_roots()] + ["among those that came with interp"]
+    places = [f"in {root}" for root in own_roots()] + ["among those that came with interp"]
     environment = "" if os.environ.get("INTERP_MODELS") else " ($INTERP_MODELS is not set)"
     close = get_close_matches(name[:LONG], known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else "`interp models` lists all"
     return InterpError(
-        f"no model {short(name)!r}: tried it as a file, as an exact model, in {', '.join(places)}{environment}; {hint}"
+        f"no model {short(name)!r}: tried it as a file, as an exact model, {', '.join(places)}{environment}; {hint}"
     )
 
 

@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from interp.errors import SpecError, listed, one_of, quoted, short
+from interp.views import view
 
 SCHEMA = 1
 
@@ -89,7 +90,13 @@ def _sorted_pairs(value: Any) -> tuple[tuple[str, Any], ...]:
 
 
 class TaskRef(_Frozen):
-    """Which task: its name, its parameters, the seed of its fixed data set, the hash of its table if it has one."""
+    """Which task: its name, its parameters, the seed of its fixed data set, the hash of its table if it has one.
+
+    Example:
+
+        >>> interp.TaskRef(name="histogram", parameters={"T": 16}).parameters
+        (('T', 16),)
+    """
 
     name: StrictStr
     parameters: tuple[tuple[str, Scalar], ...] = ()
@@ -129,6 +136,11 @@ class Layer(_Frozen):
     query_key, value_output: "learned" factors, or one "full" d_model x d_model matrix per head (d_head = d_model);
     value_output may also be the "identity", so that a head's output is the mixed residual stream itself.
     log_length: scores are multiplied by ln(n), n the "current" number of tokens or a fixed training length.
+
+    Example:
+
+        >>> interp.Layer(n_heads=4, d_head=8).factor(d_model=32)  # what scores are multiplied by
+        0.3535533905932738
     """
 
     n_heads: Size = 1
@@ -190,6 +202,12 @@ class Training(_Frozen):
     "exact" takes one step an epoch on the expected loss over the task's whole distribution (conditional tables).
     optimizer: "adam" adds weight_decay times a parameter to its gradient; "adamw" shrinks every parameter, biases
     included, by learning rate x weight_decay in each step (decoupled; Loshchilov & Hutter 2019).
+
+    Example:
+
+        >>> recipe = interp.Training(epochs=20, learning_rate=0.01, optimizer="adamw", weight_decay=0.1)
+        >>> interp.build("count01/paper").spec.replace(origin=recipe).training.epochs
+        20
     """
 
     kind: Literal["training"] = "training"
@@ -230,6 +248,15 @@ class ModelSpec(_Frozen):
     final_norm: "layer_norm" puts a learned layer norm between the last block and the readout, with the norm_eps of the
     last layer (what TransformerLens calls ln_final).
     n_out: number of outputs; left out, the task says it.
+
+    Example:
+
+        >>> layer = interp.Layer(n_heads=2, d_head=4)
+        >>> spec = interp.ModelSpec(task=interp.TaskRef(name="count01"), d_model=8, layers=(layer,), readout_at="=")
+        >>> spec.symmetry
+        'counts'
+        >>> spec.replace(positions="learned").problems()
+        ["positions = 'learned' needs max_length, the number of positions that have weights"]
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -362,7 +389,20 @@ class ModelSpec(_Frozen):
             )
         return cls(**data)
 
+    def _repr_html_(self) -> str:
+        """What differs from the defaults, as the TOML file has it."""
+        rows = [
+            (name, json.dumps(value, ensure_ascii=False))
+            for name, value in self.to_dict().items()
+            if name not in ("layers", "schema")
+        ]
+        layers = self.to_dict().get("layers", [])
+        rows += [(f"layer {number}", json.dumps(layer)) for number, layer in enumerate(layers[:6])]
+        rows += [("layers", f"{len(layers)} in all")] * (len(layers) > 6)
+        return view(f"ModelSpec {self.id}", rows)
+
     def to_toml(self) -> str:
+        """The spec as the text of a TOML file, which from_toml reads."""
         return tomli_w.dumps({"schema": SCHEMA, **self.to_dict()})
 
     @classmethod

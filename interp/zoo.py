@@ -41,6 +41,12 @@ def build(
     name_or_spec: the name of a construction (`variant` and `sizes` go to it), a ModelSpec, the path of a TOML spec, or
     the name of a trained model, whose spec is taken. Raises InterpError for unknown names and for a spec whose
     construction does not build just that spec.
+
+    Example:
+
+        >>> exact = interp.build("histogram/dot-exact", T=4, L=3)
+        >>> exact.predict(exact.task.of_sequences(torch.tensor([[2, 0, 2]])).tokens).tolist()
+        [[2, 1, 2]]
     """
     from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
 
@@ -112,6 +118,11 @@ def load(
         interp.analyze(model)
 
     Raises InterpError with the places tried and the closest names, CheckpointError for a broken file.
+
+    Example:
+
+        >>> interp.load("count01/paper/seed-2")
+        TaskModel(count01-d32-h16-4ab466eb8b, task=Count01(), seed=2: 1 layer of 16 heads, 4,712 parameters)
     """
     from interp.architecture.task_model import TaskModel
 
@@ -204,6 +215,12 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
     training curve, where it has one, is added in a few kB.
 
     Raises InterpError for anything but a task model, and for weights that the spec's dtype would round.
+
+    Example:
+
+        >>> path = interp.save(interp.build("count01/minimal"), "mine.safetensors")
+        >>> interp.load(path).seed
+        0
     """
     from interp.architecture.task_model import TaskModel
 

@@ -120,13 +120,13 @@ def test_several_checkpoints_make_a_comparison(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_certify_in_another_number_format_with_its_notes(tmp_path: Path) -> None:
     """A trained model that is right on all 32^10 sequences; of a narrow exact one float32 might round answers away."""
-    code, out, _ = run("certify", "histogram/bos-all-counts", "--budget", "10")
+    code, out, _ = run("certify", "histogram/bos-all-counts", "--budget-seconds", "10")
     assert code == 0
     assert "certified on 1,125,899,906,842,624 inputs" in out
     path = interp.save(interp.build("histogram/dot-softmax-exact", d_model=6), tmp_path / "narrow.safetensors")
-    code, out, _ = run("certify", str(path), "--dtype", "float64", "--budget", "2")
+    code, out, _ = run("certify", str(path), "--dtype", "float64", "--budget-seconds", "2")
     assert code == 0
-    code, out, _ = run("certify", str(path), "--dtype", "float32", "--budget", "2")
+    code, out, _ = run("certify", str(path), "--dtype", "float32", "--budget-seconds", "2")
     assert code == 3
     assert "do not exceed the rounding bound of float32" in out
 
@@ -154,8 +154,8 @@ def test_certify_has_the_exit_code_of_its_status(name: str, expected: int) -> No
         (["analyze", "count01/paper", "-o", "no/such/folder/r.html"], "the folder no/such/folder does not exist"),
         (["certify", "count01/paper", "--box", "tset"], "unknown split of task count01 'tset'"),
         (
-            ["certify", "count01/paper", "--budget", "3"],
-            "count box: unknown option 'budget_seconds'",
+            ["certify", "count01/paper", "--budget-seconds", "3"],
+            "count box: unknown option '--budget-seconds'; known: --box, --question",
         ),
         (["train", "nowhere.toml"], "no such file: nowhere.toml"),
         (["train", "models/count01/paper/model.toml", "--seeds", "0"], "--seeds 0: give at least 1"),

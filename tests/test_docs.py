@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
 import interp
+from interp.certificates.base import registered_methods
+from interp.certificates.options import options_of
 from interp.cli import app
+from interp.sections.base import _SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -45,7 +50,10 @@ def test_its_commands_are_known(path: Path) -> None:
         if words[:1] == ["interp"]:
             shown = CliRunner().invoke(app, [words[1], "--help"])
             assert shown.exit_code == 0, line
-            assert all(word in shown.output for word in words[2:] if word.startswith("--")), line
+            known = shown.output + " ".join(
+                f"--{name.replace('_', '-')}" for method in registered_methods().values() for name in options_of(method)
+            )
+            assert all(word in known for word in words[2:] if word.startswith("--")), line
 
 
 def test_every_page_is_in_the_site() -> None:
@@ -63,3 +71,17 @@ def test_what_assistants_read_names_files_that_exist() -> None:
     links = re.findall(r"\]\(([^)]+)\)", (ROOT / "llms.txt").read_text("utf-8"))
     assert len(links) >= 5
     assert all((ROOT / link).is_file() for link in links)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*HookedTransformer is deprecated.*:DeprecationWarning")
+@pytest.mark.parametrize("name", interp.__all__)
+def test_every_public_name_has_an_example_that_runs(name: str, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = inspect.getdoc(getattr(interp, name))
+    parsed = doctest.DocTestParser().get_doctest(text, {"interp": interp, "torch": torch}, name, None, 0)
+    assert parsed.examples
+    said: list[str] = []
+    found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(parsed, out=said.append)
+    _SECTIONS.pop("docs-size", None)  # the example of `section`
+    assert found.failed == 0, "".join(said)

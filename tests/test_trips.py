@@ -8,17 +8,21 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
 
 import interp
+from interp import cli
 from interp.architecture.problems import model_problems
 from interp.errors import InterpError
 from interp.progress import LateBar
+from interp.report.figures_matrices import circuit
 from interp.spec import Layer, ModelSpec, TaskRef, Training
 from interp.tasks import make_task
-from interp.training.train import ENGINES
+from interp.training.state import FILE
+from interp.training.train import ENGINES, _say_once
 
 SPEC = ModelSpec(
     task=TaskRef(name="count01"),
@@ -137,3 +141,100 @@ def test_rooms_answer_in_a_fresh_python() -> None:
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=os.environ | {"PYTHONPATH": path},
                          capture_output=True, text=True)  # fmt: skip
     assert run.stdout == "True\n", run.stderr
+
+
+def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -> None:
+    (model,) = interp.train(SPEC, progress=False, folder=tmp_path / "run")  # its state stays there
+    before = (tmp_path / "run" / FILE).read_bytes()
+    with pytest.raises(InterpError, match="has the state of a run: resume=True"):
+        interp.train(SPEC, progress=False, folder=tmp_path / "run")
+    assert (tmp_path / "run" / FILE).read_bytes() == before
+    (again,) = interp.train(SPEC, progress=False, folder=tmp_path / "run", resume=True)
+    assert again.embed.W_E.equal(model.embed.W_E)
+    interp.save(model, (tmp_path / "seed-1.safetensors"))
+    for resume in (False, True):
+        with pytest.raises(InterpError, match=r"seed-1.safetensors: "):
+            interp.train(SPEC, [0, 1], progress=False, folder=tmp_path, resume=resume)
+    assert interp.train(SPEC, [0], progress=False, folder=tmp_path)
+
+
+def test_without_numba_it_is_said_once_where_it_matters(monkeypatch, capsys) -> None:
+    whole = ModelSpec.from_toml(Path(__file__).parents[1] / "models/histogram/dot/model.toml")
+    short = {"epochs": 1, "samples_per_epoch": 64}
+    spec = whole.replace(origin=whole.training.model_copy(update=short))
+    monkeypatch.setattr("interp.training.compiled.shell.find_spec", lambda name: None)
+    monkeypatch.setattr("interp.training.compiled.shell._mark", lambda *names: Path("/nowhere"))
+    _say_once.cache_clear()
+    interp.train(spec)  # so few steps that compiling would take longer
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("interp.training.compiled.shell._mark", lambda *names: Path("/"))  # compiled before
+    for _ in range(2):
+        interp.train(spec)
+    said = capsys.readouterr().err
+    assert said.count("needs numba: pip install 'interp[fast]'") == 1
+    assert "the stacked engine" in said
+
+
+def test_the_bar_names_the_engine(monkeypatch) -> None:
+    titles = []
+
+    class Bar(LateBar):
+        def __init__(self, title: str) -> None:
+            titles.append(title)
+            super().__init__(title)
+
+    monkeypatch.setattr("interp.progress.LateBar", Bar)
+    (model,) = interp.train(SPEC)
+    assert titles == [f"training 1 x {SPEC.id} ({model.summary['engine']})"]
+
+
+def test_batches_specs_and_certificates_show_themselves_in_notebooks() -> None:
+    model = interp.build("count01/minimal")
+    batch = model.task.batch(torch.tensor([model.task.parse("[BOS]0110=")]))
+    ids = " ".join(map(str, batch.tokens[0].tolist()))
+    assert f">{ids}<" in batch._repr_html_()
+    assert f">{batch.labels[0]}<" in batch._repr_html_()
+    assert "first 8 shown" in model.task.sample(9)._repr_html_()
+    assert SPEC.id in SPEC._repr_html_()
+    assert "&quot;count01&quot;" in SPEC._repr_html_()
+    assert "seed" not in SPEC._repr_html_()
+    found = interp.certify(model)._repr_html_()
+    assert "certified" in found
+    assert "502,500" in found
+    assert "None" not in found
+    text = SPEC.replace(task=TaskRef(name="count01", parameters={"x": "<script>"}))._repr_html_()
+    assert "<script>" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("languages/one", "--longest", "5"), 0, "every string of 1 to 5 symbols"),
+        (("languages/one", "--longest=5"), 0, "every string of 1 to 5 symbols"),
+        (("languages/one", "--options"), 0, "--longest"),
+        (("memorization/bigram", "--options"), 0, "--max-kl"),
+        (("languages/one", "--longest", "five"), 2, "--longest five: give an integer"),
+        (("languages/one", "--longest"), 2, "--longest needs a value"),
+        (("languages/one", "--box", "cube"), 2, "unknown option '--box'; known: --longest"),
+        (("languages/one", "5"), 2, "'5' follows no option"),
+        (("--longest", "5", "languages/one"), 2, "name the model before its options"),
+        (("--help",), 0, "--evidence"),
+    ],
+)
+def test_options_of_certificates_are_those_of_their_method(
+    monkeypatch, capsys, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["interp", "certify", *arguments])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    said = capsys.readouterr()
+    assert (left.value.code or 0, words in said.out + said.err) == (code, True), said
+    assert "--box" not in said.out
+
+
+def test_attention_weights_are_colored_from_0() -> None:
+    shares = pd.DataFrame({"head": "0.0", "query": ["a", "b"], "key": ["c", "c"], "value": [0.0, 0.9]})
+    axis = circuit(shares).layout.coloraxis
+    assert axis.cmin == 0.0
+    assert axis.cmax == pytest.approx(0.9)
+    assert circuit(shares.assign(value=[-1.0, 0.5])).layout.coloraxis.cmin == -1.0

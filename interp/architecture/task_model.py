@@ -40,6 +40,16 @@ class TaskModel(HookedTransformer):
     refuses with a reason where the numbers would be wrong. `history` and `snapshots` are filled by training,
     `summary` by training and by the checkpoint it was read from.
     Raises SpecError with all problems of the spec, InterpError when tensors do not fit.
+
+    Example:
+
+        >>> model = interp.load("count01/paper")
+        >>> batch = model.task.sample(3, seed=0)
+        >>> logits, cache = model.run_with_cache(batch.tokens)
+        >>> cache["z", 0].shape[2:]  # heads, d_head
+        torch.Size([16, 2])
+        >>> bool((model.predict(batch.tokens) == batch.labels).all())
+        True
     """
 
     def __init__(
@@ -192,8 +202,8 @@ class TaskModel(HookedTransformer):
         return self.task.vocabulary[int_token]
 
     def __repr__(self) -> str:
-        spec = self.spec
-        parts = f"{len(spec.layers)} layer{'s' * (len(spec.layers) > 1)} of {spec.layers[0].n_heads} heads"
+        spec, heads = self.spec, self.spec.layers[0].n_heads
+        parts = f"{len(spec.layers)} layer{'s' * (len(spec.layers) > 1)} of {heads} head{'s' * (heads > 1)}"
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return f"TaskModel({spec.id}, task={self.task!r}, seed={self.seed}: {parts}, {numbers:,} parameters)"
 

@@ -21,6 +21,7 @@ from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import Probes, compare
 from interp.certificates.scope import Takes, not_as_described, refusal_of
 from interp.errors import InterpError, UnsupportedError, one_of
+from interp.views import view
 
 Status = Literal["certified", "refuted", "undecided"]
 IN_REALS = "reals, with a rounding bound"
@@ -48,6 +49,11 @@ class Certificate:
     (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way). tables: by name,
     what else was learned on the way, such as where the errors lie. probes: what the proof says of single inputs, which
     the model itself was compared with; `probed` counts them.
+
+    Example:
+
+        >>> print(interp.certify("histogram/dot-exact"))
+        histogram-...: certified on 1,125,899,906,842,624 inputs (all 32^10 sequences, every position), accuracy 1.0
     """
 
     model: str
@@ -85,6 +91,13 @@ class Certificate:
                          "counterexample", "domain", "arithmetic", "method", "seconds")
         }  # fmt: skip
         return pd.DataFrame([row])
+
+    def _repr_html_(self) -> str:
+        """The claim and what it rests on, a line each; what is not known is left out."""
+        row = self.to_frame().iloc[0].to_dict() | {"n_inputs": f"{self.n_inputs:,}", "seconds": f"{self.seconds:.2g}"}
+        rows = [(name, value) for name, value in row.items() if value is not None and name not in ("model", "status")]
+        rows += [("note", note) for note in self.notes] + [("tables", ", ".join(self.tables))] * bool(self.tables)
+        return view(f"{self.model}: {self.status}", rows)
 
     def __str__(self) -> str:
         share = self.accuracy if isinstance(self.accuracy, float) else f"in {self.accuracy}"

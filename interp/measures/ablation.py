@@ -59,6 +59,13 @@ def ablate_heads(
     reference: where means and other inputs' values come from (the training set by default); seed: of the drawn inputs.
     Columns heads, size, layer (of groups within one layer), mode, accuracy, change, loss (nats; NaN without a loss).
     The first row, with no heads, is the untouched model.
+
+    Example:
+
+        >>> model = interp.load("count01/paper")
+        >>> found = interp.ablate_heads(model, [(0,), (0, 1, 2)], mode="zero")
+        >>> found[["heads", "accuracy"]].round(2).to_dict("list")
+        {'heads': [(), (0,), (0, 1, 2)], 'accuracy': [0.98, 0.82, 0.6]}
     """
     import pandas as pd
 

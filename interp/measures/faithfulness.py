@@ -92,6 +92,12 @@ def test_circuit(
     MLPs stay as they are. edges: instead, pairs (sender, receiver) of names; then every other edge is silenced.
     mode: mean (over `reference`, the training data by default), resample, or zero (not for edges). test: what is
     measured on. draws: how many sets of parts are taken out for completeness, beside single ones.
+
+    Example:
+
+        >>> model = interp.load("count01/paper")
+        >>> print(interp.test_circuit(model, heads=[3, 9], draws=0))
+        With all but head 0.3, head 0.9 mean-ablated, accuracy is 0.5020 (the whole model 0.9813, nothing 0.5020).
     """
     subject = Subject.of(model)
     check_mode(mode)

@@ -68,6 +68,13 @@ def head_metrics(
     test replace them. Fits are optimal, with a proven gap (see measures.separation); more than two classes are
     separated one against the rest. C: weight of the errors in the objective; 1000 is the paper's, and 1000 / (2 n) for
     n training rows reads its printed 1/n literally.
+
+    Example:
+
+        >>> model = interp.load("count01/paper")
+        >>> found = interp.head_metrics(model, "singles")
+        >>> int((found["s_acc"] > 0.95).sum()), int((found["s_acc"] < 0.55).sum())  # of 16: alone enough, or of no use
+        (8, 8)
     """
     subject = Subject.of(model)
     fitted = head_outputs(subject, data(subject, "train") if train is None else train, layer=layer)

@@ -135,6 +135,13 @@ def reweight_attention(
     the separators, as in head_metrics (Figures 8 and 9 hinge on it). Columns head,
     layer, w01, w02, s_acc, accuracy (of the whole model under the intervention). Figure 8 sweeps w01 at w02 = inf,
     Figure 9 w02 at w01 = 1.
+
+    Example:
+
+        >>> model = interp.load("count01/paper")
+        >>> found = interp.reweight_attention(model, w01=[0.1, 1.0, 10.0])
+        >>> [len(found), round(float(found["s_acc"].max()), 3)]
+        [48, 0.981]
     """
     subject = Subject.of(model)
     train = data(subject, "train") if train is None else train

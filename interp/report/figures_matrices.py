@@ -74,7 +74,7 @@ def circuit(
     color_title: str | None = None,
     n_across: int = 4,
 ) -> go.Figure:
-    """A token-by-token matrix for each head, all with one color scale that is neutral at 0.
+    """A token-by-token matrix for each head, all with one color scale: neutral at 0, or from 0 where nothing is below.
 
     Args:
         frame: one row per head and cell: `head`, `query` and `key` (QK) or `source` and `logit` (OV), and `value`.
@@ -106,7 +106,8 @@ def circuit(
         drawn.update_xaxes(title_text=column_title if is_last else "", showticklabels=is_last, row=row, col=column)
         drawn.update_yaxes(title_text=row_title if is_first else "", showticklabels=is_first, row=row, col=column)
     low, high = color_range(frame[value].to_numpy(), center=0.0)
-    drawn.update_layout(coloraxis=color_axis(low, high, color_title, diverging=True))
+    signed = bool((frame[value] < 0).any())  # attention weights are not: their colors begin at 0
+    drawn.update_layout(coloraxis=color_axis(low if signed else 0.0, high, color_title, diverging=signed))
     _as_grid(drawn)
     drawn.update_layout(height=drawn.layout.height - 32, margin={"t": 32})  # there is no legend above
     return drawn.update_yaxes(autorange="reversed")

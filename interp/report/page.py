@@ -80,6 +80,12 @@ class Report:
         facts: numbers and words by name, for comparisons of several models.
         tables: every table by its key.
         figures: every figure by its key.
+
+    Example:
+
+        >>> report = interp.analyze("count01/minimal", sections=["accuracy"])
+        >>> report.mark, list(report.tables), report.facts["accuracy"]
+        ('proved', ['certificate', 'accuracy'], 1.0)
     """
 
     def __init__(self, title: str, subtitle: str = "", metadata: Mapping[str, str] | None = None) -> None:

@@ -196,6 +196,13 @@ def section(
     """Make a function (study, report, **options) a section of every report that it applies to.
 
     Raises InterpError for a name that another function has.
+
+    Example:
+
+        >>> @interp.section("docs-size", title="Size", order=100)
+        ... def size(study, report):
+        ...     report.section("Size", f"{sum(p.numel() for p in study.model.parameters()):,} parameters.")
+        >>> report = interp.analyze("count01/minimal", sections=["docs-size"])
     """
 
     def register(make: Make) -> Make:

@@ -65,6 +65,12 @@ def live(
 
     source: a name, a path or a model; a HookedTransformer of your own needs its task, as in analyze. Raises
     UnsupportedError with the reason where there is no panel.
+
+    Example:
+
+        >>> panel = interp.live("count01/minimal")  # as the last line of a cell it shows itself
+        >>> panel.save("live.html").name
+        'live.html'
     """
     named = isinstance(source, str | Path)
     model = zoo.load(source) if isinstance(source, str | Path) else source

@@ -42,6 +42,24 @@ def sweep(
     by cell and seed. A run that failed has its error there and is tried again by the next sweep in the folder.
     The sweep may be killed at any moment: rows are appended as runs end, and nothing else counts.
     Raises InterpError for a bad grid, with all its problems, and where the table cannot be written.
+
+    Example:
+
+        >>> from pathlib import Path
+        >>> _ = Path("grid.toml").write_text('''
+        ... seeds = 2
+        ... [base]
+        ... d_model = 4
+        ... layers = [{d_head = 2}]
+        ... readout_at = "="
+        ... task = {name = "count01"}
+        ... origin = {kind = "training", epochs = 1, data = "fresh", samples_per_epoch = 64, batch_size = 32}
+        ... [axes]
+        ... d_model = [2, 4]
+        ... ''')
+        >>> table = interp.sweep("grid.toml", "out", workers=1)
+        >>> table[["d_model", "seed"]].to_dict("list")
+        {'d_model': [2, 2, 4, 4], 'seed': [0, 1, 0, 1]}
     """
     check_size("workers", workers)
     grid = path if isinstance(path, Grid) else read_grid(path, device)

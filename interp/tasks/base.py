@@ -17,6 +17,7 @@ from torch import Tensor
 from interp.budget import SEED_LIMIT, most
 from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import Scalar, TaskRef
+from interp.views import view
 
 IGNORED = -100
 """The class of a position whose output nobody reads (torch's own convention for cross_entropy)."""
@@ -27,6 +28,13 @@ class Batch:
     """Inputs with their labels: tokens padded on the right to one length.
 
     labels are in the task's own units: one answer a row, or one a position (then -1 where there is none).
+
+    Example:
+
+        >>> task = interp.build("languages/parity").task
+        >>> batch = task.batch(task.encode(["101", "1"]).tokens)
+        >>> batch.lengths.tolist(), batch.labels.tolist()  # an odd number of ones?
+        ([4, 2], [False, True])
     """
 
     tokens: Int[Tensor, "rows length"]
@@ -49,10 +57,32 @@ class Batch:
             self, tokens=self.tokens.to(device), lengths=self.lengths.to(device), labels=self.labels.to(device)
         )
 
+    def _repr_html_(self) -> str:
+        """The first rows, as ids: a batch does not know its task, whose `format` writes them as text."""
+        first = self[:8]
+        rows = [
+            (
+                " ".join(map(str, tokens[:length])),
+                length,
+                label if isinstance(label, bool | int) else " ".join(map(str, label)),
+            )
+            for tokens, length, label in zip(first.tokens.tolist(), first.lengths.tolist(), first.labels.tolist())
+        ]
+        more = f", the first {len(first)} shown" if len(self) > len(first) else ""
+        return view(f"Batch of {len(self):,} rows{more}", rows, ("token ids", "length", "label"))
+
 
 @dataclass(frozen=True)
 class Pairs:
-    """Minimal pairs: row i of `corrupted` is row i of `clean` with a small change that changes the answer."""
+    """Minimal pairs: row i of `corrupted` is row i of `clean` with a small change that changes the answer.
+
+    Example:
+
+        >>> task = interp.build("languages/parity").task
+        >>> pairs = task.corrupt(task.sample(4, seed=0))
+        >>> bool((pairs.clean.labels != pairs.corrupted.labels).all())
+        True
+    """
 
     clean: Batch
     corrupted: Batch
@@ -83,6 +113,14 @@ class Task(ABC):
     count_ranges = {"train": ((0, 9),) * 3, "test": ((0, 20),) * 3}.
     rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.
     cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
+
+    Example:
+
+        >>> task = interp.build("count01/minimal").task
+        >>> task.describe
+        "Answer '4' if there are more 1s than 0s before '=', else '5' (a tie is '5'), then [EOS]; 2s are noise."
+        >>> task.format(task.sample(2, seed=0).tokens[0])[:12]
+        '[BOS]1100101'
     """
 
     name: ClassVar[str]
@@ -362,6 +400,15 @@ def register_task(kind: T) -> T:
 
     Raises InterpError on a name that is taken, and, one sentence, for what keeps the task from working: members that
     are missing, tokens that occur twice, a sample that is no Batch, classes out of range (see tasks.checks).
+
+    Example:
+
+        >>> @interp.register_task
+        ... class Wordless(interp.Task):
+        ...     name = "wordless"
+        Traceback (most recent call last):
+        ...
+        interp.errors.InterpError: task wordless: define answers, classes, n_out, sample; ...what each is
     """
     from interp.tasks.checks import check_task
 

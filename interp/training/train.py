@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
 from interp.training.compiled.encoder_engine import FusedEncoderEngine
 from interp.training.compiled.histogram_engine import FusedEngine
-from interp.training.compiled.shell import CompiledEngine
+from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
 from interp.training.engines.base import Engine
 from interp.training.engines.counts import CountSpaceEngine
 from interp.training.engines.encoder import EncoderEngine
@@ -29,7 +30,7 @@ from interp.training.engines.reference import ReferenceEngine
 from interp.training.engines.stacked import StackedEngine
 from interp.training.engines.table import ExactKLEngine
 from interp.training.engines.vmap import VmapEngine
-from interp.training.state import RunState, load_state, run_key, save_state, saved_engine
+from interp.training.state import FILE, RunState, load_state, run_key, save_state, saved_engine
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
@@ -100,12 +101,23 @@ def train(
     task: the spec's task, where it has tables of your own that the spec only hashes.
     seeds: each sets a model's initialization and batch order (the data set is the spec's). snapshots: epochs whose
     models are kept in `.snapshots` (0 is the initialization). folder: where the run's state is kept while it lasts;
-    with resume=True a run that was interrupted there continues. progress: None shows a bar from two seconds on, False
+    with resume=True a run that was interrupted there continues; without, a folder with a run or its checkpoints is
+    refused. progress: None shows a bar from two seconds on, False
     none, or a function of (epochs done, epochs in all, mean loss).
 
     Returns task models in the order of the seeds, each with `.history` (a DataFrame: epoch, loss in nats, accuracy on
     the validation data; row 0 is the initialization) and `.snapshots` (epoch -> TaskModel).
     Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines.
+
+    Example:
+
+        >>> layer = interp.Layer(n_heads=2, d_head=4)
+        >>> recipe = interp.Training(data="fresh", samples_per_epoch=64, batch_size=32, epochs=2)
+        >>> task = interp.TaskRef(name="count01")
+        >>> spec = interp.ModelSpec(task=task, d_model=8, layers=(layer,), readout_at="=", origin=recipe)
+        >>> models = interp.train(spec, seeds=range(2))
+        >>> [model.seed for model in models], models[0].history["epoch"].tolist()
+        ([0, 1], [0, 1, 2])
     """
     runner, run = train_parameters(
         spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder,
@@ -155,14 +167,16 @@ def train_parameters(
         engine = saved_engine(Path(folder)) or engine  # an interrupted run goes on with what began it
     chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
     if folder is not None:
-        _make_folder(Path(folder))
+        _make_folder(Path(folder), seeds, resume)
+    if engine == "auto" and progress is not False:
+        _name_what_is_missing(spec, task, where, len(seeds), chosen)
     runner = chosen(spec, task, seeds, where, kind)
     key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
     try:
         runner.prepare(_quiet if progress is False else _say)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted before the first epoch, while compiling") from None
-    with _shown(progress, f"training {len(seeds)} x {spec.id}") as report:
+    with _shown(progress, f"training {len(seeds)} x {spec.id} ({chosen.name})") as report:
         return runner, _run(runner, kept, Path(folder) if folder is not None else None, key, resume, report)
 
 
@@ -174,7 +188,39 @@ def _quiet(text: str) -> None:
     pass
 
 
-def _make_folder(folder: Path) -> None:
+@cache
+def _say_once(text: str) -> None:
+    _say(text)
+
+
+def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, models: int, chosen: type[Engine]) -> None:
+    """Say once where a compiled engine would have been taken, were numba there."""
+    if issubclass(chosen, CompiledEngine):
+        return
+    for engine in ENGINES.values():
+        if (
+            issubclass(engine, CompiledEngine)
+            and engine.refusal(spec, task, device) == NEEDS_NUMBA
+            and engine.pays(spec, task, models)
+        ):
+            _say_once(f"training with the {chosen.name} engine; the compiled one is many times faster and needs numba: "
+                      "pip install 'interp[fast]'")  # fmt: skip
+            return
+
+
+def _make_folder(folder: Path, seeds: Sequence[int], resume: bool) -> None:
+    """The folder of a run; what another run left in it is not replaced."""
+    if (folder / FILE).is_file():
+        if not resume:
+            raise InterpError(
+                f"{short(folder)} has the state of a run: resume=True (--resume) continues it; name another folder, "
+                f"or remove {FILE}, to start anew"
+            )
+        return
+    for seed in seeds:
+        if (folder / f"seed-{seed}.safetensors").exists():
+            done = "this run is finished" if resume else "training would replace it"
+            raise InterpError(f"{short(folder)} has seed-{seed}.safetensors: {done}; name another folder, or remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

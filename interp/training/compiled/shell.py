@@ -31,6 +31,9 @@ from interp.training.engines.base import Engine, EpochResult
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
+NEEDS_NUMBA = "the compiled loop needs numba: pip install 'interp[fast]'"
+"""The only reason that a user can mend by installing something."""
+
 PATIENCE = 1.5
 """Seconds after which whoever waits is told that code is being compiled: kept code is loaded in less."""
 
@@ -71,7 +74,7 @@ class CompiledEngine(Engine):
         if device.type != "cpu":
             return f"the compiled loop runs on the CPU, not on {device.type}"
         if find_spec("numba") is None:
-            return "the compiled loop needs numba: pip install 'interp[fast]'"
+            return NEEDS_NUMBA
         return None
 
     @abstractmethod

@@ -1,0 +1,94 @@
+"""The options of a method of certification as words: read off its signature, for the command line.
+
+A method says its options once, as parameters with types and defaults; nothing here knows any of them by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Sequence
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pandas as pd
+
+from interp.certificates.base import Method
+from interp.errors import InterpError, one_of, short
+
+WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", bool: "true or false"}
+
+
+def options_of(method: Method) -> dict[str, inspect.Parameter]:
+    """The options that can be written on a command line: all parameters but the model and the caller's progress."""
+    found = inspect.signature(method.run, eval_str=True).parameters
+    return {name: one for name, one in found.items() if name not in ("model", "progress")}
+
+
+def options_table(method: Method) -> pd.DataFrame:
+    """One row an option: how it is written, what it takes, its default."""
+    rows = [
+        {
+            "option": f"--{name.replace('_', '-')}",
+            "takes": " or ".join(_takes(one)),
+            "default": "" if one.default is None else str(one.default),
+        }
+        for name, one in options_of(method).items()
+    ]
+    return pd.DataFrame(rows, columns=["option", "takes", "default"])
+
+
+def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
+    """Options as a command line has them, ["--longest", "20"] or ["--longest=20"], as keyword arguments.
+
+    Raises InterpError for an option that the method does not have, one without a value, and a value of another type.
+    """
+    known = options_of(method)
+    found: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("--"):
+            raise InterpError(f"{short(word)!r} follows no option; write --option value")
+        written, equals, value = word[2:].partition("=")
+        name = written.replace("-", "_")
+        if name not in known:
+            raise InterpError(
+                f"the certificate by {method.name}: "
+                + one_of("option", f"--{written}", [f"--{one.replace('_', '-')}" for one in known])
+            )
+        if not equals and (value := next(rest, "--")).startswith("--"):
+            raise InterpError(f"--{written} needs a value: {' or '.join(_takes(known[name]))}")
+        found[name] = _read(written, value, known[name])
+    return found
+
+
+def _kinds(option: inspect.Parameter) -> list[Any]:
+    """The types of an annotation, a union taken apart."""
+    hint = option.annotation
+    return list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
+
+
+def _takes(option: inspect.Parameter) -> list[str]:
+    """What may be written, in words."""
+    kinds = _kinds(option)
+    words = [repr(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    words += [word for kind, word in WORDS.items() if kind in kinds and not (kind is int and float in kinds)]
+    return words
+
+
+def _read(name: str, text: str, option: inspect.Parameter) -> Any:
+    """Text as the first of the option's types that it can be."""
+    kinds = _kinds(option)
+    for kind in kinds:
+        if get_origin(kind) is Literal and text in get_args(kind):
+            return text
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    if bool in kinds and text in ("true", "false"):
+        return text == "true"
+    if str in kinds:
+        return text
+    raise InterpError(f"--{name} {short(text)}: give {' or '.join(_takes(option))}")
