@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 LENS4 := $(VENV)/lens4
 
-.PHONY: install report gallery check test test-fast test-lens4 docs format models clean
+.PHONY: install report gallery check test test-fast test-long mutants test-lens4 docs format models clean
 
 install: $(STAMP)
 
@@ -26,11 +26,22 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Everything that is not slow: at most five minutes on two idle cores.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
-
-test-fast: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# The inner loop: definitions, mathematics and measures, without reports, browsers, certificates and sweeps.
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/tasks tests/theory tests/architecture tests/measures \
+		tests/test_spec.py tests/test_files.py
+
+# The rest: whole studies, notebooks and documentation, long trainings, thousands of models at the edge.
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+# Do the tests notice small mistakes? By hand or at night: an hour and a half on one core, less where much is known.
+mutants: $(STAMP)
+	$(BIN)/python tests/mutants.py
 
 # The newest TransformerLens 4.x over the same environment: its wheel alone, in a folder that goes first on the path.
 $(LENS4)/installed: $(STAMP)

@@ -40,7 +40,7 @@ def test_its_python_runs_in_order(monkeypatch, tmp_path) -> None:
 def test_its_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"\bmake ([a-z-]+)", TEXT))
-    assert {"report", "test", "test-fast", "check"} <= targets
+    assert {"report", "test", "test-long", "test-fast", "check"} <= targets
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 

@@ -68,3 +68,18 @@ def test_refusals() -> None:
         register_positions("first")(lambda i, n, d: i)
     with pytest.raises(InterpError, match="n = 0"):
         position_codes("first", 0, 4)
+
+
+ALONE = {"first": [0.0], "fraction": [0.0], "parity": [0.0, 1.0], "halves": [0.0, 0.0, 1.0, 1.0]}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_row_of_one_token(name: str) -> None:
+    """CLS alone: position 0 of n = 1."""
+    assert evaluate(name, [1], 1, 4)[0, 0].tolist() == ALONE[name] + [0.0] * (4 - len(ALONE[name]))
+
+
+def test_a_mirror_of_one_token_is_its_own_image() -> None:
+    """There is no second position to tell it from: what n = 2 would give at position 0, with ln 16 for ln 32."""
+    strength = math.sqrt(math.log(16) / 2)
+    assert evaluate("mirror", [1], 1, 2)[0, 0].tolist() == pytest.approx([strength, 0.0], abs=1e-15)

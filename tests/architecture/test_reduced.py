@@ -10,6 +10,7 @@ import torch
 from interp.architecture.reduced import (
     CountedRows,
     SlotRows,
+    TokenTables,
     _by_products,
     _coefficients,
     count_space_refusal,
@@ -42,6 +43,7 @@ MODELS = {
     "distinct tokens": {"kind": "bos-softmax"},
     "distinct tokens, raw scores": {"kind": "bos"},
     "distinct tokens, two normed heads": {"layers": (Layer(n_heads=2, d_head=3, norm="pre", bias=ALL),)},
+    "distinct tokens, a large eps": {"layers": (Layer(n_heads=2, d_head=3, norm="pre", norm_eps=0.3, bias=ALL),)},
     "counts": {"direction": "causal"},
     "counts, raw scores, linear readout": {
         "kind": "dot", "direction": "causal", "readout": "linear", "readout_width": None,
@@ -83,6 +85,19 @@ def test_both_ways_to_mix_agree_and_huge_scores_do_not_overflow() -> None:
     huge = tables.scores.clone()
     huge[..., 2] += 1e4
     torch.testing.assert_close(head_outputs(replace(tables, scores=huge), rows), plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "spread"), [(torch.float32, 50.0), (torch.float32, 200.0), (torch.float64, 900.0)])
+def test_scores_far_apart_keep_tokens_of_low_scores_alone(dtype: torch.dtype, spread: float) -> None:
+    """Two tokens score 0, a third `spread`: where only the two are there, their weights must not be 0 / 0."""
+    zero = torch.zeros(1, 1, 3, 3, dtype=dtype)
+    scores, values = zero.clone(), zero[..., :1].clone()
+    scores[..., 2] = spread
+    values[0, 0, :, 0] = torch.tensor([3.0, 7.0, 1.0])
+    tables = TokenTables(scores, values, None, zero[0, :, :, :1], few=True)
+    counts = torch.tensor([[1, 3, 0], [1, 3, 1]], dtype=dtype)
+    found = head_outputs(tables, CountedRows(torch.tensor([[0, 0]]), counts[None]))
+    assert found[0, :, 0, 0].tolist() == pytest.approx([6.0, 1.0], rel=1e-6)
 
 
 def test_what_has_no_such_rows_is_refused_with_the_reason() -> None:

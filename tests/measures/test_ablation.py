@@ -155,3 +155,28 @@ def test_rows_of_different_lengths_lie_upon_each_other_where_they_are_read() -> 
 def test_unknown_mode() -> None:
     with pytest.raises(InterpError, match="unknown mode of ablation 'noise'; known: zero, mean, resample"):
         interp.ablate_heads(standin("recall"), mode="noise")
+
+
+def test_means_come_from_the_reference_and_not_from_the_test() -> None:
+    """Mean ablation of all heads by hand, with a reference whose mean is another than the test's."""
+    subject = Subject.of(interp.load("count01/paper"))
+    task, group = subject.task, tuple(range(16))
+    test, reference = short(subject, 20), task.sentences(torch.tensor([[9, 1, 1], [8, 2, 5], [7, 1, 0]]), seed=1)
+    mine = interp.ablate_heads(subject, [group], "mean", test=test, reference=reference)
+    _, cache = subject.model.run_with_cache(reference.tokens)
+    mean = cache["z", 0][reference.tokens == 4].mean(0)  # where '=' stands
+    at = (test.tokens == 4).int().argmax(1)
+    hooks = [("blocks.0.attn.hook_z", lambda z, hook: mean.expand_as(z))]
+    logits = subject.model.run_with_hooks(test.tokens, fwd_hooks=hooks)[torch.arange(20), at].detach()
+    wanted = torch.nn.functional.cross_entropy(logits, task.classes(test).gather(1, at[:, None])[:, 0])
+    assert mine["loss"][1] == pytest.approx(float(wanted), rel=1e-4)
+    own = interp.ablate_heads(subject, [group], "mean", test=test, reference=test)
+    assert abs(own["loss"][1] - mine["loss"][1]) > 0.1
+
+
+def test_donors_are_drawn_anew_for_another_seed_and_again_for_the_same() -> None:
+    batch = standin("ends").task.sample(40, seed=1)
+    first, again, other = (draw_donors(batch, batch, seed=seed) for seed in (3, 3, 4))
+    assert first.equal(again)
+    assert int((first != other).sum()) > 20
+    assert (batch.tokens[first] != batch.tokens).any(1).all()

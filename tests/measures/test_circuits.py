@@ -122,6 +122,12 @@ def test_spectra_of_a_task_with_a_cycle() -> None:
     neurons = neuron_spectra(subject, subject.task.sample(40), "letters", 0)
     assert len(neurons) == 32
     assert set(neurons["power"].round(6)) <= {0.0, 1.0}
+    batch = subject.task.sample(40)
+    _, cache = subject.model.run_with_cache(batch.tokens)
+    post = cache["blocks.0.mlp.hook_post"].double()
+    for row in neurons.itertuples():  # half the difference of the two letters' means, over rows and all positions
+        a, b = (float(post[batch.tokens[:, 0] == token][..., row.neuron].mean()) for token in (0, 1))
+        assert row.size == pytest.approx(abs(a - b) / 2, rel=1e-5, abs=1e-9)
     with pytest.raises(UnsupportedError, match="declares no tokens on which addition acts"):
         spectra(standin("recall"))
 

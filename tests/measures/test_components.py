@@ -95,3 +95,13 @@ def test_a_part_that_is_not_seen_is_noticed() -> None:
             components(subject, batch)
     finally:
         handle.remove()
+
+
+def test_effect_and_spread_are_mean_and_standard_deviation_over_the_reads() -> None:
+    found = components(standin("recall"), standin("recall").task.sample(5, seed=1))
+    table, values = found.to_frame(), found.values.numpy()
+    for column, row in enumerate(table.itertuples()):
+        own = values[:, column]
+        assert row.effect == pytest.approx(sum(own) / 5)
+        assert row.spread == pytest.approx((sum((own - sum(own) / 5) ** 2) / 5) ** 0.5)
+        assert row.negative == pytest.approx(sum(own < 0) / 5)

@@ -200,3 +200,24 @@ def test_refusals():
         probe_two(build("bos-softmax"), "[BOS]", "1")
     with pytest.raises(InterpError, match="steps = 1"):
         probe_three(build("lin"), steps=1)
+
+
+def test_attention_by_relation_by_hand():
+    """A model with embeddings that differ: weights of one relation and count have a spread (over all of its keys)."""
+    model, generator = build("dot-softmax"), torch.Generator().manual_seed(1)
+    noise = torch.randn(model.embed.W_E.shape, generator=generator, dtype=torch.float64)
+    broken = with_tensors(model, embed__W_E=model.embed.W_E.detach() + 0.3 * noise)
+    table = attention_by_relation(broken, n=20).set_index(["relation", "count"])
+    run = Counter.of(broken).run(flat_sample(broken.task, 20, 0))
+    found: dict[tuple[str, int], list[float]] = {}
+    for tokens, labels, pattern in zip(run.tokens.tolist(), run.labels.tolist(), run.pattern.tolist()):
+        for i, count in enumerate(labels):
+            for j, weight in enumerate(pattern[i]):
+                relation = "self" if i == j else "same" if tokens[i] == tokens[j] else "different"
+                found.setdefault((relation, count), []).append(weight)
+    assert set(table.index) == set(found)
+    for key, weights in found.items():
+        assert table.loc[key, "keys"] == len(weights)
+        assert table.loc[key, "mean"] == pytest.approx(np.mean(weights))
+        assert table.loc[key, "std"] == pytest.approx(np.std(weights), abs=1e-9)
+    assert table["std"].max() > 0.01

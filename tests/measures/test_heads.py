@@ -8,10 +8,11 @@ import torch
 from closeness import close
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import LinearSVC
+from standins import standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
-from interp.measures import heads
+from interp.measures import heads, outputs
 from interp.measures.subject import Subject
 from interp.measures.subsets import select_groups
 
@@ -170,3 +171,32 @@ def test_what_is_no_sum_over_heads_is_refused() -> None:
         heads.head_outputs(model, model.task.sample(4, "train", seed=0))
     with pytest.raises(InterpError, match="no HookedTransformer"):
         Subject.of("count01/paper")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["recall", "ends"])
+def test_one_layer_s_heads_are_those_rows_of_the_whole_table(name) -> None:
+    """s-acc needs the layer's own outputs, l-acc and AUC its own contributions: each is looked at."""
+    subject = standin(name)
+    train, test = subject.task.sample(80, "train", seed=1), subject.task.sample(60, seed=2)
+    per_layer, n_layers = subject.model.cfg.n_heads, subject.model.cfg.n_layers
+    whole = heads.head_metrics(subject, train=train, test=test)
+    assert list(whole["layer"]) == [head // per_layer for head in range(per_layer * n_layers)]
+    for layer in range(n_layers):
+        part = heads.head_metrics(subject, train=train, test=test, layer=layer)
+        own = whole[whole["layer"] == layer]
+        assert list(part["layer"]) == [layer] * per_layer
+        assert list(part["heads"]) == [(head,) for head in range(per_layer)]
+        close(part[["l_acc", "roc_auc"]].to_numpy(), own[["l_acc", "roc_auc"]].to_numpy(), atol=1e-12)
+        close(part["s_acc"].to_numpy(), own["s_acc"].to_numpy(), atol=1e-6)
+    last = heads.head_metrics(subject, train=train, test=test, layer=-1)
+    assert last["layer"].to_list() == [n_layers - 1] * per_layer
+
+
+@pytest.mark.parametrize("rows", [31, 32, 33, 65])
+def test_pieces_of_a_batch_end_where_they_should(model, rows, monkeypatch) -> None:
+    """Pieces of 32 rows: one row less, exactly one piece, one row more, two pieces and a row."""
+    batch = model.task.sentences(torch.randint(1, 4, (rows, 3), generator=torch.Generator().manual_seed(0)), seed=1)
+    at = (batch.tokens == 4).int().argmax(1)
+    _, cache = model.run_with_cache(batch.tokens)
+    monkeypatch.setattr(outputs, "PIECE_BYTES", 32 * 8 * 16 * batch.tokens.shape[1] ** 2)
+    close(outputs.from_cache(model, batch, at), cache["z", 0][torch.arange(rows), at], atol=1e-12)

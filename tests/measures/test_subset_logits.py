@@ -125,3 +125,9 @@ def test_bad_input(change: dict, sentence: str) -> None:
     with pytest.raises(InterpError) as error:
         subset_logit_metrics(**arguments)
     assert sentence in str(error.value)
+
+
+def test_zeros_of_either_sign_are_equal_scores() -> None:
+    positive = np.array([True, False, True, False])
+    assert roc_areas(np.array([[0.0, -0.0, 0.0, -0.0]]), positive).tolist() == [0.5]
+    assert roc_areas(np.array([[-0.0, 0.0, -0.0, 0.0], [-0.0, 0.0, 1.0, -1.0]]), positive).tolist() == [0.5, 0.875]

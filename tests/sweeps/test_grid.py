@@ -11,14 +11,20 @@ from sweep_work import small_grid
 from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError
 from interp.spec import Training
-from interp.sweeps.grid import GridError, make_grid, read_grid
+from interp.sweeps.grid import Grid, GridError, make_grid, read_grid
 from interp.tasks import Histogram
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_every_cell_of_the_published_grid_is_the_model_of_its_axes() -> None:
-    grid = read_grid(ROOT / "analyses" / "sweeps" / "histogram_T32.toml")
+@pytest.fixture(scope="module")
+def published() -> Grid:
+    """1,176 cells, each checked: a few seconds."""
+    return read_grid(ROOT / "analyses" / "sweeps" / "histogram_T32.toml")
+
+
+def test_every_cell_of_the_published_grid_is_the_model_of_its_axes(published: Grid) -> None:
+    grid = published
     assert (len(grid.cells), grid.seeds, grid.n_runs) == (6 * 14 * 14, (0, 1, 2, 3, 4), 5880)
     recipe = Training(
         epochs=500, batch_size=32, data="fresh", samples_per_epoch=10_000, betas=(0.9, 0.98), eps=1e-9, init="torch"
@@ -29,13 +35,12 @@ def test_every_cell_of_the_published_grid_is_the_model_of_its_axes() -> None:
         assert cell.spec == histogram_spec(model, task, d, p, origin=recipe)
 
 
-def test_axes_of_the_published_grid_are_the_published_ones() -> None:
+def test_axes_of_the_published_grid_are_the_published_ones(published: Grid) -> None:
     import pandas as pd
 
-    published = pd.read_csv(ROOT / "analyses" / "published" / "behrens_T32_L10_mean.csv")
-    theirs = {(m.replace("+sftm", "-softmax"), d, p) for m, d, p in published[["model", "d", "p"]].to_numpy()}
-    grid = read_grid(ROOT / "analyses" / "sweeps" / "histogram_T32.toml")
-    assert {tuple(cell.axes.values()) for cell in grid.cells} == theirs
+    printed = pd.read_csv(ROOT / "analyses" / "published" / "behrens_T32_L10_mean.csv")
+    theirs = {(m.replace("+sftm", "-softmax"), d, p) for m, d, p in printed[["model", "d", "p"]].to_numpy()}
+    assert {tuple(cell.axes.values()) for cell in published.cells} == theirs
 
 
 def test_axes_have_three_forms_and_the_last_one_changes_fastest() -> None:
@@ -83,6 +88,9 @@ BAD = {
     r"axis x: layers.1.d_head: layers has the indices 0 to 0": {
         "axes": {"x": {"fields": ["layers.1.d_head"], "values": [1]}}
     },
+    r"axis x: layers.1: layers has the indices 0 to 0": {
+        "axes": {"x": {"fields": ["layers.1"], "values": [{"d_head": 8}]}}
+    },
     "axis x: readout.width: readout is 'relu_mlp', not a table": {
         "axes": {"x": {"fields": ["readout.width"], "values": [1]}}
     },
@@ -124,8 +132,8 @@ def test_a_file_that_is_no_toml_is_refused(text: str, tmp_path: Path) -> None:
         read_grid(tmp_path / "grid.toml")
 
 
-def test_parts_of_a_grid_are_apart_and_together_the_grid() -> None:
-    grid = read_grid(ROOT / "analyses" / "sweeps" / "histogram_T32.toml")
+def test_parts_of_a_grid_are_apart_and_together_the_grid(published: Grid) -> None:
+    grid = published
     part = grid.part(["model=dot", "d=32", "d=8"], [3])
     assert {tuple(cell.axes.values())[:2] for cell in part.cells} == {("dot", 8), ("dot", 32)}
     assert (len(part.cells), part.seeds) == (2 * 14, (3,))

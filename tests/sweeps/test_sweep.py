@@ -112,6 +112,26 @@ def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, 
     assert len((out / FILE).read_text().splitlines()) == 3  # the good run was not done again
 
 
+def test_an_interrupted_sweep_says_how_to_go_on_and_exits_with_130(tmp_path: Path, monkeypatch, capsys) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text(tomli_w.dumps(small_grid(seeds=3)))
+
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interp, "sweep", interrupt)
+    assert shell(monkeypatch, grid, "-o", tmp_path / "out", "--only", "readout_width=4", "--seeds", "0,2") == 130
+    said = f"interp sweep {grid} -o {tmp_path / 'out'} --only readout_width=4 --seeds 0,2 --resume"
+    assert said in capsys.readouterr().err.replace("\n", "")
+
+
+def test_a_sweep_whose_runs_are_all_there_exits_with_0(tmp_path: Path, monkeypatch, capsys) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text(tomli_w.dumps(small_grid(axes={"readout_width": [4]}, seeds=1)))
+    assert shell(monkeypatch, grid, "-o", tmp_path / "out", "--workers", 1) == 0
+    assert "1 of 1 runs are in" in capsys.readouterr().err
+
+
 def test_a_full_disk_stops_a_sweep_that_then_goes_on(tmp_path: Path, monkeypatch) -> None:
     grid = make_grid(small_grid(axes={"readout_width": [4, 8, 16]}, seeds=2))
     write = os.pwrite

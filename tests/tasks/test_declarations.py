@@ -114,3 +114,13 @@ def test_defaults_say_what_to_define() -> None:
     assert list(task.features(batch)) == ["answer"]
     assert (task.answer_words, task.counted, task.contrast, dict(task.cyclic)) == (("a", "b"), (), None, {})
     assert task.describe == "Nothing declared."
+
+
+@pytest.mark.parametrize("task", TASKS, ids=repr)
+def test_no_split_repeats_the_draws_of_another_split_or_seed(task: Task) -> None:
+    """A test row may be a train row where the domain is small, but the draws are not the same rows again."""
+    drawn = [
+        (seed, split, task.sample(60, split, seed=seed).tokens.tolist()) for seed in range(4) for split in task.splits
+    ]
+    for (*one, rows), (*other, others) in itertools.combinations(drawn, 2):
+        assert rows != others, f"{one} and {other} are the same draw"

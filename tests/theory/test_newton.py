@@ -101,3 +101,15 @@ def test_a_scale_of_W_U_does_not_matter():
     W_U = least_squares(table, 2).W_U
     kls = [newton_refinement(table, scale * W_U).kl for scale in (1e-3, 1.0, 1e3)]
     close(kls, kls[1], atol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_gradient_norms_are_those_of_a_readout_with_unit_columns(scale):
+    table = dirichlet_table(10, 6, seed=0)
+    best = least_squares(table, 2)
+    found = newton_refinement(table, scale * best.W_U, start=best.W_E / scale, max_steps=0)
+    longest = np.linalg.norm(best.W_U, axis=0).max()
+    for i, p in enumerate(table.conditional):
+        start = np.zeros(2) if found.started_at_zero[i] else best.W_E[i]
+        wanted = np.linalg.norm(row_loss(start, best.W_U, p)[1]) / longest
+        assert found.gradient_norms[i] == pytest.approx(wanted, rel=1e-9)

@@ -80,3 +80,10 @@ def test_subspace_angles():
 def test_top_directions_are_bounded():
     with pytest.raises(InterpError, match="d is 5"):
         least_squares(dirichlet_table(4, 6), 5)
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 7, 10])
+def test_a_uniform_table_has_rank_zero(outputs):
+    """Its logarithms are constants: what the centering leaves is rounding, which is no direction."""
+    for contexts in (1, 4, 30):
+        assert spectrum.zero_divergence_rank(np.full((contexts, outputs), 1 / outputs)) == 0

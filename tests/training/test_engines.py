@@ -43,6 +43,7 @@ def small_spec(**changes: object) -> ModelSpec:
 
 VARIANTS = {
     "pre-norm, all biases": {},
+    "a large eps": {"layers": [Layer(n_heads=2, d_head=3, norm="pre", norm_eps=0.3)]},
     "no norm, no bias": {"layers": [Layer(n_heads=3, d_head=2, scale=0.7)]},
     "full matrices": {"layers": [Layer(n_heads=2, d_head=6, query_key="full", value_output="full")]},
     "identity values, no readout bias": {

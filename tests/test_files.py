@@ -1,0 +1,61 @@
+"""Files are written whole or not at all, readable by others, with nothing left beside them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from interp.errors import InterpError
+from interp.files import write_atomically
+
+
+def test_others_may_read_what_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
+    """A temporary file is its owner's alone: its mode must not become the file's."""
+    path = write_atomically(tmp_path / "a.txt", "ä")
+    assert path.read_bytes() == "ä".encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    write_atomically(path, b"second")
+    assert path.read_bytes() == b"second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_temporary_file_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rename within one folder is atomic; from another file system it would fail, or copy."""
+    seen: list[Path] = []
+
+    def replace(source: str, target: Path) -> None:
+        seen.append(Path(source))
+        os.rename(source, target)
+
+    monkeypatch.setattr("interp.files.os.replace", replace)
+    write_atomically(tmp_path / "a.txt", "a")
+    assert seen[0].parent == tmp_path
+    assert seen[0].name.startswith(".a.txt-")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_what_breaks_off_leaves_the_old_file_and_nothing_else(
+    error: BaseException, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_atomically(tmp_path / "a.txt", "old")
+
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"interp.files.os.{moment}", fail)
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else InterpError) as found:
+        write_atomically(path, "new")
+    if isinstance(error, OSError):
+        assert str(found.value) == f"cannot write {path}: No space left on device"
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InterpError, match=r"cannot write .*a\.txt: No such file or directory \(folder .*nothing\)"):
+        write_atomically(tmp_path / "nothing" / "a.txt", "a")
