@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.func import vmap
 
 from interp.architecture.formulas import Formula, position_codes, position_formula
 from interp.architecture.sequence import sequence_logits
@@ -153,6 +152,4 @@ def encoder_logits(
     """Logits where the answer is read; every tensor has a leading axis of models."""
     inputs = {"tokens": rows.tokens, "codes": rows.table[rows.codes], "at": rows.read[..., None],
               "weight": rows.counts.log(), "length": rows.lengths}  # fmt: skip
-    own = len(rows.tokens) > 1  # else the same strings for all models
-    run = vmap(partial(sequence_logits, spec), in_dims=(0, 0 if own else None))
-    return run(dict(tensors), inputs if own else {name: part[0] for name, part in inputs.items()})[:, :, 0]
+    return sequence_logits(spec, tensors, inputs)[:, :, 0]

@@ -1,8 +1,9 @@
-"""The forward pass of any spec on whole sequences, or on their distinct rows, as one plain function of its tensors.
+"""The forward pass of any spec on whole sequences, or on their distinct rows, of many models at once: a plain function.
 
-The same numbers as the TaskModel, to rounding, without hooks and without transformer_lens. It is written for one model
-and holds no branch on a tensor's values, so that torch.func.vmap runs it for many models at once. Where an answer is
-read at a few positions, only these ask in the last layer.
+The same numbers as the TaskModel, to rounding, without hooks and without transformer_lens. Every tensor has an axis of
+models in front, so that one operation serves them all. (torch.func.vmap of a function for one model says the same, but
+PyTorch has no batching rule for its fused attention on the CPU, which takes half the time of its parts.) Where an
+answer is read at a few positions, only these ask in the last layer.
 """
 
 from __future__ import annotations
@@ -20,48 +21,50 @@ from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
 from interp.tasks import Task
 
 Tensors = Mapping[str, Tensor]
+Mask = Float[Tensor, "runs 1 _ length"] | None
+"""What is added to scores: 0 or -inf, or how heavy keys are; runs are the rows of all models, or 1. None: nothing."""
 
 
 def sequence_inputs(
     spec: ModelSpec, task: Task, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
 ) -> dict[str, Tensor]:
     """What `sequence_logits` takes, by name: tokens, the positions that are read, and, where they matter, seen (which
-    tokens are no padding) and codes (the position codes of a formula). Leading axes are those of `tokens`.
+    tokens are no padding), codes (the position codes of a formula) and later (keys behind a position that is read).
+    Leading axes are those of `tokens`; without one of models, all models take the same rows.
     """
-    inputs = {"tokens": tokens, "at": at}
+    inputs, length = {"tokens": tokens, "at": at}, tokens.shape[-1]
     seen = None
     if spec.direction == "bidirectional" and task.pad_id is not None:
         found = tokens != task.pad_id
         if not found.all():
             inputs["seen"] = seen = found
     if spec.positions not in PLAIN_POSITIONS or spec.positions == "sinusoidal":
-        length = tokens.shape[-1]
         i = torch.arange(length, device=tokens.device).expand(tokens.shape).double()
         n = torch.full_like(i[..., :1], length) if seen is None else seen.sum(-1, keepdim=True).clamp(min=1).double()
         flat = position_formula(spec.positions)(i.flatten(0, -2), n.flatten(0, -2), spec.d_model)
         inputs["codes"] = flat.unflatten(0, tokens.shape[:-1])
+    if spec.direction == "causal" and at.shape[-1] < length and not (at == length - 1).all():
+        inputs["later"] = torch.arange(length, device=at.device) > at[..., None]
     return inputs
 
 
-def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float[Tensor, "rows reads n_out"]:
-    """Logits at the positions that are read, of one model; inputs as `sequence_inputs` makes them, or with a `weight`
-    and a `length` instead of `seen`: the logarithm of how often a position stands in its sequence, (rows, length), and
-    how many tokens the sequence has, (rows,).
+def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float[Tensor, "models rows reads n_out"]:
+    """Logits at the positions that are read. tensors: parameters, each with an axis of models in front. inputs: as
+    `sequence_inputs` makes them, or with a `weight` and a `length` instead of `seen`: the logarithm of how often a
+    position stands in its sequence, (*models, rows, length), and how many tokens the sequence has, (*models, rows).
     """
-    tokens, at = inputs["tokens"], inputs["at"]
-    x = functional.embedding(tokens, tensors["embed.W_E"])
+    embedding = tensors["embed.W_E"]
+    tokens, at = (inputs[name].expand(len(embedding), *inputs[name].shape[-2:]) for name in ("tokens", "at"))
+    source: _Stream | _Embedded = _Embedded(tokens, embedding, tensors.get("pos_embed.W_pos"))
+    x = source.times(None)
     if "codes" in inputs:
         x = x + inputs["codes"].to(x)
-    if "pos_embed.W_pos" in tensors:
-        x = x + tensors["pos_embed.W_pos"][: tokens.shape[1]]
-    every = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    last = len(spec.layers) - 1
+        source = _Stream(x)
     for index, layer in enumerate(spec.layers):
         part = {name.removeprefix(f"blocks.{index}."): t for name, t in tensors.items() if f"blocks.{index}." in name}
-        source: _Stream | _Embedded = _Stream(x)
-        if index == 0 and "codes" not in inputs:
-            source = _Embedded(tokens, tensors["embed.W_E"], tensors.get("pos_embed.W_pos"))
-        x = _block(spec, layer, part, x, source, at if index == last else every, inputs)
+        few = index == len(spec.layers) - 1 and at.shape[2] < tokens.shape[2]
+        x = _block(spec, layer, part, x, source, at if few else None, inputs, _mask(spec, x, inputs, few))
+        source = _Stream(x)
     if spec.final_norm != "none":
         x = _normed(x, tensors, "ln_final", spec.layers[-1].norm_eps)
     if spec.readout == "relu_mlp":
@@ -71,29 +74,35 @@ def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float
 
 
 def _linear(
-    x: Float[Tensor, "rows length inputs"],
-    weight: Float[Tensor, "inputs outputs"],
-    bias: Float[Tensor, "outputs"] | None = None,
-) -> Float[Tensor, "rows length outputs"]:
-    """x @ weight + bias; as a product of two matrices, which stays one operation for many models."""
-    out = x.flatten(0, 1) @ weight
-    return (out if bias is None else out + bias).unflatten(0, x.shape[:2])
+    x: Float[Tensor, "models rows length inputs"],
+    weight: Float[Tensor, "models inputs outputs"],
+    bias: Float[Tensor, "models outputs"] | None = None,
+) -> Float[Tensor, "models rows length outputs"]:
+    """x @ weight + bias, of each model."""
+    flat = x.flatten(1, 2)
+    out = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias[:, None], flat, weight)
+    return out.unflatten(1, x.shape[1:3])
 
 
-def _normed(x: Float[Tensor, "*rows d_model"], part: Tensors, name: str, eps: float) -> Float[Tensor, "*rows d_model"]:
-    return functional.layer_norm(x, x.shape[-1:], part[f"{name}.w"], part[f"{name}.b"], eps=eps)
+def _normed(
+    x: Float[Tensor, "models rows length d_model"], part: Tensors, name: str, eps: float
+) -> Float[Tensor, "models rows length d_model"]:
+    gain, offset = (part[f"{name}.{which}"][:, None, None] for which in "wb")
+    return torch.addcmul(offset, functional.layer_norm(x, x.shape[-1:], eps=eps), gain)
 
 
 class _Stream:
     """Where queries, keys and values come from: rows of the residual stream."""
 
-    def __init__(self, x: Float[Tensor, "rows length d_model"]) -> None:
+    def __init__(self, x: Float[Tensor, "models rows length d_model"]) -> None:
         self.x = x
 
-    def at(self, at: Int[Tensor, "rows reads"]) -> _Stream:
+    def at(self, at: Int[Tensor, "models rows reads"]) -> _Stream:
         return _Stream(_rows_at(self.x, at))
 
-    def times(self, weight: Float[Tensor, "d_model outputs"] | None) -> Float[Tensor, "rows length outputs"]:
+    def times(
+        self, weight: Float[Tensor, "models d_model outputs"] | None
+    ) -> Float[Tensor, "models rows length outputs"]:
         return self.x if weight is None else _linear(self.x, weight)
 
 
@@ -103,50 +112,81 @@ class _Embedded:
 
     def __init__(
         self,
-        tokens: Int[Tensor, "rows length"],
-        embedding: Float[Tensor, "d_vocab d_model"],
-        positions: Float[Tensor, "max_length d_model"] | None,
-        places: Int[Tensor, "rows length"] | None = None,
+        tokens: Int[Tensor, "models rows length"],
+        embedding: Float[Tensor, "models d_vocab d_model"],
+        positions: Float[Tensor, "models max_length d_model"] | None,
+        places: Int[Tensor, "models rows length"] | None = None,
     ) -> None:
         self.tokens, self.embedding, self.positions, self.places = tokens, embedding, positions, places
 
-    def at(self, at: Int[Tensor, "rows reads"]) -> _Embedded:
-        return _Embedded(self.tokens.gather(1, at), self.embedding, self.positions, at)
+    def at(self, at: Int[Tensor, "models rows reads"]) -> _Embedded:
+        return _Embedded(self.tokens.gather(2, at), self.embedding, self.positions, at)
 
-    def times(self, weight: Float[Tensor, "d_model outputs"] | None) -> Float[Tensor, "rows length outputs"]:
-        found = functional.embedding(self.tokens, self.embedding if weight is None else self.embedding @ weight)
+    def times(
+        self, weight: Float[Tensor, "models d_model outputs"] | None
+    ) -> Float[Tensor, "models rows length outputs"]:
+        found = _looked_up(self.embedding if weight is None else self.embedding @ weight, self.tokens)
         if self.positions is None:
             return found
         here = self.positions if weight is None else self.positions @ weight
-        return found + (here[: self.tokens.shape[1]] if self.places is None else here[self.places])
+        return found + (here[:, None, : self.tokens.shape[2]] if self.places is None else _looked_up(here, self.places))
 
 
-def _rows_at(x: Float[Tensor, "rows length d"], at: Int[Tensor, "rows reads"]) -> Float[Tensor, "rows reads d"]:
-    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+def _looked_up(
+    tables: Float[Tensor, "models entries d"], index: Int[Tensor, "models rows length"]
+) -> Float[Tensor, "models rows length d"]:
+    """Entries of each model's own table."""
+    starts = torch.arange(len(tables), device=index.device) * tables.shape[1]
+    return functional.embedding(index + starts[:, None, None], tables.flatten(0, 1))
+
+
+def _rows_at(
+    x: Float[Tensor, "models rows length d"], at: Int[Tensor, "models rows reads"]
+) -> Float[Tensor, "models rows reads d"]:
+    return x.gather(2, at[..., None].expand(-1, -1, -1, x.shape[-1]))
+
+
+def _mask(spec: ModelSpec, x: Float[Tensor, "models rows length d"], inputs: Tensors, few: bool) -> Mask:
+    """For a layer where every position asks or, with few, those that are read."""
+    length = x.shape[2]
+    if spec.direction == "bidirectional":
+        if "weight" in inputs:
+            added = inputs["weight"].to(x)[..., None, :]
+        else:
+            added = _hiding(x, ~inputs["seen"][..., None, :]) if "seen" in inputs else None
+    elif few:
+        added = _hiding(x, inputs["later"]) if "later" in inputs else None
+    else:
+        return _hiding(x, torch.ones(1, 1, length, length, dtype=torch.bool, device=x.device).triu(1))
+    return None if added is None else added.expand(*x.shape[:2], *added.shape[-2:]).flatten(0, 1)[:, None]
+
+
+def _hiding(x: Tensor, hidden: Bool[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    return x.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
 
 
 def _block(
     spec: ModelSpec,
     layer: Layer,
     part: Tensors,
-    x: Float[Tensor, "rows length d_model"],
+    x: Float[Tensor, "models rows length d_model"],
     source: _Stream | _Embedded,
-    at: Int[Tensor, "rows reads"],
+    at: Int[Tensor, "models rows reads"] | None,
     inputs: Tensors,
-) -> Float[Tensor, "rows reads d_model"]:
-    """One layer, for the positions that ask."""
+    mask: Mask,
+) -> Float[Tensor, "models rows asking d_model"]:
+    """One layer, for the positions that ask: those `at`, or all."""
     pre, post = layer.norm == "pre", layer.norm == "post"
 
     def normed(value: Tensor, name: str) -> Tensor:
         return _normed(value, part, name, layer.norm_eps)
 
-    asking = x if at.shape[1] == x.shape[1] else _rows_at(x, at)
     if pre:
         source = _Stream(normed(x, "ln1"))
     if "attn.W_pos" in part:
-        source = _Stream(source.times(None) + part["attn.W_pos"][: x.shape[1]])
-    heads = _attention(spec, layer, part, source, at, inputs, x.shape[1])
-    stream = normed(asking + heads, "ln1") if post else asking + heads
+        source = _Stream(source.times(None) + part["attn.W_pos"][:, None, : x.shape[2]])
+    stream = (x if at is None else _rows_at(x, at)) + _attention(spec, layer, part, source, at, inputs, mask)
+    stream = normed(stream, "ln1") if post else stream
     if layer.mlp is None:
         return stream
     hidden = _linear(normed(stream, "ln2") if pre else stream, part["mlp.W_in"], part["mlp.b_in"])
@@ -160,52 +200,90 @@ def _attention(
     layer: Layer,
     part: Tensors,
     source: _Stream | _Embedded,
-    at: Int[Tensor, "rows reads"],
+    at: Int[Tensor, "models rows reads"] | None,
     inputs: Tensors,
-    length: int,
-) -> Float[Tensor, "rows reads d_model"]:
-    asking, seen = source if at.shape[1] == length else source.at(at), inputs.get("seen")
-
-    def project(rows: _Stream | _Embedded, name: str) -> Float[Tensor, "rows heads length d_head"]:
-        """Without a matrix of its own a head takes the stream as it is."""
-        weight, bias = part.get(f"attn.W_{name}"), part.get(f"attn.b_{name}")
-        if weight is None:
-            out = rows.times(None)[:, :, None].expand(-1, -1, layer.n_heads, -1)
-        else:
-            out = rows.times(weight.transpose(0, 1).flatten(1)).unflatten(-1, (layer.n_heads, layer.d_head))
-        return (out if bias is None else out + bias).transpose(1, 2)
-
+    mask: Mask,
+) -> Float[Tensor, "models rows asking d_model"]:
+    """What the heads of a layer write at the positions that ask."""
     if layer.mixing == "linear":
-        scores = part["attn.W_mix"].transpose(0, 1)[at].transpose(1, 2)[..., :length]
+        (value,) = _projected(layer, part, source, "V")
+        mixed = _weighted(layer, _mixing_scores(part["attn.W_mix"], value, at), _runs(value), mask)
     else:
-        scores = project(asking, "Q") @ project(source, "K").transpose(2, 3) * layer.factor(spec.d_model)
-        scores = _length_scaled(layer, scores, seen, inputs.get("length"))
-    softmax = layer.normalizer == "softmax"
-    keep = None if seen is None else seen[:, None, None]
-    if spec.direction == "causal":
-        before = torch.arange(length, device=at.device) <= at[:, None, :, None]
-        keep = before if keep is None else keep & before
-    if "weight" in inputs:
-        scores = scores + inputs["weight"][:, None, None]
-    if keep is not None:
-        scores = scores.masked_fill(~keep, -torch.inf if softmax else 0.0)
-    pattern = scores.softmax(-1) if softmax else scores
-    mixed = (pattern @ project(source, "V")).transpose(1, 2)
-    if "attn.W_O" in part:
-        out = _linear(mixed.flatten(2), part["attn.W_O"].flatten(0, 1))
+        if at is None:
+            query, key, value = _projected(layer, part, source, "QKV")
+        else:
+            (query,), (key, value) = _projected(layer, part, source.at(at), "Q"), _projected(layer, part, source, "KV")
+        query, factor = _length_scaled(layer, query, key.shape[2], inputs), layer.factor(spec.d_model)
+        q, k, v = _runs(query), _runs(key), _runs(value)
+        if layer.normalizer == "softmax":
+            causal = spec.direction == "causal" and at is None
+            mixed = functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=None if causal else mask, is_causal=causal, scale=factor
+            )
+        else:
+            mixed = _weighted(layer, q @ k.transpose(2, 3) * factor, v, mask)
+    mixed = mixed.transpose(1, 2).unflatten(0, value.shape[:2])  # models, rows, asking, heads, d_head
+    out = _linear(mixed.flatten(3), part["attn.W_O"].flatten(1, 2)) if "attn.W_O" in part else mixed.sum(3)
+    return out + part["attn.b_O"][:, None, None] if "attn.b_O" in part else out
+
+
+def _runs(x: Float[Tensor, "models rows length heads d_head"]) -> Float[Tensor, "runs heads length d_head"]:
+    return x.flatten(0, 1).transpose(1, 2)
+
+
+def _projected(
+    layer: Layer, part: Tensors, source: _Stream | _Embedded, names: str
+) -> list[Float[Tensor, "models rows length heads d_head"]]:
+    """Queries, keys or values of all heads, in one product; without a matrix of its own a head takes the stream."""
+    weights = [part[f"attn.W_{name}"].transpose(1, 2).flatten(2) for name in names if f"attn.W_{name}" in part]
+    products = iter(source.times(torch.cat(weights, 2)).split([w.shape[2] for w in weights], 3) if weights else ())
+    found = []
+    for name in names:
+        if f"attn.W_{name}" in part:
+            out = next(products).unflatten(3, (layer.n_heads, -1))
+        else:
+            out = source.times(None)[:, :, :, None].expand(-1, -1, -1, layer.n_heads, -1)
+        bias = part.get(f"attn.b_{name}")
+        found.append(out if bias is None else out + bias[:, None, None])
+    return found
+
+
+def _weighted(
+    layer: Layer,
+    scores: Float[Tensor, "runs heads asking length"],
+    v: Float[Tensor, "runs heads length d_head"],
+    mask: Mask,
+) -> Float[Tensor, "runs heads asking d_head"]:
+    """Values times weights: scores as they are, or their softmax."""
+    if layer.normalizer == "softmax":
+        return (scores if mask is None else scores + mask).softmax(-1) @ v
+    return (scores if mask is None else scores.masked_fill(mask < 0, 0.0)) @ v
+
+
+def _mixing_scores(
+    table: Float[Tensor, "models heads max_length max_length"],
+    value: Float[Tensor, "models rows length heads d_head"],
+    at: Int[Tensor, "models rows reads"] | None,
+) -> Float[Tensor, "runs heads asking length"]:
+    """Scores that depend on positions alone."""
+    rows, length = value.shape[1:3]
+    if at is None:
+        here = table[:, None, :, :length, :length].expand(-1, rows, -1, -1, -1)
     else:
-        out = mixed.sum(2)
-    return out + part["attn.b_O"] if "attn.b_O" in part else out
+        here = _looked_up(table.transpose(1, 2).flatten(2), at).unflatten(3, (table.shape[1], -1))[..., :length]
+        here = here.transpose(2, 3)
+    return here.flatten(0, 1)
 
 
 def _length_scaled(
-    layer: Layer, scores: Tensor, seen: Bool[Tensor, "rows length"] | None, lengths: Float[Tensor, "rows"] | None
-) -> Tensor:
-    """Scores times ln(n) where the layer says so; n tokens in each row, or the training length."""
+    layer: Layer, query: Float[Tensor, "models rows asking heads d_head"], length: int, inputs: Tensors
+) -> Float[Tensor, "models rows asking heads d_head"]:
+    """Queries times ln(n) where the layer says so; n tokens in each row, or the training length."""
     if layer.log_length == "none":
-        return scores
+        return query
     if layer.log_length != "current":
-        return scores * math.log(layer.log_length)
-    if seen is not None:
-        lengths = seen.sum(-1).clamp(min=1).to(scores)
-    return scores * (math.log(scores.shape[-1]) if lengths is None else lengths.log()[:, None, None, None])
+        return query * math.log(layer.log_length)
+    if "seen" not in inputs and "length" not in inputs:
+        return query * math.log(length)
+    n = inputs["length"] if "length" in inputs else inputs["seen"].sum(-1).clamp(min=1)
+    return query * n.to(query).log()[..., None, None, None]

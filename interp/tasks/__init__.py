@@ -1,4 +1,7 @@
-"""Tasks: tokens, labels, samplers and exact domains. One file per task; `register_task` adds a user's own."""
+"""Tasks: tokens, labels, samplers and exact domains. One file per task, found by itself; `register_task` adds a user's.
+
+Only what is asked for by name from elsewhere is listed here.
+"""
 
 from interp.tasks.algorithmic_brackets import Brackets as Brackets
 from interp.tasks.algorithmic_induction import Induction as Induction
@@ -31,6 +34,8 @@ from interp.tasks.memorization_tables import kgram as kgram
 from interp.tasks.memorization_tables import lookup as lookup
 from interp.tasks.memorization_tables import low_rank as low_rank
 from interp.tasks.memorization_tables import table as table
+from interp.tasks.plugins import import_folder as _import_folder
 from interp.tasks.plugins import load_installed as _load_installed
 
+_import_folder(__name__, __path__)
 _load_installed()

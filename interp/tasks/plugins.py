@@ -1,4 +1,4 @@
-"""Tasks that come from outside: a file that is named on the command line, and installed packages.
+"""How task files are found: those of this folder, one named on the command line, and those of installed packages.
 
 A package registers its tasks in its pyproject.toml: [project.entry-points."interp.tasks"] mine = "my_package.tasks".
 They are imported with interp.tasks. A checkpoint never causes an import: it only names a task.
@@ -7,8 +7,10 @@ They are imported with interp.tasks. A checkpoint never causes an import: it onl
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import sys
 import warnings
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -33,6 +35,12 @@ def import_file(path: str | Path) -> None:
         raise InterpError(f"--import {path}: {error}") from None
     except Exception as error:
         raise InterpError(f"--import {path} fails with {type(error).__name__}: {error}") from error
+
+
+def import_folder(package: str, path: Iterable[str]) -> None:
+    """Import every file of a package for the tasks that it registers."""
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{module.name}")
 
 
 def load_installed() -> None:

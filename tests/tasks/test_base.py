@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import interp.tasks
 from interp.errors import InterpError
 from interp.spec import TaskRef
-from interp.tasks import Batch, Count01, Task, make_task, register_task, registered_tasks
+from interp.tasks import Batch, Count01, Task, algorithmic_max_of_k, base, make_task, register_task, registered_tasks
 from interp.tasks.base import check_size, tensors_sha256
+from interp.tasks.plugins import import_folder
 
 
 class Sums(Task):
@@ -199,3 +203,18 @@ def test_sizes(value: Any) -> None:
     assert check_size("n", 1) == 1
     with pytest.raises(InterpError, match="n = "):
         inspect.unwrap(check_size)("n", value)
+
+
+def test_a_file_in_the_folder_of_tasks_is_all_that_a_task_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = inspect.getsource(algorithmic_max_of_k).replace('name = "max-of-k"', 'name = "base-test-dropped"')
+    (tmp_path / "algorithmic_dropped.py").write_text(source, "utf-8")
+    monkeypatch.setattr(interp.tasks, "__path__", [*interp.tasks.__path__, str(tmp_path)])
+    import_folder("interp.tasks", interp.tasks.__path__)
+    try:
+        task = make_task(TaskRef(name="base-test-dropped", parameters={"K": 2, "v": 3}))
+        assert task.sample(5, seed=1).labels.max() < 3
+    finally:
+        base._REGISTRY.pop("base-test-dropped", None)
+        sys.modules.pop("interp.tasks.algorithmic_dropped", None)

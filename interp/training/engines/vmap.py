@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.func import vmap
 from torch.nn import functional
 
 from interp.architecture.answers import decide, find_positions
@@ -61,8 +59,7 @@ class _Group(Group["VmapEngine"]):
     ) -> Float[Tensor, "models rows reads n_out"]:
         """Of every model, on rows of its own or, without an axis of models, on the same rows."""
         inputs = sequence_inputs(self.engine.spec, self.engine.task, tokens, at)
-        run = partial(sequence_logits, self.engine.spec)
-        return vmap(run, in_dims=(0, 0 if tokens.ndim == 3 else None))(self.leaves, inputs)
+        return sequence_logits(self.engine.spec, self.leaves, inputs)
 
     def losses(self, reads: Reads) -> Float[Tensor, "models"]:
         """Mean loss of each model over all positions that are read, in nats."""
