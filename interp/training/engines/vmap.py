@@ -1,4 +1,4 @@
-"""The vmap engine: many seeds of any architecture side by side, by torch.func over stacked parameters.
+"""The vmap engine: many seeds of any architecture side by side, one forward pass mapped over an axis of models.
 
 Several layers, MLPs, norms, positions, every readout: what the reference engine trains one model after another, on the
 same batches and to rounding with the same numbers, in far fewer operations. It knows nothing of symmetries; the engines
