@@ -151,7 +151,7 @@ def _mask(spec: ModelSpec, x: Float[Tensor, "models rows length d"], inputs: Ten
     length = x.shape[2]
     if spec.direction == "bidirectional":
         if "weight" in inputs:
-            added = inputs["weight"].to(x)[..., None, :]
+            added: Tensor | None = inputs["weight"].to(x)[..., None, :]
         else:
             added = _hiding(x, ~inputs["seen"][..., None, :]) if "seen" in inputs else None
     elif few:
