@@ -17,7 +17,7 @@ from torch.nn import functional
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.base import find_first
+from interp.tasks.base import find_positions as find_positions
 
 
 @dataclass(frozen=True)
@@ -98,24 +98,6 @@ def _one(outputs: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- where answers are read
-
-
-def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
-    """Where `token` stands first in each row; "first" and "last" are the first position and the last without padding.
-
-    Raises InterpError where a row has no such token.
-    """
-    if token == "first":
-        return torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
-    if token == "last":
-        if task.pad_id is None:
-            return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)
-        return (tokens != task.pad_id).sum(1) - 1
-    at = find_first(tokens, task.token_id(token))
-    if (at < 0).any():
-        row = int((at < 0).int().argmax())
-        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
-    return at
 
 
 def reads(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:

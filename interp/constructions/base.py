@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -22,6 +22,8 @@ class ConstructedWeights:
     variant:    which variant was built, where the construction has several.
     notes:      sources, errata and limits, one sentence each.
     numbers:    the scales chosen and the quantities of the proof by name, such as kappa, alpha or gap.
+    value:      what direction `s` holds where the answer is read, from an input's symbols alone; None where the proof
+                says its sign or a bound, not its value.
     length_limit: where a proof for every length meets finite precision; None where there is no such limit.
     """
 
@@ -32,4 +34,5 @@ class ConstructedWeights:
     variant: str = ""
     notes: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
+    value: Callable[[Sequence[int]], float] | None = field(default=None, compare=False)
     length_limit: LengthLimit | None = None

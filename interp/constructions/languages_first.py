@@ -22,6 +22,7 @@ from math import exp, sqrt
 from interp.constructions.languages_parts import Block, Head, Neuron, Proof, Stream, everywhere, norm_of, positive
 from interp.constructions.registry import Construct, register_construction
 from interp.tasks import First
+from interp.theory import languages as theory
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 1_000, "bfloat16": 1_000}
 """Symbols, measured; as far as tests go."""
@@ -58,6 +59,7 @@ def first(
         margin=lambda length: 0.5 * exp(sharpness) / (exp(sharpness) + length),
         longest=LONGEST,
         notes=("Chiang and Cholak 2022, section 3.1; errata 30 and 38 of Nowak et al. 2022",),
+        value=lambda symbols: theory.first(symbols, sharpness),
         numbers={"c": sharpness, "s_times_n": exp(sharpness) / 2},
     )
     arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}

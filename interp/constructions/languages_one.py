@@ -18,6 +18,7 @@ from __future__ import annotations
 from interp.constructions.languages_parts import Block, Head, Neuron, Proof, Stream, norm_of
 from interp.constructions.registry import Construct, register_construction
 from interp.tasks import One
+from interp.theory import languages as theory
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 1_000, "bfloat16": 100}
 """Symbols, measured; all but bfloat16 are as far as tests go."""
@@ -51,6 +52,7 @@ def one(layer_norm: bool = False, eps: float = 0.0, output_scale: float = 1.0, b
         margin=lambda length: 0.5 / (length + 1),
         longest=LONGEST,
         notes=("Nowak et al. 2022, section 3.1; erratum 30",),
+        value=theory.one,
         numbers={"s_times_n": 0.5},
     )
     arguments = {"layer_norm": layer_norm, "eps": float(eps), "output_scale": float(output_scale)}

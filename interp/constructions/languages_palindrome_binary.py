@@ -33,6 +33,7 @@ from interp.constructions.languages_parts import Block, Head, Neuron, Proof, Str
 from interp.constructions.registry import Construct
 from interp.spec import Scalar
 from interp.tasks import Palindrome
+from interp.theory import languages as theory
 
 LONGEST = {"float64": 95, "float32": 42, "float16": 18, "bfloat16": 13}
 """Symbols, measured: the limit is the number of mantissa bits, which is about half the length."""
@@ -79,6 +80,7 @@ def binary(c: float, tolerance: float, output_scale: float, beyond: str) -> Cons
             "Nowak et al. 2022, section 3.2 and appendix A; errata 30 to 36",
             "no number format but integers or fractions goes further with a binary code",
         ),
+        value=theory.palindrome if exact else None,
         numbers={"c": step, "base": exp(step)},
         tolerance=tolerance or None,
     )

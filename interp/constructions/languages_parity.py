@@ -33,6 +33,7 @@ from math import exp, sqrt, tanh
 from interp.constructions.languages_parts import Block, Head, Neuron, Proof, Stream, everywhere, norm_of, positive
 from interp.constructions.registry import Construct, register_construction
 from interp.tasks import Parity
+from interp.theory import languages as theory
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 80, "bfloat16": 20}
 """Symbols, measured; the float64 and float32 figures are as far as tests go."""
@@ -85,6 +86,7 @@ def parity(
             "Chiang and Cholak 2022, section 3.2; errata 30, 37 and 38 of Nowak et al. 2022",
             *(["with layer norm the sign of s is checked at many lengths, not proved"] if layer_norm else []),
         ),
+        value=lambda symbols: theory.parity(symbols, sharpness),
         numbers={"c": sharpness, "s_times_n_squared": 2 * tanh(sharpness)},
     )
     arguments = {"layer_norm": layer_norm, "eps": float(eps), "c": float(c), "output_scale": float(output_scale)}

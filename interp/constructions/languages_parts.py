@@ -167,7 +167,8 @@ class Proof:
     """A construction in words; `build` turns it into weights and a spec.
 
     positions: the formula whose code fills the first components. claim, notes, numbers: as in ConstructedWeights.
-    margin: a lower bound of |answer| over all strings of up to a length. longest: by dtype, as in LengthLimit.
+    margin: a lower bound of |answer| over all strings of up to a length. value: as in ConstructedWeights, where no norm
+    scales it. longest: by dtype, as in LengthLimit.
     """
 
     name: str
@@ -182,6 +183,7 @@ class Proof:
     longest: Mapping[str, int]
     notes: tuple[str, ...]
     numbers: Mapping[str, float]
+    value: Callable[[Sequence[int]], float] | None = None
     variant: str = ""
     tolerance: float | None = None
 
@@ -213,8 +215,9 @@ class Proof:
             numbers["normalized_logit"] = output_scale * sqrt(self.stream.d_model / 2)
             margin = numbers["normalized_logit"] if norm.eps == 0 else 0.0
         weights = ConstructedWeights(
-            tensors, self.stream.directions(), self.claim, margin, notes=self.notes, numbers=numbers, length_limit=limit
-        )
+            tensors, self.stream.directions(), self.claim, margin, notes=self.notes, numbers=numbers,
+            value=self.value if norm is None else None, length_limit=limit,
+        )  # fmt: skip
         return Construct(spec, self.task, weights)
 
 

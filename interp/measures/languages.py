@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from math import isclose, log
+from math import log
 from typing import cast
 
 import pandas as pd
@@ -25,7 +25,6 @@ from interp.measures.accuracy import share
 from interp.spec import Construction
 from interp.tasks import Batch, Language
 from interp.tasks.roles import STRINGS, lacks
-from interp.theory.languages import proof_value
 
 TOKENS_AT_ONCE = 1 << 17
 """Rows are run in chunks of about this many tokens, so that memory does not grow with the number of strings."""
@@ -137,9 +136,8 @@ def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
     Columns: string (cut to 40 symbols), length, label, s, proof, error. Raises UnsupportedError for models that are
     not exact, that have layer norm (which scales s), or whose proof only bounds s (the mirror).
     """
-    task, weights = language_of(model), _proof(model)
-    binary = task.name != "palindrome" or isclose(weights.numbers.get("base", 0.0), 2.0)
-    if not model.spec.additive_residual or not binary:
+    task, weights = language_of(model), proof_of(model)
+    if (proved := weights.value) is None:
         raise UnsupportedError(f"the proof of {model.spec.id} says where s is 0 or what its sign is, not its value")
     direction, last = weights.directions["s"], f"blocks.{len(model.spec.layers) - 1}.hook_resid_post"
     found = []
@@ -155,13 +153,13 @@ def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
             "length": lengths.tolist(),
             "label": batch.labels.tolist(),
             "s": torch.cat(found).tolist(),
-            "proof": [proof_value(task.name, word, weights.numbers.get("c", 0.0)) for word in words],
+            "proof": [proved(word) for word in words],
         }
     )
     return frame.assign(error=frame["s"] - frame["proof"])
 
 
-def _proof(model: TaskModel) -> ConstructedWeights:
+def proof_of(model: TaskModel) -> ConstructedWeights:
     """The proof that the model's spec names. Raises UnsupportedError for a trained model."""
     origin = model.spec.origin
     if not isinstance(origin, Construction):
@@ -260,7 +258,7 @@ def components_read(model: TaskModel, directions: dict[str, Tensor] | None = Non
     circuit ("QK": source is the query's component, target the key's; "OV": source is read, target written),
     source, target, coefficient; entries below `least` in size are left out.
     """
-    named = _proof(model).directions if directions is None else directions
+    named = proof_of(model).directions if directions is None else directions
     if not named:
         raise InterpError("directions is empty: name at least one vector of the residual stream")
     names, vectors = list(named), torch.stack([vector.double() for vector in named.values()])

@@ -17,6 +17,8 @@ from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Batch, Task, make_task
+from interp.tasks.base import registered_tasks
+from interp.tasks.checks import check_made, check_padding
 
 ROW_BYTES = 2**28
 """Activations of the rows that run together stay below this (256 MB)."""
@@ -56,19 +58,20 @@ class Subject:
         a vocabulary does not fit.
         """
         if isinstance(model, Subject):
+            _check_nothing_else(model.task, "a subject", task, tokens, outputs, padding)
             return model
         if not isinstance(model, HookedTransformer):
             raise InterpError(f"a {type(model).__name__} is no HookedTransformer; see interp.load and interp.build")
-        if isinstance(model, TaskModel) and tokens is None:
-            wanted = task if isinstance(task, str) or task is None else task.name
-            if wanted not in (None, model.task.name):
-                raise InterpError(f"{model.spec.id} is a model of task {model.task.name}, not {wanted}")
+        if isinstance(model, TaskModel):
+            _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
             return cls(model, model.task)
         if task is None:
             raise InterpError('a HookedTransformer of your own needs its task: task="count01", tokens={"0": 3, ...}')
         if padding not in ("mask", "attend"):
             raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
         known = make_task(task) if isinstance(task, str) else task
+        if type(known) not in registered_tasks().values():  # those were checked when they were registered
+            check_made(known)
         ids = _token_ids(model, known, tokens)
         return cls(model, known, ids, _output_ids(model, known, ids, outputs), padding)
 
@@ -105,7 +108,10 @@ class Subject:
         return Decision("sigmoid" if self.task.n_out == 1 and self.output_ids is None else "argmax")
 
     def inputs(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """The task's tokens in the model's own ids."""
+        """The task's tokens in the model's own ids. Raises InterpError for rows longer than your own model takes."""
+        length, most = tokens.shape[1], self.model.cfg.n_ctx
+        if length > most and not isinstance(self.model, TaskModel):
+            raise InterpError(f"inputs of task {self.task.name} have {length} tokens; the model's n_ctx is {most}")
         return tokens if self.token_ids is None else self.token_ids[tokens]
 
     def columns(self, outputs: Float[Tensor, "*rows n_model_out"]) -> Float[Tensor, "*rows n_out"]:
@@ -119,7 +125,8 @@ class Subject:
         return find_positions(self.task, tokens, self.read_at)
 
     def reads(self, batch: Batch) -> Bool[Tensor, "rows length"]:
-        """Which positions are read: one a row, or all that the task labels."""
+        """Which positions are read: one a row, or all that the task labels. Raises InterpError for ill-padded rows."""
+        check_padding(self.task, batch)
         return reads(self.task, batch, self.read_at)
 
     def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
@@ -271,6 +278,22 @@ Model: TypeAlias = "HookedTransformer | Subject"
 
 def _attention_only(block: torch.nn.Module) -> bool:
     return not hasattr(block, "mlp")
+
+
+def _check_nothing_else(
+    own: Task, who: str, task: Task | str | None, tokens: object, outputs: object, padding: str
+) -> None:
+    """Raise InterpError for what a model that has its task already would have to ignore."""
+    name = task if isinstance(task, str) or task is None else task.name
+    if name not in (None, own.name):
+        raise InterpError(f"{who} is a model of task {own.name}, not {name}")
+    if isinstance(task, Task) and task.ref != own.ref:
+        raise InterpError(f"{who} is a model of task {own!r}, not {task!r}")
+    if tokens is not None or outputs is not None or padding != "mask":
+        raise InterpError(
+            f"{who} has the ids of task {own.name} already: leave tokens, outputs and padding out; they go with a "
+            "HookedTransformer of your own, or with the weights that interp.load reads"
+        )
 
 
 def _token_ids(model: HookedTransformer, task: Task, tokens: Mapping[str, int] | None) -> Tensor | None:

@@ -10,10 +10,13 @@ from interp.sections.base import Study, section
 
 
 def needs(study: Study) -> str | None:
-    """An exact recognizer."""
+    """An exact recognizer whose proof says more than a sign."""
     if (reason := shared.needs_recognizer(study)) is not None:
         return reason
-    return None if shared.is_exact(study) else "the model is not exact: there is no proof to compare it with"
+    if not shared.is_exact(study):
+        return "the model is not exact: there is no proof to compare it with"
+    proof = measures.proof_of(study.subject.task_model)
+    return None if proof.value else "the proof says where s is 0 or what its sign is, not its value"
 
 
 @section("string_value", title="The value s against its proof", order=720, needs=needs)

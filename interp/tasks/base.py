@@ -382,6 +382,24 @@ def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "r
     return torch.where(here.any(1), here.int().argmax(1), -1)
 
 
+def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
+    """Where `token` stands first in each row; "first" and "last" are the first position and the last without padding.
+
+    Raises InterpError where a row has no such token.
+    """
+    if token == "first":
+        return torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
+    if token == "last":
+        if task.pad_id is None:
+            return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)
+        return (tokens != task.pad_id).sum(1) - 1
+    at = find_first(tokens, task.token_id(token))
+    if (at < 0).any():
+        row = int((at < 0).int().argmax())
+        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
+    return at
+
+
 def check_size(name: str, value: int, least: int = 1) -> int:
     """value, or an InterpError that says it must be an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:

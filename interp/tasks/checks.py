@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from interp.errors import InterpError
-from interp.tasks.base import IGNORED, Batch, Task
+from interp.tasks.base import IGNORED, Batch, Task, find_positions
 
 ROWS = 3
 """Inputs that are sampled for the checks."""
@@ -23,6 +23,33 @@ def check_task(kind: type[Task]) -> None:
         raise InterpError(f"task {kind.name}: {problem}")
 
 
+def check_made(task: Task) -> None:
+    """The same for a task that nobody registered, as it was made."""
+    if not isinstance(task, Task):
+        raise InterpError(f"a {type(task).__name__} is no task; give a name such as 'count01', or an interp.Task")
+    for problem in _of_task(task):
+        raise InterpError(f"task {task.name}: {problem}")
+
+
+def check_padding(task: Task, batch: Batch) -> None:
+    """Raise InterpError unless rows are filled up on the right, with the task's pad: masks and places rest on it."""
+    beyond = ~batch.attention_mask
+    if not bool(beyond.any()):
+        return
+    if task.pad_id is None:
+        raise InterpError(
+            f"rows of task {task.name} have different lengths, but it names no token that fills them up: pad = '...'"
+        )
+    wrong = beyond & (batch.tokens != task.pad_id)
+    if bool(wrong.any()):
+        row, place = wrong.nonzero()[0].tolist()
+        token = task.vocabulary[int(batch.tokens[row, place])]
+        raise InterpError(
+            f"row {row} of task {task.name} has {token!r} at position {place}, beyond its {int(batch.lengths[row])} "
+            f"tokens: rows are filled up on the right, with {task.pad!r}"
+        )
+
+
 def _problems(kind: type[Task]) -> Iterator[str]:
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         yield f"define {', '.join(missing)}; help(interp.Task) says what each is"
@@ -33,6 +60,10 @@ def _problems(kind: type[Task]) -> Iterator[str]:
     if isinstance(task, str):
         yield task
         return
+    yield from _of_task(task)
+
+
+def _of_task(task: Task) -> Iterator[str]:
     yield from _words(task)
     try:
         batch: Any = task.sample(ROWS, task.splits[-1], seed=0)
@@ -118,7 +149,16 @@ def _classes(task: Task, batch: Batch) -> Iterator[str]:
 
 
 def _answers(task: Task, batch: Batch, classes: torch.Tensor, read: torch.Tensor) -> Iterator[str]:
-    """The right classes must be turned into the labels."""
+    """The right classes must stand where the task is read, and must be turned into the labels."""
+    if task.readout != "all":
+        at = find_positions(task, batch.tokens, task.readout)
+        unread = classes.gather(1, at[:, None])[:, 0] == IGNORED
+        if bool(unread.any()):
+            row = int(unread.int().argmax())
+            yield (
+                f"answers are read at {task.readout!r}, which is position {int(at[row])} of row {row}, where "
+                "classes(batch) is IGNORED"
+            )
     if task.readout == "all":
         said, right = task.answers(classes.masked_fill(~read, 0), batch.tokens), batch.labels
         if said.shape == right.shape == read.shape:

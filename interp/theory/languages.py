@@ -1,18 +1,19 @@
-"""What the proofs of the formal languages say the value s at CLS is, string by string, from the string alone.
+"""What the proofs of the formal languages say the value s at CLS is, string by string, from the symbols alone.
+
+Symbols are 0s and 1s, at least one; c is the score that FIRST and PARITY choose.
 
 n = number of symbols + 1 for ONE, FIRST and PARITY (CLS), + 2 for PALINDROME (CLS and EOS); erratum 30.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import exp
 
-from interp.errors import InterpError, one_of
 from interp.theory.palindrome import exact_value
 
 
-def one(symbols: Sequence[int], c: float = 0.0) -> float:
+def one(symbols: Sequence[int]) -> float:
     """(I[k = 1] - 1/2) / n (Nowak et al. 2022, section 3.1.2)."""
     return ((sum(symbols) == 1) - 0.5) / (len(symbols) + 1)
 
@@ -30,23 +31,6 @@ def parity(symbols: Sequence[int], c: float) -> float:
     return (exp(c * sign) / (odd * exp(c) + even * exp(-c)) - exp(-c * sign) / (even * exp(c) + odd * exp(-c))) / n
 
 
-def palindrome(symbols: Sequence[int], c: float = 0.0) -> float:
+def palindrome(symbols: Sequence[int]) -> float:
     """The binary code, in exact arithmetic (erratum 32)."""
     return float(exact_value(symbols))
-
-
-VALUES: dict[str, Callable[[Sequence[int], float], float]] = {
-    "one": one,
-    "first": first,
-    "parity": parity,
-    "palindrome": palindrome,
-}
-
-
-def proof_value(language: str, symbols: Sequence[int], c: float = 0.0) -> float:
-    """s of a string of 0s and 1s. c: the score that FIRST and PARITY choose. Raises InterpError for other languages."""
-    if language not in VALUES:
-        raise InterpError(one_of("language with a proven value", language, VALUES))
-    if not symbols:
-        raise InterpError("an empty string has no value: lengths start at 1")
-    return VALUES[language](symbols, c)

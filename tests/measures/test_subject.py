@@ -85,6 +85,37 @@ def test_ids_that_do_not_fit() -> None:
         Subject.of(stock(d_vocab_out=3), "parity", outputs={"not a member": 0, "a member": 3})
 
 
+def test_what_would_be_ignored_is_refused() -> None:
+    """A model that has its task already is not mapped a second time, nor asked about another task in silence."""
+    model = interp.build("histogram/dot-exact", T=5, L=4)
+    words = {word: i for i, word in enumerate(model.task.vocabulary)}
+    for own in (model, Subject.of(model)):
+        assert Subject.of(own, "histogram").task is model.task
+        for more in ({"tokens": words}, {"outputs": {"1": 0}}, {"padding": "attend"}):
+            with pytest.raises(InterpError, match="has the ids of task histogram already: leave tokens, outputs"):
+                Subject.of(own, **more)
+        with pytest.raises(InterpError, match=r"of task Histogram.*T=5.*, not Histogram.*T=6"):
+            Subject.of(own, Histogram(T=6, L=4))
+        with pytest.raises(InterpError, match="of task histogram, not parity"):
+            Subject.of(own, "parity")
+
+
+def test_tasks_and_inputs_that_do_not_fit_a_strangers_model() -> None:
+    class Silent(Parity):
+        """Its classes are nowhere."""
+
+        name = "subject-silent"
+
+        def classes(self, batch: Batch) -> torch.Tensor:
+            return torch.full_like(batch.tokens, -100)
+
+    with pytest.raises(InterpError, match="task subject-silent: .*IGNORED everywhere"):
+        Subject.of(stock(), Silent(length=4))
+    subject = Subject.of(stock(), Parity(length=9))
+    with pytest.raises(InterpError, match="inputs of task parity have 10 tokens; the model's n_ctx is 9"):
+        subject.right(subject.task.sample(3, seed=0))
+
+
 # ---------------------------------------------------------------- accuracy
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import interp
 from interp.errors import InterpError
 from interp.tasks import Batch, Histogram, Lookup, Parity, Task, base, register_task, registered_tasks
-from interp.tasks.checks import check_task
+from interp.tasks.checks import check_padding, check_task
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"answers": lambda self, classes, tokens: classes == 1}, "both must be in the same units"),
     ({"answers": lambda self, classes, tokens: 1 - classes}, "where the label is"),
     ({"sample": lambda self, n, split="test", seed=0: undefined}, "define it above the class"),
+    ({"readout": "first"}, r"read at 'first', which is position 0 of row 0, where classes\(batch\) is IGNORED"),
 ]
 
 
@@ -95,6 +96,18 @@ def test_missing_members_are_named() -> None:
 @pytest.mark.parametrize("kind", [k for k in registered_tasks().values() if k.__module__.startswith("interp.")])
 def test_our_own_tasks_pass(kind: type[Task]) -> None:
     check_task(kind)
+
+
+def test_rows_are_filled_up_on_the_right_with_the_pad() -> None:
+    """Masks are made from lengths, places from tokens: where the two disagree something would be read wrongly."""
+    padded = type("Padded", (Good,), {"name": "checks-padded", "vocabulary": ("0", "1", "_"), "pad": "_"})()
+    lengths = torch.tensor([3, 2])
+    rows = torch.tensor([[0, 1, 0], [1, 0, 2]])
+    check_padding(padded, Batch(rows, lengths, rows[:, 0]))
+    with pytest.raises(InterpError, match=r"row 1 .* has '1' at position 2, beyond its 2 tokens: .* with '_'"):
+        check_padding(padded, Batch(rows.flip(1), lengths, rows[:, 0]))
+    with pytest.raises(InterpError, match="have different lengths, but it names no token that fills them up"):
+        check_padding(Good(), Batch(rows, lengths, rows[:, 0]))
 
 
 class Numbers(Good):
