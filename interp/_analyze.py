@@ -126,7 +126,7 @@ def _check_out(path: Path) -> None:
 
 
 def list_sections(
-    source: Source,
+    source: Source | Sequence[Source],
     *,
     task: Task | str | None = None,
     tokens: Mapping[str, int] | None = None,
@@ -135,14 +135,33 @@ def list_sections(
 ) -> pd.DataFrame:
     """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not.
 
+    Columns section, title, status, note. Of several models: section, title, and for each model what is so there.
+
     Example:
 
         >>> found = interp.list_sections("count01/minimal").set_index("section")
         >>> found.loc["accuracy", "status"]
         'applies'
     """
-    subject, _ = _subject(source, task, tokens, outputs, "mask", device, None)
-    return availability(Study(subject))
+    _check_source(source, several=True)
+    several = isinstance(source, list | tuple)
+    sources: list[Source] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
+    frames: dict[str, pd.DataFrame] = {}
+    for one in sources:
+        subject, name = _subject(one, task, tokens, outputs, "mask", device, None)
+        frames[name if name not in frames else f"{name} ({len(frames) + 1})"] = availability(Study(subject))
+    if not frames:
+        raise InterpError("no model to list the sections of: give at least one name, path or model")
+    first = next(iter(frames.values()))
+    if not several:
+        return first
+    return first[["section", "title"]].assign(**{name: _in_words(frame) for name, frame in frames.items()})
+
+
+def _in_words(found: pd.DataFrame) -> list[str]:
+    """One cell a section: applies; on request, and for how long; or the reason why not."""
+    says = {"applies": "applies", "on request": "on request, {}", "does not apply": "no: {}"}
+    return [says[status].format(note) for status, note in zip(found["status"], found["note"])]
 
 
 def _subject(

@@ -226,13 +226,13 @@ def analyze(
 
 @app.command()
 def sections(
-    checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
+    checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make one table.")],
     format: FormatOption = Format.table,
 ) -> None:
     """List the sections of a report on a model: which apply, which are made on request, and why others do not."""
     import interp
 
-    _print(interp.list_sections(checkpoint), format)
+    _print(interp.list_sections(checkpoints if len(checkpoints) > 1 else checkpoints[0]), format)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

@@ -151,12 +151,12 @@ def _classes(task: Task, batch: Batch) -> Iterator[str]:
 def _answers(task: Task, batch: Batch, classes: torch.Tensor, read: torch.Tensor) -> Iterator[str]:
     """The right classes must stand where the task is read, and must be turned into the labels."""
     if task.readout != "all":
-        at = find_positions(task, batch.tokens, task.readout)
-        unread = classes.gather(1, at[:, None])[:, 0] == IGNORED
+        places = find_positions(task, batch.tokens, task.readout)
+        unread = ~read.gather(1, places[:, None])[:, 0]
         if bool(unread.any()):
             row = int(unread.int().argmax())
             yield (
-                f"answers are read at {task.readout!r}, which is position {int(at[row])} of row {row}, where "
+                f"answers are read at {task.readout!r}, which is position {int(places[row])} of row {row}, where "
                 "classes(batch) is IGNORED"
             )
     if task.readout == "all":

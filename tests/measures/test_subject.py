@@ -109,7 +109,7 @@ def test_tasks_and_inputs_that_do_not_fit_a_strangers_model() -> None:
         def classes(self, batch: Batch) -> torch.Tensor:
             return torch.full_like(batch.tokens, -100)
 
-    with pytest.raises(InterpError, match="task subject-silent: .*IGNORED everywhere"):
+    with pytest.raises(InterpError, match=r"task subject-silent: .*IGNORED everywhere"):
         Subject.of(stock(), Silent(length=4))
     subject = Subject.of(stock(), Parity(length=9))
     with pytest.raises(InterpError, match="inputs of task parity have 10 tokens; the model's n_ctx is 9"):

@@ -118,6 +118,22 @@ def test_needs_and_costs(own: None) -> None:
     assert "Not shown: three heads are needed." in interp.analyze(model, sections=["refusing"]).html()
 
 
+def test_sections_of_several_models_side_by_side(own: None) -> None:
+    @section("two_heads", title="Two heads", needs=lambda study: None if study.model.cfg.n_heads == 2 else "one head")
+    def two_heads(study: Study, report: Report) -> None: ...
+
+    @section("costly", title="Costly", cost=lambda study: 75.4)
+    def costly(study: Study, report: Report) -> None: ...
+
+    models = [interp.build("languages/parity"), interp.build("languages/first")]
+    table = interp.list_sections(models).set_index("section")
+    assert list(table.columns) == ["title", *(f"{model.spec.id}, seed 0" for model in models)]
+    assert table.loc["two_heads"].tolist() == ["Two heads", "applies", "no: one head"]
+    assert table.loc["costly"].tolist() == ["Costly", *["on request, about 75 s"] * 2]
+    with pytest.raises(InterpError, match="no model to list the sections of"):
+        interp.list_sections([])
+
+
 def test_a_name_is_taken_once(own: None) -> None:
     with pytest.raises(InterpError, match="a section named 'accuracy' is registered already"):
 
