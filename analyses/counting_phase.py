@@ -294,7 +294,7 @@ def _maps(report: Report, figure: str, cells: pd.DataFrame) -> None:
     for model, part in cells.groupby("model", sort=False):
         grid = part.pivot(index="d", columns="p", values=value).sort_index(ascending=False)
         if value == "mean":
-            drawn = draw.heatmap(grid, list(grid.columns), list(grid.index), "p", "d", title, limits=(0.0, 100.0))
+            drawn = draw.heatmap(grid, list(grid.columns), list(grid.index), "p", "d", title, ends=(0.0, 100.0))
         else:
             drawn = draw.heatmap(grid, list(grid.columns), list(grid.index), "p", "d", title, center=0.0)
         report.add_figure(f"figure_{figure}_{model}", drawn, f"{model}: {title} over the seeds.")

@@ -191,6 +191,7 @@ def _page(
     """One model's report."""
     report = Report(name, subtitle=_subtitle(subject), metadata=_metadata(subject))
     fill(Study(subject, f"model = interp.load({name!r})" if named else None), report, sections, options)
+    report.spare_figures()
     return report
 
 

@@ -134,11 +134,14 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
 
 @torch.no_grad()
 def response(model: Model, batch: Batch, neuron: Neuron, features: tuple[str, ...]) -> pd.DataFrame:
-    """Mean activation of a neuron at the reads by one or two features; columns the features, activation, reads."""
+    """Mean activation of a neuron at the reads by one or two features; columns the features, activation, spread (one
+    standard deviation), reads.
+    """
     import pandas as pd
 
     subject = Subject.of(model)
     frame = pd.DataFrame({name: feature_at_reads(subject, batch, name).numpy() for name in features})
     frame["activation"] = at_neurons(subject, batch, neuron.layer)[:, neuron.index].numpy()
     grouped = frame.groupby(list(features))["activation"]
-    return grouped.mean().reset_index().assign(reads=grouped.size().to_numpy())
+    spread = grouped.std(ddof=0).to_numpy()
+    return grouped.mean().reset_index().assign(spread=spread, reads=grouped.size().to_numpy())

@@ -18,13 +18,15 @@ from interp.measures.subject import Model, Subject
 class HeadPlanes:
     """points: head, x, y, label, one row a head and input. values: head, token, x, y, the tokens' value vectors.
 
-    lines: (w1, w2, b) of each head's separator, fitted on the training outputs; only where d_head is 2. Heads of more
-    dimensions are shown in their two principal components, of one dimension on a line.
+    lines: (w1, w2, b) of each head's separator, fitted on the training outputs; only where d_head is 1 or 2. Heads of
+    more dimensions are shown in their two principal components, whose shares of the variance are in `variance`. With
+    one dimension y is the number of the answer among those that occur, and value vectors stand between them.
     """
 
     points: pd.DataFrame
     values: pd.DataFrame
     lines: dict[int, tuple[float, float, float]]
+    variance: dict[int, tuple[float, float]]
 
 
 def head_planes(
@@ -37,20 +39,25 @@ def head_planes(
     ids = [subject.task.token_id(token) for token in tokens]
     vectors = circuit_tables(subject).values[0, :, ids].numpy() if subject.count_space else None
     words = np.array(subject.task.answer_words)[tested.labels]
+    row = np.unique(tested.labels.numpy(), return_inverse=True)[1]
     points, values = [], []
     lines: dict[int, tuple[float, float, float]] = {}
+    variance: dict[int, tuple[float, float]] = {}
     for head in range(tested.n_heads):
         z, d_head = tested.z[:, head].numpy(), tested.z.shape[-1]
         its_values = np.zeros((0, d_head)) if vectors is None else vectors[head]
-        if d_head == 2:
-            separator = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
-            lines[head] = (float(separator.w[0]), float(separator.w[1]), separator.b)
-        elif d_head > 2:
+        if d_head > 2:
             plane = PCA(n_components=2, svd_solver="full").fit(z)
             z, its_values = plane.transform(z), plane.transform(its_values) if len(its_values) else np.zeros((0, 2))
+            first, second = (float(share) for share in plane.explained_variance_ratio_)
+            variance[head] = first, second
         else:
-            z, its_values = (np.pad(a, ((0, 0), (0, 1))) for a in (z, its_values))
+            separator = fit_separator(fitted.z[:, head].numpy(), fitted.labels.numpy(), C=C)
+            lines[head] = (float(separator.w[0]), float(separator.w[1]) if d_head == 2 else 0.0, separator.b)
+        if d_head == 1:
+            middle = np.full((len(its_values), 1), row.max() / 2)
+            z, its_values = np.hstack([z, row[:, None]]), np.hstack([its_values, middle])
         points.append(pd.DataFrame({"head": head, "x": z[:, 0], "y": z[:, 1], "label": words}))
         named = list(tokens)[: len(its_values)]
         values.append(pd.DataFrame({"head": head, "token": named, "x": its_values[:, 0], "y": its_values[:, 1]}))
-    return HeadPlanes(pd.concat(points, ignore_index=True), pd.concat(values, ignore_index=True), lines)
+    return HeadPlanes(pd.concat(points, ignore_index=True), pd.concat(values, ignore_index=True), lines, variance)

@@ -17,9 +17,16 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-def float32(values: ArrayLike) -> np.ndarray:
-    """Numbers as plotly stores them most compactly: a float32 array becomes base64, four bytes a number."""
-    return np.ascontiguousarray(values, dtype=np.float32)
+def compact(values: ArrayLike) -> np.ndarray:
+    """Numbers as plotly stores them most compactly: an array becomes base64, four bytes a number.
+
+    Eight where four would turn a number into 0, 1 or infinity: on a logarithmic axis 1e-70 is a place, and 0 is none.
+    """
+    wide = np.ascontiguousarray(values, dtype=np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = wide.astype(np.float32)
+    lost = (np.abs(narrow) < np.finfo(np.float32).tiny) & (wide != 0) | np.isinf(narrow) & np.isfinite(wide)
+    return wide if lost.any() or ((narrow == 1) & (wide != 1)).any() else narrow
 
 
 def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[float, float]:
@@ -35,6 +42,32 @@ def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[f
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
+MOSTLY = 0.5
+"""A color scale reaches a wanted end, or is centered, only where the data still span this share of it."""
+
+
+def color_limits(
+    values: ArrayLike, center: int | float | None = None, ends: Sequence[int | float] = ()
+) -> tuple[float, float, bool]:
+    """Least and largest value of a color scale that fits the data, and whether it diverges from its center.
+
+    It diverges where values lie on both sides of the center. Else it runs over the data, and on to those ends (the
+    center is one) that leave no more than half of it unused.
+    """
+    low, high = color_range(values)
+    if (finite := np.unique(values)[:1]).size and ends and np.all(np.asarray(values) == finite):
+        low, high = min(float(finite[0]), *ends), max(float(finite[0]), *ends)
+        return float(low if low < high else low - 0.5), float(high), False
+    if center is not None and low < center < high:
+        return *color_range(values, center), True
+    span = high - low
+    for end in sorted([*ends, *([] if center is None else [center])], key=lambda end: max(low - end, end - high)):
+        wider = min(low, end), max(high, end)
+        if span >= MOSTLY * (wider[1] - wider[0]):
+            low, high = wider
+    return float(low), float(high), False
+
+
 def log_axis(values: ArrayLike) -> dict[str, Any]:
     """A logarithmic axis with a tick at each power of ten, or at fewer or more where that suits the values better."""
     numbers = np.asarray(values, dtype=np.float64)
@@ -48,6 +81,10 @@ def color_axis(low: int | float, high: int | float, title: str, diverging: bool)
     """The color axis that all traces of a figure with `coloraxis="coloraxis"` share."""
     colors = theme.DIVERGING if diverging else theme.SEQUENTIAL
     return {"cmin": low, "cmax": high, "colorscale": theme.scale(colors), "colorbar": {"title": {"text": plain(title)}}}
+
+
+TITLE_HEIGHT = 26
+"""Of the title of a small plot, in pixels."""
 
 
 def panels(
@@ -75,6 +112,7 @@ def panels(
     if n_across > 1:
         drawn.update_layout(meta={"min_width": 60 + 165 * n_across})
     drawn.update_annotations(font_size=13)
+    drawn.update_layout(legend_y=1 + TITLE_HEIGHT / inner)  # above the titles of the plots
     if n_across == 1:  # at the left, where a narrow page shows it
         drawn.update_annotations(x=0, xanchor="left")
     return drawn, [(1 + i // n_across, 1 + i % n_across) for i in range(len(titles))]

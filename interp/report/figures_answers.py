@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from interp.report import theme
-from interp.report.drawing import float32, panels
+from interp.report.drawing import compact, panels
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def logit_distributions(frame: pd.DataFrame) -> go.Figure:
+def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Figure:
     """Logits of each head and of the model, by current token and true next token (Figure 1).
 
     A box spans the middle half of the inputs, its whiskers reach from the 5th to the 95th percentile.
 
     Args:
+        order: the heads as they are to stand; by number without it.
         frame: one row per input, head and token: `head` (an int or "model"), `current` ('=', '4' or '5'), `next` (the
             true next token), `token` (whose logit it is), `logit`.
     """
@@ -32,6 +33,7 @@ def logit_distributions(frame: pd.DataFrame) -> go.Figure:
     )
     titles = [f"after '{current}', when '{following}' follows" for current, following in contexts]
     heads = sorted(frame["head"].unique(), key=lambda head: (isinstance(head, str), head))
+    heads.sort(key=lambda head: list(order).index(head) if head in order else len(order))
     # The model's logits are the sum over its heads: beside them, on an axis of its own, or the heads could not be seen.
     groups = [group for group in ([h for h in heads if h != "model"], [h for h in heads if h == "model"]) if group]
     drawn, places = panels(
@@ -47,7 +49,7 @@ def logit_distributions(frame: pd.DataFrame) -> go.Figure:
         here = summary.loc[context]
         for token, spare in zip(tokens, theme.COLORS):
             quantiles = here[here.index.get_level_values("token") == token].droplevel("token").reindex(group).dropna()
-            low, first, middle, third, high = (float32(quantiles[q]) for q in quantiles.columns)
+            low, first, middle, third, high = (compact(quantiles[q]) for q in quantiles.columns)
             color = theme.TOKEN_COLORS.get(str(token), spare)
             box = go.Box(x=[plain(head) for head in quantiles.index], lowerfence=low, upperfence=high)
             box.update(q1=first, median=middle, q3=third, name=f"logit of '{plain(token)}'", offsetgroup=str(token))
@@ -89,7 +91,7 @@ def error_by_difference(
     for answer, part in ((otherwise, near[near["difference"] <= 0]), (more, near[near["difference"] > 0])):
         texts = [f"{errors:,} of {inputs:,} inputs" for errors, inputs in zip(part["errors"], part["inputs"])]
         shares = part["errors"] / part["inputs"].where(part["inputs"] > 0)
-        bar = go.Bar(x=float32(part["difference"]), y=float32(shares), name=f"the answer is '{plain(answer)}'")
+        bar = go.Bar(x=compact(part["difference"]), y=compact(shares), name=f"the answer is '{plain(answer)}'")
         color = theme.TOKEN_COLORS["4" if answer == more else "5"]
         bar.update(marker_color=color, customdata=texts, ids=[f"difference:{d}" for d in part["difference"]])
         drawn.add_trace(bar.update(hovertemplate="difference %{x}: %{y:.3%}<br>%{customdata}<extra></extra>"))
@@ -120,7 +122,7 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
         return drawn.update_xaxes(range=[frame["n2"].min(), frame["n2"].max()]).update_yaxes(range=[-5, 5])
     # One bar per n2 from the least to the largest difference: unlike an area it does not bridge an n2 without errors.
     low, high = frame["min_difference"], frame["max_difference"]
-    span = go.Bar(x=float32(frame["n2"]), base=float32(low - 0.5), y=float32(high - low + 1), width=1, name="errors")
+    span = go.Bar(x=compact(frame["n2"]), base=compact(low - 0.5), y=compact(high - low + 1), width=1, name="errors")
     texts = [f"from {a:.0f} to {b:.0f}" if a == a else "no errors" for a, b in zip(low, high)]
     span.update(customdata=texts, hovertemplate="n2 = %{x}: %{customdata}<extra></extra>")
     span.update(ids=["" if b != b else f"difference:{b:.0f}:{n2}" for b, n2 in zip(high, frame["n2"])])

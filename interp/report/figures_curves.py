@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from interp.report import theme
-from interp.report.drawing import color_axis, color_range, float32, is_number, log_axis
+from interp.report.drawing import color_axis, color_range, compact, is_number, log_axis
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -28,16 +28,23 @@ def lines(
     x_type: Axis = "linear",
     y_type: Axis = "linear",
     markers: bool = False,
+    spread: str | None = None,
 ) -> go.Figure:
-    """y against x, a line per value of `color`, each in the order of x."""
-    theme.check_frame(frame, [x, y, *([color] if color else [])], "lines")
+    """y against x, a line per value of `color`, each in the order of x.
+
+    `spread` names a column of half-widths: a band around each line.
+    """
+    theme.check_frame(frame, [column for column in (x, y, color, spread) if column], "lines")
     drawn = theme.figure(x=x_title or x, y=y_title or y)
     for position, (name, part) in enumerate(_groups(frame, color)):
         part = part.sort_values(x, kind="stable")
+        if spread:
+            drawn.add_traces(_band(part, x, y, spread, _color(position), plain(name)))
         trace = go.Scatter(
             x=_positions(part[x]),
-            y=float32(part[y]),
+            y=compact(part[y]),
             name=plain(name),
+            legendgroup=plain(name),
             mode="lines+markers" if markers else "lines",
             line={"width": 2, "color": _color(position), "dash": _DASHES[position // len(theme.COLORS) % len(_DASHES)]},
         )
@@ -60,11 +67,11 @@ def bars(
     drawn = theme.figure(x=x_title or x, y=y_title or y, barmode="stack" if stacked else "group")
     for position, (name, part) in enumerate(_groups(frame, color)):
         whiskers = (
-            {"type": "data", "array": float32(part[error]), "color": theme.INK, "thickness": 1.2} if error else None
+            {"type": "data", "array": compact(part[error]), "color": theme.INK, "thickness": 1.2} if error else None
         )
         trace = go.Bar(
             x=_positions(part[x]),
-            y=float32(part[y]),
+            y=compact(part[y]),
             name=plain(name),
             marker={"color": _color(position)},
             error_y=whiskers,
@@ -102,10 +109,10 @@ def scatter(
     for position, (name, part) in enumerate(_groups(frame, None if is_scale else color)):
         marker: dict[str, Any] = {"size": 9, "line": {"width": 1, "color": theme.PAPER}, "color": _color(position)}
         if is_scale:
-            marker |= {"color": float32(part[color]), "coloraxis": "coloraxis"}
+            marker |= {"color": compact(part[color]), "coloraxis": "coloraxis"}
         trace = go.Scatter(
-            x=float32(part[x]),
-            y=float32(part[y]),
+            x=compact(part[x]),
+            y=compact(part[y]),
             mode="markers",
             marker=marker,
             name=plain(name),
@@ -132,8 +139,8 @@ def history(frame: pd.DataFrame) -> go.Figure:
         part = part.sort_values("epoch", kind="stable")
         for column, quantity in enumerate(("loss", "accuracy"), start=1):
             trace = go.Scatter(
-                x=float32(part["epoch"]),
-                y=float32(part[quantity]),
+                x=compact(part["epoch"]),
+                y=compact(part[quantity]),
                 name=f"seed {plain(seed)}",
                 legendgroup=str(seed),
                 showlegend=column == 1,
@@ -146,6 +153,15 @@ def history(frame: pd.DataFrame) -> go.Figure:
     return drawn
 
 
+def _band(part: pd.DataFrame, x: str, y: str, spread: str, color: str, group: str) -> list[go.Scatter]:
+    """Two lines that are not seen, with color between them."""
+    edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    low, high = part[y] - part[spread], part[y] + part[spread]
+    lower = go.Scatter(x=_positions(part[x]), y=compact(low), legendgroup=group, **edge)
+    upper = go.Scatter(x=_positions(part[x]), y=compact(high), legendgroup=group, **edge)
+    return [lower, upper.update(fill="tonexty", fillcolor=theme.fade(color, 0.15))]
+
+
 _DASHES = ("solid", "dash", "dot")
 
 
@@ -156,7 +172,7 @@ def _groups(frame: pd.DataFrame, column: str | None) -> list[tuple[object, pd.Da
 
 
 def _positions(column: pd.Series) -> Any:
-    return float32(column) if is_number(column) else [plain(value) for value in column]
+    return compact(column) if is_number(column) else [plain(value) for value in column]
 
 
 def _axis(column: pd.Series, wanted: Axis) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from interp.report import theme
-from interp.report.drawing import float32
+from interp.report.drawing import compact
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def head_evolution(frame: pd.DataFrame) -> go.Figure:
             else ("ends in between", theme.GREY)
         )  # fmt: skip
         width = THINNEST + (THICKEST - THINNEST) * float(weights[head] - weights.min()) / span
-        line = go.Scatter(x=float32(part["epoch"]), y=float32(part["s_acc"]), mode="lines", name=name, legendgroup=name)
+        line = go.Scatter(x=compact(part["epoch"]), y=compact(part["s_acc"]), mode="lines", name=name, legendgroup=name)
         line.update(
             line={"width": width, "color": theme.fade(color, 0.75)},
             showlegend=name not in shown,

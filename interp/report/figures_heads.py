@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError, one_of
 from interp.report import theme
-from interp.report.drawing import color_axis, color_range, float32, log_axis
+from interp.report.drawing import color_axis, color_limits, compact, log_axis
 from interp.report.figures_matrices import heatmap
 from interp.report.theme import plain
 
@@ -23,15 +23,21 @@ RATIOS = {"w01": 1, "w02": 2}
 """Attention to the first counted token over that to the second, and to the third."""
 CATEGORY_SYMBOLS = {"successful": "circle", "mixed": "square", "failed": "diamond"}
 
+# The color at the share t of the scale stands at 1 - (1 - t)^2, so that colors change fast near the upper end.
+_FINE_NEAR_ONE = [[1 - (1 - place) ** 2, color] for place, color in theme.scale(theme.SEQUENTIAL)]
+
 # A logarithmic axis has no place for 0 and infinity; such heads stand at the edge, and the pointer shows their ratio.
 SMALLEST_RATIO, LARGEST_RATIO = 1e-12, 1e12
 
 
-def heads_heatmap(frame: pd.DataFrame, metric: str) -> go.Figure:
+def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[int] | None = None) -> go.Figure:
     """One metric of single heads (diagonal) and of pairs of heads (Figure 3).
+
+    Colors tell shares near 1 apart more finely than those far from it: .967, .981 and 1 are three colors.
 
     Args:
         frame: one row per group: `heads` (a tuple of ints), `size`, and the metric; groups of 3 or more are left out.
+        order: the heads as they are to stand, such as by category; by number without it.
 
     Raises:
         InterpError: the metric is unknown, a column is missing, or there are neither single heads nor pairs.
@@ -41,14 +47,16 @@ def heads_heatmap(frame: pd.DataFrame, metric: str) -> go.Figure:
     theme.check_frame(frame, ["heads", "size", metric], "heads_heatmap")
     small = frame[frame["size"].isin([1, 2])]
     heads = sorted({head for group in small["heads"] for head in group})
+    if order is not None:
+        heads.sort(key=list(order).index)
     if not heads:
         raise InterpError("heads_heatmap draws single heads and pairs, and the frame has only larger groups")
     place = {head: position for position, head in enumerate(heads)}
     matrix = np.full((len(heads), len(heads)), np.nan)
     for group, value in zip(small["heads"], small[metric]):
         matrix[place[group[0]], place[group[-1]]] = matrix[place[group[-1]], place[group[0]]] = value
-    low = min(0.5, color_range(matrix)[0])  # 0.5 is chance; a head can be worse
-    drawn = heatmap(matrix, heads, heads, "head", "head", METRICS[metric], limits=(low, 1.0))
+    drawn = heatmap(matrix, heads, heads, "head", "head", METRICS[metric], ends=(1.0,))
+    drawn.update_layout(coloraxis_colorscale=_FINE_NEAR_ONE)
     return drawn.update_layout(meta={**(drawn.layout.meta or {}), "live": "head"})  # a click marks the head's panel
 
 
@@ -63,8 +71,8 @@ def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
     drawn = theme.figure(x="number of heads in the group", y="value on the test set", boxmode="group")
     for metric, color in zip(metrics, theme.COLORS):
         quantiles = frame.groupby("size")[metric].quantile([0.0, 0.25, 0.5, 0.75, 1.0]).unstack()
-        low, first, middle, third, high = (float32(quantiles[q]) for q in quantiles.columns)
-        box = go.Box(x=float32(quantiles.index), lowerfence=low, q1=first, median=middle, q3=third, upperfence=high)
+        low, first, middle, third, high = (compact(quantiles[q]) for q in quantiles.columns)
+        box = go.Box(x=compact(quantiles.index), lowerfence=low, q1=first, median=middle, q3=third, upperfence=high)
         box.update(name=METRICS[metric], marker_color=color, line_width=1.5, fillcolor=theme.fade(color, 0.3))
         drawn.add_trace(box)
     return drawn.update_xaxes(dtick=1)
@@ -105,7 +113,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
             marker={
                 "symbol": CATEGORY_SYMBOLS.get(str(category), "circle"),
                 "size": 13,
-                "color": float32(part["s_acc"]),
+                "color": compact(part["s_acc"]),
                 "coloraxis": "coloraxis",
                 "line": {"width": 1, "color": theme.INK},
             },
@@ -117,8 +125,10 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     x, y = ([None if power is None else 10**power for power in corners[axis]] for axis in ("x", "y"))
     rule = {"color": theme.GREY, "width": 1.5, "dash": "dash"}
     drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", name="w01 = 1 and w02 = 10", line=rule, hoverinfo="skip"))
-    low = min(0.5, color_range(frame["s_acc"])[0])
-    drawn.update_layout(coloraxis=color_axis(low, 1.0, METRICS["s_acc"], diverging=False))
+    low, high, _ = color_limits(frame["s_acc"], ends=(1.0,))
+    drawn.update_layout(coloraxis=color_axis(low, high, METRICS["s_acc"], diverging=False))
+    for x, y, heads in _piles(frame):
+        drawn.add_annotation(x=x, y=y, text=heads, showarrow=False, yshift=15, font_size=11)
     drawn.update_xaxes(range=x_range, **log_axis(_drawable(frame["w01"])))
     return drawn.update_yaxes(range=y_range, **log_axis(_drawable(frame["w02"])))
 
@@ -142,27 +152,53 @@ def intervention_curve(
     theme.check_frame(frame, ["head", "ratio", "s_acc"], "intervention_curve")
     by_ratio = frame.groupby("ratio")["s_acc"]
     mean, spread = by_ratio.mean(), by_ratio.std(ddof=0)
-    ratios = float32(mean.index)
+    ratios = compact(mean.index)
     drawn = theme.figure(y="separation accuracy").update_xaxes(title_text=ratio_title(x, tokens), **log_axis(ratios))
     edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": "band"}
-    drawn.add_trace(go.Scatter(x=ratios, y=float32(mean - spread), showlegend=False, **edge))
-    band = go.Scatter(x=ratios, y=float32(np.minimum(mean + spread, 1.0)), name="one standard deviation", **edge)
+    drawn.add_trace(go.Scatter(x=ratios, y=compact(mean - spread), showlegend=False, **edge))
+    band = go.Scatter(x=ratios, y=compact(np.minimum(mean + spread, 1.0)), name="one standard deviation", **edge)
     drawn.add_trace(band.update(fill="tonexty", fillcolor=theme.fade(theme.BLUE, 0.2)))
     if per_head:
         for head, part in frame.sort_values("ratio").groupby("head"):
-            thin = go.Scatter(x=float32(part["ratio"]), y=float32(part["s_acc"]), mode="lines", name="single heads")
+            thin = go.Scatter(x=compact(part["ratio"]), y=compact(part["s_acc"]), mode="lines", name="single heads")
             thin.update(line={"width": 0.8, "color": theme.fade(theme.GREY, 0.7)}, legendgroup="heads")
             thin.update(
                 showlegend=bool(head == frame["head"].min()),
                 hovertemplate=f"head {plain(head)}: %{{y:.4f}}<extra></extra>",
             )
             drawn.add_trace(thin)
-    mean_line = go.Scatter(x=ratios, y=float32(mean), mode="lines", name="mean of the heads")
+    mean_line = go.Scatter(x=ratios, y=compact(mean), mode="lines", name="mean of the heads")
     return drawn.add_trace(mean_line.update(line={"width": 2.5, "color": theme.BLUE}))
 
 
 def _drawable(ratios: pd.Series) -> np.ndarray:
-    return float32(np.clip(ratios.to_numpy(dtype=float), SMALLEST_RATIO, LARGEST_RATIO))
+    return compact(np.clip(ratios.to_numpy(dtype=float), SMALLEST_RATIO, LARGEST_RATIO))
+
+
+NEAR = 0.06
+"""Dots that are closer than this share of both axes are one pile, which has one label."""
+
+
+def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
+    """Where labels stand (in powers of ten), and the heads that each of them names."""
+    places = np.log10(np.stack([_drawable(frame["w01"]), _drawable(frame["w02"])], axis=1).astype(float))
+    size = np.ptp(places, axis=0) + 1e-9
+    piles: list[list[int]] = []
+    for number in np.lexsort(places.T):
+        near = [pile for pile in piles if (np.abs(places[pile[0]] - places[number]) < NEAR * size).all()]
+        if near:
+            near[0].append(int(number))
+        else:
+            piles.append([int(number)])
+    heads = frame["head"].to_numpy()
+    return [
+        (
+            float(places[pile, 0].mean()),
+            float(places[pile, 1].max()),
+            ", ".join(str(head) for head in sorted(heads[pile])),
+        )
+        for pile in piles
+    ]
 
 
 def _decades(ratios: pd.Series, reference: float) -> list[float]:

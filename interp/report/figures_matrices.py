@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.report import theme
-from interp.report.drawing import color_axis, color_range, float32, is_lowest, panels
+from interp.report.drawing import color_axis, color_limits, compact, is_lowest, panels
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def heatmap(
     y_title: str,
     color_title: str,
     center: int | float | None = None,
-    limits: tuple[int | float, int | float] | None = None,
+    ends: Sequence[int | float] = (),
     square: bool = True,
     show_values: bool = False,
 ) -> go.Figure:
@@ -37,8 +37,8 @@ def heatmap(
         x, y: labels of the columns and rows.
         x_title, y_title: what they are.
         color_title: what the numbers are, with units.
-        center: value of the neutral color of a diverging scale, usually 0; without it the scale is sequential.
-        limits: values of the first and last color; by default those of the matrix.
+        center: value of the neutral color of a scale that diverges where the data lie on both sides of it, usually 0.
+        ends: values that the colors reach where the data still span half of the scale; 0 and 1 for shares.
         square: cells are as wide as they are high.
         show_values: writes the numbers into the cells.
 
@@ -46,10 +46,10 @@ def heatmap(
         InterpError: the matrix does not have a row per label of y and a column per label of x, or no cells, or two
             labels of an axis are equal.
     """
-    values = float32(matrix)
+    values = compact(matrix)
     if values.shape != (len(y), len(x)) or not values.size:
         raise InterpError(f"the heat map's matrix has shape {values.shape}; its labels want ({len(y)}, {len(x)})")
-    low, high = limits or color_range(values, center)
+    low, high, diverging = color_limits(values, center, ends)
     cells = _cells(values, x, y, x_title, y_title, color_title)
     widths = {}
     if show_values:
@@ -57,7 +57,7 @@ def heatmap(
         widths["min_width"] = 150 + 44 * len(x)
     height = min(620, max(260, 150 + 34 * len(y)))
     drawn = theme.figure(cells, x=x_title, y=y_title, height=height)
-    drawn.update_layout(coloraxis=color_axis(low, high, color_title, center is not None))
+    drawn.update_layout(coloraxis=color_axis(low, high, color_title, diverging))
     drawn.update_yaxes(autorange="reversed")
     _as_grid(drawn)
     if square:
@@ -74,7 +74,7 @@ def circuit(
     color_title: str | None = None,
     n_across: int = 4,
 ) -> go.Figure:
-    """A token-by-token matrix for each head, all with one color scale: neutral at 0, or from 0 where nothing is below.
+    """A token-by-token matrix for each head, all with one color scale, neutral at 0 where there are both signs.
 
     Args:
         frame: one row per head and cell: `head`, `query` and `key` (QK) or `source` and `logit` (OV), and `value`.
@@ -100,17 +100,20 @@ def circuit(
                 f"circuit: head {head} has {len(part)} rows; one for each of {len(y)} x {len(x)} cells is wanted"
             )
         matrix = part.pivot(index=rows, columns=columns, values=value).loc[y, x].to_numpy()
-        drawn.add_trace(_cells(float32(matrix), x, y, column_title, row_title, color_title), row=row, col=column)
+        drawn.add_trace(_cells(compact(matrix), x, y, column_title, row_title, color_title), row=row, col=column)
         # All heads have the same tokens: name them once per row and column of the grid.
         is_last, is_first = is_lowest((row, column), places), column == 1
         drawn.update_xaxes(title_text=column_title if is_last else "", showticklabels=is_last, row=row, col=column)
         drawn.update_yaxes(title_text=row_title if is_first else "", showticklabels=is_first, row=row, col=column)
-    low, high = color_range(frame[value].to_numpy(), center=0.0)
-    signed = bool((frame[value] < 0).any())  # attention weights are not: their colors begin at 0
-    drawn.update_layout(coloraxis=color_axis(low if signed else 0.0, high, color_title, diverging=signed))
+    drawn.update_layout(coloraxis=_axis_of(frame[value].to_numpy(), color_title))
     _as_grid(drawn)
     drawn.update_layout(height=drawn.layout.height - 32, margin={"t": 32})  # there is no legend above
     return drawn.update_yaxes(autorange="reversed")
+
+
+def _axis_of(values: np.ndarray, title: str) -> dict[str, Any]:
+    low, high, diverging = color_limits(values, center=0.0)
+    return color_axis(low, high, title, diverging)
 
 
 def _cells(

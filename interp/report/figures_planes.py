@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from interp.errors import InterpError
 from interp.report import theme
-from interp.report.drawing import float32, is_lowest, panels
+from interp.report.drawing import compact, is_lowest, panels
 from interp.report.theme import plain
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def head_planes_grid(
     notes: Mapping[int, str] | None = None,
     n_across: int = 4,
     max_points: int = 400,
+    order: Sequence[int] | None = None,
 ) -> go.Figure:
     """`head_plane` of every head, small, each with its own axes (Figure 15).
 
@@ -72,11 +73,14 @@ def head_planes_grid(
         separators: the line of each head.
         notes: a word on each head, shown beside its number, e.g. its separation accuracy.
         max_points: of a head; more are thinned evenly.
+        order: the heads as they are to stand; by number without it.
     """
     theme.check_frame(points, ["head", "x", "y", "label"], "head_planes_grid")
     if len(values):
         theme.check_frame(values, ["head", "token", "x", "y"], "head_planes_grid (value vectors)")
     heads = sorted(points["head"].unique().tolist())
+    if order is not None:
+        heads.sort(key=list(order).index)
     notes, separators = notes or {}, separators or {}
     titles = [f"head {head}" + (f" · {notes[head]}" if head in notes else "") for head in heads]
     drawn, places = panels(titles, n_across, panel_height=160)
@@ -129,7 +133,7 @@ def _traces(
 
 def _scatter(points: Any, mode: str, name: str, legend: bool) -> go.Scatter:
     return go.Scatter(
-        x=float32(points["x"]), y=float32(points["y"]), mode=mode, name=name, legendgroup=name, showlegend=legend
+        x=compact(points["x"]), y=compact(points["y"]), mode=mode, name=name, legendgroup=name, showlegend=legend
     )
 
 

@@ -80,6 +80,7 @@ class Report:
         facts: numbers and words by name, for comparisons of several models.
         tables: every table by its key.
         figures: every figure by its key.
+        in_words: the sentences that stand in the place of figures, by their keys (see spare_figures).
 
     Example:
 
@@ -98,6 +99,7 @@ class Report:
         self.facts: dict[str, Any] = {}
         self.tables: dict[str, pd.DataFrame] = {}
         self.figures: dict[str, go.Figure] = {}
+        self.in_words: dict[str, str] = {}
 
     def __repr__(self) -> str:
         tables, figures, facts = (", ".join(keys) or "none" for keys in (self.tables, self.figures, self.facts))
@@ -172,6 +174,16 @@ class Report:
         self.items.append(FigureItem(key, str(caption), figure))
         self.figures[key] = figure
 
+    def spare_figures(self) -> None:
+        """Puts a sentence in the place of each figure that shows one or two numbers, or numbers that are all alike."""
+        from interp.report.reading import instead
+
+        for number, item in enumerate(self.items):
+            if isinstance(item, FigureItem) and (sentence := instead(item.figure)) is not None:
+                self.items[number] = Text(f"{item.caption} {sentence}".strip())
+                del self.figures[item.key]
+                self.in_words[item.key] = sentence
+
     def add_live(self, data: Mapping[str, Any] | str) -> None:
         """Adds a live panel: the model that `data` describes, run by the page (see interp/sections/live_payload.py).
 
@@ -203,6 +215,7 @@ class Report:
             )
         self.tables.update({f"{prefix}/{key}": frame for key, frame in other.tables.items()})
         self.figures.update({f"{prefix}/{key}": figure for key, figure in other.figures.items()})
+        self.in_words.update({f"{prefix}/{key}": sentence for key, sentence in other.in_words.items()})
 
     def html(self) -> str:
         """The whole page. Equal reports give equal text, so that two reports can be compared with diff."""

@@ -19,6 +19,7 @@ from interp.report import theme
 from interp.report.cells import is_numeric
 from interp.report.live import script as live_script
 from interp.report.page import FigureItem, Item, LiveItem, Metadata, Report, Section, TableItem, Text
+from interp.report.reading import finding
 from interp.report.words import MARKS
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def _view(item: Item, taken: set[str]) -> dict[str, Any]:
                 "kind": "figure",
                 "id": _identifier("figure", key, taken),
                 "caption": caption,
+                "finding": finding(figure),
                 "size": _size(figure),
                 "json": Markup(_json_block(_figure_json(figure))),
             }

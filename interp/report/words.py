@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 Mark = Literal["proved", "refuted", "undecided", "measured"]
@@ -29,3 +30,18 @@ def share(value: float, digits: int = 4) -> str:
 def counted(n: int, one: str, several: str | None = None) -> str:
     """counted(1, "head") is "1 head", counted(2, "head") "2 heads"."""
     return f"{n:,} {one if n == 1 else several or one + 's'}"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number to so many significant digits, or to more where it would read 0, 1 or -1 without being it."""
+    text = f"{value:.{digits}g}"
+    while digits < 17 and float(text) in (0, 1, -1) and float(text) != value:
+        digits += 1
+        text = f"{value:.{digits}g}"
+    return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
+
+
+def listed(names: Iterable[str]) -> str:
+    """listed(["a", "b", "c"]) is "a, b and c"."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

@@ -85,6 +85,12 @@ def singles(study: Study) -> pd.DataFrame:
     return heads.join(alone[["s_acc", "l_acc", "roc_auc"]])
 
 
+def by_category(study: Study) -> list[int]:
+    """The heads as figures show them: successful, mixed, failed, in each the best s-acc first."""
+    heads = study.once(singles)
+    return [int(head) for head in heads.sort_values("s_acc", ascending=False, kind="stable")["head"]]
+
+
 def right_without(found: HeadOutputs, head: int) -> float:
     """Accuracy of the whole model when one head is silenced."""
     kept = [other for other in range(found.n_heads) if other != head]

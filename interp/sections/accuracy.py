@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from interp.certificates import Certificate
@@ -55,6 +56,7 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
     if "lengths" in found.tables:
         both = found.tables["lengths"].melt("length", ["smallest_margin", "rounding"], "quantity", "value")
         both["quantity"] = both["quantity"].str.replace("_", " ")
+        both = both[np.isfinite(both["value"])]  # where no bound holds, the table says so
         report.add_figure(
             "margins",
             draw.lines(

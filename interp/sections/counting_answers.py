@@ -23,7 +23,7 @@ def make(study: Study, report: Report) -> None:
     report.add_figure(
         "confusion",
         draw.heatmap(
-            table.to_numpy(), list(table.columns), list(table.index), "answer", "count", "share", limits=(0.0, 1.0)
+            table.to_numpy(), list(table.columns), list(table.index), "answer", "count", "share", ends=(0.0, 1.0)
         ),
         "How often each count (row) is answered as each count (column); rows add up to 1 (Figure 7, top).",
     )

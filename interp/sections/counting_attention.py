@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from interp.report import Report
+import pandas as pd
+
+from interp.report import Report, words
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -15,31 +17,48 @@ def make(study: Study, report: Report) -> None:
     softmax = counter.model.spec.layers[0].normalizer == "softmax"
     task = counter.task
     run = counter.run(task.example)
-    words = [f"{i}: {task.vocabulary[int(token)]}" for i, token in enumerate(run.tokens[0])]
+    names = [f"{i}: {task.vocabulary[int(token)]}" for i, token in enumerate(run.tokens[0])]
     report.section("Attention")
     report.add_figure(
         "attention_blocks",
         draw.heatmap(
             run.pattern[0].numpy(),
-            words,
-            words,
+            names,
+            names,
             "key: position and token",
             "query: position and token",
             "attention weight" if softmax else "raw score",
-            center=0.0,
+            center=0.0 if (run.pattern < 0).any() else None,
+            ends=(0.0,) if softmax else (),
         ),
         "The attention pattern on one sequence: rows look at columns. Blocks mean that it compares tokens.",
     )
     table = study.once(shared.by_relation)
+    known = {"self": "itself", "same": "the same token elsewhere", "different": "other tokens", "BOS": "[BOS]"}
     report.add_figure(
         "attention_by_relation",
         draw.lines(
             table, "count", "mean", "relation", markers=True, x_title="count of the position's token",
-            y_title="attention weight" if softmax else "raw score",
+            y_title="attention weight" if softmax else "raw score", spread="std",
         ),
-        "Mean attention of a position to itself, to the same token elsewhere, to other tokens and to [BOS], by the "
-        "position's own count. Where the weight on [BOS] falls with the count, it stands for the count (Figure 3).",
+        f"Mean attention of a position to {words.listed(known[r] for r in table['relation'].unique())}, by the "
+        f"position's own count; the bands are one standard deviation of single weights.{_course(table)}",
     )  # fmt: skip
     report.add_table(
         "attention_by_relation", table, "The same as numbers; total is the sum over a position's keys.", max_rows=12
+    )
+
+
+def _course(table: pd.DataFrame) -> str:
+    """How the weight on [BOS] goes with the count, where there is a [BOS]."""
+    given = table[table["relation"] == "BOS"].sort_values("count")
+    if len(given) < 2:
+        return ""
+    first, last = given["mean"].iloc[0], given["mean"].iloc[-1]
+    steps = given["mean"].diff().dropna()
+    course = "falls" if (steps < 0).all() else "rises" if (steps > 0).all() else "goes up and down"
+    stands = ", so it can stand for the count (Figure 3)" if course != "goes up and down" else ""
+    return (
+        f" The weight on [BOS] {course} from {words.number(first)} at count {given['count'].iloc[0]} to "
+        f"{words.number(last)} at {given['count'].iloc[-1]}{stands}."
     )

@@ -27,11 +27,15 @@ def make(study: Study, report: Report) -> None:
     )
     for quantity in ("cosine", "score"):
         if overlaps[quantity].notna().all():
-            frame = _distribution(overlaps, quantity)
+            # The cosine of a token with itself is 1 and says nothing.
+            frame = _distribution(
+                overlaps[overlaps["relation"] != "same"] if quantity == "cosine" else overlaps, quantity
+            )
             report.add_figure(
                 f"{quantity}_distribution",
                 draw.lines(frame, quantity, "share", "relation", y_title="share of the pairs", markers=True),
-                "Distribution of the cosines, by relation (Figures 3 and 7)." if quantity == "cosine"
+                "Distribution of the cosines of different tokens, by relation (Figures 3 and 7)."
+                if quantity == "cosine"
                 else "Distribution of the attention scores of pairs, before any softmax: is same apart from different?",
             )  # fmt: skip
 

@@ -35,12 +35,14 @@ def make(study: Study, report: Report) -> None:
     )
     activity = counting_readout.hidden_by_count(counter)
     first = selectivity["neuron"].head(3)
-    shown = activity[activity["neuron"].isin(first)].groupby(["neuron", "count"], as_index=False)["activation"].mean()
+    over_tokens = activity[activity["neuron"].isin(first)].groupby(["neuron", "count"], as_index=False)["activation"]
+    shown = over_tokens.mean().assign(spread=over_tokens.std(ddof=0)["activation"])
     shown["neuron"] = "neuron " + shown["neuron"].astype(str)
     report.add_figure(
         "hidden_by_count",
-        draw.lines(shown, "count", "activation", "neuron", y_title="mean activation", markers=True),
-        "The neurons that tell most: activation by the count of the own token, mean over all tokens.",
+        draw.lines(shown, "count", "activation", "neuron", y_title="mean activation", markers=True, spread="spread"),
+        "The neurons that tell most: activation by the count of the own token, mean over all tokens; the bands are one "
+        "standard deviation between tokens.",
     )
     if counter.W_in.shape[1] > 1 and (spectrum.values > 0).any():
         frame = spectrum.to_frame()

@@ -58,7 +58,7 @@ def make(study: Study, report: Report) -> None:
             "probe_three",
             draw.heatmap(
                 grid.to_numpy(float), label, label, "share of token 2", "share of the own token 1", "answer",
-                limits=(1, counter.task.L),
+                ends=(1, counter.task.L),
             ),
             "The own token 1, plus a mixture of 1, 2 and 3 whose shares add up to one. Horizontal bands: the answer "
             "depends on the own share alone (Figures 4 and 5).",

@@ -45,7 +45,7 @@ def make(study: Study, report: Report) -> None:
         matrix = cosines(vectors)
         report.add_figure(
             "embeddings_cosines",
-            draw.heatmap(matrix, words, words, "token", "token", "cosine", 0.0, limits=(-1.0, 1.0),
+            draw.heatmap(matrix, words, words, "token", "token", "cosine", 0.0, ends=(-1.0, 1.0),
                          show_values=len(words) <= 10),
             "Cosine of the angle between each two embeddings.",
         )  # fmt: skip

@@ -27,7 +27,7 @@ def make(study: Study, report: Report) -> None:
     report.section("Logits of single heads")
     report.add_figure(
         "logit_distributions",
-        draw.logit_distributions(logit_distributions(study.subject, batch, found)),
+        draw.logit_distributions(logit_distributions(study.subject, batch, found), study.once(shared.by_category)),
         f"What each head alone, and the whole model, gives to {named} and what follows them, by current and true next "
         "token: most heads of a trained model are biased toward one of the answers (Figure 1).",
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import plotly.graph_objects as go
+import torch
+
 from interp.measures.planes import head_planes
-from interp.report import Report
+from interp.report import Report, words
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -12,26 +15,55 @@ from interp.sections.base import Study, section
 @section("head_planes", title="Head outputs", order=320, needs=shared.needs_two_answers)
 def make(study: Study, report: Report) -> None:
     """The best and the worst head by s-acc, then all of them."""
-    tested, heads, counted = study.once(shared.outputs, "test"), study.once(shared.singles), study.task.counted
+    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles)
     d_head = tested.z.shape[-1]
-    axes = {1: "their one coordinate", 2: "their two coordinates"}.get(d_head, "two principal components")
-    report.section("Head outputs", f"A dot is an input of the test set; the axes are {axes}.")
-    planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, counted)
+    axes = {1: "across is its one coordinate, up the answer", 2: "the axes are its two coordinates"}
+    report.section(
+        "Head outputs",
+        f"A dot is an input of the test set, seen by one head; "
+        f"{axes.get(d_head, 'the axes are the first two principal components of its outputs')}.",
+    )
+    seen = study.once(tokens_seen)
+    planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, seen)
     points, values, lines = planes.points, planes.values, planes.lines
-    notes = {int(head): f"s-acc {s_acc:.3f}" for head, s_acc in zip(heads["head"], heads["s_acc"])}
+    notes = {int(head): f"s-acc {words.share(s_acc, 3)}" for head, s_acc in zip(heads["head"], heads["s_acc"])}
     best, worst = int(heads["s_acc"].idxmax()), int(heads["s_acc"].idxmin())
     chosen = {"best": best} if best == worst else {"best": best, "worst": worst}
-    named = ", ".join(f"'{token}'" for token in counted)
-    vectors = f", with the value vectors of {named}" if len(values) else ""  # with positions there are none
+    # With positions there are no value vectors; an output is an average of them, so it lies between them.
+    vectors = (
+        f" Diamonds are the value vectors of {words.listed(map(repr, seen))}; every output is an "
+        "average of them, weighted by the attention."
+        if len(values)
+        else ""
+    )
     for word, head in chosen.items():
         mine, its_values = (frame[frame["head"] == head] for frame in (points, values))
+        line = " The line is the separator that was fitted on the training set." if head in lines else ""
         report.add_figure(
             f"{word}_head",
-            draw.head_plane(mine, its_values, lines.get(head), head),
-            f"The {word} head by s-acc ({notes[head]}){vectors}; the line is the separator that was fitted on the "
-            "training set (Figures 6 and 7).",
+            _named(draw.head_plane(mine, its_values, lines.get(head), head, planes.variance.get(head)), d_head),
+            f"The {word} head by s-acc ({notes[head]}; Figures 6 and 7).{line}{vectors}",
         )
     if len(heads) > 1:
         report.add_figure(
-            "all_heads", draw.head_planes_grid(points, values, lines, notes), "The same for every head (Figure 15)."
+            "all_heads",
+            draw.head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category)),
+            "The same for every head, the best by s-acc first (Figure 15).",
         )
+
+
+def tokens_seen(study: Study) -> tuple[str, ...]:
+    """The tokens that a head can look at where the answer is read, the counted ones first."""
+    batch = study.once(shared.rows, "test")
+    places = study.subject.answer_positions(batch.tokens)
+    causal = study.model.cfg.attention_dir == "causal"
+    upto = places[:, None] if causal else batch.tokens.shape[1]
+    before = (torch.arange(batch.tokens.shape[1]) <= upto) & batch.attention_mask.bool()
+    found = [study.task.vocabulary[int(token)] for token in batch.tokens[before].unique()]
+    counted = study.task.counted
+    return (*counted, *(token for token in found if token not in counted))
+
+
+def _named(figure: go.Figure, d_head: int) -> go.Figure:
+    """With one dimension, up is the answer."""
+    return figure if d_head > 1 else figure.update_yaxes(title_text="answer, by its number")

@@ -86,7 +86,13 @@ def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None
     table = pd.concat([frame.assign(neuron=f"neuron {neuron}") for neuron, frame in found.items()])
     if table[name].nunique() <= 6:
         figure = draw.bars(table.assign(**{name: table[name].astype(str)}), name, "activation", "neuron",
-                           y_title="mean activation")  # fmt: skip
+                           y_title="mean activation", error="spread")  # fmt: skip
     else:
-        figure = draw.lines(table, name, "activation", "neuron", y_title="mean activation", markers=True)
-    report.add_figure("neurons_response", figure, f"Mean activation of the first neurons of the table, by {name}.")
+        figure = draw.lines(
+            table, name, "activation", "neuron", y_title="mean activation", markers=True, spread="spread"
+        )
+    report.add_figure(
+        "neurons_response",
+        figure,
+        f"Mean activation of the first neurons of the table, by {name}; with one standard deviation up and down.",
+    )

@@ -48,8 +48,9 @@ def make(study: Study, report: Report) -> None:
     for metric, name in METRICS.items():
         report.add_figure(
             f"heads_{metric}",
-            draw.heads_heatmap(small, metric),
-            f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs (Figure 3 of the paper).",
+            draw.heads_heatmap(small, metric, study.once(shared.by_category)),
+            f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs, the successful heads first "
+            "(Figure 3 of the paper).",
         )
     report.add_table("groups", small, "The same as numbers: single heads, then pairs.", max_rows=20)
     if len(heads) > 2:

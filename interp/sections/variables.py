@@ -59,7 +59,7 @@ def make(study: Study, report: Report) -> None:
         report.add_figure(
             f"variables_{quantity}",
             draw.heatmap(
-                grid.to_numpy(), columns, list(grid.index), "layer", "variable", title, limits=(0.0, 1.0), square=False,
+                grid.to_numpy(), columns, list(grid.index), "layer", "variable", title, ends=(0.0, 1.0), square=False,
                 show_values=grid.size <= 80,
             ),
             "Accuracy of a linear probe."

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from interp.report.drawing import color_range, is_lowest, log_axis, panels
+from interp.report.drawing import color_limits, color_range, compact, is_lowest, log_axis, panels
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,26 @@ def test_one_panel_needs_no_width():
     figure, places = panels(["a"], n_across=4, panel_height=100)
     assert places == [(1, 1)]
     assert figure.layout.meta is None
+
+
+@pytest.mark.parametrize(
+    ("values", "center", "ends", "expected"),
+    [
+        ([0.1, 0.9], None, (0.0, 1.0), (0.0, 1.0, False)),
+        ([0.96, 1.0], None, (0.0, 1.0), (0.96, 1.0, False)),  # 0 would leave a sliver for the data
+        ([2.0, 5.0], 0.0, (), (0.0, 5.0, False)),
+        ([8.0, 9.0], 0.0, (), (8.0, 9.0, False)),
+        ([-1.0, 3.0], 0.0, (), (-3.0, 3.0, True)),
+        ([0.7, 0.7], None, (1.0,), (0.7, 1.0, False)),
+        ([1.0, 1.0], None, (1.0,), (0.5, 1.0, False)),
+    ],
+)
+def test_color_scales_fit_the_data(values, center, ends, expected):
+    assert color_limits(values, center, ends) == expected
+
+
+def test_numbers_are_packed_without_loss_of_their_size():
+    assert compact([1.0, 0.5]).dtype == np.float32
+    assert compact([1e-70, 1.0])[0] == 1e-70
+    assert compact([1e200])[0] == 1e200
+    assert compact([0.0, np.nan, np.inf]).dtype == np.float32

@@ -19,7 +19,7 @@ def test_heat_map_has_singles_on_the_diagonal_and_pairs_on_both_sides():
     expected = [[0.6, 0.9, np.nan], [0.9, 0.7, 0.95], [np.nan, 0.95, 0.8]]
     np.testing.assert_array_equal(cells.z, np.array(expected, dtype=np.float32))
     assert list(cells.x) == list(cells.y) == ["2", "5", "7"]
-    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0.5, 1.0)
+    assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (np.float32(0.6), 1.0)
 
 
 def test_heat_map_refuses_what_it_cannot_draw():

@@ -20,9 +20,11 @@ def test_report_of_each_model(tmp_path, name):
     expected = {"confusion", "accuracy_by_count", "accuracy_by_distinct", "conflict", "hidden_by_count",
                 "attention_blocks", "attention_by_relation", "overlaps", "cosine_distribution",
                 "logits_by_count"}  # fmt: skip
-    assert expected <= set(report.figures)
-    assert ("score_distribution" in report.figures) == (not name.startswith("lin"))
-    assert ("probe_three" in report.figures) == (name not in ("dot", "bos"))  # raw scores have no fixed sum
+    assert expected <= {*report.figures, *report.in_words}
+    assert ("score_distribution" in {**report.figures, **report.in_words}) == (not name.startswith("lin"))
+    assert ("probe_three" in {**report.figures, **report.in_words}) == (
+        name not in ("dot", "bos")
+    )  # raw scores have no fixed sum
     wide = report.tables["answers_two_tokens"]
     assert wide.drop(columns="token").to_numpy().tolist() == [[1, 2, 3, 4]] * 3
     assert (tmp_path / "report.html").stat().st_size > 10_000

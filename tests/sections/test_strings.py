@@ -20,8 +20,8 @@ def test_report_of_exact_models(tmp_path, name, variant):
     report = interp.analyze(model, out=tmp_path / "report.html")
     assert "Proved right on all of the " in report.verdict
     assert "(every string of 1 to " in report.verdict
-    assert set(report.figures) >= COMMON | {"margins"}
-    assert ("value_against_proof" in report.figures) == (variant != "mirror")
+    assert {*report.figures, *report.in_words} >= COMMON | {"margins"}
+    assert ("value_against_proof" in {**report.figures, **report.in_words}) == (variant != "mirror")
     certificate = report.tables["certificate"]
     assert dict(zip(certificate["property"], certificate["value"]))["status"] == "certified"
     curve = report.tables["by_length"]
@@ -51,7 +51,7 @@ def test_reports_of_learned_models_side_by_side():
     table = report.tables["comparison"]
     assert table["exact"].tolist() == [True, True]  # every string up to a length
     assert all(0 < value < 1 for value in table["accuracy"])
-    assert len([key for key in report.figures if key.endswith("components_QK")]) == 2
+    assert len([key for key in (*report.figures, *report.in_words) if key.endswith("components_QK")]) == 2
     assert not any(key.endswith("value_against_proof") for key in report.figures)
     assert table["accuracy"][0] == interp.certify(models[0]).accuracy
 

@@ -25,7 +25,10 @@ def test_an_exact_model(tmp_path: Path) -> None:
     assert {"memorization", "certificate", "optimum", "rows", "spectrum", "table_heads", "attention_matrix"} <= set(
         report.tables
     )
-    assert {"kl_by_row", "kl_beside_optimum", "singular_values", "expressed", "table_heads"} <= set(report.figures)
+    assert {"kl_by_row", "kl_beside_optimum", "singular_values", "expressed", "table_heads"} <= {
+        *report.figures,
+        *report.in_words,
+    }
     ranks = report.tables["attention_matrix"].iloc[0]
     assert (ranks["rank"], ranks["contexts"], ranks["heads that Theorem 1 needs"]) == (16, 16, 6)
     assert len(report.tables["rows"]) == 16

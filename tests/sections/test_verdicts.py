@@ -8,6 +8,7 @@ import pytest
 from interp.certificates import Certificate
 from interp.measures.accuracy import Accuracy
 from interp.sections.accuracy import accuracy_sentence, certificate_sentence, mark_of, rule_sentence
+from interp.sections.head_failures import sentence as failures
 from interp.sections.question import sentence as question
 from interp.sections.separation import sentence as heads_sentence
 
@@ -115,3 +116,22 @@ def test_the_first_line_names_the_task_and_one_input() -> None:
     text = question(interp.tasks.Count01())
     assert text.startswith("Task count01: Answer '4' if there are more 1s than 0s")
     assert "= 4 [EOS] has the answer '4'." in text or "= 5 [EOS] has the answer '5'." in text
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ([{"0": 0.5, "1": 0.49, "=": 0.01}] * 2,
+         "each give at least 0.990 of the attention to '0' and '1' (on average 0.500 and 0.490)."),
+        ([{"0": 1e-9, "1": 0.01, "=": 0.98999}] * 3,
+         "each give at least 0.990 of the attention to '=' itself; '0' and '1' get at most 1e-09 and 0.01."),
+        ([{"0": 0.0, "1": 0.04, "[BOS]": 0.96}],
+         "The failed head gives 0.960 of the attention to '[BOS]'; '0' and '1' get 0 and 0.04."),
+        ([{"0": 0.3, "1": 0.3, "=": 0.4}, {"0": 0.1, "1": 0.1, "=": 0.8}],
+         "each give 0.200 to 0.600 of the attention to '0' and '1' together."),
+    ],
+)  # fmt: skip
+def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
+    rows = [(head, "failed", token, share) for head, mine in enumerate(shares) for token, share in mine.items()]
+    table = pd.DataFrame(rows, columns=["head", "category", "token", "share"])
+    assert failures(table, "failed", ("0", "1"), "=").endswith(says)

@@ -1,0 +1,129 @@
+"""What a figure shows, in words: for those who cannot see it, and in its place where a picture would show nothing."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.report.words import counted, number
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+FEWEST = 3
+"""Bars, cells or points of a line that are worth a picture."""
+ALIKE = 1e-6
+"""Values that differ by less, relative to their size, look alike in any picture."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One bar, cell, box or dot: its value, and where it stands."""
+
+    value: float
+    where: str
+
+
+def finding(figure: go.Figure) -> str:
+    """One sentence on what is drawn: how many marks, the least and the largest value, and where they stand."""
+    traces = _traces(figure)
+    kinds = {trace.type for trace in traces}
+    marks = [mark for trace in traces for mark in _marks(trace)]
+    if not marks:
+        return "Nothing is drawn."
+    if kinds == {"scatter"} and not any("lines" in (trace.mode or "lines") for trace in traces):
+        return _dots(figure, traces)
+    what = {"bar": "bar", "heatmap": "cell", "box": "median"}.get(next(iter(kinds)), "point")
+    low, high = min(marks, key=lambda mark: mark.value), max(marks, key=lambda mark: mark.value)
+    name = _title(figure, traces)
+    if _alike(marks):
+        return f"{counted(len(marks), what)}, all {number(high.value)}{name}."
+    return (
+        f"{counted(len(marks), what)}{name}: the least is {number(low.value)} ({low.where}), the largest "
+        f"{number(high.value)} ({high.where})."
+    )
+
+
+def instead(figure: go.Figure) -> str | None:
+    """The sentence that says all that a figure would show, with one or two marks, or values all alike; else None."""
+    traces = _traces(figure)
+    marks = [mark for trace in traces for mark in _marks(trace)]
+    if not marks:
+        return "There is nothing to draw."
+    if len(marks) < FEWEST and not any(trace.type == "box" for trace in traces):
+        return "; ".join(f"{mark.where}: {number(mark.value)}" for mark in marks) + "."
+    if all(trace.type in ("bar", "heatmap") or _is_line(trace) for trace in traces) and _alike(marks):
+        exact = len({mark.value for mark in marks}) == 1
+        return f"All {len(marks)} values are {number(marks[0].value)}{'' if exact else ', as far as could be seen'}."
+    return None
+
+
+def values_of(values: Any) -> Any:
+    """A trace's values as a sequence, also where plotly keeps them packed: {"dtype", "bdata", "shape"}."""
+    if not (isinstance(values, dict) and "bdata" in values):
+        return values
+    array = np.frombuffer(base64.b64decode(values["bdata"]), dtype=np.dtype(values["dtype"]))
+    return array.reshape([int(size) for size in str(values.get("shape", len(array))).split(",")])
+
+
+def _alike(marks: list[Mark]) -> bool:
+    values = np.array([mark.value for mark in marks])
+    return bool(np.ptp(values) <= ALIKE * np.abs(values).max())
+
+
+def _is_line(trace: Any) -> bool:
+    return trace.type == "scatter" and "lines" in (trace.mode or "lines")
+
+
+def _traces(figure: go.Figure) -> list[Any]:
+    """What holds data: rules and other help lines show nothing under the pointer."""
+    return [trace for trace in figure.data if trace.hoverinfo != "skip"]
+
+
+def _marks(trace: Any) -> Iterator[Mark]:
+    """The finite values of a trace."""
+    name = f"{trace.name}, " if trace.name else ""
+    if trace.type == "heatmap":
+        values = np.asarray(values_of(trace.z), dtype=float)
+        for row, column in zip(*np.nonzero(np.isfinite(values))):
+            yield Mark(float(values[row, column]), html.unescape(f"{trace.y[row]}, {trace.x[column]}"))
+        return
+    heights = values_of(trace.median if trace.type == "box" else trace.y)
+    if heights is None:
+        return
+    places = values_of(trace.x) if trace.x is not None else range(len(heights))
+    for place, height in zip(places, heights):
+        if height is not None and np.isfinite(float(height)):
+            yield Mark(float(height), html.unescape(f"{name}{_place(place)}"))
+
+
+def _place(value: Any) -> str:
+    return value if isinstance(value, str) else number(float(value))
+
+
+def _title(figure: go.Figure, traces: list[Any]) -> str:
+    """of NAME, the name of what is drawn upward, or in color."""
+    layout = figure.layout
+    text = layout.coloraxis.colorbar.title.text if traces[0].type == "heatmap" else layout.yaxis.title.text
+    return f" of {html.unescape(text)}" if text and text.strip() and "<" not in text else ""
+
+
+def _dots(figure: go.Figure, traces: list[Any]) -> str:
+    parts = []
+    for axis in ("x", "y"):
+        drawn = [np.asarray(values_of(getattr(trace, axis))) for trace in traces if getattr(trace, axis) is not None]
+        if not drawn or any(values.dtype.kind not in "fiu" for values in drawn):
+            continue
+        numbers = np.concatenate([np.asarray(values, dtype=float) for values in drawn])
+        numbers = numbers[np.isfinite(numbers)]
+        title = getattr(figure.layout, f"{axis}axis").title.text or axis
+        if numbers.size:
+            title = title if "<" not in title else axis
+            parts.append(f"{html.unescape(title)} from {number(numbers.min())} to {number(numbers.max())}")
+    n = sum(len(values_of(trace.x)) for trace in traces if trace.x is not None)
+    return f"{counted(n, 'dot')}; {', '.join(parts)}." if parts else f"{counted(n, 'dot')}."

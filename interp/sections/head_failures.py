@@ -1,0 +1,109 @@
+"""Where the heads that separate look, and where those that fail do (Zsámboki et al. 2025, section 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from interp.measures.attention_shares import attention_shares
+from interp.measures.outputs import HeadOutputs
+from interp.report import Report, words
+from interp.report import figures as draw
+from interp.sections import _shared as shared
+from interp.sections.base import Study, first_reason, section
+
+MOST = 0.9
+"""The share from which a head is said to look at one thing."""
+
+
+def needs(study: Study) -> str | None:
+    """Several heads that separate or fail."""
+    return first_reason(
+        [
+            shared.needs_two_answers(study),
+            "there is one head, so there is none to compare with" if study.model.cfg.n_heads < 2 else None,
+            None if study.model.cfg.n_layers == 1 else "heads of several layers do not share one input",
+        ]
+    )
+
+
+@section("head_failures", title="Why heads fail", order=315, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """The shares of attention by token, a bar a head, and how much the outputs vary."""
+    table = study.once(shares)
+    heads = study.once(shared.singles).set_index("head")["category"]
+    groups = [one for one in ("successful", "mixed", "failed") if (heads == one).any()]
+    at = study.subject.read_at
+    said = [sentence(table, one, study.task.counted, at) for one in groups]
+    report.section(
+        "Why heads fail" if "failed" in groups else "Where heads look",
+        f"Each head divides its attention from '{at}' among the tokens that it sees. A head can only tell answers "
+        f"apart by what it gives to {words.listed(map(repr, study.task.counted))}.\n\n" + " ".join(said),
+    )
+    drawn = table.assign(
+        name=[f"{head} {heads[head]}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
+    )
+    drawn["place"] = drawn["head"].map(study.once(shared.by_category).index)
+    report.add_figure(
+        "head_shares",
+        draw.bars(
+            drawn.sort_values("place", kind="stable"), "name", "share", "key", x_title="head and category",
+            y_title=f"share of the attention of '{at}'", stacked=True,
+        ),
+        f"Mean share of the attention of '{at}' that goes to all tokens of a kind together, over the test inputs; the "
+        "heads in the order of their s-acc.",
+    )  # fmt: skip
+    wide = table.pivot(index="head", columns="token", values="share")[list(dict.fromkeys(table["token"]))]
+    wide.columns = [f"to '{token}'" for token in wide.columns]
+    spread = pd.Series(spreads(study.once(shared.outputs, "test")), name="spread")
+    full = pd.DataFrame({"category": heads}).join(wide).join(spread).reset_index()
+    report.add_table(
+        "head_shares",
+        full.sort_values("head", key=lambda column: column.map(study.once(shared.by_category).index)),
+        "The same as numbers. spread: how far a head's output lies from its mean, root mean square over the inputs.",
+        {"spread": ".3g"},
+    )
+    for one in groups:
+        its = table[table["head"].isin(heads[heads == one].index) & table["token"].isin(study.task.counted)]
+        report.add_fact(f"{one} share to counted", float(its.groupby("head")["share"].sum().mean()))
+
+
+def shares(study: Study) -> pd.DataFrame:
+    """Shares of attention on the test rows, with each head's category."""
+    table = attention_shares(study.subject, study.once(shared.rows, "test"))
+    return table.merge(study.once(shared.singles)[["head", "category"]], on="head")
+
+
+def spreads(found: HeadOutputs) -> np.ndarray:
+    """Root mean square distance of each head's output from its mean."""
+    z = found.z.double()
+    return (z - z.mean(0)).square().sum(-1).mean(0).sqrt().numpy()
+
+
+def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str) -> str:
+    """Where the heads of a category look most, from the shares alone; table: head, category, token, share."""
+    mine = table[table["category"] == category]
+    n = mine["head"].nunique()
+    who = f"The {category} head gives" if n == 1 else f"The {n} {category} heads each give"
+    least, most = ("", "") if n == 1 else ("at least ", "at most ")
+    wide = mine.pivot(index="head", columns="token", values="share").reindex(columns=list(dict.fromkeys(mine["token"])))
+    here = [token for token in counted if token in wide]
+    together = wide[here].sum(axis=1)
+    tokens = words.listed(map(repr, here))
+    if together.min() >= MOST:
+        means = words.listed(words.share(float(wide[token].mean()), 3) for token in here)
+        mean = "" if n == 1 else "on average "
+        return f"{who} {least}{words.share(float(together.min()), 3)} of the attention to {tokens} ({mean}{means})."
+    others = wide.drop(columns=here)
+    first = str(others.mean().idxmax()) if len(others.columns) else ""
+    if first and others[first].min() >= MOST:
+        left = words.listed(words.number(float(wide[token].max()), 2) for token in here)
+        itself = " itself" if first == at else ""
+        return (
+            f"{who} {least}{words.share(float(others[first].min()), 3)} of the attention to '{first}'{itself}; "
+            f"{tokens} get {most}{left}."
+        )
+    low, high = (words.share(float(value), 3) for value in (together.min(), together.max()))
+    return f"{who} {low if n == 1 else f'{low} to {high}'} of the attention to {tokens} together."

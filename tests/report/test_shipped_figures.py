@@ -1,0 +1,73 @@
+"""Every figure of every report on a shipped model: range, constant data, missing values, colors, titles, captions."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from report.figure_checks import problems
+
+import interp
+from interp.errors import InterpError
+from interp.listing import list_models
+from interp.report import figures
+from interp.report.page import FigureItem
+from interp.sections import all_sections
+
+
+def drawing_sections() -> list[str]:
+    """Sections whose file draws a figure."""
+    files = {one.name: importlib.import_module(one.make.__module__).__file__ for one in all_sections()}
+    return [name for name, path in files.items() if path and "add_figure" in Path(path).read_text()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [str(name) for name in list_models()["name"]])
+def test_figures_of(name: str) -> None:
+    try:
+        model = interp.load(name)
+    except InterpError as error:
+        pytest.skip(str(error))
+    applies = interp.list_sections(model).query("status == 'applies'")["section"]
+    report = interp.analyze(model, sections=sorted({*drawing_sections()} & {*applies}))
+    drawn = [item for item in report.items if isinstance(item, FigureItem)]
+    assert len(drawn) >= 3
+    found = [f"{item.key}: {problem}" for item in drawn for problem in problems(item.figure, item.caption)]
+    assert not found, "\n".join(found)
+
+
+def broken() -> list[tuple[str, go.Figure, str]]:
+    """One figure for each thing that is looked for."""
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 4.0]})
+    fine = figures.lines(frame, "x", "y")
+    cells = figures.heatmap([[0.0, 0.1], [0.2, 0.3]], "ab", "cd", "x", "y", "z")
+    return [
+        ("leaves the axis", go.Figure(fine).update_yaxes(range=[0, 3]), "A line."),
+        ("log axis cannot show", go.Figure(fine).update_traces(y=[0.0, 1.0, 2.0]).update_yaxes(type="log"), "A line."),
+        ("is missing somewhere", go.Figure(fine).update_traces(y=[np.nan, 1.0, 2.0]), "A line."),
+        ("infinite", go.Figure(fine).update_traces(y=[np.inf, 1.0, 2.0]), "A line."),
+        ("shows nothing", go.Figure(fine).update_traces(y=[1.0, 1.0, 1.0]), "A line."),
+        ("is no color", go.Figure(fine).update_layout(meta={"color": "#12345"}), "A line."),
+        ("sliver", go.Figure(cells).update_layout(coloraxis_cmax=1.0), "Cells."),
+        ("cuts data", go.Figure(cells).update_layout(coloraxis_cmax=0.2), "Cells."),
+        ("no x axis has a title", go.Figure(fine).update_xaxes(title_text=""), "A line."),
+        ("separator", fine, "The line is the separator."),
+        ("BOS", fine, "The weight on [BOS]."),
+        ("whiskers", fine, "Whiskers are one standard deviation."),
+        ("no caption", fine, " "),
+        ("no words", fine, "The mean is nan."),
+    ]
+
+
+@pytest.mark.parametrize(("says", "figure", "caption"), broken(), ids=[one[0] for one in broken()])
+def test_what_is_wrong_is_found(says: str, figure: go.Figure, caption: str) -> None:
+    assert any(says in problem for problem in problems(figure, caption))
+
+
+def test_what_is_fine_is_left_alone() -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 4.0]})
+    assert problems(figures.lines(frame, "x", "y"), "A line.") == []
