@@ -27,9 +27,9 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
             true next token), `token` (whose logit it is), `logit`.
     """
     theme.check_frame(frame, ["head", "current", "next", "token", "logit"], "logit_distributions")
-    order = {token: position for position, token in enumerate(["=", "4", "5", "[EOS]"])}
+    rank = {token: position for position, token in enumerate(["=", "4", "5", "[EOS]"])}
     contexts = sorted(
-        set(zip(frame["current"], frame["next"])), key=lambda pair: [(order.get(t, len(order)), str(t)) for t in pair]
+        set(zip(frame["current"], frame["next"])), key=lambda pair: [(rank.get(t, len(rank)), str(t)) for t in pair]
     )
     titles = [f"after '{current}', when '{following}' follows" for current, following in contexts]
     heads = sorted(frame["head"].unique(), key=lambda head: (isinstance(head, str), head))
@@ -44,7 +44,7 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
     )
     columns = ["current", "next", "token", "head"]
     summary = frame.groupby(columns)["logit"].quantile([0.05, 0.25, 0.5, 0.75, 0.95]).unstack()
-    tokens = sorted(frame["token"].unique(), key=lambda token: (order.get(token, len(order)), str(token)))
+    tokens = sorted(frame["token"].unique(), key=lambda token: (rank.get(token, len(rank)), str(token)))
     for (row, column), (context, group) in zip(places, product(contexts, groups)):
         here = summary.loc[context]
         for token, spare in zip(tokens, theme.COLORS):

@@ -127,8 +127,8 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", name="w01 = 1 and w02 = 10", line=rule, hoverinfo="skip"))
     low, high, _ = color_limits(frame["s_acc"], ends=(1.0,))
     drawn.update_layout(coloraxis=color_axis(low, high, METRICS["s_acc"], diverging=False))
-    for x, y, heads in _piles(frame):
-        drawn.add_annotation(x=x, y=y, text=heads, showarrow=False, yshift=15, font_size=11)
+    for across, up, heads in _piles(frame):
+        drawn.add_annotation(x=across, y=up, text=heads, showarrow=False, yshift=15, font_size=11)
     drawn.update_xaxes(range=x_range, **log_axis(_drawable(frame["w01"])))
     return drawn.update_yaxes(range=y_range, **log_axis(_drawable(frame["w02"])))
 
