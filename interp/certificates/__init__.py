@@ -2,8 +2,8 @@
 
 from interp.certificates import count_boxes as count_boxes
 from interp.certificates import enumeration as enumeration
-from interp.certificates import evidence_contexts as evidence_contexts
 from interp.certificates import evidence_counts as evidence_counts
+from interp.certificates import evidence_inputs as evidence_inputs
 from interp.certificates import evidence_maxima as evidence_maxima
 from interp.certificates import evidence_sequences as evidence_sequences
 from interp.certificates import evidence_strings as evidence_strings

@@ -2,21 +2,19 @@
 
     python check.py proof.json.gz [--weights-sha256 HEX] [--checkpoint model.safetensors] [--processes N]
 
-Exit code 0 and "holds", or 1 and the first thing that does not. What is checked, for the weights in the file:
+Exit code 0 and "holds", or 1 and the first thing that does not. Nothing that the file says is believed: every
+inequality is derived again from the weights with whole numbers, parts of a domain are counted and must be all of it,
+and the sentence of the claim is written again here.
 
-1. over the reals: every inequality of the claim is derived again, from the weights alone, with whole numbers. A number
-   is an interval [lo, hi] of multiples of 2^-192, rounded outward; exp and sqrt are enclosed the same way.
-2. as run: where the claim names a number format, a bound of what rounding may do is added, from the premise below.
+A number is (mid, rad, err), in units of 2^-192: the real one is in mid +- rad, rounded outward, and the one that a
+number format has in its place is within err of it. The claim is about the reals; where it names a format, the answers
+there are the same, because the margin exceeds what err adds up to. The premise about a format, with u its unit roundoff
+and eta its smallest normal number: +, -, *, / and sqrt are right to a factor 1 + u, or to eta; a sum of n products, in
+any order, fused or not, is within n u / (1 - n u) of the sum of their sizes; exp is right to 32 units in the last
+place; a softmax rescales at most once for each 128 keys.
 
-The file says where the domain is cut into parts and which bound holds on each. Nothing that it says is believed: parts
-are counted and must be the whole domain, each bound is derived, and the sentence of the claim is written again here.
-
-Premise of step 2, with u the unit roundoff and eta the smallest normal number of the format: +, -, *, / and sqrt are
-right to a factor 1 + u, or to eta; a sum of n products, in any order, fused or not, is within n u / (1 - n u) of the
-sum of their sizes; exp is right to 32 units in the last place; a softmax rescales at most once for each 128 keys.
-
-Layout: reading (strict), numbers, rounding, the model; then one section for each kind of domain: counts (Count01),
-maxima (max-of-k), sequences (histogram), strings (PARITY, ONE, FIRST) and contexts (memorization).
+Layout: reading (strict), numbers, the model, and one section for each kind of domain: inputs (a table of them, all
+run), strings (of 0 and 1), counts (boxes of three counts), maxima (the largest of K numbers), sequences (histogram).
 """
 
 from __future__ import annotations
@@ -31,12 +29,11 @@ import multiprocessing
 import re
 import struct
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import combinations_with_replacement
+from functools import lru_cache, partial
+from itertools import product
 from math import comb, isqrt
-from operator import mul
+from operator import add, mul
 from typing import Any, NamedTuple
 
 MAX_BYTES = 256 << 20
@@ -103,6 +100,10 @@ def listed(value: Any, what: str, length: int | None = None) -> list[Any]:
     return list(value)
 
 
+def wholes(value: Any, low: int, high: int, what: str, length: int | None = None) -> list[int]:
+    return [whole(item, low, high, what) for item in listed(value, what, length)]
+
+
 def hexadecimal(value: Any, what: str) -> float:
     """A number written as a hexadecimal float."""
     need(type(value) is str and HEX.fullmatch(value), f"{what} = {value!r:.40} is no hexadecimal number")
@@ -114,9 +115,9 @@ def hexadecimal(value: Any, what: str) -> float:
     return number
 
 
-# ================================================================ numbers: multiples of 2^-P, rounded outward
+# ================================================================ numbers
 
-P = 192
+P, S = 192, 40
 ONE = 1 << P
 
 
@@ -127,7 +128,7 @@ def fixed(value: float, what: str = "a weight") -> int:
     return (top << P) // bottom
 
 
-def ceil_shift(x: int, bits: int = P) -> int:
+def up(x: int, bits: int = P) -> int:
     return -(-x >> bits)
 
 
@@ -135,6 +136,7 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+@lru_cache(maxsize=1 << 15)
 def exp_between(x: int) -> tuple[int, int]:
     """Bounds of e^x for x <= 0: Taylor's series of x / 2^k with 64 further bits, squared k times."""
     if x < -192 * ONE:
@@ -150,8 +152,8 @@ def exp_between(x: int) -> tuple[int, int]:
         total += -term if i % 2 else term
     low, high = total - 4 * (i + 2), total + 4 * (i + 2)  # each of the i terms, and y, is cut by less than 1 + its own
     for _ in range(k):
-        low, high = low * low >> bits, ceil_shift(high * high, bits)
-    return low >> 64, ceil_shift(high, 64)
+        low, high = low * low >> bits, up(high * high, bits)
+    return low >> 64, up(high, 64)
 
 
 class Format(NamedTuple):
@@ -163,158 +165,170 @@ class Format(NamedTuple):
 
     def gamma(self, n: int) -> int:
         """n u / (1 - n u), rounded up."""
+        need(2 * n < 1 << self.bits or not self.bits, "a sum is too long for this number format")
         return ceil_div(n << P, (1 << self.bits) - n) if self.bits else 0
 
 
+REALS = Format(0, 0, 1 << 9999)
 FORMATS = {
-    "reals": Format(0, 0, 1 << 5000),
-    "float32": Format(24, 1 << (P - 126), 1 << (P + 123)),
-    "float64": Format(53, 1, 1 << (P + 1019)),
-}
+    "reals": REALS, "float32": Format(24, 1 << (P - 126), 1 << (P + 123)), "float64": Format(53, 1, 1 << (P + 1019)),
+}  # fmt: skip
 
 
-class Num(NamedTuple):
-    """A real number in [lo, hi], and how far the number that a format has in its place may be from it: err."""
+class Vec(NamedTuple):
+    """Numbers: number j is really in mid[j] +- rad[j], and a format has one within err[j] of it in its place."""
 
-    lo: int
-    hi: int
-    err: int
+    mid: tuple[int, ...]
+    rad: tuple[int, ...]
+    err: tuple[int, ...]
 
-    @property
-    def size(self) -> int:
+    def sizes(self) -> list[int]:
         """The largest size that either number may have."""
-        return max(-self.lo, self.hi) + self.err
+        return [abs(m) + r + e for m, r, e in zip(*self)]
+
+    def ends(self) -> Iterator[tuple[int, int]]:
+        return ((m - r, m + r) for m, r in zip(self.mid, self.rad))
+
+    @classmethod
+    def exact(cls, mid: Iterable[int]) -> Vec:
+        mid = tuple(mid)
+        return cls(mid, (0,) * len(mid), (0,) * len(mid))
+
+    @classmethod
+    def between(cls, low: Sequence[int], high: Sequence[int], err: Iterable[int]) -> Vec:
+        mid = tuple((a + b) >> 1 for a, b in zip(low, high))
+        return cls(mid, tuple(b - m for b, m in zip(high, mid)), tuple(err))
 
 
-ZERO = Num(0, 0, 0)
-
-
-def exact(x: int) -> Num:
-    return Num(x, x, 0)
-
-
-def add(x: Num, y: Num, f: Format) -> Num:
-    lo, hi, err = x.lo + y.lo, x.hi + y.hi, x.err + y.err
-    return Num(lo, hi, err + (ceil_shift(f.gamma(1) * (max(-lo, hi) + err)) + f.eta if f.bits else 0))
-
-
-def hull(x: Num, y: Num) -> Num:
-    return Num(min(x.lo, y.lo), max(x.hi, y.hi), max(x.err, y.err))
-
-
-def times(x: Num, y: Num) -> Num:
-    """The product, its error from those of its factors (rounding is left to the caller)."""
-    ends = (x.lo * y.lo, x.lo * y.hi, x.hi * y.lo, x.hi * y.hi)
-    return Num(min(ends) >> P, ceil_shift(max(ends)), ceil_shift(x.err * y.size + y.err * x.size))
-
-
-def dot(xs: Sequence[Num], weights: Sequence[int], bias: int, f: Format) -> Num:
-    """sum x w + bias for exact weights, in any order of evaluation."""
-    lo = hi = err = size = under = 0
-    for x, w in zip(xs, weights):
-        if w:
-            a, b = x.lo * w, x.hi * w
-            lo, hi = (lo + a, hi + b) if w > 0 else (lo + b, hi + a)
-            err += x.err * abs(w)
-            size += max(-x.lo, x.hi) * abs(w)
-            under += abs(w) + x.size
-    n = len(weights) + 3
-    result = Num((lo >> P) + bias, ceil_shift(hi) + bias, ceil_shift(err))
+def plus(x: Vec, y: Vec, f: Format) -> Vec:
+    err, rounding = map(add, x.err, y.err), f.gamma(1)
+    mid, rad = tuple(map(add, x.mid, y.mid)), tuple(map(add, x.rad, y.rad))
     if not f.bits:
-        return result
-    reach = ceil_shift(size + err) + abs(bias)
-    need(reach < f.largest, "a sum might overflow")
-    rounding = ceil_shift(f.gamma(n) * reach) + f.eta * n + ceil_shift(f.eta * (under + 2 * n * ONE))
-    return Num(result.lo, result.hi, result.err + rounding)
+        return Vec(mid, rad, tuple(err))
+    return Vec(mid, rad, tuple(e + f.eta + up(rounding * (abs(m) + r + e)) for m, r, e in zip(mid, rad, err)))
 
 
-def linear(xs: Sequence[Num], columns: Sequence[Sequence[int]], bias: Sequence[int] | None, f: Format) -> list[Num]:
-    return [dot(xs, column, bias[j] if bias else 0, f) for j, column in enumerate(columns)]
+def relu(x: Vec) -> Vec:
+    return Vec.between([max(a, 0) for a, _ in x.ends()], [max(b, 0) for _, b in x.ends()], x.err)
 
 
-def relu(x: Num) -> Num:
-    return Num(max(x.lo, 0), max(x.hi, 0), x.err)
+class Matrix:
+    """Columns, shifted as far as they are whole, and sizes of their entries in units of 2^-S, rounded up."""
+
+    def __init__(self, columns: Sequence[Sequence[int]], bias: Sequence[int] | None = None) -> None:
+        every = 0
+        for column in columns:
+            for w in column:
+                every |= w
+        self.shift = min(P, (every & -every).bit_length() - 1) if every else 0
+        self.full, self.columns = columns, [[w >> self.shift for w in column] for column in columns]
+        self.bias = list(bias) if bias is not None else [0] * len(columns)
+        self.sizes = [[up(abs(w), P - S) for w in column] for column in columns]
+        self.sums = list(map(sum, self.sizes))
+        self.blank = not any(self.sums) and not any(self.bias)
+
+    def __call__(self, x: Vec, f: Format) -> Vec:
+        """x times every column, plus bias, in any order of evaluation."""
+        need(not self.columns or len(x.mid) == len(self.columns[0]), "a matrix is for rows of another length")
+        mid = tuple(
+            (sum(map(mul, x.mid, column)) >> (P - self.shift)) + b for column, b in zip(self.columns, self.bias)
+        )
+        if (most := max(x.rad)) >> 32:
+            rad = tuple(up(sum(map(mul, x.rad, size)), S) + 1 for size in self.sizes)
+        else:
+            rad = tuple(up(most * total, S) + 1 for total in self.sums)
+        if not f.bits:
+            return Vec(mid, rad, (0,) * len(mid))
+        sizes, gamma, n = x.sizes(), f.gamma(len(x.mid) + 3), len(x.mid) + 3
+        need(up(max(self.sums) * max(sizes), S) + max(map(abs, self.bias)) < f.largest, "a sum might overflow")
+        each = [e + up(gamma * s) + f.eta for e, s in zip(x.err, sizes)]
+        lost = f.eta * (2 * n + up(sum(sizes)))
+        err = (up(sum(map(mul, each, size)), S) + up(gamma * abs(b)) + lost for size, b in zip(self.sizes, self.bias))
+        return Vec(mid, rad, tuple(err))
 
 
-def layer_norm(xs: Sequence[Num], weight: Sequence[int], bias: Sequence[int], eps: int, f: Format) -> list[Num]:
-    d = len(xs)
-    low, high = sum(x.lo for x in xs), sum(x.hi for x in xs)
-    mean_size = ceil_div(sum(x.size for x in xs), d)
-    mean_err = ceil_div(sum(x.err for x in xs), d)
-    centers = [
-        Num(x.lo - ceil_div(high, d), x.hi - low // d,
-            x.err + mean_err + ceil_shift(f.gamma(d + 3) * (x.size + mean_size)) + 2 * f.eta)
-        for x in xs
-    ]  # fmt: skip
-    squares = [times(c, c) for c in centers]
-    least = max(0, sum(max(0, s.lo) for s in squares) // d) + eps
-    most = ceil_div(sum(s.hi for s in squares), d) + eps
+def layer_norm(x: Vec, weight: Sequence[int], bias: Sequence[int], eps: int, f: Format) -> Vec:
+    d, sizes = len(x.mid), x.sizes()
+    mean, mean_rad = sum(x.mid) // d, ceil_div(sum(x.rad), d) + 1
+    mean_err = ceil_div(sum(x.err), d) + up(f.gamma(d + 3) * ceil_div(sum(sizes), d))
+    centers = [(m - mean, r + mean_rad, e + mean_err + up(f.gamma(d + 3) * s) + 2 * f.eta)
+               for m, r, e, s in zip(*x, sizes)]  # fmt: skip
+    least = sum(max(0, abs(c) - r) ** 2 for c, r, _ in centers) // d // ONE + eps
+    most = ceil_div(sum((abs(c) + r) ** 2 for c, r, _ in centers), d * ONE) + eps
     need(least > 0, "a layer norm divides by a number that may be 0")
-    moved = ceil_div(sum(ceil_shift(2 * c.size * c.err + c.err * c.err) for c in centers), d) + d * f.eta
-    moved += ceil_shift(f.gamma(d + 4) * (ceil_div(sum(ceil_shift(c.size * c.size) + 1 for c in centers), d) + eps))
+    squares = sum((abs(c) + r + e) ** 2 for c, r, e in centers)
+    need(ceil_div(squares, ONE) < f.largest, "a layer norm might overflow")
+    moved = ceil_div(sum(2 * (abs(c) + r) * e + e * e for c, r, e in centers), d * ONE) + d * f.eta
+    moved += up(f.gamma(d + 4) * (ceil_div(squares, d * ONE) + eps))
     relative = ceil_div(moved << P, least)
     need(2 * relative < ONE, "rounding may change the scale of a layer norm by half")
-    root_low, root_high = isqrt(least << P), isqrt(most << P) + 1
-    found = []
-    for c, w, b in zip(centers, weight, bias):
-        ends = [(c.lo << P) // root_low, (c.lo << P) // root_high, ceil_div(c.hi << P, root_low),
-                ceil_div(c.hi << P, root_high)]  # fmt: skip
-        normal = Num(min(ends), max(ends), 0)
-        err = ceil_div((c.err << P) + c.size * relative, root_low) * 2
-        err += ceil_shift(f.gamma(4) * (normal.size + err)) + 2 * f.eta
-        found.append(dot([Num(normal.lo, normal.hi, err)], [w], b, f))
-    return found
+    low, high = isqrt(least << P), isqrt(most << P) + 1
+    mids, rads, errs = [], [], []
+    for (c, r, e), w, b in zip(centers, weight, bias):
+        ends = [(c - r << P) // low, (c - r << P) // high, ceil_div(c + r << P, low), ceil_div(c + r << P, high)]
+        middle = (min(ends) + max(ends)) >> 1
+        radius = max(ends) - middle
+        # A change of the variance by a share of at most 1/2 changes its inverse root by less than twice that.
+        err = ceil_div((e << P) + (abs(c) + r + e) * relative, low) * 2
+        err += up(f.gamma(4) * (abs(middle) + radius + err)) + 2 * f.eta
+        mids.append((middle * w >> P) + b)
+        rads.append(up(radius * abs(w)) + 1)
+        size = up((abs(middle) + radius + err) * abs(w)) + abs(b)
+        errs.append(up(err * abs(w)) + up(f.gamma(4) * size) + up(f.eta * (abs(w) + 4 * ONE + size)))
+    return Vec(tuple(mids), tuple(rads), tuple(errs))
 
 
-def spread_of(slip: int) -> int:
-    """A bound of e^slip - 1."""
-    need(2 * slip < ONE, "rounding of an attention's scores is not small")
-    return slip + ceil_shift(slip * slip)
-
-
-def softmax_error(scores: Sequence[Num], keys: int, f: Format) -> int:
+def softmax_error(scores: Vec, keys: int, f: Format) -> int:
     """Relative error of any weight among `keys` keys that have these scores; the largest may belong to none of them."""
     if not f.bits:
         return 0
-    top, bottom = max(s.hi for s in scores), min(s.lo for s in scores)
-    err = max(s.err for s in scores)
+    ends = list(scores.ends())
+    spread, err, size = max(b for _, b in ends) - min(a for a, _ in ends), max(scores.err), max(scores.sizes())
     # The difference from the largest is rounded; a forward on counts adds the logarithm of a count before.
-    slip = err + ceil_shift(f.gamma(4) * (max(s.size for s in scores) + top - bottom + 2 * err + 64 * ONE)) + f.eta
+    slip = err + up(f.gamma(4) * (size + spread + 2 * err + 64 * ONE)) + f.eta
     slip += f.gamma(64 * (2 + keys // 128))  # 32 units in the last place, each of 2 u, and again for each rescaling
-    # Weights that underflow beside one of at least e^-60 (float32) or e^-500 (float64): eta e^60 < 2^-39.
-    lost = ceil_shift(ONE, 39 if f.bits == 24 else P)
-    return spread_of(2 * slip + 2 * f.gamma(keys + 8)) + 4 * keys * lost
+    slip = 2 * slip + 2 * f.gamma(keys + 8)
+    need(2 * slip < ONE, "rounding of an attention's scores is not small")
+    # e^slip - 1; and weights that underflow beside one of at least e^-60 (float32) or e^-500: eta e^60 < 2^-39.
+    return slip + up(slip * slip) + 4 * keys * up(ONE, 39 if f.bits == 24 else P)
 
 
-def mixed(weights_err: int, values: Sequence[Num], keys: int, f: Format) -> tuple[int, int]:
-    """Size of a softmax's average of values, and the error of a format's average of `keys` of them."""
-    size = max(v.size for v in values)
+def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int, softmax: bool, f: Format) -> list[int]:
+    """Errors of a format's averages (or sums) of at most `keys` values by these scores; columns hold (size, err)."""
     if not f.bits:
-        return size, 0
-    need(2 * keys * size < f.largest, "a sum of values might overflow")
-    err = max(v.err for v in values)
-    return size, err + ceil_shift((weights_err + f.gamma(keys + 2) * 2) * size) + 4 * f.eta * keys * (2 + (size >> P))
-
-
-def attend(scores: Sequence[Num], values: Sequence[Sequence[Num]], f: Format) -> list[Num]:
-    """The average of rows of values by the softmax of their scores."""
-    top = max(s.hi for s in scores)
-    known: dict[tuple[int, int], tuple[int, int]] = {}
-    for s in scores:
-        if (key := (s.lo, s.hi)) not in known:
-            known[key] = (exp_between(s.lo - top)[0], exp_between(s.hi - top)[1])
-    weights = [known[s.lo, s.hi] for s in scores]
-    low, high = sum(w[0] for w in weights), sum(w[1] for w in weights)
-    need(low > 0, "the weights of an attention cannot be told from 0")
-    keys, relative = len(scores), softmax_error(scores, len(scores), f)
-    found = []
-    for column in zip(*values):
-        bottom = sum(v.lo * w[0 if v.lo >= 0 else 1] for v, w in zip(column, weights))
-        top_sum = sum(v.hi * w[1 if v.hi >= 0 else 0] for v, w in zip(column, weights))
-        lo = bottom // (high if bottom >= 0 else low)
-        hi = ceil_div(top_sum, low if top_sum >= 0 else high)
-        found.append(Num(lo, hi, mixed(relative, column, keys, f)[1]))
+        return [0 for _ in columns]
+    relative, found, reach = softmax_error(scores, keys, f) if softmax else 0, [], max(scores.sizes())
+    for column in columns:
+        size, err = max(s for s, _ in column), max(e for _, e in column)
+        if not softmax:  # every product is off by its factors, then as an average of values of that size
+            err = keys * up(reach * err + max(scores.err) * size)
+            size = keys * up(reach * size)
+        need(2 * keys * size < f.largest, "a sum of values might overflow")
+        found.append(err + up((relative + f.gamma(keys + 4) * 2) * (size + err)) + 4 * f.eta * keys * (2 + (size >> P)))
     return found
+
+
+def weights_of(scores: Vec, softmax: bool) -> list[tuple[int, int]]:
+    """Bounds of the weights of scores: themselves, or their exponentials up to a common factor."""
+    ends = list(scores.ends())
+    top = max(b for _, b in ends)
+    return [(exp_between(a - top)[0], exp_between(b - top)[1]) for a, b in ends] if softmax else ends
+
+
+def attend(scores: Vec, values: Sequence[Vec], softmax: bool, f: Format) -> Vec:
+    """The average of values by the softmax of their scores, or their sum by the scores themselves."""
+    bounds = weights_of(scores, softmax)
+    mids, rads = [(a + b) >> 1 for a, b in bounds], [(b - a + 1) >> 1 for a, b in bounds]
+    total = sum(mids) if softmax else ONE
+    least = total - sum(rads) if softmax else ONE
+    need(least > 0, "the weights of an attention cannot be told from 0")
+    reach, found, spread = [abs(m) + r for m, r in zip(mids, rads)], [], []
+    for column, radii in zip(zip(*(v.mid for v in values)), zip(*(v.rad for v in values))):
+        found.append(middle := sum(map(mul, mids, column)) // total)
+        far = [abs(x - middle) for x in column] if softmax else map(abs, column)
+        spread.append(ceil_div(sum(map(mul, reach, radii)) + sum(map(mul, rads, far)) + total, least))
+    sizes = zip(*(zip(value.sizes(), value.err) for value in values))
+    return Vec(tuple(found), tuple(spread), tuple(drifts(scores, sizes, len(values), softmax, f)))
 
 
 # ================================================================ the model
@@ -325,35 +339,50 @@ LAYER = {
 }  # fmt: skip
 SPEC = {
     "direction": "causal", "embedding": "learned", "positions": "none", "positions_enter": "residual",
-    "max_length": None, "readout": "linear", "readout_width": None, "readout_bias": True, "readout_at": "all",
-    "n_out": None, "decision": "argmax", "tolerance": None, "dtype": "float32", "origin": None,
+    "max_length": None, "final_norm": "none", "readout": "linear", "readout_width": None, "readout_bias": True,
+    "readout_at": "all", "n_out": None, "decision": "argmax", "tolerance": None, "dtype": "float32", "origin": None,
 }  # fmt: skip
-FREE = ("origin", "dtype", "embedding")
-"""Fields that do not change what the weights compute."""
+FREE = ("origin", "dtype", "embedding", "n_out")
+"""Fields that do not change what the weights compute (n_out is the readout's own shape)."""
+KNOWN: dict[str, Sequence[Any]] = {
+    "n_heads": range(1, 1025), "mixing": ("dot", "linear"), "normalizer": ("softmax", "none"),
+    "query_key": ("learned", "full"), "value_output": ("learned", "full", "identity"), "norm": ("none", "pre", "post"),
+    "log_length": ("none", "current", *range(1, 10**6)), "direction": ("causal", "bidirectional"),
+    "positions_enter": ("residual", "attention"), "final_norm": ("none", "layer_norm"),
+    "readout": ("linear", "scalar", "relu_mlp"), "readout_bias": (True, False),
+    "decision": ("argmax", "sigmoid", "indicator"),
+}  # fmt: skip
+CODES: dict[str, Callable[[int, int], list[tuple[int, int]]]] = {
+    "first": lambda i, n: [(int(i == 1), 1)],
+    "fraction": lambda i, n: [(i, n)],
+    "parity": lambda i, n: [(i, n), (1 - 2 * (i % 2), 1)],
+    "halves": lambda i, n: [(i, 1), (n - 1 - i, 1), (int(2 * i <= n - 1), 1), (int(2 * i >= n - 1), 1)],
+}
+"""Position codes: fractions in the first components, for position i of n tokens ([CLS] is position 0)."""
 
 
 class Model:
     """Spec and weights. A field of the spec that this file does not know, or a value it cannot read, is refused."""
 
-    def __init__(self, spec: Any, weights: Any, name: Any, digest: Any) -> None:
+    def __init__(self, spec: Any, weights: Any, name: Any, digest: Any, f: Format) -> None:
         need(type(spec) is dict and type(spec.get("layers")) is list, "spec must be an object with layers")
         need({"task", "d_model", "layers"} <= set(spec) <= {"task", "d_model", "layers", *SPEC}, "unknown spec field")
-        need(all(type(layer) is dict for layer in spec["layers"]), "a layer must be an object")
+        need(spec["layers"] and all(type(layer) is dict for layer in spec["layers"]), "a layer must be an object")
         need(all({"d_head"} <= set(layer) <= {"d_head", *LAYER} for layer in spec["layers"]), "unknown layer field")
         self.spec: dict[str, Any] = {**SPEC, **spec}
-        self.layers: list[dict[str, Any]] = [{**LAYER, **layer} for layer in spec["layers"]]
-        self.d = whole(spec["d_model"], 1, 4096, "d_model")
+        layers: list[dict[str, Any]] = [{**LAYER, **layer} for layer in spec["layers"]]
+        for key, known in KNOWN.items():
+            for owner in layers if key in LAYER else [self.spec]:
+                right = any(type(owner[key]) is type(value) and owner[key] == value for value in known)
+                need(right, f"{key} = {owner[key]!r:.60} is not known to this checker")
+        self.d, self.f = whole(spec["d_model"], 1, 4096, "d_model"), f
         task = spec["task"]
         allowed = {"name", "parameters", "data_seed", "table_sha256"}
         need(type(task) is dict and "name" in task and set(task) <= allowed, "spec.task must name a task")
         self.task, self.parameters = task["name"], task.get("parameters", {})
         need(type(self.task) is str and type(self.parameters) is dict, "spec.task must name a task")
-        for layer in self.layers:
-            whole(layer["n_heads"], 1, 1024, "n_heads")
-            whole(layer["d_head"], 1, 4096, "d_head")
         canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-        heads = self.layers[0]["n_heads"] if self.layers else 0
-        said = f"{self.task}-d{self.d}-h{heads}-{hashlib.sha256(canonical).hexdigest()[:10]}"
+        said = f"{self.task}-d{self.d}-h{layers[0]['n_heads']}-{hashlib.sha256(canonical).hexdigest()[:10]}"
         need(name == said, f"the model is called {name!r:.80}, and its spec {said}")
         self.name = said
         need(type(weights) is dict and len(weights) <= 1000, "weights must be an object")
@@ -361,64 +390,268 @@ class Model:
         self.values: dict[str, list[float]] = {}
         for key in weights:
             shape, values = fields(weights[key], "shape values", f"weights.{key}")
-            self.shapes[key] = [whole(n, 1, 1 << 24, f"the shape of {key}") for n in listed(shape, "a shape")]
+            self.shapes[key] = wholes(shape, 1, 1 << 24, f"the shape of {key}")
             listed(values, f"weights.{key}.values", math.prod(self.shapes[key]))
             self.values[key] = [hexadecimal(value, key) for value in values]
         self.sha256 = weights_sha256(self.shapes, self.values)
         need(digest == self.sha256, f"weights_sha256 is {digest!r:.80}, that of the weights is {self.sha256}")
+        need(f.bits != 24 or all(struct.unpack("<f", struct.pack("<f", v))[0] == v for values in self.values.values()
+             for v in values if abs(v) < 3e38), "a weight is no float32 number")  # fmt: skip
         self.unused = set(self.shapes)
+        self.build(layers)
 
-    def require(self, what: str, given: dict[str, Any], **wanted: tuple[Any, ...] | None) -> None:
-        """Every field is a wanted value, its default, or free; a wanted None allows anything."""
-        defaults = LAYER if what == "layer" else SPEC
-        for key, default in defaults.items():
-            choices = wanted.get(key, (default,)) if key in wanted or key not in FREE else None
-            right = choices is None or any(type(c) is type(given[key]) and c == given[key] for c in choices)
-            need(right, f"{what}: {key} = {given[key]!r:.60} is not what this kind of claim is about: {choices}")
+    def build(self, layers: list[dict[str, Any]]) -> None:
+        spec, d = self.spec, self.d
+        self.words = self.table("embed.W_E")
+        inside, learned = spec["positions_enter"] == "attention", spec["positions"] == "learned"
+        need(learned or not inside, "positions that enter attention are learned ones")
+        need(learned or spec["positions"] in ("none", *CODES), f"positions = {spec['positions']!r:.40} are not known")
+        sized = learned or any(layer["mixing"] == "linear" for layer in layers)
+        self.longest = whole(spec["max_length"], 1, 1 << 20, "max_length") if sized else None
+        need(sized or spec["max_length"] is None, "max_length has no meaning here")
+        self.places = self.table("pos_embed.W_pos") if learned and not inside else None
+        need(self.places is None or len(self.places) == self.longest, "there is not one row for each position")
+        self.causal = spec["direction"] == "causal"
+        need(not self.causal or (spec["positions"] not in CODES and not any(
+            layer["log_length"] == "current" or layer["mixing"] == "linear" for layer in layers)),
+            "a causal model does not know its length")  # fmt: skip
+        self.layers = [Layer(self, i, layer, inside) for i, layer in enumerate(layers)]
+        self.final = self.norm("ln_final", layers[-1]["norm_eps"]) if spec["final_norm"] == "layer_norm" else None
+        relu_mlp = spec["readout"] == "relu_mlp"
+        need((spec["readout_width"] is not None) == relu_mlp, "readout_width goes with readout = relu_mlp")
+        need((spec["readout"] == "scalar") == (spec["decision"] != "argmax"), "decision and readout do not fit")
+        need((spec["tolerance"] is not None) == (spec["decision"] == "indicator"), "tolerance goes with an indicator")
+        if relu_mlp:
+            width = whole(spec["readout_width"], 1, 4096, "readout_width")
+            self.hidden = self.matrix("unembed.W_in", d, "unembed.b_in")
+            self.out = self.matrix("unembed.W_out", width, "unembed.b_out")
+            need(len(self.hidden.columns) == width and spec["readout_bias"], "readout_width is another")
+        else:
+            self.out = self.matrix("unembed.W_U", d, "unembed.b_U" if spec["readout_bias"] else None)
+        self.n_out = len(self.out.columns)
+        need(spec["readout"] != "scalar" or self.n_out == 1, "a scalar readout has one output")
+        need(spec["n_out"] is None or whole(spec["n_out"], 1, 1 << 24, "n_out") == self.n_out, "n_out is another")
+        need(not self.unused, f"weights that no step reads: {sorted(self.unused)[:5]}")
+
+    def require(self, **wanted: Any) -> Layer:
+        """The only layer of a model in which every field is a wanted one, its default, or changes nothing; a wanted
+        None allows anything."""
+        need(len(self.layers) == 1, "this kind of claim is about one layer")
+        for owner, defaults in ((self.spec, SPEC), (self.layers[0].spec, LAYER)):
+            for key, default in defaults.items():
+                choices = wanted.get(key, (default,)) if key not in FREE else None
+                right = choices is None or any(type(c) is type(owner[key]) and c == owner[key] for c in choices)
+                need(right, f"{key} = {owner[key]!r:.60} is not what this kind of claim is about: {choices}")
+        return self.layers[0]
 
     def tensor(self, name: str, *shape: int) -> list[int]:
-        need(self.shapes.get(name) == list(shape), f"{name} has shape {self.shapes.get(name)}, not {list(shape)}")
+        """Its numbers; a size of 0 stands for any."""
+        found = self.shapes.get(name, [])
+        right = len(found) == len(shape) and all(n in (0, m) for n, m in zip(shape, found))
+        need(right, f"{name} has shape {found}, not {list(shape)}")
         self.unused.discard(name)
         return [fixed(value, name) for value in self.values[name]]
 
-    def columns(self, name: str, rows: int, columns: int) -> list[list[int]]:
-        """The columns of a matrix."""
-        flat = self.tensor(name, rows, columns)
-        return [flat[j::columns] for j in range(columns)]
+    def table(self, name: str) -> list[Vec]:
+        """The rows of a matrix of d_model columns."""
+        flat = self.tensor(name, 0, self.d)
+        return [Vec.exact(flat[i : i + self.d]) for i in range(0, len(flat), self.d)]
 
-    def rows(self, name: str, *shape: int) -> list[list[int]]:
-        """The rows of a matrix, or of several."""
-        flat, columns = self.tensor(name, *shape), shape[-1]
-        return [flat[i : i + columns] for i in range(0, len(flat), columns)]
+    def matrix(self, name: str, rows: int, bias: str | None = None) -> Matrix:
+        flat = self.tensor(name, rows, 0)
+        width = self.shapes[name][1]
+        return Matrix([flat[j::width] for j in range(width)], self.tensor(bias, width) if bias else None)
 
-    def per_head(self, name: str, heads: int, rows: int, columns: int) -> list[list[list[int]]]:
-        """The columns of one matrix for each head."""
-        flat, size = self.tensor(name, heads, rows, columns), rows * columns
-        return [[flat[h * size + j : (h + 1) * size : columns] for j in range(columns)] for h in range(heads)]
+    def norm(self, name: str, eps: Any) -> Callable[[Vec], Vec]:
+        need(type(eps) is float and eps >= 0, "norm_eps must be a number")
+        w, b = self.tensor(f"{name}.w", self.d), self.tensor(f"{name}.b", self.d)
+        return partial(layer_norm, weight=w, bias=b, eps=fixed(eps, "norm_eps"), f=self.f)
 
-    def factor(self, layer: dict[str, Any]) -> Num:
-        """What scores are multiplied by."""
-        scale, sizes = layer["scale"], {"inv_sqrt_d_head": layer["d_head"], "inv_sqrt_d_model": self.d}
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 (one model lives as long as the process)
+    def embed(self, token: int, i: int, n: int) -> Vec:
+        """Token and position, as they enter the stream."""
+        row = self.words[token]
+        if self.places is not None:
+            return plus(row, self.places[i], self.f)
+        if self.spec["positions"] not in CODES:
+            return row
+        code = CODES[self.spec["positions"]](i, n)
+        need(len(code) <= self.d, "the position code needs more components")
+        padded = code + [(0, 1)] * (self.d - len(code))
+        low, high = [(a << P) // b for a, b in padded], [ceil_div(a << P, b) for a, b in padded]
+        err = [up(self.f.gamma(3) * abs(h)) if b > 1 else 0 for h, (_, b) in zip(high, padded)]
+        return plus(row, Vec.between(low, high, err), self.f)
+
+    def forward(self, tokens: Sequence[int], places: Sequence[int]) -> list[Vec]:
+        """The outputs at some places of a row of tokens."""
+        n = len(tokens)
+        need(self.longest is None or n <= self.longest, "a row is longer than the model's positions")
+        rows = [self.embed(token, i, n) for i, token in enumerate(tokens)]
+        for layer in self.layers:
+            asking = range(n) if layer is not self.layers[-1] else places
+            rows = layer.run(rows, asking)
+        return [self.read(row) for row in rows]
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def read(self, row: Vec) -> Vec:
+        row = self.final(row) if self.final else row
+        return self.out(relu(self.hidden(row, self.f)) if self.spec["readout"] == "relu_mlp" else row, self.f)
+
+    def drift(self, query: Vec, seen: Sequence[Vec], keys: int, scores: Vec | None = None) -> int:
+        """One layer: how far rounding moves the difference of two outputs where `query` sees at most `keys` of the
+        rows `seen`, whatever they are. scores: where they are not those of the query and the rows."""
+        layer, f, z = self.layers[0], self.f, []
+        if not f.bits:
+            return 0
+        for h in range(layer.heads):
+            found = scores or layer.scores(h, query, seen, 0)
+            columns = list(zip(*(zip(v.sizes(), v.err) for v in (layer.value(h, layer.normed(row)) for row in seen))))
+            many = 1 if layer.softmax else up(keys * max(found.sizes()))
+            errs = drifts(found, columns, keys, layer.softmax, f)
+            z += [(0, max(size for size, _ in column) * many, err) for column, err in zip(columns, errs)]
+        out = self.read(layer.after(query, Vec(*map(tuple, zip(*z)))))
+        return 4 * max(out.err)  # two outputs; and twice, for an evaluation that reads out before it averages
+
+
+class Layer:
+    """Attention and neurons of one block."""
+
+    def __init__(self, model: Model, index: int, spec: dict[str, Any], inside: bool) -> None:
+        self.spec, self.model, d, name = spec, model, model.d, f"blocks.{index}."
+        heads, width, biases = spec["n_heads"], whole(spec["d_head"], 1, 4096, "d_head"), spec["bias"]
+        need(type(biases) is dict and all(k in "qkvo" and v is True for k, v in biases.items()), "bias is q, k, v or o")
+        plain = spec["query_key"] == spec["value_output"] == "learned"
+        need(plain or width == d, "values or scores of the stream itself need d_head = d_model")
+        self.heads, self.softmax = heads, spec["normalizer"] == "softmax"
+        self.linear = spec["mixing"] == "linear"
+        need(self.softmax or spec["log_length"] == "none", "log_length is for a softmax")
+        eye = Matrix([[ONE if i == j else 0 for i in range(d)] for j in range(d)])
+
+        def per_head(letter: str) -> list[Matrix]:
+            flat, size = model.tensor(f"{name}attn.W_{letter}", heads, d, width), d * width
+            starts = model.tensor(f"{name}attn.b_{letter}", heads, width) if letter.lower() in biases else None
+            return [Matrix([flat[h * size + j : (h + 1) * size : width] for j in range(width)],
+                           starts[h * width : (h + 1) * width] if starts else None) for h in range(heads)]  # fmt: skip
+
+        self.pattern: list[list[Vec]] = []
+        if self.linear:
+            need(not {"q", "k"} & set(biases), "linear mixing has no queries and keys")
+            length = model.longest or 0
+            flat = model.tensor(f"{name}attn.W_mix", heads, length, length)
+            rows = [Vec.exact(flat[i : i + length]) for i in range(0, len(flat), length)]
+            self.pattern = [rows[h * length : (h + 1) * length] for h in range(heads)]
+        else:
+            self.q = per_head("Q")
+            need(spec["query_key"] == "learned" or "k" not in biases, "full queries have no k bias")
+            self.k = [eye] * heads if spec["query_key"] == "full" else per_head("K")
+        need(spec["value_output"] == "learned" or "v" not in biases, "full values have no v bias")
+        self.v = per_head("V") if spec["value_output"] == "learned" else None
+        b_o = model.tensor(f"{name}attn.b_O", d) if "o" in biases else None
+        if spec["value_output"] == "identity":
+            self.o = Matrix([[ONE if i % d == j else 0 for i in range(heads * d)] for j in range(d)], b_o)
+        else:
+            flat = model.tensor(f"{name}attn.W_O", heads, width, d)
+            self.o = Matrix([flat[j::d] for j in range(d)], b_o)
+        self.places = model.table(f"{name}attn.W_pos") if inside else None
+        need(
+            self.places is None or (len(self.places) == model.longest and spec["norm"] == "none"),
+            "positions of attention",
+        )
+        norms = [model.norm(f"{name}{part}", spec["norm_eps"]) for part in ("ln1", "ln2")[: 1 + bool(spec["mlp"])]
+                 if spec["norm"] != "none"]  # fmt: skip
+        self.ln1, self.ln2 = [*norms, None, None][:2]
+        self.neurons: list[Matrix] = []
+        if (mlp := spec["mlp"]) is not None:
+            need(type(mlp) is dict and set(mlp) <= {"d_mlp", "activation"}, "mlp has d_mlp and activation")
+            need(mlp.get("activation", "relu") == "relu", "neurons must be ReLU: a GELU is not enclosed here")
+            many = whole(mlp.get("d_mlp"), 1, 1 << 16, "d_mlp")
+            self.neurons = [model.matrix(f"{name}mlp.W_{part}", rows, f"{name}mlp.b_{part}")
+                            for part, rows in (("in", d), ("out", many))]  # fmt: skip
+            need([len(m.columns) for m in self.neurons] == [many, d], "d_mlp is another")
+
+    def factor(self, n: int) -> tuple[int, int]:
+        """What scores are multiplied by for n tokens, between two numbers."""
+        scale, sizes = self.spec["scale"], {"inv_sqrt_d_head": self.spec["d_head"], "inv_sqrt_d_model": self.model.d}
         if type(scale) is float:
             need(0 < scale < 1e9, f"scale = {scale!r} must be a positive number")
-            return exact(fixed(scale, "scale"))
-        need(type(scale) is str and scale in sizes, f"scale = {scale!r:.40} is unknown")
-        low = isqrt((1 << 2 * P) // sizes[scale])
-        return Num(low, low + 1, 0)
+            low = high = fixed(scale, "scale")
+        else:
+            need(type(scale) is str and scale in sizes, f"scale = {scale!r:.40} is unknown")
+            low = isqrt((1 << 2 * P) // sizes[scale])
+            high = low + 1
+        if (length := self.spec["log_length"]) == "none":
+            return low, high
+        length = n if length == "current" else length
+        middle, off = fixed(math.log(length)), ONE >> 40
+        need(length == 1 or (exp_between(off - middle)[0] * length >= ONE >= exp_between(-off - middle)[1] * length),
+             "a logarithm is not what it should be")  # fmt: skip
+        return (low * (middle - off) >> P, up(high * (middle + off))) if length > 1 else (0, 0)
 
-    def scores(self, q: Sequence[Num], ks: Sequence[Sequence[Num]], factor: Num, f: Format) -> list[Num]:
-        """Products of a query with every key, times the factor."""
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def query(self, h: int, row: Vec) -> Vec:
+        return self.q[h](row, self.model.f)
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def key(self, h: int, row: Vec) -> Vec:
+        return self.k[h](row, self.model.f)
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def value(self, h: int, row: Vec) -> Vec:
+        return self.v[h](row, self.model.f) if self.v else row
+
+    def scores(self, h: int, asking: Vec, rows: Sequence[Vec], n: int) -> Vec:
+        """Products of a query with the key of every row, times the factor for n tokens; rows of the stream."""
+        q, f = self.query(h, self.normed(asking)), self.model.f
+        q_sizes, q_reach = q.sizes(), [abs(m) + r for m, r in zip(q.mid, q.rad)]
+        (low, high), gamma, width = self.factor(n), f.gamma(len(q.mid) + 8), len(q.mid)
+        middle, off, found = (low + high) >> 1, (high - low + 1) >> 1, []
+        for k in (self.key(h, self.normed(row)) for row in rows):
+            mid = sum(map(mul, q.mid, k.mid)) >> P
+            rad = up(sum(map(mul, q_reach, k.rad)) + sum(abs(m) * r for m, r in zip(k.mid, q.rad))) + 1
+            err = 0
+            if f.bits:
+                sizes = k.sizes()
+                size = up(sum(map(mul, q_sizes, sizes)))
+                need(size < f.largest and up(size * high) < f.largest, "a score might overflow")
+                err = up(sum(map(mul, q.err, sizes)) + sum(map(mul, q_sizes, k.err))) + up(gamma * size)
+                err += f.eta * (width + 2 + up(sum(sizes) + sum(q_sizes)))
+                err = up(high * err + f.gamma(8) * up(size * high)) + 2 * f.eta
+            found.append((mid * middle >> P, up(rad * high + abs(mid) * off) + 1, err))
+        return Vec(*map(tuple, zip(*found)))
+
+    def run(self, rows: Sequence[Vec], asking: Iterable[int]) -> list[Vec]:
+        """The stream after this layer, at the places that ask."""
+        f, n, causal = self.model.f, len(rows), self.model.causal
+        seen = list(rows) if self.places is None else [plus(row, at, f) for row, at in zip(rows, self.places)]
+        need(not self.linear or n == self.model.longest, "a fixed pattern is for rows of max_length tokens")
+        done: dict[Any, Vec] = {}
         found = []
-        for k in ks:
-            terms = [times(a, b) for a, b in zip(q, k)]
-            size = sum(ceil_shift(a.size * b.size) for a, b in zip(q, k))
-            need(size < f.largest and ceil_shift(size * factor.hi) < f.largest, "a score might overflow")
-            err = sum(t.err for t in terms) + ceil_shift(f.gamma(len(q) + 8) * size) + len(q) * f.eta
-            total = Num(sum(t.lo for t in terms), sum(t.hi for t in terms), err)
-            ends = [x * y for x in (total.lo, total.hi) for y in (factor.lo, factor.hi)]
-            reach = ceil_shift(factor.hi * (total.err + 2 * f.eta) + f.gamma(4) * ceil_shift(total.size * factor.hi))
-            found.append(Num(min(ends) >> P, ceil_shift(max(ends)), reach + 2 * f.eta))
+        for i in asking:
+            known = (rows[i], seen[i], i if causal or self.linear else None)
+            if known not in done:
+                keys, z = seen[: i + 1] if causal else seen, Vec((), (), ())
+                for h in range(self.heads):
+                    scores = self.pattern[h][i] if self.linear else self.scores(h, seen[i], keys, n)
+                    mixed = attend(scores, [self.value(h, self.normed(row)) for row in keys], self.softmax, f)
+                    z = Vec(*map(add, z, mixed))
+                done[known] = self.after(rows[i], z)
+            found.append(done[known])
         return found
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def normed(self, row: Vec) -> Vec:
+        return self.ln1(row) if self.ln1 and self.spec["norm"] == "pre" else row
+
+    def after(self, row: Vec, z: Vec) -> Vec:
+        """The stream after attention has found z, and after the neurons."""
+        f, post = self.model.f, self.spec["norm"] == "post"
+        row = plus(row, self.o(z, f), f)
+        row = self.ln1(row) if post and self.ln1 else row
+        if self.neurons:
+            inner = self.ln2(row) if self.ln2 and not post else row
+            row = plus(row, self.neurons[1](relu(self.neurons[0](inner, f)), f), f)
+            row = self.ln2(row) if self.ln2 and post else row
+        return row
 
 
 def weights_sha256(shapes: dict[str, list[int]], values: dict[str, list[float]]) -> str:
@@ -432,9 +665,9 @@ def weights_sha256(shapes: dict[str, list[int]], values: dict[str, list[float]])
 
 def compare_checkpoint(model: Model, path: str) -> str:
     """Are the weights those of a safetensors file, bit for bit? Its SHA-256."""
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES)
     try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES)
         size = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + size])
         for name, shape in model.shapes.items():
@@ -447,12 +680,174 @@ def compare_checkpoint(model: Model, path: str) -> str:
             need([x.hex() for x in found] == [x.hex() for x in model.values[name]], f"{name} differs from {path}")
         others = [name for name in header if name not in model.shapes and not name.startswith(("__", "task."))]
         need(not others, f"{path} also holds {others[:3]}")
-    except (OSError, KeyError, ValueError, TypeError, struct.error) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, struct.error) as error:
         raise Fault(f"{path} does not hold these weights: {error!r:.100}") from None
     return hashlib.sha256(data).hexdigest()
 
 
-# ================================================================ kinds of domains: counts
+# ================================================================ inputs: a table of them
+
+Spread = Callable[..., list[Any]]
+Found = tuple[str, int]
+"""What holds, up to its margin, and a bound of what rounding may do to a difference of two outputs."""
+
+
+def is_right(model: Model, out: Vec, answers: Sequence[int], margin: int) -> bool:
+    """Does a right output exceed all others by the margin, or another one all right ones? Anything else is a fault."""
+    said = list(out.ends())
+    if model.spec["decision"] == "sigmoid":  # yes where the output is positive
+        said = [(0, 0), said[0]]
+    elif model.spec["decision"] == "indicator":  # yes where it is at most the tolerance away from 0
+        edge = fixed(model.spec["tolerance"], "tolerance")
+        said = [(max(0, abs(out.mid[0]) - out.rad[0]), abs(out.mid[0]) + out.rad[0]), (edge, edge)]
+    others = [j for j in range(len(said)) if j not in answers]
+    need(answers and others and max(answers) < len(said), f"answers {answers} are none or all of the outputs")
+    if max(said[j][0] for j in answers) - max(said[j][1] for j in others) >= margin:
+        return True
+    apart = max(said[j][0] for j in others) - max(said[j][1] for j in answers)
+    need(apart >= margin, f"the answers {answers} are neither right nor wrong by the margin")
+    return False
+
+
+def inputs(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
+    """Every input of a table is run: [tokens, [[place, right outputs], ...]] for each."""
+    token, errors = fields(domain, "read errors", "claim.domain")
+    at, seen = model.spec["readout_at"], set()
+    need(at not in ("all", "first", "last") or token is None, f"answers are read at {at!r:.40}, not at a token")
+    for part in listed(parts, "parts"):
+        tokens, reads = listed(part, "a part", 2)
+        need(wholes(tokens, 0, len(model.words) - 1, "a token"), "a row is empty")
+        seen.add(tuple(tokens))
+        places = [whole(listed(item, "a read", 2)[0], 0, len(tokens) - 1, "a place") for item in listed(reads, "reads")]
+        need(places and sorted(set(places)) == places, "places must ascend")
+        need(all(sorted(set(wholes(item[1], 0, 1 << 24, "an answer"))) == item[1] for item in reads), "answers ascend")
+        if at != "all":
+            one = {"first": 0, "last": len(tokens) - 1}.get(at)
+            one = tokens.index(token) if one is None and token in tokens else one
+            need(places == [one], f"row {tokens!r:.80} is not read where its answer stands")
+    need(parts and len(seen) == len(parts), "an input occurs twice, or there is none")
+    found = spread(partial(one_input, model, margin), parts)
+    wrong = [[i, place] for i, (places, _) in enumerate(found) for place in places]
+    need(errors == wrong, f"wrong answers are {wrong[:9]}, not as claimed")
+    digest = hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
+    one_length = len({len(row) for row in seen}) == 1 and len(seen) == len(model.words) ** len(parts[0][0])
+    every = f"all {len(seen)} = {len(model.words)}^{len(parts[0][0])}" if one_length else f"each of the {len(seen)}"
+    where = "" if token is None else f", read at token {token}"
+    said = f"{model.task}: right for {every} inputs of the table of SHA-256 {digest}{where}"
+    answers = sum(len(part[1]) for part in parts)
+    said += f" but exactly {len(wrong)} of {answers} answers, which are wrong" if wrong else ""
+    return said, max(rounding for _, rounding in found)
+
+
+def one_input(model: Model, margin: int, tokens: list[int], reads: list[Any]) -> tuple[list[int], int]:
+    """Places with a wrong answer, and the rounding."""
+    outs = model.forward(tokens, [place for place, _ in reads])
+    wrong = [place for (place, answers), out in zip(reads, outs) if not is_right(model, out, answers, margin)]
+    return wrong, 2 * max(max(out.err) for out in outs)
+
+
+# ================================================================ strings of 0 and 1
+
+LANGUAGES: dict[str, Callable[[Sequence[int]], bool]] = {
+    "parity": lambda w: sum(w) % 2 == 1, "one": lambda w: sum(w) == 1, "first": lambda w: w[0] == 1,
+    "palindrome": lambda w: list(w) == list(w)[::-1],
+}  # fmt: skip
+CLS, EOS = 2, 3
+
+
+def strings(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
+    """Every string up to a length: each one run, or one for all of equal first symbol and number of ones.
+
+    by "string": each is run. "class": rows of equal tokens are equal but for the first, so one string is run for its
+    class. "average": layer 1 scores all pairs alike, so that what it adds is an average that the class decides; then
+    the row of a later position may be either of two, and everything that follows holds for both at once.
+    """
+    longest, by, errors = fields(domain, "longest by errors", "claim.domain")
+    whole(longest, 1, 1000, "longest")
+    need(by in ("string", "class", "average") and parts == [], "strings are taken by string, class or average")
+    need(model.task in LANGUAGES, f"no strings are known of task {model.task!r:.40}")
+    need(set(model.parameters) <= {"length", "shortest", "test_length"}, "a parameter of the task is unknown")
+    ends = model.task == "palindrome"
+    need(len(model.words) == 4 + ends, "words are 0, 1, [CLS], [EOS] of palindromes, and padding")
+    need(model.spec["readout_at"] == "[CLS]" and model.spec["decision"] != "argmax", "strings are judged at [CLS]")
+    need(by == "string" or not (model.causal or ends), "palindromes, and what a causal model says, are no classes")
+    need(by != "class" or model.spec["positions"] in ("none", "first"), "positions differ within a class")
+    layer = model.layers[0]
+    need(not any(one.linear or one.places for one in model.layers), "positions differ within a class")
+    if by == "average":
+        blank = all(q.blank or k.blank for q, k in zip(layer.q, layer.k))
+        need(blank and layer.softmax and model.places is None, "layer 1 does not score all pairs alike")
+    work: list[tuple[int, list[int]]] = []
+    rounding, wrong = 0, dict.fromkeys(range(1, longest + 1), 0)
+    for n in range(1, longest + 1):
+        if by == "string":
+            need(longest <= 20, "there are too many strings to run each")
+            work += [(n, list(start)) for start in product((0, 1), repeat=min(n, 6))]
+        else:
+            work += [(n, [first, *[1] * ones]) for first in (0, 1) for ones in range(n)]
+    totals = dict.fromkeys(range(1, longest + 1), 0)
+    found = spread(
+        partial({"string": each_string, "class": one_class, "average": one_average}[by], model, margin), work
+    )
+    for (n, _), (many, bad, moved) in zip(work, found):
+        totals[n], wrong[n], rounding = totals[n] + many, wrong[n] + bad, max(rounding, moved)
+    need(totals == {n: 2**n for n in totals}, "strings are left out")
+    where = [[n, bad] for n, bad in wrong.items() if bad]
+    need(errors == where, f"errors are {where[:20]}, not as claimed")
+    said = f"{model.task}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
+    if where:
+        each = "; ".join(f"{n} symbols: {bad}" for n, bad in where)
+        said += f" but exactly {sum(bad for _, bad in where)}, on which it errs ({each})"
+    return said, rounding
+
+
+def each_string(model: Model, margin: int, n: int, start: list[int]) -> tuple[int, int, int]:
+    """All strings that start so: their number, those that are wrong, and the rounding."""
+    total = bad = moved = 0
+    for rest in product((0, 1), repeat=n - len(start)):
+        word = [*start, *rest]
+        wrong, rounding = one_input(
+            model, margin, [CLS, *word, *[EOS] * (model.task == "palindrome")],
+            [[0, [int(LANGUAGES[model.task](word))]]],
+        )  # fmt: skip
+        total, bad, moved = total + 1, bad + len(wrong), max(moved, rounding)
+    return total, bad, moved
+
+
+def one_class(model: Model, margin: int, n: int, start: list[int]) -> tuple[int, int, int]:
+    word = start + [0] * (n - len(start))
+    wrong, rounding = one_input(model, margin, [CLS, *word], [[0, [int(LANGUAGES[model.task](word))]]])
+    size = comb(n - 1, len(start) - 1)
+    return size, size * len(wrong), rounding
+
+
+def one_average(model: Model, margin: int, n: int, start: list[int]) -> tuple[int, int, int]:
+    word, layer, f = start + [0] * (n - len(start)), model.layers[0], model.f
+    rows = [[model.embed(t, i, n + 1) for t in ((0, 1) if i > 1 else ((CLS, *word)[i],))] for i in range(n + 1)]
+    chosen = [choice[-1] if i and word[i - 1] else choice[0] for i, choice in enumerate(rows)]
+    zero, z = Vec.exact([0] * (n + 1)), Vec((), (), ())
+    for h in range(
+        layer.heads
+    ):  # values are linear in a row, and rows in whether a symbol is 1: the average is the same
+        values = [[layer.value(h, layer.normed(row)) for row in choice] for choice in rows]
+        first = attend(zero, [layer.value(h, layer.normed(row)) for row in chosen], True, REALS)
+        sizes = zip(*(zip(v.sizes(), v.err) for choice in values for v in choice))
+        z = Vec(*map(add, z, (first.mid, first.rad, tuple(drifts(zero, sizes, n + 1, True, f)))))
+    after = [hull([layer.after(row, z) for row in choice]) for choice in rows]
+    for later in model.layers[1:]:
+        after = later.run(after, range(n + 1) if later is not model.layers[-1] else [0])
+    out, size = model.read(after[0]), comb(n - 1, len(start) - 1)
+    right = is_right(model, out, [int(LANGUAGES[model.task](word))], margin)
+    return size, 0 if right else size, 2 * max(out.err)
+
+
+def hull(rows: Sequence[Vec]) -> Vec:
+    low = [min(m - r for m, r in pairs) for pairs in zip(*(zip(row.mid, row.rad) for row in rows))]
+    high = [max(m + r for m, r in pairs) for pairs in zip(*(zip(row.mid, row.rad) for row in rows))]
+    return rows[0] if len(rows) == 1 else Vec.between(low, high, map(max, zip(*(row.err for row in rows))))
+
+
+# ================================================================ counts: boxes of how often three tokens occur
 
 
 class Zone(NamedTuple):
@@ -468,13 +863,13 @@ class Zone(NamedTuple):
         second = (*self.low[:axis], at + 1, *self.low[axis + 1 :])
         return Zone(self.low, first), Zone(second, self.high)
 
-    def corners(self) -> list[tuple[int, int, int]]:
-        """The vertices: (n0, n1) lies in a polygon whose sides are n0, n1 or n1 - n0 = constant, so they are whole."""
+    def corners(self) -> list[tuple[int, int, int, int]]:
+        """1 and the vertices: (n0, n1) lies in a polygon with sides n0, n1 or n1 - n0 = constant, so they are whole."""
         (a, c, e, p), (b, d, g, q) = self.low, self.high
         points = {(x, y) for x in (a, b) for y in (c, d)} | {(x, x + z) for x in (a, b) for z in (p, q)}
         points |= {(y - z, y) for y in (c, d) for z in (p, q)}
         inside = [(x, y) for x, y in points if a <= x <= b and c <= y <= d and p <= y - x <= q]
-        return [(x, y, z) for x, y in inside for z in {e, g}]
+        return [(1, x, y, z) for x, y in inside for z in {e, g}]
 
     def inputs(self) -> Iterator[tuple[int, int]]:
         """Each difference n1 - n0, and the number of inputs with it."""
@@ -484,9 +879,39 @@ class Zone(NamedTuple):
                 yield z, pairs * (g - e + 1)
 
 
+class Asked(NamedTuple):
+    """One layer asked by one row: an output is base plus, for each head, the average of logits over the rows seen, by
+    the softmax of scores. logits and base are within rad of the real ones."""
+
+    scores: list[Vec]
+    logits: list[list[tuple[int, ...]]]
+    base: tuple[int, ...]
+    rad: int
+
+
+def asked_by(model: Model, query: Vec, rows: Sequence[Vec], **also: Any) -> Asked:
+    """What a row is told by some rows, through one layer of attention and a linear readout."""
+    free = dict.fromkeys(("n_heads", "scale", "query_key", "value_output", "bias", "norm_eps", "readout_at"))
+    layer = model.require(**{**free, "readout_bias": (True, False), "norm": ("none", "pre"), **also})
+    need(layer.spec["norm"] == "pre" or layer.ln1 is None, "layer norm")
+    all_scores, all_logits, rad = [], [], 0
+    nothing = Vec.exact([0] * len(layer.o.full[0]))
+    base = model.read(layer.after(query, nothing))
+    for h in range(layer.heads):
+        all_scores.append(layer.scores(h, query, rows, 0))
+        said = []
+        for value in (layer.value(h, layer.normed(row)) for row in rows):
+            at = h * len(value.mid)
+            z = Vec(*(x[:at] + y + x[at + len(y) :] for x, y in zip(nothing, value)))
+            out = model.read(layer.after(query, z))
+            said.append(tuple(a - b for a, b in zip(out.mid, base.mid)))
+            rad = max(rad, max(map(add, out.rad, base.rad)))
+        all_logits.append(said)
+    return Asked(all_scores, all_logits, base.mid, max(rad, *base.rad))
+
+
 Head = tuple[tuple[int, ...], tuple[int, ...]]
 """Coefficients of (1, n0, n1, n2) in the denominator and, times 2^P, in the numerator."""
-Pair = tuple[int, int]
 
 
 def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
@@ -495,7 +920,7 @@ def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
     Each quotient alone is smallest at a corner; for a sum, N / D = F + (N - F D) / D0 - (N - F D)(D - D0) / (D D0) for
     any F and D0: the middle term is affine, so the sum over heads is smallest at a corner, and the last one is small.
     """
-    corners = [(1, *corner) for corner in zone.corners()]
+    corners = zone.corners()
     need(corners, "a part holds no inputs")
     alone, affine, rest = 0, [0] * len(corners), 0
     for weights, values in heads:
@@ -511,693 +936,366 @@ def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
     return offset + max(alone, min(affine) - rest)
 
 
-BOS, FOUR, FIVE, EQUALS, TOKENS = 0, 5, 6, 4, 8
+def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
+    """One causal layer without positions: a token sees how often each other one stands before it, and nothing else.
 
+    parts: cuts [axis, at] of the box, null where the right output is the largest, or the output that exceeds it.
+    """
+    box, counted, marks, token, answers, errors = fields(
+        domain, "box counted marks read answers errors", "claim.domain"
+    )
+    (a, b), (c, d), (e, g) = sides = [wholes(side, 0, 10**6, "a count", 2) for side in listed(box, "box", 3)]
+    need(all(low <= high for low, high in sides), "a side of the box is empty")
+    words = len(model.words) - 1
+    wholes(counted, 0, words, "a counted token", 3), wholes(marks, 0, words, "a mark")
+    wholes(answers, 0, model.n_out - 1, "an answer", 2), whole(token, 0, words, "read")
+    need(
+        len({*counted, *answers, "-"}) >= 3 and len(set(counted)) == 3 and len(set(answers)) == 2,
+        "a token counts twice",
+    )
+    need(token in marks and not set(counted) & set(marks), "the token that is read is a mark, and no mark is counted")
+    known = ([1, 2, 3], [0, 4], 4, [5, 6], "=")
+    at = model.spec["readout_at"]
+    need(model.task != "count01" or (counted, marks, token, answers, at) == known, "Count01 has other tokens")
+    need(at not in ("all", "first"), f"answers are read at {at!r}, not after what is counted")
+    rows = [model.words[t] for t in (*counted, *marks)]
+    asked = asked_by(model, model.words[token], rows)
+    slack, weights = 4 * asked.rad, [weights_of(scores, softmax=True) for scores in asked.scores]
+    for bounds, logits in zip(weights, asked.logits):
+        need(min(low for low, _ in bounds) > 0, "a weight of the attention cannot be told from 0")
+        relative = max(ceil_div((high - low + 1) << P, low) for low, high in bounds)
+        need(relative < ONE >> 4, "the weights of an attention are not known well enough")
+        slack += up(16 * relative * max(abs(x) for row in logits for x in row)) + 4 * asked.rad + 4
 
-def counts(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..., Any]) -> tuple[str, int, int]:
-    """Count01: one layer of attention without positions, so '=' sees how often each token occurs, and nothing else."""
-    box, errors = fields(domain, "box errors", "claim.domain")
-    sides = [listed(side, "a side of the box", 2) for side in listed(box, "box", 3)]
-    ranges = [[whole(n, 0, 10**6, "a count") for n in side] for side in sides]
-    need(all(low <= high for low, high in ranges), "a side of the box is empty")
-    (a, b), (c, d), (e, g) = ranges
-    need(model.task == "count01", "counts are for count01")
-    asked = asked_by(model, EQUALS, TOKENS, TOKENS, b + d + g + 3, f)
-    pairs = [(i, j) for i in range(TOKENS) for j in range(TOKENS) if i != j and {i, j} & {FOUR, FIVE}]
-    heads = {pair: heads_of(asked, pair) for pair in pairs}
-    offset = {(i, j): asked.base[i].lo - asked.base[j].hi for i, j in pairs}
+    heads = {(i, j): [head_of(bounds, logits, i, j) for bounds, logits in zip(weights, asked.logits)]
+             for i, j in product(range(model.n_out), repeat=2) if i != j and {i, j} & set(answers)}  # fmt: skip
     root = Zone((a, c, e, c - b), (b, d, g, d - a))
     stack, leaves = [root], []
     for item in listed(parts, "parts"):
         need(stack, "there are more parts than the cuts make")
         zone = stack.pop()
-        if type(item) is list and len(item) == 2 and type(item[1]) is int:
-            first, second = zone.cut(whole(item[0], 0, 3, "an axis"), item[1])
-            stack += [second, first]
+        if type(item) is list:
+            axis, at = wholes(item, -(10**6), 10**6, "a cut", 2)
+            stack += reversed(zone.cut(whole(axis, 0, 3, "an axis"), at))
         else:
+            need(item is None or whole(item, 0, model.n_out - 1, "an output") >= 0, "")
             leaves.append((zone, item))
     need(not stack, "a part of the domain is left out")
-    found = spread(partial(count_part, heads, offset, asked.slack), leaves)
+    spread(partial(count_part, heads, asked.base, slack + margin, answers), leaves)
     wrong: dict[int, int] = {}
-    for (zone, _), (is_wrong, _) in zip(leaves, found):
-        if is_wrong:
-            for z, n in zone.inputs():
-                wrong[z] = wrong.get(z, 0) + n
+    for zone, item in leaves:
+        for z, n in zone.inputs() if item is not None else ():
+            wrong[z] = wrong.get(z, 0) + n
     sizes = dict(root.inputs())
     seen = sum(n for zone, _ in leaves for _, n in zone.inputs())
     total = (b - a + 1) * (d - c + 1) * (g - e + 1)
     need(seen == total == sum(sizes.values()), f"the parts hold {seen} inputs, the domain {total}")
     need(errors == [[z, wrong[z]] for z in sorted(wrong)], f"errors are {sorted(wrong.items())[:9]}, not as claimed")
-    where = f"n0 in {a}..{b}, n1 in {c}..{d}, n2 in {e}..{g}"
-    said = f"count01: at '=' the right answer has the largest output on every one of {total} inputs ({where})"
+    said = (f"{model.task}: at token {token}, which sees {marks} and n0, n1, n2 times {counted}, the largest output is "
+            f"{answers[0]} where n1 > n0, else {answers[1]}, on every one of {total} inputs "
+            f"(n0 in {a}..{b}, n1 in {c}..{d}, n2 in {e}..{g})")  # fmt: skip
     if wrong:
         places = "; ".join(f"n1 - n0 = {z}: {wrong[z]} of {sizes[z]}" for z in sorted(wrong))
-        said += f" but exactly {sum(wrong.values())}, on which it has not ({places})"
-    return said, min(bound for _, bound in found), asked.rounding
+        said += f" but exactly {sum(wrong.values())}, on which it is not ({places})"
+    return said, model.drift(model.words[token], rows, b + d + g + len(marks))
 
 
-def heads_of(asked: Asked, pair: Pair) -> list[Head]:
-    """Every head's share of the difference of two outputs; [BOS] and '=' occur once."""
-    i, j = pair
-    found = []
-    for weights, logits in zip(asked.weights, asked.logits):
-        terms = [w * (row[i] - row[j]) for w, row in zip(weights, logits)]
-        once = [numbers[BOS] + numbers[EQUALS] for numbers in (weights, terms)]
-        found.append(((once[0], *weights[1:4]), (once[1], *terms[1:4])))
-    return found
-
-
-class Asked(NamedTuple):
-    """One layer without positions, asked by one token: an output is base plus, for each head, the average of logits
-    over what is seen, by weights. slack: how far these numbers may put a difference of outputs from the true one."""
-
-    weights: list[list[int]]
-    logits: list[list[list[int]]]
-    base: list[Num]
-    slack: int
-    rounding: int
-
-
-def asked_by(model: Model, query: int, tokens: int, outputs: int, keys: int, f: Format) -> Asked:
-    """What the token `query` is told by those up to itself; tokens after it are never seen. At most `keys` are seen."""
-    need(len(model.layers) == 1, "counts are for one layer")
-    model.require("spec", model.spec, readout_at=("=",), readout_bias=(True, False))
-    layer, d, real = model.layers[0], model.d, FORMATS["reals"]
-    model.require("layer", layer, n_heads=None, scale=None, bias=None, norm=("none", "pre"), norm_eps=None)
-    biases = layer["bias"]
-    need(type(biases) is dict and all(k in "qkvo" and v is True for k, v in biases.items()), "bias is q, k, v or o")
-    H, width, x = layer["n_heads"], layer["d_head"], model.rows("embed.W_E", tokens, d)
-    rows = [[exact(value) for value in row] for row in x]
-    if layer["norm"] == "pre":
-        w, b = model.tensor("blocks.0.ln1.w", d), model.tensor("blocks.0.ln1.b", d)
-        need(type(layer["norm_eps"]) is float, "norm_eps must be a number")
-        rows = [layer_norm(row, w, b, fixed(layer["norm_eps"], "norm_eps"), f) for row in rows]
-
-    def project(name: str, row: Sequence[Num], h: int) -> list[Num]:
-        return linear(row, matrices[name][h], starts[name][h] if name in starts else None, f)
-
-    matrices = {name: model.per_head(f"blocks.0.attn.W_{name}", H, d, width) for name in "QKV"}
-    starts = {name: model.rows(f"blocks.0.attn.b_{name}", H, width) for name in "QKV" if name.lower() in biases}
-    out = model.tensor("blocks.0.attn.W_O", H, width, d)
-    b_o = model.tensor("blocks.0.attn.b_O", d) if "o" in biases else [0] * d
-    unembed = model.columns("unembed.W_U", d, outputs)
-    b_u = model.tensor("unembed.b_U", outputs) if model.spec["readout_bias"] else [0] * outputs
-    factor, all_weights, all_logits, z, slack = model.factor(layer), [], [], [], 0
-    for h in range(H):
-        scores = model.scores(project("Q", rows[query], h), [project("K", row, h) for row in rows], factor, f)
-        values = [project("V", row, h) for row in rows[: query + 1]]
-        relative = softmax_error(scores, keys, f)
-        for column in zip(*values):
-            size, err = mixed(relative, column, keys, f)
-            z.append(Num(-size, size, err))
-        bounds = bounds_of(scores[: query + 1], softmax=True)
-        need(min(low for low, _ in bounds) > 0, "a weight of the attention cannot be told from 0")
-        relative = max(ceil_div((high - low + 1) << P, low) for low, high in bounds)
-        need(relative < ONE >> 4, "the weights of an attention are not known well enough")
-        write = [out[h * width * d + j : (h + 1) * width * d : d] for j in range(d)]
-        logits = [linear(linear(value, write, None, real), unembed, None, real) for value in values]
-        size = max(number.size for row in logits for number in row)
-        slack += ceil_shift(16 * relative * size) + 4 * max(n.hi - n.lo + 1 for row in logits for n in row) + 4
-        all_weights.append([(low + high) >> 1 for low, high in bounds])
-        all_logits.append([[(number.lo + number.hi) >> 1 for number in row] for row in logits])
-    written = linear(z, [out[j::d] for j in range(d)], b_o, f)
-    said = linear([add(exact(a), b, f) for a, b in zip(x[query], written)], unembed, b_u, f)
-    rounding = 2 * 2 * max(number.err for number in said)  # two outputs; and twice, for a readout before the sum
-    base = linear([exact(u + v) for u, v in zip(x[query], b_o)], unembed, b_u, real)
-    return Asked(all_weights, all_logits, base, slack, rounding)
+def head_of(bounds: Sequence[tuple[int, int]], logits: Sequence[Sequence[int]], i: int, j: int) -> Head:
+    """A head's share of the difference of two outputs; each mark occurs once."""
+    weights = [(low + high) >> 1 for low, high in bounds]
+    terms = [w * (row[i] - row[j]) for w, row in zip(weights, logits)]
+    return (sum(weights[3:]), *weights[:3]), (sum(terms[3:]), *terms[:3])
 
 
 def count_part(
-    heads: dict[Pair, list[Head]], offset: dict[Pair, int], slack: int, leaf: tuple[Zone, Any]
-) -> tuple[bool, int]:
-    """Is one part right (a bound), or wrong because another output is larger ([output, bound])? And its bound."""
-    zone, item = leaf
+    heads: dict[tuple[int, int], list[Head]],
+    base: Sequence[int],
+    wanted: int,
+    answers: list[int],
+    zone: Zone,
+    item: Any,
+) -> None:
+    """Is one part right (None), or wrong because the output `item` exceeds the right one?"""
     need(zone.high[3] <= 0 or zone.low[3] >= 1, f"a part holds inputs of both answers: {zone}")
-    right = FOUR if zone.low[3] >= 1 else FIVE
-    pairs = [(right, j) for j in range(TOKENS) if j != right]
-    if type(item) is list:
-        rival, item = listed(item, "a part", 2)
-        pairs = [(whole(rival, 0, TOKENS - 1, "an output"), right)]
-        need(pairs[0][0] != right, "the right answer is no error")
-    bound = fixed(hexadecimal(item, "a bound"), "a bound")
+    right = answers[0 if zone.low[3] >= 1 else 1]
+    pairs = [(i, j) for i, j in heads if i == right] if item is None else [(item, right)]
+    need(item != right, "the right answer is no error")
     for i, j in pairs:
-        found = least(zone, offset[i, j], heads[i, j]) - slack
-        need(found >= bound, f"output {i} exceeds {j} by {found / ONE:.6g} at least, not {item}, on {zone}")
-    return len(pairs) == 1, bound
+        found = least(zone, base[i] - base[j], heads[i, j])
+        need(found >= wanted, f"output {i} exceeds {j} by {found / ONE:.6g} at least, {wanted / ONE:.6g} is wanted")
 
 
 # ================================================================ maxima: the largest of K numbers
 
+MOST_NODES = 10**7
 
-def maxima(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..., Any]) -> tuple[str, int, int]:
-    """Max-of-k: at '=' one head without positions has averaged what K numbers and '=' itself say.
 
-    Times the sum of weights, a difference of outputs less a bound is a sum over tokens, so that it is smallest where
-    all numbers but one maximum are the worst one not above it: one part for each maximum, or each of its multisets.
+def maxima(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
+    """Max-of-k: at '=' one head has averaged what K numbers and '=' say.
+
+    Times the sum of weights, a difference of outputs less the margin is a sum over positions, so that it is smallest
+    where each number is its worst. Inputs are taken by their maximum and its first position, then by single numbers.
     """
     (errors,) = fields(domain, "errors", "claim.domain")
-    need(model.task == "max-of-k" and set(model.parameters) <= {"K", "v"}, "maxima are for max-of-k")
+    need(model.task == "max-of-k" and set(model.parameters) <= {"K", "v"} and parts == [], "maxima are for max-of-k")
     K, v = (whole(model.parameters.get(name, size), 1, 512, name) for name, size in (("K", 4), ("v", 64)))
-    need(len(model.layers) == 1 and model.layers[0]["n_heads"] == 1, "maxima are for one layer of one head")
-    asked = asked_by(model, v, v + 1, v, K + 1, f)
-    found = spread(partial(one_maximum, asked, K, v), range(v), listed(parts, "parts", v))
-    wrong = [[m, n] for m, (_, n) in enumerate(found) if n]
+    need(len(model.words) == v + 1 and model.n_out == v, "words are v numbers and '='")
+    need(model.longest in (None, K + 1), "positions are for K numbers and '='")
+    need(model.spec["readout_at"] == "=", "answers are read at '='")
+    rows = [model.embed(t, i, K + 1) for i in range(K) for t in range(v)] + [model.embed(v, K, K + 1)]
+    asked = asked_by(model, rows[-1], rows, n_heads=(1,), positions=("none", "learned"), max_length=(None, K + 1))
+    found = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])
+    wrong = [[m, n] for m in range(v) if (n := sum(found[m * K : m * K + K]))]
     need(errors == wrong, f"errors are {wrong[:9]}, not as claimed")
     said = f"max-of-k: at '=' the largest of {K} numbers below {v} has the largest output, for all {v}^{K} inputs"
     if wrong:
         places = "; ".join(f"largest {m}: {n} of {(m + 1) ** K - m**K}" for m, n in wrong)
         said += f" but exactly {sum(n for _, n in wrong)}, for which it has not ({places})"
-    return said, min(bound for bound, _ in found), asked.rounding
+    return said, model.drift(rows[-1], rows, K + 1)
 
 
-def one_maximum(asked: Asked, K: int, v: int, m: int, part: Any) -> tuple[int, int]:
-    """All inputs with the largest number m: the smallest bound, and the number of inputs that are wrong."""
-    weights, logits = asked.weights[0], asked.logits[0]
+def one_maximum(asked: Asked, K: int, v: int, margin: int, m: int, at: int) -> int:
+    """How many of the inputs whose maximum m stands first at position `at` are wrong?"""
 
-    def shares(i: int, j: int, bound: int) -> list[int]:
-        """For each token: its part of (output i less output j, less bound) times the sum of weights."""
-        beyond = asked.base[i].lo - asked.base[j].hi - asked.slack - bound
-        return [w * (row[i] - row[j] + beyond) for w, row in zip(weights, logits)]
+    allowed = [p * v + t for p in range(K) for t in range(m + 1)] + [K * v]
+    scores = Vec(*(tuple(part[row] for row in allowed) for part in asked.scores[0]))
+    weights = dict(zip(allowed, weights_of(scores, softmax=True)))
 
-    others = [j for j in range(v) if j != m]
-    if type(part) is str:
-        bound = fixed(hexadecimal(part, "a bound"), "a bound")
-        for j in others:
-            each = shares(m, j, bound)
-            need(each[v] + each[m] + (K - 1) * min(each[: m + 1]) >= 0, f"largest {m}: output {j} may exceed it")
-        return bound, 0
-    rows = list(combinations_with_replacement(range(m + 1), K - 1))
-    least, wrong = None, 0
-    for row, item in zip(rows, listed(part, "a part", len(rows))):
-        pairs = [(m, j) for j in others]
-        if type(item) is list:
-            rival, item = listed(item, "a multiset", 2)
-            pairs = [(whole(rival, 0, v - 1, "an output"), m)]
-            need(rival != m, "the right answer is no error")
-            counts = Counter((*row, m))
-            wrong += math.factorial(K) // math.prod(map(math.factorial, counts.values()))
-        bound = fixed(hexadecimal(item, "a bound"), "a bound")
-        for i, j in pairs:
-            each = shares(i, j, bound)
-            need(
-                each[v] + each[m] + sum(each[t] for t in row) >= 0, f"{(*row, m)}: output {i} less {j} is below {item}"
-            )
-        least = bound if least is None else min(least, bound)
-    return int(least or 0), wrong
+    def share(row: int, i: int, j: int) -> int:
+        """A row's part of (output i less output j, less the margin) times the sum of weights, from below."""
+        logits = asked.logits[0][row]
+        more = logits[i] - logits[j] + asked.base[i] - asked.base[j] - 4 * asked.rad - margin
+        return min(bound * more for bound in weights[row])
+
+    free = [p for p in range(K) if p != at]
+    choices = [range(m if p < at else m + 1) for p in free]
+    rivals = [j for j in range(v) if j != m]
+    fixed_rows = (at * v + m, K * v)
+    tables = [[[share(p * v + t, m, j) for j in rivals] for t in choice] for p, choice in zip(free, choices)]
+    if not all(choices):
+        return 0
+    below = [[0] * len(rivals)]  # the least that the positions from the last one on add
+    for table in reversed(tables):
+        below.append(list(map(add, below[-1], map(min, zip(*table)))))
+    below.reverse()
+    first: list[int] = []
+    stack = [(first, [sum(share(row, m, j) for row in fixed_rows) for j in rivals])]
+    wrong = nodes = 0
+    while stack:
+        chosen, sums = stack.pop()
+        nodes += 1
+        need(nodes < MOST_NODES, f"largest {m}: too many parts")
+        if all(total + rest >= 0 for total, rest in zip(sums, below[len(chosen)])):
+            continue
+        if len(chosen) < len(free):
+            table = tables[len(chosen)]
+            stack += [([*chosen, t], list(map(add, sums, table[t]))) for t in choices[len(chosen)]]
+            continue
+        seen = (*fixed_rows, *(p * v + t for p, t in zip(free, chosen)))
+        worst = any(sum(share(row, j, m) for row in seen) >= 0 for j in rivals)
+        need(worst, f"numbers {chosen} beside {m}: neither right nor wrong by the margin")
+        wrong += 1
+    return wrong
 
 
 # ================================================================ sequences: multisets, or slots of a fixed pattern
 
-S, W, C = 64, 128, 32
-"""Bits after the point: of values, readout and bounds; of attention weights; of the slopes of a bounded ReLU."""
+C = 32
+"""Bits after the point of the slopes of a bounded ReLU."""
 
 
 class Around(NamedTuple):
-    """One own token t at a position. Neuron i sees own[i] + (sum over slots of weight * value[i]) / (sum of weights).
+    """One own token t. Neuron i sees own[i] + (sum over what is seen of weight * value[i]) / (sum of weights, or 1).
 
-    weights: of every row, [BOS] last, where scores are dot products; pattern: of every slot, where it is fixed; without
-    a softmax the sum of weights is not divided by. lead[k - 1][j]: readout of the right output for count k less that of
-    output j. extra[k - 1][j]: what lead . relu must exceed a bound by, for biases and for the cut digits here.
+    weights: of every row, [BOS] last; patterns: of every slot, for each position, where they are fixed. lead[k - 1]:
+    for every other output, readout of the right one for count k less its own, and what lead . relu must reach.
     """
 
     t: int
     T: int
     L: int
     softmax: bool
-    own: list[int]
-    values: list[list[int]]
+    own: tuple[int, ...]
+    values: list[tuple[int, ...]]
     weights: list[int]
-    pattern: list[list[int]]
-    lead: list[list[list[int]]]
-    extra: list[list[int]]
-    right: list[int]
+    patterns: list[list[int]]
+    lead: list[list[tuple[list[int], int]]]
 
-    @property
-    def counts(self) -> list[int]:
-        """How often t may occur."""
-        return list(range(1, self.L + 1)) if self.T > 1 else [self.L]
+    def settle(self, k: int, lo: list[int], hi: list[int], lowest: Callable[[list[int]], int]) -> None:
+        """Does the right output for count k exceed every other one, for neurons in [lo, hi]?
 
-    def settle(self, k: int, item: Any, lo: list[int], hi: list[int], lowest: Callable[[list[int]], int]) -> int:
-        """Does every other output stay below the right one by `item`, for neurons in [lo, hi]? That bound."""
-        bound = fixed(hexadecimal(item, "a bound"), "a bound")
-        for j, (weights, extra) in enumerate(zip(self.lead[k - 1], self.extra[k - 1])):
-            right = j == self.right[k - 1] or exceeds(weights, lo, hi, ceil_shift(bound + extra, P - S), lowest)
-            need(right, f"token {self.t} {k} times: output {j} is not proved to stay {item} below the right one")
-        return bound
-
-
-def exceeds(weights: list[int], lo: list[int], hi: list[int], wanted: int, lowest: Callable[[list[int]], int]) -> bool:
-    """Is sum w relu(z) >= wanted where lo <= z <= hi? lowest(slopes) is the least sum of slopes * z on this part.
-
-    Each term alone; then lines below w relu(z): its own where the sign is fixed, else for w < 0 the chord, for w > 0
-    any line w a z with 0 <= a <= 1: a = 0 or 1, or the chord's slope.
-    """
-    if sum(w * max(a, 0) if w > 0 else w * max(b, 0) for w, a, b in zip(weights, lo, hi)) >= wanted << S:
-        return True
-    for parallel in (False, True):
-        slopes, offset = [], 0
-        for w, a, b in zip(weights, lo, hi):
-            share = 0 if b <= 0 else 1 << C
-            if a < 0 < b:
-                if w < 0 or parallel:
-                    share = ceil_div(b << C, b - a)
-                elif b <= -a:
-                    share = 0
-                if w < 0:
-                    offset -= w * share * a
-            slopes.append(w * share)
-        if lowest(slopes) + offset >= wanted << (S + C):
-            return True
-    return False
+        Each term of sum w relu(z) alone; then lines below w relu(z): its own where the sign is fixed, else for w < 0
+        the chord, for w > 0 any line w a z with 0 <= a <= 1: a = 0 or 1, or the chord's slope. lowest(slopes) is the
+        least sum of slopes * z.
+        """
+        for lead, wanted in self.lead[k - 1]:
+            if sum(w * max(a, 0) if w > 0 else w * max(b, 0) for w, a, b in zip(lead, lo, hi)) >= wanted << P:
+                continue
+            for parallel in (False, True):
+                slopes, offset = [], 0
+                for w, a, b in zip(lead, lo, hi):
+                    share = 0 if b <= 0 else 1 << C
+                    if a < 0 < b:
+                        if w < 0 or parallel:
+                            share = ceil_div(b << C, b - a)
+                        elif b <= -a:
+                            share = 0
+                        offset -= w * share * a if w < 0 else 0
+                    slopes.append(w * share)
+                if lowest(slopes) + offset >= wanted << (P + C):
+                    break
+            else:
+                raise Fault(f"token {self.t}, {k} times: the right output is not proved to be the largest")
 
 
-def multisets(around: Around, order: Any, bounds: Any) -> tuple[int, int]:
-    """The parts around one own token where order does not matter: the smallest bound, and the inputs that they hold.
+def multisets(around: Around, order: Any, cuts: Any) -> int:
+    """The inputs around one own token where order does not matter: how many the parts hold.
 
     A part fixes how often each of the first tokens in `order` occurs; the others may be any of the later ones. Every
     linear function of what the neurons see is a quotient of affine ones there, least where all others are one token.
+    cuts: for each part 1 where it is cut at the next token, else 0.
     """
-    t, L, softmax = around.t, around.L, around.softmax
-    listed(order, "order", around.T - 1)
-    need(all(type(o) is int for o in order), "order must hold tokens")
-    need(sorted([*order, t]) == list(range(around.T)), "order must hold every other token once")
-    terms = [[w * v for v in row] for w, row in zip(around.weights, around.values)]
-    below = around.weights if softmax else [0] * len(terms)
-    base = terms[around.T] if len(terms) > around.T else [0] * len(around.own)
-    start = (below[around.T] if len(terms) > around.T else 0) if softmax else 1 << W
-    low, high = [terms[o] for o in order], [terms[o] for o in order]
-    for i in range(len(order) - 2, -1, -1):  # without a softmax: the extremes over the later tokens
-        low[i], high[i] = list(map(min, low[i], low[i + 1])), list(map(max, high[i], high[i + 1]))
-    smallest, inputs = None, 0
+    t, L, own = around.t, around.L, around.own
+    others = wholes(order, 0, around.T - 1, "order", around.T - 1)
+    need(sorted([*others, t]) == list(range(around.T)), "order must hold every other token once")
+    need(type(cuts) is str and set(cuts) <= {"0", "1"}, "cuts must be a text of 0 and 1")
+    terms = [[w * x for x in row] for w, row in zip(around.weights, around.values)]
+    below = around.weights if around.softmax else [0] * len(terms)
+    base, start = (terms[around.T], below[around.T]) if len(terms) > around.T else ([0] * len(own), 0)
+    start += 0 if around.softmax else ONE
     stack = [(k, 0, L - k, [b + k * x for b, x in zip(base, terms[t])], start + k * below[t], 1)
-             for k in reversed(around.counts)]  # fmt: skip
-    for item in listed(bounds, "bounds"):
+             for k in (range(L, 0, -1) if around.T > 1 else [L])]  # fmt: skip
+    inputs = 0
+    for cut in cuts:
         need(stack, "there are more parts than the cuts make")
         k, i, left, top, bottom, ways = stack.pop()
-        if item == 0 and type(item) is int:
-            need(left > 0 and i + 1 < len(order), "a part is cut that holds one kind of sequence")
+        if cut == "1":
+            need(left > 0 and i + 1 < len(others), "a part is cut that holds one kind of sequence")
             for n in range(left, -1, -1):
-                more = [x + n * y for x, y in zip(top, terms[order[i]])]
-                stack.append((k, i + 1, left - n, more, bottom + n * below[order[i]], ways * comb(left, n)))
+                more = [x + n * y for x, y in zip(top, terms[others[i]])]
+                stack.append((k, i + 1, left - n, more, bottom + n * below[others[i]], ways * comb(left, n)))
             continue
-        rest = order[i:] if left else order[:1] or [t]
-        if softmax:
-            ends = [[(x + left * y) // (bottom + left * below[o]) for x, y in zip(top, terms[o])] for o in rest]
-            lo, hi = [min(column) for column in zip(*ends)], [max(column) + 1 for column in zip(*ends)]
-        elif left:
-            lo = [(x + left * y) >> W for x, y in zip(top, low[i])]
-            hi = [ceil_shift(x + left * y, W) for x, y in zip(top, high[i])]
-        else:
-            lo, hi = [x >> W for x in top], [ceil_shift(x, W) for x in top]
-        lo, hi = list(map(int.__add__, lo, around.own)), list(map(int.__add__, hi, around.own))
+        rest = others[i:] if left else [t]
+        ends = [[(x + left * y) // (bottom + left * below[o]) for x, y in zip(top, terms[o])] for o in rest]
+        lo = [min(column) + x for column, x in zip(zip(*ends), own)]
+        hi = [max(column) + 1 + x for column, x in zip(zip(*ends), own)]
 
         def lowest(slopes: list[int], rest: Any = rest, top: Any = top, left: int = left, bottom: int = bottom) -> int:
             fixed_part = sum(map(mul, slopes, top))
             each = ((fixed_part + left * sum(map(mul, slopes, terms[o]))) // (bottom + left * below[o]) for o in rest)
-            return min(each) + sum(map(mul, slopes, around.own))
+            return min(each) + sum(map(mul, slopes, own))
 
-        bound = around.settle(k, item, lo, hi, lowest)
-        smallest = bound if smallest is None else min(smallest, bound)
-        inputs += L * comb(L - 1, k - 1) * ways * (len(order) - i) ** left
-    need(not stack and smallest is not None, "a part of the domain is left out")
-    return int(smallest or 0), inputs
+        around.settle(k, lo, hi, lowest)
+        inputs += L * comb(L - 1, k - 1) * ways * (len(others) - i) ** left
+    need(not stack, "a part of the domain is left out")
+    return inputs
 
 
-def slots(around: Around, bounds: Any) -> tuple[int, int]:
-    """The same for a fixed pattern: one part for each position and count. Every linear function of what the neurons see
-    is least where each slot holds its best other token, but the slots where t costs least hold t."""
-    t, L, T = around.t, around.L, around.T
+def slots(around: Around) -> None:
+    """The same for a fixed pattern, at each position and count. Every linear function of what the neurons see is least
+    where each slot holds its best other token, but the slots where t costs least hold t."""
+    t, L, T, own, mine = around.t, around.L, around.T, around.own, around.values[around.t]
     others = [o for o in range(T) if o != t] or [t]
-    items = iter(listed(bounds, "bounds", L * len(around.counts)))
-    smallest, inputs = None, 0
-    columns = [[around.values[o][p] for o in others] for p in range(len(around.own))]
-    for position in range(L):
-        here, row = around.pattern[position][position], list(around.pattern[position])
-        del row[position]
+    columns = list(zip(*(around.values[o] for o in others)))
+    for position, pattern in enumerate(around.patterns):
 
-        def least_sums(low: int, high: int, own: int, here: int = here, row: Any = row) -> list[int]:
-            """The least sum over slots, by the number of those that hold t (0, 1, ...), for any function of a token
-            that is `own` at t and lies in low..high elsewhere."""
+        def least_sum(low: int, high: int, at: int, k: int, pattern: Any = pattern, position: int = position) -> int:
+            """The least sum over slots of a function of their token that is `at` at t and in low..high elsewhere."""
+            row = [a for slot, a in enumerate(pattern) if slot != position]
             best = [a * (low if a > 0 else high) for a in row]
-            sums = [here * own + sum(best)]
-            for gain in sorted(a * own - b for a, b in zip(row, best)):
-                sums.append(sums[-1] + gain)
-            return sums
+            gains = sorted(a * at - b for a, b in zip(row, best))
+            return pattern[position] * at + sum(best) + sum(gains[: k - 1]) >> P
 
-        lows = [least_sums(min(c), max(c), v) for c, v in zip(columns, around.values[t])]
-        highs = [least_sums(-max(c), -min(c), -v) for c, v in zip(columns, around.values[t])]
-        for k in around.counts:
-            lo = [own + (sums[k - 1] >> W) for own, sums in zip(around.own, lows)]
-            hi = [own - (sums[k - 1] >> W) for own, sums in zip(around.own, highs)]
+        for k in range(1, L + 1) if T > 1 else [L]:
+            lo = [o + least_sum(min(c), max(c), x, k) for o, c, x in zip(own, columns, mine)]
+            hi = [o - least_sum(-max(c), -min(c), -x, k) for o, c, x in zip(own, columns, mine)]
 
-            def lowest(slopes: list[int], k: int = k, sums: Any = least_sums) -> int:
+            def lowest(slopes: list[int], k: int = k, least_sum: Any = least_sum) -> int:
                 each = [sum(map(mul, slopes, around.values[o])) for o in others]
-                mine = sum(map(mul, slopes, around.values[t]))
-                return (sums(min(each), max(each), mine)[k - 1] >> W) + sum(map(mul, slopes, around.own))
+                found = least_sum(min(each), max(each), sum(map(mul, slopes, mine)), k)
+                return int(found) + sum(map(mul, slopes, own))
 
-            bound = around.settle(k, next(items), lo, hi, lowest)
-            smallest = bound if smallest is None else min(smallest, bound)
-            inputs += comb(L - 1, k - 1) * (T - 1) ** (L - k)
-    return int(smallest or 0), inputs
+            around.settle(k, lo, hi, lowest)
 
 
-def one_token(shared: Sequences, t: int, part: Any) -> tuple[int, int, int]:
-    """The parts around one own token: smallest bound, inputs, and the rounding of two outputs' difference."""
-    around = shared.around(t)
-    if shared.pattern:
-        found = slots(around, *fields(part, "bounds", "a part"))
+def one_token(model: Model, T: int, L: int, right: Sequence[int], margin: int, t: int, part: Any) -> int:
+    """Checks all inputs around one own token; what rounding may do to them."""
+    layer, rows, hidden = model.layers[0], model.words, Matrix(model.hidden.full)
+    softmax, keys, f = layer.softmax, len(rows) - T + L, model.f
+    values = [hidden(row, REALS) for row in rows]
+    every = layer.pattern[0] if layer.linear else [layer.scores(0, rows[t], rows, 0)]
+    bounds = [weights_of(scores, softmax) for scores in every]
+    if layer.linear and softmax:
+        sums = [[sum(pair[i] for pair in row) for i in (0, 1)] for row in bounds]
+        bounds = [[((a << P) // high, ceil_div(b << P, low)) for a, b in row] for row, (low, high) in zip(bounds, sums)]
+    mids = [[(low + high) >> 1 for low, high in row] for row in bounds]
+    off = max(high - low + 1 for row in bounds for low, high in row)
+    sizes, radii = ([max(column) for column in zip(*rows)] for rows in (
+        [v.sizes() for v in values], [v.rad for v in values]))  # fmt: skip
+    if softmax and not layer.linear:  # t itself and [BOS] are always there: an average moves by at most this
+        present = bounds[0][t][0] + sum(low for low, _ in bounds[0][T:])
+        relative = ceil_div(keys * off << P, max(1, present))
+        need(relative < ONE >> 4, "a softmax weight is lost beside another's, or not known well enough")
+        slip = [up(4 * relative * size) + 2 * rad + 8 for size, rad in zip(sizes, radii)]
     else:
-        found = multisets(around, *fields(part, "order bounds", "a part"))
-    return (*found, shared.rounding(t))
+        reach = max(max(-low, high) for row in bounds for low, high in row)
+        slip = [up(keys * (off * size + reach * rad)) + rad + 8 for size, rad in zip(sizes, radii)]
+    lead: list[list[tuple[list[int], int]]] = []
+    for r in right:
+        leads = [[a - b for a, b in zip(model.out.full[r], column)] for column in model.out.full]
+        loss = [
+            up(sum(map(mul, map(abs, row), slip))) + 1 - model.out.bias[r] + b for row, b in zip(leads, model.out.bias)
+        ]
+        lead.append([(row, margin + loss[j]) for j, row in enumerate(leads) if j != r])
+    own = tuple(map(add, values[t].mid, model.hidden.bias))
+    patterns = mids if layer.linear else []
+    around = Around(t, T, L, softmax, own, [v.mid for v in values], mids[0], patterns, lead)
+    if layer.linear:
+        need(part is None, "a fixed pattern has no parts")
+        slots(around)
+    else:
+        inputs = multisets(around, *fields(part, "order cuts", "a part"))
+        need(inputs == L * T ** (L - 1), f"the parts of token {t} hold {inputs} inputs, not {L * T ** (L - 1)}")
+    return max(model.drift(rows[t], rows, keys, scores) for scores in every) if f.bits else 0
 
 
-class Sequences(NamedTuple):
-    """A histogram model in numbers: embedding rows x, their values at the neurons, scores or pattern, readout."""
-
-    T: int
-    L: int
-    softmax: bool
-    x: list[list[Num]]
-    values: list[list[Num]]
-    scores: list[list[Num]]
-    pattern: list[list[tuple[int, int]]]
-    w_in: list[list[int]]
-    b_in: list[int]
-    w_out: list[list[int]]
-    b_out: list[int]
-    right: list[int]
-    f: Format
-
-    def around(self, t: int) -> Around:
-        """Whole numbers around one own token, and how far they may be from the true ones."""
-        sizes = [max(v.size for v in column) for column in zip(*self.values)]
-        keys = len(self.x) - self.T + self.L
-        rows = self.pattern or [bounds_of(self.scores[t], self.softmax)]
-        off = max(high - low for row in rows for low, high in row) + (2 << (P - W))
-        reach = max(max(-low, high) for row in rows for low, high in row)
-        if self.softmax and not self.pattern:  # t itself and [BOS] are always there: an average moves by at most this
-            present = rows[0][t][0] + sum(low for low, _ in rows[0][self.T :])
-            relative = ceil_div(keys * off << P, max(1, present))
-            need(relative < ONE >> 4, "a softmax weight is lost beside another's, or not known well enough")
-            slip, most = [ceil_shift(4 * relative * size) for size in sizes], 1
-        else:
-            slip = [keys * (ceil_shift(off * size) + 2 * (reach >> S) + 2) for size in sizes]
-            most = ceil_div(keys * reach, ONE)
-        slip = [s + (4 << (P - S)) for s in slip]
-        whole_rows = [[(low + high) >> (1 + P - W) for low, high in row] for row in rows]
-        values = [[(v.lo + v.hi) >> (1 + P - S) for v in row] for row in self.values]
-        own = [(v.lo + b) >> (P - S) for v, b in zip(self.values[t], self.b_in)]
-        largest = sum(most * size + abs(b) + size for size, b in zip(sizes, self.b_in))
-        lead, extra = [], []
-        for r in self.right:
-            leads = [[a - b for a, b in zip(self.w_out[r], column)] for column in self.w_out]
-            slack = [ceil_shift(sum(map(mul, map(abs, row), slip))) + (largest >> S) + len(row) for row in leads]
-            extra.append([s - self.b_out[r] + b for s, b in zip(slack, self.b_out)])
-            lead.append([[w >> (P - S) for w in row] for row in leads])
-        weights, pattern = ([], whole_rows) if self.pattern else (whole_rows[0], [])
-        return Around(t, self.T, self.L, self.softmax, own, values, weights, pattern, lead, extra, self.right)
-
-    def rounding(self, t: int) -> int:
-        """A bound of the error of the difference of two outputs, wherever t stands and whatever the others are."""
-        f, keys = self.f, len(self.x) - self.T + self.L
-        if not f.bits:
-            return 0
-        rows = self.scores if self.pattern else [self.scores[t]]
-        stream, relative = [], max(softmax_error(row, keys, f) for row in rows) if self.softmax else 0
-        for own, *column in zip(self.x[t], *self.x):
-            size, err = mixed(relative, column, keys, f)
-            if not self.softmax:
-                reach = max(s.size for row in rows for s in row)
-                err = keys * ceil_shift(max(s.err for row in rows for s in row) * size)
-                size = keys * ceil_shift(reach * size)
-                need(size < f.largest, "a sum of values might overflow")
-                err += ceil_shift(f.gamma(keys + 4) * (size + err)) + f.eta * keys * (2 + (size >> P))
-            stream.append(add(Num(-size, size, err), own, f))
-        hidden = [relu(number) for number in linear(stream, self.w_in, self.b_in, f)]
-        return 4 * max(number.err for number in linear(hidden, self.w_out, self.b_out, f))
-
-
-def bounds_of(scores: Sequence[Num], softmax: bool, share: bool = False) -> list[tuple[int, int]]:
-    """Bounds of the weights of scores: themselves, their exponentials up to a common factor, or shares of one."""
-    if not softmax:
-        return [(s.lo, s.hi) for s in scores]
-    top = max(s.hi for s in scores)
-    found = [(exp_between(s.lo - top)[0], exp_between(s.hi - top)[1]) for s in scores]
-    low, high = (sum(pair[i] for pair in found) for i in (0, 1))
-    return [((a << P) // high, ceil_div(b << P, low)) for a, b in found] if share else found
-
-
-def sequences(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..., Any]) -> tuple[str, int, int]:
+def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
     """Histogram: does every position say how often its token occurs, in all T^L sequences?"""
     fields(domain, "", "claim.domain")
     known = {"T": 32, "L": 10, "bos": False, "sampler": "published", "zero_class": False}
-    need(model.task == "histogram" and len(model.layers) == 1, "sequences are for one layer on histogram")
-    need(set(model.parameters) <= set(known), "a parameter of the task is unknown")
+    need(model.task == "histogram" and set(model.parameters) <= set(known), "sequences are for histogram")
     given = {**known, **model.parameters}
     T, L = whole(given["T"], 1, 4096, "T"), whole(given["L"], 1, 64, "L")
     bos, zero = given["bos"], given["zero_class"]
     need(type(bos) is bool and type(zero) is bool, "bos and zero_class must be true or false")
-    layer, rows, d = model.layers[0], T + bos, model.d
-    fixed_pattern = layer["mixing"] == "linear"
-    model.require("spec", model.spec, direction=("bidirectional",), readout=("relu_mlp",), readout_width=None,
+    fixed_pattern = model.layers[0].linear
+    model.require(direction=("bidirectional",), readout=("relu_mlp",), readout_width=None, norm_eps=None, scale=None,
+                  mixing=("dot", "linear"), normalizer=("softmax", "none"), value_output=("identity",),
                   max_length=(L if fixed_pattern else None,))  # fmt: skip
-    model.require("layer", layer, mixing=("dot", "linear"), normalizer=("softmax", "none"), scale=None, norm_eps=None,
-                  value_output=("identity",))  # fmt: skip
     need(not (fixed_pattern and bos), "a fixed pattern is checked without [BOS]")
-    width = whole(model.spec["readout_width"], 1, 4096, "readout_width")
-    need(layer["d_head"] == d, "values that are the stream itself need d_head = d_model")
-    n_out, softmax, scores, pattern = L + zero, layer["normalizer"] == "softmax", [], []
-    x = [[exact(value) for value in row] for row in model.rows("embed.W_E", rows, d)]
-    w_in = model.columns("unembed.W_in", d, width)
-    if fixed_pattern:
-        scores = [[exact(value) for value in row] for row in model.rows("blocks.0.attn.W_mix", 1, L, L)]
-        pattern = [bounds_of(row, softmax, share=True) for row in scores]
-    else:
-        w_q, w_k = (model.per_head(f"blocks.0.attn.W_{name}", 1, d, d)[0] for name in "QK")
-        q, k = ([linear(row, w, None, f) for row in x] for w in (w_q, w_k))
-        scores = [model.scores(q[t], k, model.factor(layer), f) for t in range(T)]
-    shared = Sequences(
-        T, L, softmax, x, [linear(row, w_in, None, FORMATS["reals"]) for row in x], scores, pattern, w_in,
-        model.tensor("unembed.b_in", width), model.columns("unembed.W_out", width, n_out),
-        model.tensor("unembed.b_out", n_out), [n - (not zero) for n in range(1, L + 1)], f,
-    )  # fmt: skip
-    found = spread(partial(one_token, shared), range(T), listed(parts, "parts", T))
-    for t, (_, inputs, _) in enumerate(found):
-        need(inputs == L * T ** (L - 1), f"the parts of token {t} hold {inputs} inputs, not {L * T ** (L - 1)}")
+    need(len(model.words) == T + bos and model.n_out == L + zero, "sizes are not those of the task")
+    right = [n - (not zero) for n in range(1, L + 1)]
+    work = list(zip(range(T), listed(parts, "parts", T)))
+    rounding = max(spread(partial(one_token, model, T, L, right, margin), work))
     said = f"histogram: every position has its largest output at how often its token occurs, in all {T}^{L} sequences"
-    return said, min(bound for bound, _, _ in found), max(rounding for _, _, rounding in found)
-
-
-# ================================================================ strings of 0 and 1
-
-LANGUAGES: dict[str, Callable[[int, dict[int, int]], bool]] = {
-    "parity": lambda ones, seen: ones % 2 == 1,
-    "one": lambda ones, seen: ones == 1,
-    "first": lambda ones, seen: seen[1] == 1,
-}
-CODES: dict[str, Callable[[int, int], list[tuple[int, int]]]] = {
-    "none": lambda i, n: [],
-    "first": lambda i, n: [(int(i == 1), 1)],
-    "fraction": lambda i, n: [(i, n)],
-    "parity": lambda i, n: [(i, n), (1 - 2 * (i % 2), 1)],
-}
-"""Position codes: fractions in the first components, for position i of n tokens ([CLS] is position 0)."""
-CLS = 2
-
-
-def strings(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..., Any]) -> tuple[str, int, int]:
-    """PARITY, ONE and FIRST: every string up to a length, by its number of ones and its symbols at `seen` positions.
-
-    Layer 1 scores all pairs alike, so what it adds is an average over all rows, which depends on the number of ones.
-    Then the row of a position that is not seen may be either of two; everything that follows holds for both at once.
-    """
-    longest, seen = fields(domain, "longest seen", "claim.domain")
-    whole(longest, 1, 1000, "longest")
-    need(model.task in LANGUAGES and len(model.layers) in (1, 2), f"no strings are known of task {model.task!r:.40}")
-    need(all(type(i) is int for i in listed(seen, "seen")) and seen in ([], [1]), "seen positions may be [] or [1]")
-    need(model.task != "first" or seen == [1], "FIRST is about position 1")
-    need(set(model.parameters) <= {"length", "shortest", "test_length"}, "a parameter of the task is unknown")
-    model.require("spec", model.spec, direction=("bidirectional",), positions=tuple(CODES), readout=("scalar",),
-                  readout_bias=(False,), readout_at=("[CLS]",), decision=("sigmoid",))  # fmt: skip
-    layers = [Block(model, i) for i in range(len(model.layers))]
-    need(not any(value for q, k in zip(layers[0].q, layers[0].k) if any(map(any, q)) for row in k for value in row),
-         "layer 1 does not score all pairs alike")  # fmt: skip
-    words = model.rows("embed.W_E", 4, model.d)
-    readout = model.columns("unembed.W_U", model.d, 1)[0]
-    work = partial(one_length, model.spec["positions"], model.task, layers, words, readout, seen, f)
-    found = spread(work, range(1, longest + 1), listed(parts, "parts", longest))
-    said = f"{model.task}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
-    return said, min(bound for bound, _ in found), max(rounding for _, rounding in found)
-
-
-class Block:
-    """A layer of attention and neurons without biases in its attention: the columns of its matrices."""
-
-    def __init__(self, model: Model, index: int) -> None:
-        layer, d, self.name = model.layers[index], model.d, f"blocks.{index}."
-        model.require("layer", layer, n_heads=None, scale=None, mlp=None, norm_eps=None, query_key=("learned", "full"),
-                      value_output=("learned", "full"))  # fmt: skip
-        heads, width = layer["n_heads"], layer["d_head"]
-        need(layer["query_key"] == layer["value_output"] == "learned" or width == d, "full matrices need d_head = d")
-        eye = [[[ONE if i == j else 0 for i in range(d)] for j in range(d)]] * heads
-        read = partial(model.per_head, heads=heads, rows=d, columns=width)
-        self.q = read(f"{self.name}attn.W_Q")
-        self.k = eye if layer["query_key"] == "full" else read(f"{self.name}attn.W_K")
-        self.v = eye if layer["value_output"] == "full" else read(f"{self.name}attn.W_V")
-        out = model.tensor(f"{self.name}attn.W_O", heads, width, d)
-        self.o = [out[j::d] for j in range(d)]
-        self.factor, self.scores = model.factor(layer), model.scores
-        self.mlp: list[Any] = []
-        if layer["mlp"] is not None:
-            known = {"d_mlp", "activation"}
-            need(type(layer["mlp"]) is dict and set(layer["mlp"]) <= known, "mlp has d_mlp and activation")
-            need(layer["mlp"].get("activation", "relu") == "relu", "neurons must be ReLU")
-            size, name = whole(layer["mlp"].get("d_mlp"), 1, 4096, "d_mlp"), f"{self.name}mlp."
-            self.mlp = [model.columns(name + "W_in", d, size), model.tensor(name + "b_in", size),
-                        model.columns(name + "W_out", size, d), model.tensor(name + "b_out", d)]  # fmt: skip
-
-    def attention(self, asking: Sequence[Num], rows: Sequence[Sequence[Num]], f: Format) -> list[Num]:
-        """What the heads write for one row that asks, from all rows."""
-        z = []
-        for q, k, v in zip(self.q, self.k, self.v):
-            keys, values = [linear(row, k, None, f) for row in rows], [linear(row, v, None, f) for row in rows]
-            z += attend(self.scores(linear(asking, q, None, f), keys, self.factor, f), values, f)
-        return linear(z, self.o, None, f)
-
-    def neurons(self, row: Sequence[Num], f: Format) -> list[Num]:
-        """The stream after the feed-forward part."""
-        if not self.mlp:
-            return list(row)
-        hidden = [relu(number) for number in linear(row, self.mlp[0], self.mlp[1], f)]
-        return [add(x, y, f) for x, y in zip(row, linear(hidden, self.mlp[2], self.mlp[3], f))]
-
-
-def one_length(
-    code: str, task: str, layers: list[Block], words: list[list[int]], readout: list[int], seen: list[int], f: Format,
-    length: int, item: Any,
-) -> tuple[int, int]:  # fmt: skip
-    """All strings of one length: the bound that their margins keep, and the rounding."""
-    bound, n, worst = fixed(hexadecimal(item, "a bound"), "a bound"), length + 1, 0
-    places = [i for i in seen if i <= length]
-    rows = [[row_of(code, words[token], i, n, f) for token in ((0, 1) if i else (CLS,))] for i in range(n)]
-    first = layers[0]
-    sums = []  # for each head and component: of [CLS] and all zeros, what a one adds, size and error of the average
-    for v in first.v:
-        values = [[linear(row, v, None, f) for row in choice] for choice in rows]
-        for c in range(len(v)):
-            column = [[value[c] for value in choice] for choice in values]
-            flat = [number for choice in column for number in choice]
-            err = mixed(softmax_error([ZERO], n, f), flat, n, f)[1]
-            sums.append(([choice[0] for choice in column], [choice[-1] for choice in column], err))
-    for ones in range(length + 1):
-        for chosen in range(2 ** len(places)):
-            symbols = {i: chosen >> at & 1 for at, i in enumerate(places)}
-            free = [i for i in range(1, n) if i not in symbols]
-            more = ones - sum(symbols.values())
-            if not 0 <= more <= len(free):
-                continue
-            one = {i for i, symbol in symbols.items() if symbol} | set(free[:more])
-            z = []
-            for zeros, others, err in sums:  # the sum is that of any string with as many ones: values are linear
-                picked = [others[i] if i in one else zeros[i] for i in range(n)]
-                z.append(Num(sum(v.lo for v in picked) // n, ceil_div(sum(v.hi for v in picked), n), err))
-            written = linear(z, first.o, None, f)
-            after = []
-            for i in range(n if len(layers) > 1 else 1):
-                choice = rows[i] if i not in symbols else [rows[i][symbols[i]]]
-                both = [first.neurons([add(x, y, f) for x, y in zip(row, written)], f) for row in choice]
-                after.append(both[0] if len(both) == 1 else [hull(x, y) for x, y in zip(*both)])
-            last = after[0]
-            for layer in layers[1:]:
-                last = layer.neurons([add(x, y, f) for x, y in zip(last, layer.attention(last, after, f))], f)
-            said = dot(last, readout, 0, f)
-            margin = said.lo if LANGUAGES[task](ones, symbols) else -said.hi
-            need(margin >= bound, f"length {length}, {ones} ones: a margin of {margin / ONE:.6g} at least, not {item}")
-            worst = max(worst, said.err)
-    return bound, worst
-
-
-def row_of(code: str, word: Sequence[int], i: int, n: int, f: Format) -> list[Num]:
-    """Token and position."""
-    row = [exact(value) for value in word]
-    fractions = CODES[code](i, n)
-    need(len(fractions) <= len(row), "the position code needs more components")
-    for at, (a, b) in enumerate(fractions):
-        low, high = (a << P) // b, ceil_div(a << P, b)
-        row[at] = add(row[at], Num(low, high, ceil_shift(f.gamma(3) * abs(high)) if b > 1 else 0), f)
-    return row
-
-
-# ================================================================ contexts of a table
-
-
-def contexts(model: Model, domain: Any, parts: Any, f: Format, spread: Callable[..., Any]) -> tuple[str, int, int]:
-    """Memorization: is the largest output at a right answer, for each of the contexts that a table names?"""
-    order, outputs, tokens, errors = fields(domain, "order outputs tokens errors", "claim.domain")
-    limits = [whole(n, 1, 10**6, what) for n, what in ((order, "order"), (outputs, "outputs"), (tokens, "tokens"))]
-    need(len(model.layers) == 1, "contexts are for one layer")
-    positions = model.spec["positions"]
-    model.require("spec", model.spec, direction=("causal", "bidirectional"), positions=("none", "learned"), n_out=None,
-                  positions_enter=("attention", "residual"), max_length=(order,) if positions == "learned" else (None,),
-                  readout_bias=(True, False), readout_at=("last",))  # fmt: skip
-    block, d = Block(model, 0), model.d
-    words = model.rows("embed.W_E", tokens, d)
-    inside = model.spec["positions_enter"] == "attention"
-    name = "blocks.0.attn.W_pos" if inside else "pos_embed.W_pos"
-    places = model.rows(name, order, d) if positions == "learned" else [[0] * d] * order
-    unembed = model.columns("unembed.W_U", d, outputs)
-    bias = model.tensor("unembed.b_U", outputs) if model.spec["readout_bias"] else [0] * outputs
-    for context, answers, *_ in (listed(part, "a part") for part in listed(parts, "parts") if need_long(part)):
-        need(all(whole(t, 0, limits[2] - 1, "a token") >= 0 for t in listed(context, "a context", order)), "")
-        need(all(whole(t, 0, limits[1] - 1, "an answer") >= 0 for t in listed(answers, "answers")), "")
-        need(answers and sorted(set(answers)) == answers, "answers must ascend")
-    table = [part[:2] for part in parts]
-    need(len({tuple(context) for context, _ in table}) == len(table), "a context occurs twice")
-    found = spread(partial(one_context, block, words, places, inside, unembed, bias, f), parts)
-    wrong = [context for (context, _), (bad, _, _) in zip(table, found) if bad]
-    need(errors == wrong, f"wrong contexts are {wrong[:9]}, not as claimed")
-    digest = hashlib.sha256(json.dumps(table, separators=(",", ":")).encode()).hexdigest()
-    every = f"all {len(table)} = {tokens}^{order}" if len(table) == tokens**order else f"each of the {len(table)}"
-    said = f"{model.task}: the largest output is a right one for {every} contexts of the table of SHA-256 {digest}"
-    if wrong:
-        said += f" but exactly {len(wrong)}, for which it is not"
-    return said, min(bound for _, bound, _ in found), max(rounding for _, _, rounding in found)
-
-
-def need_long(part: Any) -> bool:
-    need(type(part) is list and len(part) in (3, 4), "a part must be a context, its right answers, and what is proved")
-    return True
-
-
-def one_context(
-    block: Block, words: list[list[int]], places: list[list[int]], inside: bool, unembed: list[list[int]],
-    bias: list[int], f: Format, part: list[Any],
-) -> tuple[bool, int, int]:  # fmt: skip
-    """Is the largest output a right one (bound), or another one ([output, bound])? Wrong, bound, rounding."""
-    context, answers = part[0], part[1]
-    rows = [[exact(value) for value in words[t]] for t in context]
-    seen = [[add(x, exact(y), f) for x, y in zip(row, place)] for row, place in zip(rows, places)]
-    stream = (rows if inside else seen)[-1]
-    last = block.neurons([add(x, y, f) for x, y in zip(stream, block.attention(seen[-1], seen, f))], f)
-    said = linear(last, unembed, bias, f)
-    bound = fixed(hexadecimal(part[-1], "a bound"), "a bound")
-    others = [j for j in range(len(said)) if j not in answers]
-    if len(part) == 4:
-        whole(part[2], 0, len(said) - 1, "an output")
-        need(part[2] in others, "a right answer is no error")
-        margin = said[part[2]].lo - max(said[j].hi for j in answers)
-    else:
-        need(others, "every answer is right")
-        margin = max(said[j].lo for j in answers) - max(said[j].hi for j in others)
-    need(margin >= bound, f"context {context}: a margin of {margin / ONE:.6g} at least, not {part[-1]}")
-    return len(part) == 4, bound, 2 * max(number.err for number in said)
+    return said, rounding
 
 
 # ================================================================ the claim
 
-KINDS: dict[str, Callable[..., tuple[str, int, int]]] = {
-    "counts": counts, "maxima": maxima, "sequences": sequences, "strings": strings, "contexts": contexts,
+KINDS: dict[str, Callable[..., Found]] = {
+    "inputs": inputs, "strings": strings, "counts": counts, "maxima": maxima, "sequences": sequences,
 }  # fmt: skip
+_work: Callable[..., Any] = print
+
+
+def _begin(work: Callable[..., Any]) -> None:
+    global _work
+    _work = work
+
+
+def _do(items: Any) -> Any:
+    return _work(*items)
 
 
 def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, float]:
@@ -1205,29 +1303,24 @@ def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, flo
     schema, name, spec, weights, digest, claim, parts = fields(
         evidence, "evidence model spec weights weights_sha256 claim parts", "the evidence"
     )
-    need(type(schema) is int and schema == 1, f"evidence = {schema!r:.40} must be 1, which this file checks")
+    need(type(schema) is int and schema == 2, f"evidence = {schema!r:.40} must be 2, which this file checks")
     kind, domain, number_format, margin, sentence = fields(claim, "kind domain format margin sentence", "the claim")
     need(type(kind) is str and kind in KINDS, f"claim.kind = {kind!r:.40} must be one of {', '.join(KINDS)}")
     need(type(number_format) is str and number_format in FORMATS, f"claim.format = {number_format!r:.40} is unknown")
-    f, least_margin = FORMATS[number_format], fixed(hexadecimal(margin, "claim.margin"), "claim.margin")
+    least_margin = fixed(hexadecimal(margin, "claim.margin"), "claim.margin")
     need(least_margin > 0, f"claim.margin = {margin} must be positive")
-    model = Model(spec, weights, name, digest)
-    if number_format == "float32":
-        every = (value for values in model.values.values() for value in values)
-        need(all(struct.unpack("<f", struct.pack("<f", v))[0] == v for v in every), "a weight is no float32 number")
+    model = Model(spec, weights, name, digest, FORMATS[number_format])
 
-    def spread(function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
+    def spread(work: Callable[..., Any], items: list[Any]) -> list[Any]:
         if processes == 1:
-            return [function(*items) for items in zip(*lists)]
-        with multiprocessing.Pool(processes) as pool:
-            return pool.starmap(function, list(zip(*lists)))
+            return [work(*item) for item in items]
+        with multiprocessing.Pool(processes, _begin, (work,)) as pool:
+            return pool.map(_do, items, chunksize=max(1, len(items) // (processes * 16)))
 
-    said, bound, rounding = KINDS[kind](model, domain, parts, f, spread)
-    need(not model.unused, f"weights that no step reads: {sorted(model.unused)[:5]}")
-    need(bound >= least_margin, f"claim.margin = {margin}, but a part has only {bound / ONE:.6g}")
-    run = "over the reals" if not f.bits else f"over the reals and as run in {number_format}"
+    said, rounding = KINDS[kind](model, domain, parts, least_margin, spread)
     need(least_margin > rounding, f"the margin {margin} does not exceed the rounding bound {rounding / ONE:.3g}")
-    said = f"{said}; by {margin} at least, {run}"
+    run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
+    said = f"{said}; over the reals by {margin} at least{run}"
     need(sentence == said, f"the claim says {sentence!r:.300}; what was checked is {said!r}")
     return model, said, rounding / ONE
 

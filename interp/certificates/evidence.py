@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
     from interp.certificates.base import Certificate, Source
 
-SCHEMA = 1
+SCHEMA = 2
 CLEAR_OF_ROUNDING = 16.0
 """Margins this many times the rounding bound are claimed in the model's own format, too: the checker's is coarser."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a method's evidence says: the kind of domain and its data, the parts, the smallest bound, and in words.
+    """What a method's evidence says: the kind of domain and its data, the parts, the margin that all of them keep.
 
     subject: the claim's sentence up to its margin and arithmetic.
     """
@@ -50,11 +50,11 @@ Writer = Callable[["TaskModel", "Certificate", dict[str, Any]], Finding]
 _WRITERS: dict[str, Writer] = {}
 
 
-def register_evidence(method: str) -> Callable[[Writer], Writer]:
-    """Decorator: what makes the evidence of certificates by a method of that registered name."""
+def register_evidence(*methods: str) -> Callable[[Writer], Writer]:
+    """Decorator: what makes the evidence of certificates by methods of these registered names."""
 
     def add(writer: Writer) -> Writer:
-        _WRITERS[method] = writer
+        _WRITERS.update(dict.fromkeys(methods, writer))
         return writer
 
     return add
@@ -75,7 +75,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     rounding = math.inf if certificate.rounding is None else certificate.rounding
     number_format = dtype if found.margin > CLEAR_OF_ROUNDING * rounding else "reals"
-    run = "over the reals" if number_format == "reals" else f"over the reals and as run in {number_format}"
+    run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
     weights = weights_of(model)
     evidence = {
         "evidence": SCHEMA,
@@ -89,7 +89,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
             "domain": found.domain,
             "format": number_format,
             "margin": found.margin.hex(),
-            "sentence": f"{found.subject}; by {found.margin.hex()} at least, {run}",
+            "sentence": f"{found.subject}; over the reals by {found.margin.hex()} at least{run}",
         },
         "parts": found.parts,
     }  # fmt: skip
@@ -119,10 +119,6 @@ def stated(bound: float) -> str:
         raise InterpError(f"a bound of {bound} proves nothing")
     mantissa, exponent = math.frexp(bound * (1 - 2.0**-20))
     return math.ldexp(math.floor(mantissa * 2**12), exponent - 12).hex()
-
-
-def smallest(bounds: list[str]) -> float:
-    return min(float.fromhex(bound) for bound in bounds)
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -16,10 +16,9 @@ from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.count_boxes import as_box
-from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, register_evidence, smallest, stated
+from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, register_evidence, stated
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks.count01 import BOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO, Count01
-from interp.tasks.counted import CountBox
+from interp.tasks.counted import CountBox, CountedShape, shape_of
 
 MOST_PARTS = 200_000
 
@@ -57,21 +56,29 @@ class Zone:
 class Quotients:
     """Outputs at '=' less one of them: a constant and a quotient of affine functions of the counts for each head."""
 
-    def __init__(self, model: TaskModel) -> None:
+    def __init__(self, model: TaskModel, shape: CountedShape) -> None:
         named = {name: parameter.detach().double().cpu() for name, parameter in model.named_parameters()}
         tables = token_tables(model.spec, stack_one(named))
-        scores = tables.scores[0, :, EQUALS, : EQUALS + 1]
-        weights = (scores - scores.amax(-1, keepdim=True)).exp().numpy()
-        logits = tables.folded().values[0, :, : EQUALS + 1].numpy()  # (heads, token, n_out)
-        self.offset = tables.offset[0, EQUALS].numpy()
-        self.weights = self._by_count(weights)
-        self.terms = self._by_count(weights[..., None] * logits)
+        assert tables.scores is not None
+        scores = tables.scores[0, :, shape.query]
+        scores = scores - scores[:, self._seen(shape)].amax(-1, keepdim=True)
+        weights = scores.exp().numpy()
+        assert tables.readout is not None
+        logits = (tables.values[0] @ tables.readout[0]).numpy()  # (heads, token, n_out)
+        self.offset = tables.offset[0, shape.query].numpy()
+        self.weights = self._by_count(weights, shape)
+        self.terms = self._by_count(weights[..., None] * logits, shape)
 
     @staticmethod
-    def _by_count(by_token: np.ndarray) -> np.ndarray:
-        """Coefficients of (1, n0, n1, n2): [BOS] and '=' occur once."""
-        once = by_token[:, BOS] + by_token[:, EQUALS]
-        return np.stack([once, by_token[:, ZERO], by_token[:, ONE], by_token[:, TWO]])
+    def _seen(shape: CountedShape) -> list[int]:
+        return [*shape.counted, *shape.marks.nonzero()[:, 0].tolist()]
+
+    @staticmethod
+    def _by_count(by_token: np.ndarray, shape: CountedShape) -> np.ndarray:
+        """Coefficients of (1, n0, n1, n2): marks are the same in every input."""
+        often = {token: int(n) for token, n in enumerate(shape.marks) if n}
+        once = sum(n * by_token[:, token] for token, n in often.items())
+        return np.stack([once, *(by_token[:, token] for token in shape.counted)])
 
     def least(self, zone: Zone, right: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Bounds from below of right - j and of j - right for every output j, and the middle's right - j.
@@ -97,41 +104,42 @@ class Quotients:
 @register_evidence("count box")
 def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
     """Cut the box of a certificate about the answer at '='; the errors are exact, too."""
-    if type(model.task) is not Count01:
-        raise UnsupportedError(f"the checker knows what is right in count01, not in task {model.task.name}")
-    box, question = as_box(model.task, options.get("box")), options.get("question", "answer")
+    task = model.task
+    shape, box, question = shape_of(task), as_box(task, options.get("box")), options.get("question", "answer")
     if question != "answer":
         raise InterpError(f"evidence is about the question 'answer', not {question!r}")
-    quotients = Quotients(model)
+    if model.spec.direction != "causal":
+        raise UnsupportedError("the checker knows boxes of counts for causal models")
+    quotients = Quotients(model, shape)
     rounding = math.inf if certificate.rounding is None else 2 * CLEAR_OF_ROUNDING * certificate.rounding
     least = certificate.worst_margin / 2 if certificate.worst_margin > 0 else rounding if rounding < 1e-3 else 0.0
     (a, b), (c, d), (e, g) = box.ranges.values()
     root = Zone((a, c, e, c - b), (b, d, g, d - a))
     parts: list[Any] = []
+    bounds: list[float] = []
     wrong: dict[int, int] = {}
     stack = [root]
     while stack:
         zone = stack.pop()
-        part = _cut_at_tie(zone) or _decide(quotients, zone, least)
-        if part is None:
-            part = _halve(quotients, zone)
-        parts.append(part)
-        if len(parts) > MOST_PARTS:
+        cut, bound = _cut_at_tie(zone), 0.0
+        if cut is None:
+            rival, bound = _decide(quotients, shape, zone)
+            cut = None if bound > least else _halve(quotients, shape, zone)
+        if len(parts) >= MOST_PARTS:
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
-        if isinstance(part, list) and isinstance(part[1], int):
-            stack += reversed(zone.halves(part[0], part[1]))
-        elif isinstance(part, list):
-            for z, n in _inputs(zone):
-                wrong[z] = wrong.get(z, 0) + n
-    bounds = [part if isinstance(part, str) else part[1] for part in parts if not _is_cut(part)]
+        parts.append(cut or rival)
+        if cut is not None:
+            stack += reversed(zone.halves(*cut))
+            continue
+        bounds.append(bound)
+        for z, n in _inputs(zone) if rival is not None else ():
+            wrong[z] = wrong.get(z, 0) + n
     errors = [[z, wrong[z]] for z in sorted(wrong)]
-    return Finding(
-        "counts", {"box": [[a, b], [c, d], [e, g]], "errors": errors}, parts, smallest(bounds), _said(box, root, errors)
-    )
-
-
-def _is_cut(part: Any) -> bool:
-    return isinstance(part, list) and isinstance(part[1], int)
+    marks = [token for token, n in enumerate(shape.marks.tolist()) for _ in range(n)]
+    domain = {"box": [[a, b], [c, d], [e, g]], "counted": list(shape.counted), "marks": marks, "read": shape.query,
+              "answers": list(shape.answers), "errors": errors}  # fmt: skip
+    said = _said(task.name, domain, box, root)
+    return Finding("counts", domain, parts, float.fromhex(stated(min(bounds))), said)
 
 
 def _cut_at_tie(zone: Zone) -> list[int] | None:
@@ -139,31 +147,22 @@ def _cut_at_tie(zone: Zone) -> list[int] | None:
     return [3, 0] if zone.low[3] <= 0 < zone.high[3] else None
 
 
-def _decide(quotients: Quotients, zone: Zone, least: float) -> str | list[Any] | None:
-    """A bound for the right answer, [output, bound] for an error on the whole zone, or None."""
-    right = FOUR if zone.low[3] >= 1 else FIVE
+def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int | None, float]:
+    """None with a bound for the right answer, or an output with a bound for its being larger on the whole zone."""
+    right = shape.answers[0 if zone.low[3] >= 1 else 1]
     above, below, _ = quotients.least(zone, right)
     above[right], below[right] = np.inf, -np.inf
-    if (bound := float(above.min())) > least:
-        return stated(bound)
-    rival = int(below.argmax())
-    if (bound := float(below[rival])) > least:
-        return [rival, stated(bound)]
-    return None
+    good, rival = float(above.min()), int(below.argmax())
+    return (None, good) if good >= below[rival] else (rival, float(below[rival]))
 
 
-def _halve(quotients: Quotients, zone: Zone) -> list[int]:
+def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
     """Cut where the halves' bounds are best."""
-    right = FOUR if zone.low[3] >= 1 else FIVE
     found = []
     for axis in range(4):
         if zone.low[axis] < zone.high[axis]:
             at = (zone.low[axis] + zone.high[axis]) // 2
-            values = []
-            for half in zone.halves(axis, at):
-                above, below, _ = quotients.least(half, right)
-                above[right], below[right] = np.inf, -np.inf
-                values.append(max(above.min(), below.max()))
+            values = [_decide(quotients, shape, half)[1] for half in zone.halves(axis, at)]
             found.append((sum(values), [axis, at]))
     if not found:
         raise InterpError(f"outputs at (n0, n1, n2) = {zone.low[:3]} are too near to each other for evidence")
@@ -177,11 +176,13 @@ def _inputs(zone: Zone) -> list[tuple[int, int]]:
     return [(z, n * (g - e + 1)) for z, n in pairs if n > 0]
 
 
-def _said(box: CountBox, root: Zone, errors: list[list[int]]) -> str:
-    sizes = dict(_inputs(root))
+def _said(task: str, domain: dict[str, Any], box: CountBox, root: Zone) -> str:
+    sizes, errors = dict(_inputs(root)), domain["errors"]
+    read, marks, counted, (first, second) = (domain[name] for name in ("read", "marks", "counted", "answers"))
     where = ", ".join(f"{name} in {low}..{high}" for name, (low, high) in box.ranges.items())
-    said = f"count01: at '=' the right answer has the largest output on every one of {len(box)} inputs ({where})"
+    said = f"{task}: at token {read}, which sees {marks} and n0, n1, n2 times {counted}, the largest output is {first} "
+    said += f"where n1 > n0, else {second}, on every one of {len(box)} inputs ({where})"
     if not errors:
         return said
     places = "; ".join(f"n1 - n0 = {z}: {n} of {sizes[z]}" for z, n in errors)
-    return said + f" but exactly {sum(n for _, n in errors)}, on which it has not ({places})"
+    return said + f" but exactly {sum(n for _, n in errors)}, on which it is not ({places})"

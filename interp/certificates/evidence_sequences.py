@@ -12,7 +12,8 @@ import numpy as np
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
-from interp.certificates.evidence import Finding, register_evidence, smallest, stated
+from interp.certificates.evidence import Finding, register_evidence, stated
+from interp.certificates.evidence_inputs import counterexamples
 from interp.certificates.histogram_spaces import Multisets, Nodes, Space, space_of
 from interp.certificates.histogram_tables import Tables, tables_of
 from interp.errors import InterpError
@@ -25,6 +26,8 @@ CHUNK = 256
 @register_evidence("histogram multisets")
 def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
     """Parts around every own token, cut until a model without errors is proved right on each."""
+    if certificate.status == "refuted":
+        return counterexamples(model, certificate)
     if certificate.accuracy != 1.0 or not certificate.worst_margin > 0:
         raise InterpError("evidence of this kind is for a model that is right on every sequence")
     tables, parts, bounds = tables_of(model), [], []
@@ -32,20 +35,21 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
         space = space_of(tables, token)
         if space is None:
             raise InterpError(f"token {token} has a softmax weight that vanishes beside another's: no evidence")
-        found = _cut(tables, space, certificate.worst_margin / 2)
-        bounds += [bound for bound in found if bound != 0]
-        order = {"order": [int(t) for t in space.order]} if isinstance(space, Multisets) and tables.T > 1 else {}
-        parts.append({**({} if tables.pattern is not None else {"order": []}), **order, "bounds": found})
-        if sum(len(part["bounds"]) for part in parts) > MOST_PARTS:
+        found, least = _cut(tables, space, certificate.worst_margin / 2)
+        bounds.append(least)
+        order = [int(t) for t in space.order] if isinstance(space, Multisets) and tables.T > 1 else []
+        parts.append(None if tables.pattern is not None else {"order": order, "cuts": found})
+        if sum(len(part["cuts"]) for part in parts if part) > MOST_PARTS:
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
     said = "histogram: every position has its largest output at how often its token occurs"
-    return Finding("sequences", {}, parts, smallest(bounds), f"{said}, in all {tables.T}^{tables.L} sequences")
+    margin = float.fromhex(stated(min(bounds)))
+    return Finding("sequences", {}, parts, margin, f"{said}, in all {tables.T}^{tables.L} sequences")
 
 
-def _cut(tables: Tables, space: Space, least: float) -> list[Any]:
-    """Bounds of the parts in the order in which they are cut; 0 stands for a part that is cut on."""
-    roots = space.roots()
-    said: list[Any] = [None] * len(roots)
+def _cut(tables: Tables, space: Space, least: float) -> tuple[str, float]:
+    """The parts in the order in which they are cut, 1 for one that is cut on, else 0; and the least of their bounds."""
+    roots, smallest = space.roots(), float("inf")
+    said = ["0"] * len(roots)
     inside: dict[int, list[int]] = {}
     todo = [(roots, np.arange(len(roots)))]
     while todo:
@@ -54,25 +58,25 @@ def _cut(tables: Tables, space: Space, least: float) -> list[Any]:
             todo.append((nodes[CHUNK:], numbers[CHUNK:]))
             nodes, numbers = nodes[:CHUNK], numbers[:CHUNK]
         bounds, leaf = _below(tables, space, nodes, least), space.is_leaf(nodes)
-        for number, bound in zip(numbers[bounds > least], bounds[bounds > least]):
-            said[number] = stated(float(bound))
+        smallest = min(smallest, float(bounds[bounds > least].min(initial=float("inf"))))
         weak = bounds <= least
         if (weak & leaf).any():
             raise InterpError(f"a margin of {bounds[weak & leaf].min():.3g} is too small for evidence")
         if weak.any():
             children, parents = space.children(nodes[weak])
             new = np.arange(len(said), len(said) + len(children))
-            said += [None] * len(children)
+            said += ["0"] * len(children)
             for number, parent in zip(new, numbers[weak][parents]):
                 inside.setdefault(int(parent), []).append(int(number))
-                said[parent] = 0
+                said[parent] = "1"
             todo.append((children, new))
-    ordered, stack = [], list(reversed(range(len(roots))))
+    ordered: list[str] = []
+    stack = list(reversed(range(len(roots))))
     while stack:
-        number = stack.pop()
-        ordered.append(said[number])
-        stack += reversed(inside.get(number, []))
-    return ordered
+        at = stack.pop()
+        ordered.append(said[at])
+        stack += reversed(inside.get(at, []))
+    return "".join(ordered), smallest
 
 
 def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> np.ndarray:

@@ -1,26 +1,57 @@
-"""Evidence of certificates of strings by counts and seen positions: a bound for every length. The rest is run again."""
+"""Evidence of certificates of strings: how the checker takes them, and where the model errs. The rest is run again."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
-from interp.certificates.evidence import Finding, register_evidence, smallest, stated
-from interp.certificates.language_strings import seen_positions
+from interp.certificates.check import LANGUAGES
+from interp.certificates.evidence import Finding, register_evidence, stated
+from interp.certificates.evidence_inputs import counterexamples, rows_of, table
+from interp.certificates.strings_enumerated import margins_of
 from interp.errors import InterpError
+from interp.tasks import Language
+
+EACH = 10
+"""PALINDROME is checked string by string, which ends here."""
 
 
-@register_evidence("strings by counts and seen positions")
+@register_evidence("strings by counts and seen positions", "proof of PALINDROME")
 def strings_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """The smallest margin of each length; the positions that layer 2 tells apart."""
+    """Classes of strings, one average or one string for each. The proof of PALINDROME is a lemma about single positions
+    that the checker does not know: it runs every string of up to EACH symbols in its stead."""
     if certificate.status != "certified":
         raise InterpError(f"evidence of strings is for a certified model, this one is {certificate.status}")
-    table = certificate.tables["lengths"]
-    longest = int(table["length"].max())
-    seen = (torch.nonzero(seen_positions(model, longest))[:, 0] + 1).tolist()
-    bounds = [stated(margin) for margin in table["smallest_margin"]]
+    lengths = certificate.tables["lengths"]
+    by = {"first": "class", "none": "class", "halves": "string"}.get(model.spec.positions, "average")
+    if by == "string":
+        lengths = lengths[lengths["length"] <= EACH]
+    return finding(model, int(lengths["length"].max()), by, [], float(lengths["smallest_margin"].min()))
+
+
+@register_evidence("every string, with a rounding bound")
+def every_string_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
+    """Learned recognizers: every string, or one for all with as many ones. Other languages: a table."""
+    task, longest = model.task, int(certificate.tables["lengths"]["length"].max())
+    assert isinstance(task, Language)
+    if task.name not in LANGUAGES or model.spec.readout_at != "[CLS]":
+        if int(certificate.n_inputs) > 1 << 13:
+            return counterexamples(model, certificate)
+        return table(model, (row for n in range(1, longest + 1) for row in rows_of(model, task.enumerate(n))))
+    by = "class" if model.spec.positions in ("none", "first") and task.name != "palindrome" else "string"
+    wrong, least = [], float("inf")
+    for length in range(1, longest + 1):
+        margin, sizes = margins_of(model, length)
+        wrong.append([length, int(sizes[margin <= 0].sum())])
+        least = min(least, float(abs(margin).min()))
+    return finding(model, longest, by, [pair for pair in wrong if pair[1]], least)
+
+
+def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], margin: float) -> Finding:
     said = f"{model.task.name}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
-    return Finding("strings", {"longest": longest, "seen": seen}, bounds, smallest(bounds), said)
+    if errors:
+        each = "; ".join(f"{n} symbols: {bad}" for n, bad in errors)
+        said += f" but exactly {sum(bad for _, bad in errors)}, on which it errs ({each})"
+    domain = {"longest": longest, "by": by, "errors": errors}
+    return Finding("strings", domain, [], float.fromhex(stated(margin)), said)

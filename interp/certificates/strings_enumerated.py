@@ -153,6 +153,13 @@ def _run(
         yield margin, bound, slack
 
 
+def margins_of(model: TaskModel, length: int) -> tuple[Float[np.ndarray, "strings"], Float[np.ndarray, "strings"]]:
+    """Margins of the strings of a length, one for all of its rearrangements where that is so, and their numbers."""
+    symbols, sizes = strings(model, length)
+    assert isinstance(model.task, Language)
+    return torch.cat([margin for margin, _, _ in _run(model, model.task, symbols)]).numpy(), sizes
+
+
 def _probes(task: Language, symbols: Int[Tensor, "strings length"], margin: np.ndarray, bound: np.ndarray) -> Probes:
     """The strings of smallest margins."""
     chosen = torch.from_numpy(np.abs(margin).argsort()[:PROBED])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import math
 import random
 import sys
 from fractions import Fraction
@@ -59,34 +60,59 @@ def test_exponentials_are_enclosed():
 
 
 def test_sums_and_layer_norms_hold_the_truth():
-    rng, reals = random.Random(0), check.FORMATS["reals"]
+    rng, reals = random.Random(0), check.REALS
     for _ in range(50):
         xs = [rng.gauss(0, 1) for _ in range(5)]
         ws = [rng.choice([0.0, rng.gauss(0, 2)]) for _ in range(5)]
-        nums = [check.exact(check.fixed(x)) for x in xs]
-        found = check.dot(nums, [check.fixed(w) for w in ws], check.fixed(0.25), reals)
+        nums = check.Vec.exact(map(check.fixed, xs))
+        found = check.Matrix([[check.fixed(w) for w in ws]], [check.fixed(0.25)])(nums, reals)
         truth = sum(Fraction(x) * Fraction(w) for x, w in zip(xs, ws)) + Fraction(1, 4)
-        assert fraction(found.lo) <= truth <= fraction(found.hi)
-        assert found.hi - found.lo <= 1
-        assert found.err == 0
+        assert abs(fraction(found.mid[0]) - truth) <= fraction(found.rad[0])
+        assert found.err == (0,)
+        assert found.rad[0] <= 2
         mean = sum(map(Fraction, xs)) / 5
         variance = sum((Fraction(x) - mean) ** 2 for x in xs) / 5 + Fraction(1e-5)
         one, none = [check.ONE] * 5, [0] * 5
-        for x, y in zip(xs, check.layer_norm(nums, one, none, check.fixed(1e-5), reals)):
+        normed = check.layer_norm(nums, one, none, check.fixed(1e-5), reals)
+        for x, (low, high) in zip(xs, normed.ends()):
             centered = Fraction(x) - mean  # y^2 variance = centered^2, with the sign of centered
-            low, high = sorted([fraction(y.lo), fraction(y.hi)])
             if low > 0:
-                assert low**2 * variance <= centered**2 <= high**2 * variance
+                assert fraction(low) ** 2 * variance <= centered**2 <= fraction(high) ** 2 * variance
             else:
                 assert centered <= 0
-                assert high**2 * variance <= centered**2 <= low**2 * variance
+                assert fraction(high) ** 2 * variance <= centered**2 <= fraction(low) ** 2 * variance
+
+
+def test_averages_and_logarithms_hold_the_truth():
+    """Scores and values known within an interval: any choice within gives an average within."""
+    rng = random.Random(0)
+    for _ in range(30):
+        scores = [(rng.uniform(-3, 3), rng.choice([0.0, 0.0, 0.1])) for _ in range(4)]
+        values = [(rng.gauss(0, 1), rng.choice([0.0, 0.5])) for _ in range(4)]
+
+        def vec(pairs):
+            return check.Vec(tuple(check.fixed(m) for m, _ in pairs), tuple(check.fixed(r) for _, r in pairs), (0,) * 4)
+
+        rows = [check.Vec(*((number,) for number in row)) for row in zip(*vec(values))]
+        ((low, high),) = check.attend(vec(scores), rows, True, check.REALS).ends()
+        for _ in range(20):
+            weights = [math.exp(m + r * rng.choice([-1, 1])) for m, r in scores]
+            mean = sum(w * (m + r * rng.choice([-1, 1])) for w, (m, r) in zip(weights, values)) / sum(weights)
+            assert low / check.ONE - 1e-12 <= mean <= high / check.ONE + 1e-12
+    layer = check.Layer.__new__(check.Layer)
+    layer.spec, layer.model = {"scale": 0.5, "log_length": "current", "d_head": 1}, None
+    for n in (2, 3, 10, 1000):
+        layer.model = type("Model", (), {"d": 1})
+        low, high = layer.factor(n)
+        assert low / check.ONE <= 0.5 * math.log(n) <= high / check.ONE
+        assert high - low <= check.ONE >> 38
 
 
 def test_the_premise_is_that_of_the_certificates():
     """Written down twice, because the checker imports nothing: here is where they would part."""
     for keys in (1, 100, 1000):
         for form, bits in (("float32", 24), ("float64", 53)):
-            allowed = check.softmax_error([check.ZERO], keys, check.FORMATS[form]) / check.ONE
+            allowed = check.softmax_error(check.Vec.exact([0]), keys, check.FORMATS[form]) / check.ONE
             least = 2 * exp_error(2.0**-bits, keys)
             assert least <= allowed <= 1.1 * (least + (600 + 6 * keys) * 2.0**-bits + keys * 2.0**-36)
 

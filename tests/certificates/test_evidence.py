@@ -6,17 +6,23 @@ import copy
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any, ClassVar
 
+import pandas as pd
 import pytest
 import torch
 
 import interp
+from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.certificates.base import Certificate, Source
 from interp.certificates.evidence import weights_sha256
-from interp.certificates.evidence_maxima import maxima_evidence
 from interp.errors import InterpError, UnsupportedError
+from interp.spec import ModelSpec
+from interp.tasks import IGNORED, Batch, Task
 
 CHECKER = Path(check.__file__)
 
@@ -53,7 +59,8 @@ def test_holds_on_a_bare_python(minimal):
     found = run_checker(minimal, "--weights-sha256", digest)
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.startswith(
-        "holds: count01: at '=' the right answer has the largest output on every one of 502500"
+        "holds: count01: at token 4, which sees [0, 4] and n0, n1, n2 times [1, 2, 3], the largest output is 5 where "
+        "n1 > n0, else 6, on every one of 502500 inputs"
     )
     assert digest in found.stdout
     other = run_checker(minimal, "--weights-sha256", "0" * 64)
@@ -68,7 +75,7 @@ def test_checkpoint_is_compared(tmp_path):
     interp.certify(file, dtype="float64").evidence(path)
     found = run_checker(path, "--checkpoint", file)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "but exactly 9849, on which it has not (n1 - n0 = 1: 9849 of 9849)" in found.stdout
+    assert "but exactly 9849, on which it is not (n1 - n0 = 1: 9849 of 9849)" in found.stdout
     assert "as run in float64" in found.stdout
     assert run_checker(path, "--checkpoint", file.with_name("seed-1.safetensors")).returncode == 1
 
@@ -78,13 +85,12 @@ def test_refusals(tmp_path, minimal):
         interp.certify("count01/minimal").evidence(tmp_path / "proof.txt")
     with pytest.raises(InterpError, match="question"):
         interp.certify("count01/minimal", question="end").evidence(tmp_path / "proof.json")
-    with pytest.raises(UnsupportedError, match="has no evidence"):
-        interp.certify("languages/palindrome", longest=3).evidence(tmp_path / "proof.json")
     evidence = json.loads(minimal.read_text())
     assert "multiple" in faulty(evidence, claim__margin="0x1p-300")
     assert "left out" in faulty(evidence, parts=evidence["parts"][:-1])
-    assert "more parts" in faulty(evidence, parts=[*evidence["parts"], "0x1p-20"])
-    assert "at least, not" in faulty(evidence, parts=[evidence["parts"][0], "0x1p-10", evidence["parts"][2]])
+    assert "more parts" in faulty(evidence, parts=[*evidence["parts"], None])
+    assert "exceeds" in faulty(evidence, parts=[evidence["parts"][0], 3, evidence["parts"][2]])
+    assert "exceeds" in faulty(evidence, claim__margin="0x1p-10")
 
 
 @pytest.mark.parametrize("name", ["dot", "dot-softmax", "bos", "bos-softmax", "lin", "lin-softmax"])
@@ -97,13 +103,14 @@ def test_histogram_models_hold(tmp_path, name):
     assert said.startswith(
         "histogram: every position has its largest output at how often its token occurs, in all 32^10"
     )
-    assert said.endswith("over the reals and as run in float64")
+    assert said.endswith("at least, and the answers are the same as run in float64")
     assert 0 < rounding < 1e-9
     evidence = check.read(str(path))
-    part = evidence["parts"][3]
-    for bounds in (part["bounds"][1:], [*part["bounds"], part["bounds"][0]], ["0x1p+0", *part["bounds"][1:]]):
-        changed = [*evidence["parts"][:3], {**part, "bounds": bounds}, *evidence["parts"][4:]]
-        faulty(evidence, parts=changed)
+    faulty(evidence, claim__margin=(2 * float.fromhex(evidence["claim"]["margin"])).hex())
+    if (part := evidence["parts"][3]) is None:
+        return
+    for cuts in (part["cuts"][1:], part["cuts"] + "0", "1" + part["cuts"][1:]):
+        faulty(evidence, parts=[*evidence["parts"][:3], {**part, "cuts": cuts}, *evidence["parts"][4:]])
 
 
 @pytest.mark.parametrize("name", ["parity", "one", "first"])
@@ -115,7 +122,7 @@ def test_strings_hold(tmp_path, name):
     assert said.startswith(f"{name}: right on every string of 1 to 9 symbols, 1022 strings")
     assert "as run in float64" in said
     faulty(evidence, claim__domain__longest=10)
-    faulty(evidence, parts=[*evidence["parts"][:-1], (2 * float.fromhex(evidence["parts"][-1])).hex()])
+    faulty(evidence, claim__margin=(2 * float.fromhex(evidence["claim"]["margin"])).hex())
     other = {"parity": "one", "one": "parity", "first": "parity"}[name]
     faulty(evidence, spec__task__name=other)
 
@@ -124,7 +131,7 @@ def test_contexts_hold(tmp_path):
     """A look-up table, all contexts right in float32; a noisy table with its exact errors."""
     interp.certify("models/memorization/lookup/seed-0.safetensors").evidence(tmp_path / "lookup.json.gz")
     model, said, _ = check.check(check.read(str(tmp_path / "lookup.json.gz")))
-    assert said.startswith("lookup: the largest output is a right one for all 400 = 20^2 contexts")
+    assert said.startswith("lookup: right for all 400 = 20^2 inputs of the table")
     assert said.endswith("as run in float32")
     assert model.sha256 == weights_sha256(interp.load("models/memorization/lookup/seed-0.safetensors"))
     interp.certify("models/memorization/kgram/seed-0.safetensors", dtype="float64").evidence(tmp_path / "k.json")
@@ -134,21 +141,130 @@ def test_contexts_hold(tmp_path):
     faulty(evidence, parts=evidence["parts"][1:])
 
 
+ERRORS = [(0, 1), (1, 15), (2, 65), (4, 4)]
+
+
 def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
-    """One part for each maximum: a compact proof. The errors are those that an enumeration of the small ones finds."""
+    """A compact proof. The errors are those that an enumeration of the small numbers finds."""
     model = interp.load("models/algorithmic/max-of-k/seed-0.safetensors", dtype="float64")
     path = tmp_path / "proof.json"
+    table = pd.DataFrame([(str(m), n) for m, n in ERRORS], columns=["right", "orders"])
     given = Certificate(
         model.spec.id, "refuted", 1 - 85 / 64**4, 64**4, -14.0, "0 0 0 0 =", "every multiset", "all", 0.0,
-        rounding=1e-6, n_errors=85, source=Source(model, "every multiset", {}),
+        rounding=1e-7, n_errors=85, source=Source(model, "every multiset", {}), tables={"errors": table},
     )  # fmt: skip
-    found = maxima_evidence(model, given, {})
-    assert found.domain["errors"] == [[0, 1], [1, 15], [2, 65], [4, 4]]
     numbers = torch.cartesian_prod(*[torch.arange(6)] * 4)
     wrong = model.predict(model.task.of_numbers(numbers).tokens) != numbers.amax(1)
     largest = numbers.amax(1)[wrong]
-    assert [[int(m), int((largest == m).sum())] for m in largest.unique()] == found.domain["errors"]
+    assert [(int(m), int((largest == m).sum())) for m in largest.unique()] == ERRORS
     given.evidence(path)
     done = run_checker(path)
     assert done.returncode == 0, done.stdout
     assert "for all 64^4 inputs but exactly 85" in done.stdout
+    faulty(json.loads(path.read_text()), claim__domain__errors=[[0, 1], [1, 15], [2, 65]])
+
+
+def test_learned_recognizers_hold_with_their_errors(tmp_path):
+    """Layer norm, biases and neurons; the strings that are wrong are counted by their length."""
+    path = tmp_path / "proof.json"
+    model = interp.load("models/languages/parity-learned/seed-0.safetensors", dtype="float64")
+    found = interp.certify(model, longest=6)
+    found.evidence(path)
+    evidence = json.loads(path.read_text())
+    _, said, _ = check.check(evidence)
+    errors = evidence["claim"]["domain"]["errors"]
+    table = found.tables["lengths"]
+    assert errors == [[n, w] for n, w in zip(table["length"], table["wrong"]) if w]
+    assert f"but exactly {found.n_errors}, on which it errs" in said
+    faulty(evidence, claim__domain__errors=errors[1:])
+    for by in ("string", "average"):  # the same claim in another way, or none
+        changed = copy.deepcopy(evidence)
+        changed["claim"]["domain"]["by"] = by
+        if by == "string":
+            assert check.check(changed)[1] == said
+        else:
+            assert "alike" in faulty(changed)
+
+
+def test_refuted_models_show_an_input_on_which_they_err(tmp_path):
+    path = tmp_path / "proof.json"
+    model = interp.load("models/histogram/dot/seed-0.safetensors", dtype="float64")
+    interp.certify(model, budget_seconds=0.05).evidence(path)
+    evidence = json.loads(path.read_text())
+    tokens, reads = evidence["parts"][0]
+    assert "right for each of the 1 inputs" in check.check(evidence)[1]
+    said = model.predict(torch.tensor([tokens]))[0].tolist()
+    wrong = [place for place, (right,) in reads if said[place] != right]  # classes are counts, less 0
+    assert evidence["claim"]["domain"]["errors"] == [[0, place] for place in wrong]
+    assert wrong
+
+
+class Majority(Task):
+    """Are there more a than b? A task of a user's own, with tokens in an order of its own."""
+
+    name, vocabulary, readout, pad, n_out = "own-majority", ("a", "b", ".", "^", "?", "_"), "?", "_", 2
+    answer_words, contrast = ("no", "yes"), ("yes", "no")
+    counted = ("b", "a", ".")
+    count_ranges: ClassVar[Any] = {"test": ((0, 4), (1, 5), (0, 2))}
+
+    def batch(self, tokens: torch.Tensor) -> Batch:
+        more = (tokens == 0).sum(1) > (tokens == 1).sum(1)
+        return Batch(tokens, (tokens != 5).sum(1), more.long())
+
+    @property
+    def example(self) -> Batch:
+        return self.batch(torch.tensor([self.parse("^a.b?")]))
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(self.example.tokens.expand(n, -1))
+
+    def classes(self, batch: Batch) -> torch.Tensor:
+        return torch.where(batch.tokens == 4, batch.labels[:, None], IGNORED)
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes
+
+
+class Listed(Majority):
+    """The same of four letters, all of whose inputs it lists."""
+
+    name, counted, n_inputs = "own-listed", (), 16
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        rows = torch.tensor([[3, *word, 4] for word in product((0, 1), repeat=4)])
+        for part in rows.split(chunk):
+            yield self.batch(part)
+
+
+@pytest.mark.parametrize("task", [Majority(), Listed()], ids=["counts", "inputs"])
+def test_a_task_of_a_users_own(tmp_path, task):
+    """A box of counts, and a table of all inputs: the labels travel along as a rule, or as a table with its hash."""
+    path = tmp_path / "proof.json"
+    layer = {"d_head": 4, "mlp": {"d_mlp": 5}} if isinstance(task, Listed) else {"d_head": 4}
+    plain = {"task": {"name": task.name}, "d_model": 4, "layers": [layer], "readout_at": "?", "dtype": "float64"}
+    model = TaskModel(ModelSpec.from_dict(plain), task, seed=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(20)
+    found = interp.certify(model)
+    found.evidence(path)
+    evidence = json.loads(path.read_text())
+    _, said, _ = check.check(evidence)
+    assert evidence["claim"]["kind"] == ("inputs" if isinstance(task, Listed) else "counts")
+    assert f"exactly {found.n_errors}" in said
+    faulty(evidence, claim__domain__errors=[])
+    other = copy.deepcopy(evidence)
+    if isinstance(task, Listed):  # another label is another table
+        other["parts"][5][1][0][1] = [1 - other["parts"][5][1][0][1][0]]
+    else:  # the other letter is counted first
+        other["claim"]["domain"]["counted"] = [0, 1, 2]
+    with pytest.raises(check.Fault):
+        check.check(other)
+
+
+def test_too_many_inputs_and_none_known_to_be_wrong_are_refused(tmp_path):
+    model = interp.load("models/algorithmic/brackets/seed-0.safetensors")
+    given = Certificate(model.spec.id, "certified", 1.0, 131070, 1.0, None, "every input, as run", "all", 0.0,
+                        source=Source(model, "every input, as run", {}))  # fmt: skip
+    with pytest.raises(UnsupportedError, match="too many for the checker"):
+        given.evidence(tmp_path / "proof.json")

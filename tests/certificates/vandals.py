@@ -44,7 +44,10 @@ def small_evidence(folder: Path) -> dict[str, Evidence]:
         "count01 with errors": (interp.load("count01/paper/seed-0", dtype="float64"), {"box": small_box()}),
         "parity": (interp.build("languages/parity"), {"longest": 5}),
         "first": (interp.build("languages/first"), {"longest": 4}),
+        "palindrome": (interp.build("languages/palindrome"), {"longest": 3}),
+        "parity with errors": (interp.load("languages/parity-learned/seed-0", dtype="float64"), {"longest": 3}),
         "bigram": (interp.load("memorization/bigram/seed-0", dtype="float64"), {}),
+        "counterexample": (interp.load("histogram/lin/seed-0", dtype="float64"), {"budget_seconds": 0.1}),
     }
     small = {"task": {"name": "max-of-k", "parameters": {"K": 3, "v": 4}}, "d_model": 4, "layers": [{"d_head": 4}],
              "readout_at": "=", "dtype": "float64"}  # fmt: skip
@@ -83,11 +86,6 @@ def owner_of(evidence: Evidence, path: tuple[Any, ...]) -> Any:
     return evidence
 
 
-def bounds(evidence: Evidence) -> list[tuple[Any, ...]]:
-    """Paths of the bounds among the parts."""
-    return [path for path in places(evidence["parts"]) if path and isinstance(get(evidence["parts"], path), str)]
-
-
 def get(value: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         value = value[key]
@@ -107,22 +105,38 @@ def weight(evidence: Evidence, rng: random.Random) -> None:
 
 
 def part_left_out(evidence: Evidence, rng: random.Random) -> None:
-    lists = [get(evidence["parts"], path) for path in places(evidence["parts"])]
-    chosen = rng.choice([item for item in lists if isinstance(item, list) and item])
-    del chosen[rng.randrange(len(chosen))]
+    path, chosen = a_list(evidence, rng)
+    at = rng.randrange(len(chosen))
+    put(evidence, path, chosen[:at] + chosen[at + 1 :])
+    mend(evidence, rng)
 
 
 def part_twice(evidence: Evidence, rng: random.Random) -> None:
-    lists = [get(evidence["parts"], path) for path in places(evidence["parts"])]
-    chosen = rng.choice([item for item in lists if isinstance(item, list) and item])
-    chosen.insert(rng.randrange(len(chosen) + 1), copy.deepcopy(rng.choice(chosen)))
+    path, chosen = a_list(evidence, rng)
+    at, again = rng.randrange(len(chosen) + 1), rng.randrange(len(chosen))
+    put(evidence, path, chosen[:at] + chosen[again : again + 1] + chosen[at:])
+    mend(evidence, rng)
 
 
 def parts_swapped(evidence: Evidence, rng: random.Random) -> None:
-    lists = [get(evidence["parts"], path) for path in places(evidence["parts"])]
-    chosen = rng.choice([item for item in lists if isinstance(item, list) and len(item) > 1])
-    i, j = rng.sample(range(len(chosen)), 2)
-    chosen[i], chosen[j] = chosen[j], chosen[i]
+    path, chosen = a_list(evidence, rng)
+    i, j = rng.randrange(len(chosen)), rng.randrange(len(chosen))
+    items = list(chosen)
+    items[i], items[j] = items[j], items[i]
+    put(evidence, path, "".join(items) if isinstance(chosen, str) else items)
+    mend(evidence, rng)
+
+
+def a_list(evidence: Evidence, rng: random.Random) -> tuple[tuple[Any, ...], Any]:
+    """Something among the parts or in the domain that has an order: a list, or a text of cuts."""
+    paths = [p for p in places(evidence) if p[:1] == ("parts",) or p[:2] == ("claim", "domain")]
+    paths = [p for p in paths if isinstance(get(evidence, p), list | str) and get(evidence, p)]
+    path = rng.choice(paths) if paths else ("spec", "layers")
+    return path, get(evidence, path)
+
+
+def put(evidence: Evidence, path: tuple[Any, ...], value: Any) -> None:
+    owner_of(evidence, path)[path[-1]] = value
 
 
 def number_moved(evidence: Evidence, rng: random.Random) -> None:
@@ -133,22 +147,20 @@ def number_moved(evidence: Evidence, rng: random.Random) -> None:
     mend(evidence, rng)
 
 
-def bound_tightened(evidence: Evidence, rng: random.Random) -> None:
-    path = rng.choice(bounds(evidence))
-    owner = owner_of(evidence["parts"], path)
-    owner[path[-1]] = (float.fromhex(owner[path[-1]]) * rng.choice([1.5, 3, 100, 1e9])).hex()
+def error_hidden(evidence: Evidence, rng: random.Random) -> None:
+    """Wrong inputs become right ones, in the claim and among the parts."""
+    evidence["claim"]["domain"]["errors"] = []
+    evidence["claim"]["sentence"] = re.sub(" but exactly.*?(?=; over)", "", evidence["claim"]["sentence"])
+    if rng.random() < 0.5:
+        evidence["parts"] = [None if type(part) is int else part for part in evidence["parts"]]
 
 
 def margin_enlarged(evidence: Evidence, rng: random.Random) -> None:
-    """The claim and, mostly, every bound."""
+    """The claim, and its sentence."""
     factor = rng.choice([1.01, 2, 10, 1e6])
     claim = evidence["claim"]
     old, new = claim["margin"], (float.fromhex(claim["margin"]) * factor).hex()
     claim["margin"], claim["sentence"] = new, claim["sentence"].replace(f"by {old}", f"by {new}")
-    if rng.random() < 0.8:
-        for path in bounds(evidence):
-            owner = owner_of(evidence["parts"], path)
-            owner[path[-1]] = max(owner[path[-1]], new, key=float.fromhex)
 
 
 def claim_enlarged(evidence: Evidence, rng: random.Random) -> None:
@@ -157,16 +169,15 @@ def claim_enlarged(evidence: Evidence, rng: random.Random) -> None:
     choice = rng.randrange(5)
     if choice == 0:
         claim["format"] = rng.choice(["reals", "float32", "float64"])
-        run = "over the reals" if claim["format"] == "reals" else f"over the reals and as run in {claim['format']}"
-        claim["sentence"] = re.sub("over the reals.*", run, claim["sentence"])
+        claim["sentence"] = re.sub("at least.*", "at least" + as_run(claim["format"]), claim["sentence"])
     elif choice == 1:
-        claim["kind"] = rng.choice(["counts", "sequences", "strings", "contexts"])
+        claim["kind"] = rng.choice(["counts", "sequences", "strings", "inputs", "maxima"])
     elif choice == 2:
         claim["sentence"] = re.sub(r"\d+", lambda m: str(int(m[0]) + 1), claim["sentence"], count=rng.randrange(1, 6))
     elif domain.get("errors"):
         del domain["errors"][rng.randrange(len(domain["errors"]))]
         if rng.random() < 0.5:
-            claim["sentence"] = re.sub(" but exactly.*?(?=;)", "", claim["sentence"])
+            claim["sentence"] = re.sub(" but exactly.*?(?=; over)", "", claim["sentence"])
     else:
         number_moved(evidence, rng)
     mend(evidence, rng)
@@ -185,6 +196,10 @@ def spec_changed(evidence: Evidence, rng: random.Random) -> None:
     change[0][change[1]] = change[2]
     if rng.random() < 0.8:
         mend_name(evidence)
+
+
+def as_run(number_format: str) -> str:
+    return "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
 
 
 def junk(evidence: Evidence, rng: random.Random) -> None:
@@ -212,7 +227,7 @@ def mend(evidence: Evidence, rng: random.Random) -> None:
         except check.Fault as fault:
             if found := re.search("what was checked is (['\"])(.*)\\1$", str(fault)):
                 evidence["claim"]["sentence"] = found[2]
-            elif found := re.search(r"errors are \[(.*)\], not as claimed", str(fault)):
+            elif found := re.search(r"(?:errors|wrong answers) are \[(.*)\], not as claimed", str(fault)):
                 evidence["claim"]["domain"]["errors"] = [list(pair) for pair in eval(f"[{found[1]}]")]
             elif "and its spec" in str(fault):
                 mend_name(evidence)
@@ -238,7 +253,7 @@ def mend_name(evidence: Evidence) -> None:
 
 
 DAMAGE: tuple[Callable[[Evidence, random.Random], None], ...] = (
-    weight, part_left_out, part_twice, parts_swapped, number_moved, bound_tightened, margin_enlarged, claim_enlarged,
+    weight, part_left_out, part_twice, parts_swapped, number_moved, margin_enlarged, claim_enlarged, error_hidden,
     spec_changed, junk,
 )  # fmt: skip
 
@@ -293,11 +308,14 @@ def implied(said: str, changed: Evidence, evidence: Evidence) -> bool:
     """Is the changed claim weaker than the old one, or does the toolkit find it true as well?"""
     old, new = evidence["claim"], changed["claim"]
     weaker = float.fromhex(new["margin"]) <= float.fromhex(old["margin"])
-    form = "over the reals" if new["format"] == "reals" else f"over the reals and as run in {new['format']}"
-    same = old["sentence"].split("; by 0x")[0] == said.split("; by 0x")[0]
-    if same and weaker and new["format"] in ("reals", old["format"]) and said.endswith(form):
-        return True
-    return weaker and new["format"] in ("reals", old["format"]) and is_true(changed)
+    same = old["sentence"].split("; over the reals by 0x")[0] == said.split("; over the reals by 0x")[0]
+    if (
+        not weaker
+        or new["format"] not in ("reals", old["format"])
+        or not said.endswith("least" + as_run(new["format"]))
+    ):
+        return False
+    return same or is_true(changed)
 
 
 def is_true(evidence: Evidence) -> bool:
@@ -312,29 +330,34 @@ def is_true(evidence: Evidence) -> bool:
     claim, spec = evidence["claim"], ModelSpec.from_dict(evidence["spec"])
     tensors = {n: torch.tensor([float.fromhex(x) for x in w["values"]], dtype=torch.float64).reshape(w["shape"])
                for n, w in evidence["weights"].items()}  # fmt: skip
-    model = TaskModel(spec, tensors=tensors, dtype="float64")
+    model, domain = TaskModel(spec, tensors=tensors, dtype="float64"), claim["domain"]
     if claim["kind"] == "counts":
-        box = CountBox(*(tuple(side) for side in claim["domain"]["box"]))
+        box = CountBox(*(tuple(side) for side in domain["box"]))
         found = interp.certify(model, box=box)
         errors = found.tables["errors"]
         wrong = [[int(d), int(n)] for d, n in zip(errors["difference"], errors["errors"]) if n]
         clear = bool(wrong) or found.worst_margin >= float.fromhex(claim["margin"])
-        return wrong == claim["domain"]["errors"] and clear
+        return wrong == domain["errors"] and clear
     if claim["kind"] == "strings":
-        found = interp.certify(model, longest=claim["domain"]["longest"])
-        return found.status == "certified" and found.worst_margin >= float.fromhex(claim["margin"]) * (1 - 1e-9)
+        wrong, least = [], float("inf")
+        for length in range(1, domain["longest"] + 1):
+            batch = model.task.enumerate(length)
+            margin = torch.where(batch.labels, 1, -1) * model(batch.tokens)[:, 0, 0]
+            wrong += [[length, n]] if (n := int((margin <= 0).sum())) else []
+            least = min(least, float(margin.abs().min()))
+        return wrong == domain["errors"] and least >= float.fromhex(claim["margin"]) * (1 - 1e-9)
     return False
 
 
 def run(count: int, seed: int, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Verdicts by (damage, verdict), and what escaped."""
+    """Verdicts by (damage, verdict), and what escaped; the evidences take turns."""
     evidence, rng = small_evidence(folder), random.Random(seed)
     for name, item in evidence.items():
         assert check.check(copy.deepcopy(item))[1] == item["claim"]["sentence"], name
     verdicts: Counter[tuple[str, str]] = Counter()
     escaped = []
     for number in range(count):
-        of = rng.choice(list(evidence))
+        of = list(evidence)[number % len(evidence)]
         name, verdict, said = attempt(evidence[of], rng, folder)
         verdicts[name, verdict] += 1
         if verdict == "ESCAPED":

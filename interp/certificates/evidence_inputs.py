@@ -1,0 +1,127 @@
+"""Evidence that is a table of inputs, each with its right answers: the checker runs them all again.
+
+For domains that are small enough for exact arithmetic, whatever the task is: the labels travel in the table, and the
+claim names its SHA-256. Where a domain is too large and the model errs, the table holds inputs on which it errs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from interp.architecture.answers import reads as places_read
+from interp.architecture.answers import right_classes
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import Certificate
+from interp.certificates.evidence import Finding, register_evidence, stated
+from interp.errors import InterpError, UnsupportedError
+from interp.tasks import Batch, TableTask
+
+MOST_WORK = 4e9
+"""Products that the checker may have to form: about ten minutes of one process."""
+
+Row = tuple[list[int], list[list[Any]]]
+"""Tokens, and for each place that is read its right outputs."""
+
+
+def inputs_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
+    """Every input that the task lists, or, where these are too many, the inputs on which a refuted model errs."""
+    task = model.task
+    if work(model, task.n_inputs or 0, next(iter(task.inputs(1))).tokens.shape[1]) <= MOST_WORK:
+        return table(model, (row for batch in task.inputs(4096) for row in rows_of(model, batch)))
+    return counterexamples(model, certificate)
+
+
+def work(model: TaskModel, rows: int, length: int) -> float:
+    """Products of one pass over so many rows, about: in one layer keys and values of a token are found once."""
+    size = sum(p.numel() for name, p in model.named_parameters() if "embed.W" not in name or "unembed" in name)
+    return float(rows) * size * (length if len(model.spec.layers) > 1 else 1)
+
+
+def counterexamples(model: TaskModel, certificate: Certificate) -> Finding:
+    """The inputs that a refuted certificate lists as errors, or its counterexample: what "refuted" means."""
+    if certificate.counterexample is None:
+        raise UnsupportedError(
+            f"{certificate.n_inputs:,} inputs are too many for the checker to run them again, and none is known to be "
+            "wrong: there is no evidence"
+        )
+    errors = certificate.tables.get("errors")
+    texts = [] if errors is None or "input" not in errors else list(dict.fromkeys(errors["input"]))[:200]
+    texts = texts or [certificate.counterexample.split(":")[0]]
+    rows = [row for text in texts for row in rows_of(model, model.task.batch(_tokens(model, text)))]
+    return table(model, rows)
+
+
+def _tokens(model: TaskModel, text: str) -> torch.Tensor:
+    return torch.tensor([model.task.parse(text)])
+
+
+def rows_of(model: TaskModel, batch: Batch) -> Iterator[Row]:
+    """The rows of a batch without padding, each with its right outputs where the model is read."""
+    at = model.spec.readout_at
+    mask = places_read(model.task, batch, at)
+    classes = iter(right_classes(model.task, batch, at).tolist())
+    for tokens, length, here in zip(batch.tokens.tolist(), batch.lengths.tolist(), mask):
+        places = here.nonzero()[:, 0].tolist()
+        last = length if model.spec.direction == "bidirectional" or at == "all" else places[-1] + 1
+        yield tokens[:last], [[place, [next(classes)]] for place in places]
+
+
+@register_evidence("every context of the table")
+def contexts_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
+    """Every context of positive probability, with all its most likely answers."""
+    task = model.task
+    assert isinstance(task, TableTask)
+    if model.spec.max_length not in (None, task.order):
+        raise InterpError(f"evidence is for inputs of one context, {task.order} tokens, not {model.spec.max_length}")
+    rows: list[Row] = []
+    for i in np.flatnonzero(task.prior > 0):
+        pi = task.conditional[i]
+        tokens = [int(token) for token in task.contexts[i]]
+        rows.append((tokens, [[len(tokens) - 1, np.flatnonzero(pi == pi.max()).tolist()]]))
+    return table(model, rows)
+
+
+def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
+    """The finding of some inputs: which answers are wrong, and the least distance of any from its contrary."""
+    task, spec = model.task, model.spec
+    parts: list[Row] = list({tuple(tokens): (tokens, reads) for tokens, reads in rows}.values())
+    double = TaskModel(spec, task, dict(model.named_parameters()), seed=model.seed, dtype="float64")
+    by_length: dict[int, list[int]] = {}
+    for number, (tokens, _) in enumerate(parts):
+        by_length.setdefault(len(tokens), []).append(number)
+    margins: list[dict[int, float]] = [{} for _ in parts]
+    for numbers in by_length.values():
+        for start in range(0, len(numbers), 1024):
+            chunk = numbers[start : start + 1024]
+            with torch.no_grad():
+                out = double(torch.tensor([parts[number][0] for number in chunk])).numpy()
+            for number, outputs in zip(chunk, out):
+                margins[number] = {place: _margin(spec, outputs[place], right) for place, right in parts[number][1]}
+    wrong = [[number, place] for number, found in enumerate(margins) for place, m in found.items() if not m > 0]
+    least = min(abs(m) for found in margins for m in found.values())
+    token = None if spec.readout_at in ("all", "first", "last") else task.token_id(spec.readout_at)
+    plain = [[tokens, reads] for tokens, reads in parts]
+    digest = hashlib.sha256(json.dumps(plain, separators=(",", ":")).encode()).hexdigest()
+    n, length, words = len(parts), len(parts[0][0]), model.embed.W_E.shape[0]
+    every = f"all {n} = {words}^{length}" if len(by_length) == 1 and n == words**length else f"each of the {n}"
+    said = f"{task.name}: right for {every} inputs of the table of SHA-256 {digest}"
+    said += "" if token is None else f", read at token {token}"
+    if wrong:
+        answers = sum(len(reads) for _, reads in parts)
+        said += f" but exactly {len(wrong)} of {answers} answers, which are wrong"
+    return Finding("inputs", {"read": token, "errors": wrong}, plain, float.fromhex(stated(least)), said)
+
+
+def _margin(spec: Any, outputs: np.ndarray, right: list[int]) -> float:
+    """The best right output less the best other one."""
+    if spec.decision == "sigmoid":
+        outputs = np.array([0.0, outputs[0]])
+    elif spec.decision == "indicator":
+        outputs = np.array([abs(outputs[0]), spec.tolerance])
+    return float(outputs[right].max() - np.delete(outputs, right).max())
