@@ -165,10 +165,10 @@ class Found:
     nearly: list[tuple[object, ...]] = field(default_factory=list)
 
     def take(self, subject: Subject, ran: Ran, near: float) -> None:
-        """Count a batch that was run. Outputs that are no numbers are wrong."""
-        batch, out = ran.batch, ran.out
-        right = ran.right & ~ran.margin.isnan()
-        margin = ran.margin.nan_to_num(nan=-torch.inf)
+        """Count a batch that was run. Where outputs are not finite the answer is wrong, whichever came out as largest."""
+        batch, out, finite = ran.batch, ran.out, ran.out.isfinite().all(-1)
+        right = ran.right & finite
+        margin = torch.where(finite, ran.margin, -torch.inf)
         nearly = right & (margin <= near)
         self.rows, self.answers = self.rows + len(batch), self.answers + len(right)
         self.worst = min(self.worst, float(margin.min()))
@@ -210,10 +210,10 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
     for batch in islice(subject.task.inputs(batch_size), 0, None, step):
         own = subject.logits(batch, chunk=len(batch))
         other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
-        if not bool(own.isfinite().all()):
+        if not bool((finite := own.isfinite().all(-1)).any()):
             continue  # these answers are wrong whatever else is true
-        moved = (_margins(subject, batch, own) - _margins(exact, batch, other)).abs()
-        worst = max(worst, float(moved.max()), eps * float(own.abs().max()))
+        moved = (_margins(subject, batch, own) - _margins(exact, batch, other))[finite].abs()
+        worst = max(worst, float(moved.nan_to_num(nan=torch.inf).max()), eps * float(own[finite].abs().max()))
     return worst
 
 
