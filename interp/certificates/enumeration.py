@@ -165,7 +165,7 @@ class Found:
     nearly: list[tuple[object, ...]] = field(default_factory=list)
 
     def take(self, subject: Subject, ran: Ran, near: float) -> None:
-        """Count a batch that was run. Where outputs are not finite the answer is wrong, whichever came out as largest."""
+        """Count a batch that was run. Where outputs are not finite the answer is wrong, whatever is the largest."""
         batch, out, finite = ran.batch, ran.out, ran.out.isfinite().all(-1)
         right = ran.right & finite
         margin = torch.where(finite, ran.margin, -torch.inf)

@@ -11,12 +11,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF as ROUNDOFF
 from interp.certificates.arithmetic import Arithmetic as Arithmetic
 from interp.certificates.arithmetic import Tracked as Tracked
 from interp.certificates.arithmetic import exact as exact
 from interp.certificates.arithmetic import format_refusal, premise_refusal
+from interp.certificates.count_rounding import logit_error
 from interp.spec import Layer
 
 
@@ -29,7 +31,7 @@ def refusal(model: TaskModel) -> str | None:
             return "rounding is bounded for softmax attention"
     if model.spec.positions_enter != "residual":
         return "rounding is bounded for positions in the residual stream"
-    if model.spec.direction != "bidirectional" or not model.spec.linear_readout:
+    if model.spec.direction != "bidirectional" or model.spec.readout == "relu_mlp":
         return "rounding is bounded for bidirectional models with a linear readout"
     return None
 
@@ -144,4 +146,14 @@ def forward_with_bound(
         final = parts.ln_final
         x = numbers.layer_norm(x, final.w.detach(), final.b.detach(), model.spec.layers[-1].norm_eps)
     out = numbers.linear(x, parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
-    return out.value, out.error
+    return out.value, out.error.clamp(min=_folded(model, tokens, dtype or model.embed.W_E.dtype))
+
+
+def _folded(model: TaskModel, tokens: Int[Tensor, "rows n"], dtype: torch.dtype) -> float:
+    """Where predict() takes counts instead of strings, it multiplies the readout by what heads write first: the bound
+    of that order, too."""
+    if count_space_refusal(model.spec) is not None:
+        return 0.0
+    asking = tokens[torch.arange(len(tokens)), model.answer_positions(tokens)].unique()
+    seen, n = tokens.unique(), tokens.shape[1]
+    return max(logit_error(model, int(query), seen, n, dtype) for query in asking)
