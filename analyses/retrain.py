@@ -6,6 +6,10 @@ Each named model is trained again from its own spec and seed by the fastest engi
 checkpoint: which parameters have the same bits, how far the others lie apart (in units of the largest weight), loss and
 accuracy then and now. Left out: one model of each family and engine. Quick: those of seconds; smoke: the shortest one.
 Training is chaotic: once a bit has moved, parameters part ways, and only loss and accuracy say whether it matters.
+
+Moved since they were saved: memorization/* (fewer and larger operations in the exact-kl engine, and torch's products
+round differently with the number of models side by side) and count01/paper, by 3e-6 of the largest weight (rows of a
+query token are taken together, relative to the best key that all of them see).
 """
 
 from __future__ import annotations
