@@ -42,7 +42,8 @@ def check(
     said = int(model.predict(task.of_sequences(torch.tensor(row)).tokens.to(model.cfg.device))[0, position + task.bos])
     if said == count:
         return None
-    text = f"{task.format(sequence)}: token {task.vocabulary[token]} at position {position} occurs {count} times, "
+    times = "once" if count == 1 else f"{count} times"
+    text = f"{task.format(sequence)}: token {task.vocabulary[token]} at position {position} occurs {times}, "
     return Counterexample(sequence, position, float(lead.min()), text + f"the model says {said}")
 
 

@@ -59,13 +59,13 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
         effects = dict(zip(added["component"], added["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
-        scores = ablate(subject, [[part] for part in parts], test, mode, train, seed)
+        whole, *scores = ablate(subject, [[], *([part] for part in parts)], test, mode, train, seed)
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"] = _separation(subject, train, test, len(mlps))
     where = looks(subject, within(subject, test, 4))
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
-    table.attrs |= {"test": len(test), "train": len(train)}
+    table.attrs |= {"test": len(test), "train": len(train), "accuracy": whole.accuracy}
     return table
 
 

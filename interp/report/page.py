@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, one_of
 from interp.files import write_atomically
 from interp.report.cells import Format, cells
 from interp.report.words import Mark
@@ -26,6 +26,11 @@ from interp.report.words import Mark
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+
+About = Literal["task", "what", "how", "proof"]
+ABOUT: tuple[About, ...] = ("task", "what", "how", "proof")
+"""What a sentence of a verdict is about, in the order of the first screen."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class Report:
         self.title = str(title)
         self.subtitle = str(subtitle)
         self.metadata = {str(name): str(value) for name, value in (metadata or {}).items()}
-        self.verdict = ""
+        self._said: list[tuple[int, str]] = []
         self.mark: Mark | Literal[""] = ""
         self.items: list[Item] = []
         self.facts: dict[str, Any] = {}
@@ -105,9 +110,21 @@ class Report:
         tables, figures, facts = (", ".join(keys) or "none" for keys in (self.tables, self.figures, self.facts))
         return f"Report({self.title!r}, tables: {tables}; figures: {figures}; facts: {facts})"
 
-    def say(self, sentence: str) -> None:
-        """Adds a paragraph to the verdict; "" adds none."""
-        self.verdict = "\n\n".join(part for part in (self.verdict, sentence) if part)
+    @property
+    def verdict(self) -> str:
+        """What was said, in the order of a first screen: the task, what the model computes, how, what is proved."""
+        return "\n\n".join(sentence for _, sentence in sorted(self._said, key=lambda pair: pair[0]))
+
+    @verdict.setter
+    def verdict(self, text: str) -> None:
+        self._said = [(0, text)] if text else []
+
+    def say(self, sentence: str, about: About = "how") -> None:
+        """Adds a paragraph to the verdict, at its place: see `verdict`. "" adds none."""
+        if about not in ABOUT:
+            raise InterpError(one_of("subject of a sentence", about, ABOUT))
+        if sentence:
+            self._said.append((ABOUT.index(about), sentence))
 
     def add_fact(self, name: str, value: Any) -> None:
         """Adds a number or a word by name; one row of them for each model makes a comparison.

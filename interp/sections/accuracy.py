@@ -27,10 +27,10 @@ def make(study: Study, report: Report) -> None:
 
 
 def _certified(report: Report, task: Task, found: Certificate) -> None:
-    report.say(certificate_sentence(found))
+    report.say(certificate_sentence(found), "proof")
     by_difference = task.contrast is not None and "difference" in found.tables.get("errors", ())
     if by_difference and task.contrast is not None:
-        report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast))
+        report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what")
     report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
@@ -74,7 +74,7 @@ def _measured(report: Report, study: Study, why: str) -> None:
     found = study.once(measured)
     report.section("Accuracy on every input" if found.exact else "Accuracy on a sample", f"No certificate: {why}.")
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
-    report.say(accuracy_sentence(found))
+    report.say(accuracy_sentence(found), "proof")
     report.mark = "measured"
     report.add_fact("accuracy", found.accuracy)
     report.add_fact("exact", found.exact)
@@ -111,7 +111,10 @@ def certificate_sentence(found: Certificate) -> str:
     number = f" It errs on {found.n_errors:,} of them." if found.n_errors else ""
     real = " in exact arithmetic" if found.status == "undecided" else ""
     if isinstance(found.accuracy, float):
-        return f"Accuracy {words.share(found.accuracy, 6)}{real}, exact over {where}.{number}{wrong}"
+        even = found.n_errors is None or abs(found.accuracy - 1 + found.n_errors / found.n_inputs) < 1e-6
+        weighted = "" if even else ", each input weighted by its probability"
+        why = ", where a margin does not exceed what rounding may do" if found.accuracy == 1 and real else ""
+        return f"Accuracy {words.share(found.accuracy, 6)}{real}{why}, exact over {where}{weighted}.{number}{wrong}"
     low, high = (words.share(value, 6) for value in found.accuracy)
     if found.status == "undecided":
         return f"Not decided: the accuracy{real} over {where} is known to lie from {low} to {high}.{wrong}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from interp.measures.mechanism import mechanism
-from interp.report import Report
+from interp.measures.mechanism import Mechanism, mechanism
+from interp.report import Report, words
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -50,8 +50,27 @@ def make(study: Study, report: Report) -> None:
         f"Silenced: {found.neurons} of {counter.W_in.shape[1]} hidden neurons for each token.",
         {"value": ".3f"},
     )
-    report.say(str(found))
+    report.say(sentence(found))
     report.add_fact("mechanism", found.verdict)
     report.add_fact("by weights", found.by_weights)
     report.add_fact("by contents", found.by_contents)
     report.add_fact("specificity", found.specificity)
+
+
+def sentence(found: Mechanism) -> str:
+    """The verdict in words, from the numbers alone."""
+    if found.verdict == "does not count":
+        right = words.share(found.accuracy, 3)
+        return f"It does not count well enough to ask how: accuracy {right}, averaged over the counts."
+    how = "is partly relation-based and partly inventory-based" if found.verdict == "mixed" else f"is {found.verdict}"
+    said = (
+        f"The counting {how}: when weights and contents of the mixture stand for different counts, the answer follows "
+        f"the weights by {words.number(found.by_weights, 2)} and the contents by {words.number(found.by_contents, 2)}."
+    )
+    neurons = "neuron that tells" if found.neurons == 1 else f"{found.neurons} neurons that tell"
+    mine, theirs = words.number(found.own_loss, 2), words.number(found.other_loss, 2)
+    if mine == theirs:
+        return f"{said} Silencing the {neurons} most about a token costs every token the same, {mine} of accuracy."
+    return (
+        f"{said} Silencing the {neurons} most about a token costs that token {mine} of accuracy, the others {theirs}."
+    )

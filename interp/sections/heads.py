@@ -6,11 +6,13 @@ import pandas as pd
 
 from interp.measures.looks import KINDS
 from interp.measures.survey import MODES, survey
-from interp.report import Report
+from interp.report import Report, words
 from interp.report import figures as draw
 from interp.sections.base import Study, section
 
-MOST_PARTS = 200
+MOST_PARTS, MOST_NAMED = 200, 6
+NEEDED = 0.05
+"""A part is needed if accuracy falls by more than this when it is replaced by its mean."""
 
 
 def needs(study: Study) -> str | None:
@@ -65,24 +67,43 @@ def make(study: Study, report: Report) -> None:
             "first "
             "one, others with the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
+    report.say(needed(table, table.attrs["accuracy"]))
     worst = table.loc[table["accuracy_mean"].idxmin()]
     report.add_fact("most_needed_part", str(worst["part"]))
     report.add_fact("accuracy_without_it", float(worst["accuracy_mean"]))
 
 
+def needed(table: pd.DataFrame, whole: float) -> str:
+    """Which parts the model needs, from the table's columns part and accuracy_mean; "" where it hardly answers."""
+    if len(table) < 2 or whole < 0.5:
+        return ""
+    without = table.set_index("part")["accuracy_mean"]
+    lost = without[without < whole - NEEDED].sort_values()
+    rest = without.drop(lost.index)
+    kept = f"; without any other one it stays at {words.share(float(rest.min()))} or more" if len(rest) else ""
+    if lost.empty:
+        return (
+            f"No single head or MLP is needed: with any one of them replaced by its mean, accuracy stays at "
+            f"{words.share(float(rest.min()))} or more ({words.share(whole)} with all)."
+        )
+    named = words.listed(f"{part} ({words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items())
+    more = f" and {len(lost) - MOST_NAMED} others" if len(lost) > MOST_NAMED else ""
+    return f"Accuracy falls from {words.share(whole)} when one of these is replaced by its mean: {named}{more}{kept}."
+
+
 def _words(study: Study, table: pd.DataFrame) -> str:
     """What the table says, from its numbers."""
     worst = table.loc[table["accuracy_mean"].idxmin()]
+    least = words.share(float(worst["accuracy_mean"]))
     sentences = [
-        f"Without any one part, mean-ablated, accuracy is {worst['accuracy_mean']:.4f} or more; it is lowest without "
-        f"{worst['part']}."
+        f"Without any one part, mean-ablated, accuracy is {least} or more; it is lowest without {worst['part']}."
     ]
     separable = table[table["s_acc"].notna()]
     if len(separable):
         best = separable.loc[separable["s_acc"].idxmax()]
         sentences.append(
             f"The answers are most nearly read off {best['part']}: a linear separator of its output is right on "
-            f"{best['s_acc']:.4f} of the answers."
+            f"{words.share(float(best['s_acc']))} of the answers."
         )
     heads = table[(table["kind"] == "head") & (table["after_same"] > 0.5)]
     if len(heads):

@@ -116,15 +116,12 @@ def sentence(facts: Mapping[str, int | float]) -> str:
     heads, good, pairs = int(facts["heads"]), int(facts["successful"]), int(facts["pairs"])
     if facts["model"] < facts["guess"] + SOLVES * (1 - facts["guess"]):
         found = [
-            f"The model does not solve the task: it is right for {words.share(facts['model'])} of the inputs, where "
-            f"the more frequent answer alone has {words.share(facts['guess'])}. So its heads neither compete nor "
+            f"The model does not solve the task: it is right for {words.share(facts['model'])} of the test inputs, "
+            f"where the more frequent answer alone has {words.share(facts['guess'])}. So its heads neither compete nor "
             "cooperate in solving it."
         ]
     elif heads == 1:
-        return (
-            "The model has one head, which answers alone; a linear separator fitted on the training set splits its "
-            f"outputs on the test set with accuracy {words.share(facts['best s_acc'])}."
-        )
+        return "The model has one head, which answers alone."
     elif good >= 2:
         found = ["The heads are a pseudo-ensemble: several of them each separate the answers alone."]
     elif good == 1:

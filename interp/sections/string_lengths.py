@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from interp.measures import languages as measures
-from interp.report import Report
+from interp.report import Report, words
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -73,24 +73,35 @@ def make(study: Study, report: Report) -> None:
             "The answer that is nearest to a wrong one.",
         )  # fmt: skip
     report.add_table("by_length", curve, "The same as numbers, false accepts and false rejects apart.", max_rows=12)
-    report.say(sentence(mine))
+    report.say(sentence(mine, None if shared.is_exact(study) else int(task.parameters["length"])), "what")
     report.add_fact("cross_entropy_bits", float(mine["cross_entropy_bits"].iloc[-1]))
     report.add_fact("accuracy_longest", float(mine["accuracy"].iloc[-1]))
     report.add_fact("longest", int(mine["length"].iloc[-1]))
 
 
-def sentence(curve: pd.DataFrame) -> str:
-    """What the curve in the model's own number format says, in words."""
+def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
+    """What the curve in the model's own number format says, in words; trained_on: symbols of the training strings."""
     low, longest = curve[curve["accuracy"] < 0.999], int(curve["length"].iloc[-1])
     if low.empty:
         where = f"Sampled strings of up to {longest} symbols are all answered rightly"
     else:
         worst = low.loc[low["accuracy"].idxmin()]
         accepts, rejects = int(low["false_accepts"].sum()), int(low["false_rejects"].sum())
+        good = curve[curve["length"] < int(low["length"].iloc[0])]["length"]
+        upto = f"Sampled strings of up to {int(good.max())} symbols are all answered rightly. " if len(good) else ""
         where = (
-            f"By length, sampled accuracy is lowest at {int(worst['length'])} symbols ({worst['accuracy']:.3f}); "
-            f"in all {accepts} false accepts and {rejects} false rejects"
+            f"{upto}By length, sampled accuracy is lowest at {int(worst['length'])} symbols "
+            f"({words.share(float(worst['accuracy']), 3)}); in all {words.counted(accepts, 'false accept')} and "
+            f"{words.counted(rejects, 'false reject')}"
         )
+    mine = curve[curve["length"] == trained_on]
+    trained = (
+        ""
+        if mine.empty or low.empty
+        else f" At {trained_on} symbols, as in training, sampled accuracy is "
+        f"{words.share(float(mine['accuracy'].iloc[0]), 3)}."
+    )
     bits = float(curve["cross_entropy_bits"].iloc[-1])
-    loss = "" if bits != bits else f" Cross-entropy at {longest} symbols: {bits:.3g} bits."
-    return f"{where} ({curve['dtype'].iloc[0]}).{loss}"
+    coin = " (a coin has 1: the sign of the output is right, its size small)" if 0.9 < bits < 1 and low.empty else ""
+    loss = "" if bits != bits else f" Cross-entropy at {longest} symbols: {words.number(bits, 3)} bits{coin}."
+    return f"{where} ({curve['dtype'].iloc[0]}).{trained}{loss}"

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from interp.measures.memorization import Memorization, OptimumGap, memorization, table_of
-from interp.report import Report
+from interp.report import Report, words
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
@@ -68,11 +68,17 @@ def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least:
         more = f"; the model has {gap.d}, of which the rest is of no use" if gap.d > least else ""
         sentences.append(f"Width {least} is enough for divergence zero{more}.")
     if found.formula is not None and found.formula < found.contexts:
-        sentences.append(f"Weights of this size can hold H d_h + d = {found.formula} associations exactly.")
+        more = "; this model, of this table, memorizes more" if found.memorized > found.formula else ""
+        sentences.append(
+            f"A construction with weights of this size memorizes H d_h + d = {found.formula} associations of any "
+            f"table{more}."
+        )
     return " ".join(sentences)
 
 
 def above(gap: OptimumGap) -> str:
     if gap.gap <= 1e-6 * gap.optimum:
         return "reaches it"
-    return f"is {gap.gap:.2g} nats, {100 * gap.gap / gap.optimum:.2g}%, above it"
+    share = gap.gap / gap.optimum
+    much = f"{100 * share:.2g}%" if share < 1 else f"{words.number(share, 2)} times as much"
+    return f"is {gap.gap:.2g} nats, {much}, above it"

@@ -7,10 +7,17 @@ import pytest
 
 from interp.certificates import Certificate
 from interp.measures.accuracy import Accuracy
+from interp.measures.mechanism import Mechanism
+from interp.measures.memorization import Memorization
+from interp.report import Report
 from interp.sections.accuracy import accuracy_sentence, certificate_sentence, mark_of, rule_sentence
+from interp.sections.counting_mechanism import sentence as mechanism_sentence
 from interp.sections.head_failures import sentence as failures
+from interp.sections.heads import needed
 from interp.sections.question import sentence as question
 from interp.sections.separation import sentence as heads_sentence
+from interp.sections.string_lengths import sentence as lengths
+from interp.sections.table import sentence as table_sentence
 
 
 def certificate(
@@ -135,3 +142,92 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
     rows = [(head, "failed", token, share) for head, mine in enumerate(shares) for token, share in mine.items()]
     table = pd.DataFrame(rows, columns=["head", "category", "token", "share"])
     assert failures(table, "failed", ("0", "1"), "=").endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("without", "whole", "says"),
+    [
+        ({"0.0": 0.2, "mlp 0": 0.999}, 1.0,
+         "falls from 1 when one of these is replaced by its mean: 0.0 (0.2000); without any other one it stays at "
+         "0.9990 or more."),
+        ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (0)"
+         " and 0.0 (0.1000)."),
+        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "No single head or MLP is needed"),
+        ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
+        ({"0.0": 0.02}, 1.0, ""),  # one part: nothing to tell apart
+        ({f"0.{i}": 0.1 + i / 100 for i in range(9)}, 1.0, "and 3 others."),
+    ],
+)  # fmt: skip
+def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
+    table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
+    text = needed(table, whole)
+    assert says in text if says else text == ""
+
+
+def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
+    rows = [(n, a, round(60 * (1 - a)), 0, bits, "float32") for n, a in accuracies.items()]
+    columns = ["length", "accuracy", "false_accepts", "false_rejects", "cross_entropy_bits", "dtype"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "bits", "trained_on", "says", "never"),
+    [
+        ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all answered rightly (float32).", "false"),
+        ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin has 1: the sign of the output is right", "1 bits"),
+        ({2: 1.0, 10: 1.0, 100: 59 / 60}, 0.1, 10,
+         "up to 10 symbols are all answered rightly. By length, sampled accuracy is lowest at 100 symbols (0.983); in "
+         "all 1 false accept and 0 false rejects (float32). At 10 symbols, as in training, sampled accuracy is 1.",
+         "1 false accepts"),
+        ({2: 0.5, 10: 1.0}, 1.2, 10, "lowest at 2 symbols (0.500)", "up to"),
+    ],
+)  # fmt: skip
+def test_lengths(accuracies, bits, trained_on, says, never) -> None:
+    text = lengths(curve(accuracies, bits), trained_on)
+    assert says in text
+    assert never not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"by_weights": 0.997, "by_contents": 0.003}, "the weights by 0.997 and the contents by 0.003."),
+        ({"by_weights": 1.0, "by_contents": 0.0}, "the weights by 1 and the contents by 0."),
+        ({"own_loss": 0.8, "other_loss": 0.8}, "costs every token the same, 0.8 of accuracy."),
+        ({"own_loss": 0.8, "other_loss": 0.1}, "costs that token 0.8 of accuracy, the others 0.1."),
+        ({"verdict": "does not count", "accuracy": 0.03}, "It does not count well enough to ask how: accuracy 0.030"),
+    ],
+)
+def test_mechanisms(changes, says) -> None:
+    given = {"verdict": "relation-based", "accuracy": 1.0, "by_weights": 1.0, "by_contents": 0.0, "explained": 1.0,
+             "without_contents": 1.0, "without_weights": 0.0, "neurons": 1, "own_loss": 0.5, "other_loss": 0.5,
+             "positions": 10}  # fmt: skip
+    assert says in mechanism_sentence(Mechanism(**(given | changes)))
+
+
+@pytest.mark.parametrize(
+    ("memorized", "formula", "says"),
+    [(400, 105, "memorizes H d_h + d = 105 associations of any table; this model, of this table, memorizes more."),
+     (24, 105, "memorizes H d_h + d = 105 associations of any table.")],
+)  # fmt: skip
+def test_memorized_beside_what_a_construction_can(memorized: int, formula: int, says: str) -> None:
+    found = Memorization(
+        kl=0.1, entropy=0.0, accuracy=memorized / 400, memorized=memorized, contexts=400,
+        parameters=1, formula=formula, rows=pd.DataFrame(),
+    )  # fmt: skip
+    assert says in table_sentence(found, None, weighted=False, least=19)
+
+
+def test_an_accuracy_that_is_weighted_says_so() -> None:
+    found = certificate("refuted", 0.866, 27, "94")
+    assert "each input weighted by its probability" in certificate_sentence(found)
+    assert "weighted" not in certificate_sentence(certificate("refuted", 0.973, 27, "94"))
+
+
+def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
+    report = Report("t")
+    for about in ("proof", "how", "what", "task"):
+        report.say(about.capitalize(), about)
+    assert report.verdict == "Task\n\nWhat\n\nHow\n\nProof"
+    report.verdict = "Other."
+    assert report.verdict == "Other."
