@@ -98,6 +98,16 @@ def spectra(model: Model) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def cycle_place(model: Model, batch: Batch, group: str) -> int | None:
+    """The first position at which every token of a cycle occurs in the batch; None for a model without an MLP."""
+    subject = Subject.of(model)
+    ids = torch.tensor([subject.task.token_id(word) for word in subject.task.cyclic[group]])
+    if not any(has_mlp(block) for block in subject.model.blocks):
+        return None
+    seen = ((batch.tokens[..., None].cpu() == ids) & batch.attention_mask.cpu()[..., None]).any(0).all(-1)
+    return int(seen.int().argmax()) if bool(seen.any()) else None
+
+
 @torch.no_grad()
 def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.DataFrame:
     """Fourier power of each neuron's mean activation as a function of the token at one position.

@@ -110,10 +110,9 @@ def patch(model: Model, pairs: Pairs) -> Patched:
         values = align(subject, clean, piece)
         hooks: list[list[Hook]] = [[_put(name, values[name], mask)] for name in streams for mask in masks.values()]
         hooks += [[put_part(part, values[part.hook])] for part in parts]
-        runs: list[Tensor] = [out[where.rows, where.clean_at], forward(subject, piece.corrupted)[where.rows, where.at]]
-        runs += [forward(subject, piece.corrupted, hook)[where.rows, where.at] for hook in hooks]
-        for site, run in enumerate(runs):
-            logits = run.double().cpu()
+        for site, hook in enumerate([None, [], *hooks]):  # one run at a time: of large vocabularies, all do not fit
+            at, run = (where.clean_at, out) if hook is None else (where.at, forward(subject, piece.corrupted, hook))
+            logits = run[where.rows, at].double().cpu()
             leanings[site] += leaning(subject, logits, where).sum()
             flips[site] += (decide(logits, subject.decision) == where.clean).sum()
         number += len(where.rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from interp.measures.embeddings import cycle_place, neuron_spectra
 from interp.measures.neurons import Neuron, feature_at_reads, neurons_that_matter, no_neurons, response
 from interp.measures.runs import data, within
 from interp.measures.subject import Subject
@@ -48,6 +49,8 @@ def make(study: Study, report: Report) -> None:
         "answers at "
         f"which it is above 0. On {table.attrs['inputs']:,} inputs.",
     )
+    if study.task.cyclic:
+        _waves(study, report)
     names = _features(study)
     if not names:
         return
@@ -67,6 +70,28 @@ def make(study: Study, report: Report) -> None:
             ),
             f"Neuron {neuron}: mean activation by {names[0]} and {names[1]}.",
         )  # fmt: skip
+
+
+def _waves(study: Study, report: Report) -> None:
+    """The frequency of each MLP neuron on the cycles on which addition acts (Nanda et al. 2023)."""
+    batch = study.measure(inputs)
+    for group in study.task.cyclic:
+        place = cycle_place(study.subject, batch, group)
+        if place is None:
+            continue
+        table = neuron_spectra(study.subject, batch, group, place)
+        live = table[table["size"] > 0]
+        waves = live.groupby("frequency").agg(neurons=("neuron", "size"), power=("power", "mean")).reset_index()
+        if waves.empty:
+            continue
+        report.add_figure(
+            f"neurons_waves_{group}",
+            draw.bars(waves, "frequency", "neurons", x_title="strongest frequency", y_title="neurons"),
+            f"The strongest frequency of each neuron's mean activation over the cycle {group} at position {place}; on "
+            f"average it holds {live['power'].mean():.3f} of a neuron's power (Nanda et al. 2023).",
+        )
+        ordered = live.sort_values("power", ascending=False, ignore_index=True)
+        report.add_table(f"neurons_waves_{group}", ordered, "Neuron by neuron, the purest waves first.", max_rows=12)
 
 
 def _features(study: Study) -> tuple[str, ...]:

@@ -335,8 +335,10 @@ class Task(ABC):
         return f"{type(self).__name__}({arguments})"
 
 
-def one_token_pairs(task: Task, batch: Batch, seed: int = 0, tries: int = 16) -> Pairs:
-    """Pairs that differ in one token, for any task with `batch`: see Task.corrupt."""
+def one_token_pairs(
+    task: Task, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
+) -> Pairs:
+    """Pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: where it may be."""
     check_size("seed", seed, least=0)
     generator = torch.Generator().manual_seed(seed)
     clean, tokens, mask = task.batch(batch.tokens), batch.tokens, batch.attention_mask
@@ -346,7 +348,8 @@ def one_token_pairs(task: Task, batch: Batch, seed: int = 0, tries: int = 16) ->
         if not len(rows):
             break
         # A place of the row, and what another row has in that place: marks that all rows share stay as they are.
-        at = (torch.rand(len(rows), generator=generator, dtype=torch.float64) * batch.lengths[rows]).long()
+        draw = torch.rand(len(rows), generator=generator, dtype=torch.float64)
+        at = (draw * batch.lengths[rows]).long() if places is None else places[(draw * len(places)).long()]
         donor = torch.randint(len(tokens), (len(rows),), generator=generator)
         new = tokens[donor, at]
         good = mask[donor, at] & (new != tokens[rows, at])

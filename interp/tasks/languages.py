@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.spec import Scalar
-from interp.tasks.base import IGNORED, Batch, Task, check_size
+from interp.tasks.base import IGNORED, Batch, Pairs, Task, check_size, one_token_pairs
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
 """The symbols of a row over {0, 1}, in the words of interp.tasks.rules."""
@@ -140,6 +140,12 @@ class Language(Task):
             "first symbol": symbols[:, 0],
             f"number of {self.alphabet[last]}": number,
         }
+
+    def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
+        """One symbol changed: at the places that decide where the language names them (`decided_by`), else anywhere."""
+        said = decided(self)
+        places = torch.tensor(said.places) + 1 if said and said.places and not said.count else None  # behind [CLS]
+        return one_token_pairs(self, batch, seed, places=places)
 
     def encode(self, strings: Sequence[str]) -> Batch:
         """Strings of the alphabet, such as "0110", as rows of tokens with labels.

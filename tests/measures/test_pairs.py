@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from standins import NAMES, padding_hooks, read_of, standin
@@ -79,3 +82,54 @@ def test_no_pairs_and_equal_pairs() -> None:
         patch(subject, Pairs(batch, batch))
     with pytest.raises(InterpError, match="there are no pairs"):
         patch(subject, Pairs(batch[:0], batch[:0]))
+
+
+LARGE = """
+import torch
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.measures.pairs import patch
+from interp.measures.subject import Subject
+from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.base import Pairs
+
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
+
+class First(Task):
+    name, readout, vocabulary, n_out = "first-of-many", "last", tuple(map(str, range(50257))), 50257
+    def sample(self, n, split="test", seed=0):
+        return self.batch(torch.randint(0, 50257, (n, 8), generator=torch.Generator().manual_seed(seed)))
+    def batch(self, tokens):
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), tokens[:, 0])
+    def classes(self, batch):
+        classes = torch.full_like(batch.tokens, IGNORED)
+        classes[:, -1] = batch.labels
+        return classes
+    def answers(self, classes, tokens):
+        return classes
+
+with quiet_construction():
+    model = HookedTransformer(config(
+        n_layers=2, d_model=768, n_heads=12, d_head=64, d_mlp=3072, act_fn="gelu_new", n_ctx=1024, d_vocab=50257,
+        normalization_type="LN", device="cpu",
+    ))
+generator = torch.Generator().manual_seed(0)
+with torch.no_grad():
+    for name, parameter in model.named_parameters():
+        if "W_" in name:
+            parameter.uniform_(-0.03, 0.03, generator=generator)
+task = First()
+pairs = Pairs(task.sample(24, seed=1), task.sample(24, seed=2))
+before = peak()
+found = patch(Subject(model, task), pairs)
+assert len(found.stream) == 24 and len(found.parts) == 26, found
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_vocabulary_of_gpt2_in_little_memory() -> None:
+    """Kept together, the logits of 24 pairs at 52 sites would take 250 MB, and grow with the sites."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1000  # MB above the model itself

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from sections.standin_report import one_section
 from standins import NAMES
 
+import interp
 from interp.errors import UnsupportedError
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.sections.base import Study, fill
 
 
 @pytest.mark.parametrize("name", [*NAMES[1:], "histogram/dot"])
@@ -21,3 +26,30 @@ def test_neurons(name) -> None:
 def test_no_neurons() -> None:
     with pytest.raises(UnsupportedError, match="neither an MLP nor a readout with neurons"):
         one_section("recall", "neurons")
+
+
+def test_frequencies_of_neurons_where_addition_acts() -> None:
+    task = interp.tasks.make_task(interp.TaskRef(name="modular-addition", parameters=(("p", 7), ("share", 0.2))))
+    layer = interp.Layer(d_head=8, mlp=interp.spec.MLP(d_mlp=12, activation="relu"))
+    spec = interp.ModelSpec(
+        task=task.ref,
+        d_model=8,
+        layers=(layer,),
+        positions="learned",
+        max_length=3,
+        direction="causal",
+        dtype="float64",
+    )
+    study, report = Study(Subject.of(interp.build(spec, seed=0))), Report("waves")
+    fill(study, report, ["neurons"])
+    table = report.tables["neurons_waves_residues"].set_index("neuron")
+    batch = task.dataset("test")
+    _, cache = study.model.run_with_cache(batch.tokens)
+    post = cache["blocks.0.mlp.hook_post"][:, -1]
+    mean = np.array([post[batch.tokens[:, 0] == a].mean(0).numpy() for a in range(7)])
+    power = np.abs(np.fft.rfft(mean - mean.mean(0), axis=0))[1:] ** 2
+    live = np.flatnonzero(mean.std(0) > 0)
+    assert sorted(table.index) == live.tolist()
+    assert [table.loc[i, "frequency"] for i in live] == (power.argmax(0) + 1)[live].tolist()
+    assert [table.loc[i, "power"] for i in live] == pytest.approx(power[:, live].max(0) / power[:, live].sum(0))
+    assert "neurons_waves_residues" in report.figures

@@ -42,6 +42,13 @@ def test_inputs_are_all_different_and_as_many_as_said(task: Task) -> None:
         assert task.batch(part.tokens).labels.equal(part.labels)
 
 
+def test_what_one_place_of_a_long_string_decides_is_changed_there() -> None:
+    batch = First(length=1000).sample(6, "test", seed=0)
+    pairs = First(length=1000).corrupt(batch, seed=0)
+    assert len(pairs) == 6
+    assert (pairs.clean.tokens != pairs.corrupted.tokens).nonzero()[:, 1].tolist() == [1] * 6
+
+
 def test_inputs_against_itertools() -> None:
     found = [row for part in Histogram(T=3, L=2).inputs() for row in part.tokens.tolist()]
     assert found == [list(row) for row in itertools.product(range(3), repeat=2)]
