@@ -12,20 +12,14 @@ sign; quick: 2 s; smoke: 0.2 s, and only the default variants and checkpoints.
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_args
 
 import pandas as pd
-import torch
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, check
+from interp.certificates import Certificate, certify_model
 from interp.constructions import registered_constructions
 from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError, UnsupportedError
@@ -37,9 +31,7 @@ from interp.tasks import Histogram
 from interp.theory.ranges import MixingKind
 
 COLUMNS = ["name", "variant", "kind", "sampled", "status", "accuracy low", "accuracy high", "worst_margin",
-           "rounding", "proved counts", "wrong counts", "domain", "seconds", "counterexample", "evidence",
-           "evidence_sha256", "weights_sha256", "bytes", "make_seconds", "check_seconds"]  # fmt: skip
-CHECKER = Path(check.__file__)
+           "rounding", "proved counts", "wrong counts", "domain", "seconds", "counterexample"]  # fmt: skip
 
 
 def models(arguments: Arguments) -> Iterator[tuple[str, str, str, TaskModel]]:
@@ -83,35 +75,8 @@ def certificate_row(name: str, variant: str, kind: str, model: TaskModel, argume
         found = certify_model(model, **({"budget_seconds": budget} if model.task.name == "histogram" else {}))
     except UnsupportedError as error:
         return {**row, "status": "no method", "domain": str(error)}
-    if kind != "trained here" and arguments.mode != "smoke":
-        row |= evidence_row(f"{name}-{variant}".rstrip("-").replace("/", "-"), model, found, arguments.out / "evidence")
     low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
     return {**row, **found.to_frame().iloc[0].to_dict(), "accuracy low": low, "accuracy high": high, **by_count(found)}
-
-
-def evidence_row(name: str, model: TaskModel, found: Certificate, folder: Path) -> dict[str, object]:
-    """Evidence written and checked: what the checker says, hashes, bytes, seconds. Nothing where there is none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, started = folder / f"{name}.json.gz", time.perf_counter()
-    try:
-        evidence = check.read(str(found.evidence(path)))
-        if evidence["claim"]["format"] == "reals" and model.embed.W_E.dtype != torch.float64:
-            tensors = {key: value.detach() for key, value in model.named_parameters()}
-            double = TaskModel(model.spec, model.task, tensors, seed=model.seed, dtype="float64")
-            evidence = check.read(str(certify_model(double).evidence(path)))
-    except InterpError:  # the method has none, or the certificate leaves something open
-        return {}
-    made, started = time.perf_counter() - started, time.perf_counter()
-    command = [sys.executable, "-I", "-S", str(CHECKER), str(path), "--weights-sha256", evidence["weights_sha256"]]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    return {
-        "evidence": (checked.stdout or checked.stderr).splitlines()[0],
-        "evidence_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "weights_sha256": evidence["weights_sha256"],
-        "bytes": path.stat().st_size,
-        "make_seconds": round(made, 2),
-        "check_seconds": round(time.perf_counter() - started, 1),
-    }
 
 
 def by_count(found: Certificate) -> dict[str, str]:

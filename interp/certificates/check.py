@@ -117,7 +117,7 @@ def hexadecimal(value: Any, what: str) -> float:
 
 # ================================================================ numbers
 
-P, S = 192, 40
+P, S, WIDE = 192, 40, 64
 ONE = 1 << P
 
 
@@ -243,8 +243,12 @@ class Matrix:
         need(up(max(self.sums) * max(sizes), S) + max(map(abs, self.bias)) < f.largest, "a sum might overflow")
         each = [e + up(gamma * s) + f.eta for e, s in zip(x.err, sizes)]
         lost = f.eta * (2 * n + up(sum(sizes)))
-        err = (up(sum(map(mul, each, size)), S) + up(gamma * abs(b)) + lost for size, b in zip(self.sizes, self.bias))
-        return Vec(mid, rad, tuple(err))
+        if len(each) > WIDE:  # one bound for all components is coarse and saves a product for each entry
+            sums = [max(each) * total for total in self.sums]
+        else:
+            sums = [sum(map(mul, each, size)) for size in self.sizes]
+        err = tuple(up(total, S) + up(gamma * abs(b)) + lost for total, b in zip(sums, self.bias))
+        return Vec(mid, rad, err)
 
 
 def layer_norm(x: Vec, weight: Sequence[int], bias: Sequence[int], eps: int, f: Format) -> Vec:
@@ -688,6 +692,7 @@ def compare_checkpoint(model: Model, path: str) -> str:
 # ================================================================ inputs: a table of them
 
 Spread = Callable[..., list[Any]]
+"""(work, items) -> [work(*item) for item in items], perhaps in several processes."""
 Found = tuple[str, int]
 """What holds, up to its margin, and a bound of what rounding may do to a difference of two outputs."""
 
@@ -1042,16 +1047,22 @@ def maxima(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     need(len(model.words) == v + 1 and model.n_out == v, "words are v numbers and '='")
     need(model.longest in (None, K + 1), "positions are for K numbers and '='")
     need(model.spec["readout_at"] == "=", "answers are read at '='")
-    rows = [model.embed(t, i, K + 1) for i in range(K) for t in range(v)] + [model.embed(v, K, K + 1)]
-    asked = asked_by(model, rows[-1], rows, n_heads=(1,), positions=("none", "learned"), max_length=(None, K + 1))
-    found = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])
-    wrong = [[m, n] for m in range(v) if (n := sum(found[m * K : m * K + K]))]
+    wrong, rounding = errors_of_maxima(model, K, v, margin, spread)
     need(errors == wrong, f"errors are {wrong[:9]}, not as claimed")
     said = f"max-of-k: at '=' the largest of {K} numbers below {v} has the largest output, for all {v}^{K} inputs"
     if wrong:
         places = "; ".join(f"largest {m}: {n} of {(m + 1) ** K - m**K}" for m, n in wrong)
         said += f" but exactly {sum(n for _, n in wrong)}, for which it has not ({places})"
-    return said, model.drift(rows[-1], rows, K + 1)
+    return said, rounding
+
+
+def errors_of_maxima(model: Model, K: int, v: int, margin: int, spread: Spread) -> tuple[list[list[int]], int]:
+    """The maxima for which some inputs are wrong, with their number; and the rounding."""
+    rows = [model.embed(t, i, K + 1) for i in range(K) for t in range(v)] + [model.embed(v, K, K + 1)]
+    asked = asked_by(model, rows[-1], rows, n_heads=(1,), positions=("none", "learned"), max_length=(None, K + 1))
+    found = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])
+    wrong = [[m, n] for m in range(v) if (n := sum(found[m * K : m * K + K]))]
+    return wrong, model.drift(rows[-1], rows, K + 1)
 
 
 def one_maximum(asked: Asked, K: int, v: int, margin: int, m: int, at: int) -> int:

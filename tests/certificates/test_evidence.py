@@ -7,11 +7,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import pytest
 import torch
 
@@ -148,10 +148,9 @@ def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
     """A compact proof. The errors are those that an enumeration of the small numbers finds."""
     model = interp.load("models/algorithmic/max-of-k/seed-0.safetensors", dtype="float64")
     path = tmp_path / "proof.json"
-    table = pd.DataFrame([(str(m), n) for m, n in ERRORS], columns=["right", "orders"])
     given = Certificate(
         model.spec.id, "refuted", 1 - 85 / 64**4, 64**4, -14.0, "0 0 0 0 =", "every multiset", "all", 0.0,
-        rounding=1e-7, n_errors=85, source=Source(model, "every multiset", {}), tables={"errors": table},
+        rounding=1e-7, n_errors=85, source=Source(model, "every multiset", {}),
     )  # fmt: skip
     numbers = torch.cartesian_prod(*[torch.arange(6)] * 4)
     wrong = model.predict(model.task.of_numbers(numbers).tokens) != numbers.amax(1)
@@ -162,6 +161,8 @@ def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
     assert done.returncode == 0, done.stdout
     assert "for all 64^4 inputs but exactly 85" in done.stdout
     faulty(json.loads(path.read_text()), claim__domain__errors=[[0, 1], [1, 15], [2, 65]])
+    with pytest.raises(InterpError, match="counts 84 errors, its evidence 85"):
+        replace(given, n_errors=84).evidence(path)
 
 
 def test_learned_recognizers_hold_with_their_errors(tmp_path):

@@ -1,6 +1,7 @@
 """Vandals of evidence: random damage, of which the checker must accept nothing that is false or not proved.
 
     python tests/certificates/vandals.py --count 1000 --seed 0
+    python tests/certificates/vandals.py --count 10 --evidence out/evidence/evidence
 
 Each vandalism damages the evidence of one small certificate and mends what a clever vandal would mend, such as the
 sentence of the claim or a hash. It is refused, or what is accepted is compared with the truth: the same model, and a
@@ -16,6 +17,7 @@ import importlib.util
 import json
 import random
 import re
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -349,11 +351,15 @@ def is_true(evidence: Evidence) -> bool:
     return False
 
 
-def run(count: int, seed: int, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+def run(
+    count: int, seed: int, folder: Path, evidence: dict[str, Evidence] | None = None
+) -> tuple[Counter[tuple[str, str]], list[str]]:
     """Verdicts by (damage, verdict), and what escaped; the evidences take turns."""
-    evidence, rng = small_evidence(folder), random.Random(seed)
-    for name, item in evidence.items():
-        assert check.check(copy.deepcopy(item))[1] == item["claim"]["sentence"], name
+    rng = random.Random(seed)
+    if evidence is None:
+        evidence = small_evidence(folder)
+        for name, item in evidence.items():
+            assert check.check(copy.deepcopy(item))[1] == item["claim"]["sentence"], name
     verdicts: Counter[tuple[str, str]] = Counter()
     escaped = []
     for number in range(count):
@@ -365,11 +371,29 @@ def run(count: int, seed: int, folder: Path) -> tuple[Counter[tuple[str, str]], 
     return verdicts, escaped
 
 
+def each_file(folder: Path, count: int, seed: int) -> bool:
+    """Lines name,tried,refused,harmless,escaped as CSV; did any escape?"""
+    print("file,tried,refused,harmless,escaped")
+    found = False
+    for path in sorted(folder.glob("*.json.gz")):
+        evidence = check.read(str(path))
+        with tempfile.TemporaryDirectory() as other:
+            verdicts, escaped = run(count, seed, Path(other), {path.name: evidence})
+        sums = [sum(n for (_, said), n in verdicts.items() if said == verdict) for verdict in ("refused", "harmless")]
+        print(",".join(map(str, [path.name, count, *sums, len(escaped)])), flush=True)
+        print("\n".join(escaped), end="\n" if escaped else "", file=sys.stderr)
+        found |= bool(escaped)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--evidence", type=Path, help="a folder: so many vandalisms of every file in it")
     given = parser.parse_args()
+    if given.evidence is not None:
+        raise SystemExit(each_file(given.evidence, given.count, given.seed))
     with tempfile.TemporaryDirectory() as folder:
         verdicts, escaped = run(given.count, given.seed, Path(folder))
     for (name, verdict), n in sorted(verdicts.items()):
