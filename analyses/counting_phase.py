@@ -108,6 +108,13 @@ def _cells(runs: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(seeds=grouped.size()).reset_index()
 
 
+def _published(key: str) -> pd.DataFrame:
+    """Columns model, d, p and "published KEY", in percent."""
+    theirs = pd.read_csv(PUBLISHED / f"behrens_T32_L10_{key}.csv")[["model", "d", "p", "value"]]
+    theirs["model"] = theirs["model"].str.replace("+sftm", "-softmax")
+    return theirs.rename(columns={"value": f"published {key}"})
+
+
 def _against_published(cells: pd.DataFrame) -> pd.DataFrame:
     """Published mean, std and best beside ours; the difference of the means, in points and in standard errors.
 
@@ -115,9 +122,7 @@ def _against_published(cells: pd.DataFrame) -> pd.DataFrame:
     a sequence were right or wrong together), and of the published color, a bin of 0.39 percent.
     """
     for key in ("mean", "std", "best"):
-        theirs = pd.read_csv(PUBLISHED / f"behrens_T32_L10_{key}.csv")[["model", "d", "p", "value"]]
-        theirs["model"] = theirs["model"].str.replace("+sftm", "-softmax")
-        cells = cells.merge(theirs.rename(columns={"value": f"published {key}"}), on=["model", "d", "p"])
+        cells = cells.merge(_published(key), on=["model", "d", "p"])
     share = ((cells["mean"] + cells["published mean"]) / 2).clip(0.5, 99.5)
     variance = cells["published std"] ** 2 / SEEDS + cells["std"].fillna(cells["published std"]) ** 2 / cells["seeds"]
     variance += share * (100 - share) * (1 / TESTS + 1 / PUBLISHED_TESTS) + BIN**2 / 12
@@ -168,32 +173,34 @@ def _why(cell: pd.Series, runs: pd.DataFrame) -> str:
 
 MARKS = (
     "Marks: the smallest d at which a construction is right (star), the published bound (cross) and the corrected one "
-    "(ring), at p = 1 and p = T."
+    "(ring), at p = 1 and p = T. Blank cells were not run."
 )
 
 
 def _three_maps(model: MixingKind, cells: pd.DataFrame) -> go.Figure:
     """Ours, the published map, and ours minus it; p across, d up, both by their places in the grid."""
-    drawn, places = panels(
-        ["ours (%)", "published (%)", "ours - published"], 3, panel_height=330, widths=[1.0, 1.0, 1.0]
-    )
+    titles = ("ours", "published", "ours - published")
+    drawn, places = panels(titles, 3, panel_height=330, widths=[1.0, 1.0, 1.0])
     place = {size: index for index, size in enumerate(SIZES)}
-    at = {"x": cells["p"].map(place), "y": cells["d"].map(place)}
-    for (row, column), name in zip(places, ("mean", "published mean", "difference")):
+    theirs = _published("mean")
+    theirs = theirs[theirs["model"] == model]
+    for (row, column), title, name in zip(places, titles, ("mean", "published mean", "difference")):
+        some = theirs if title == "published" else cells
         grid = np.full((len(SIZES), len(SIZES)), np.nan, np.float32)
-        grid[at["y"], at["x"]] = cells[name]
+        grid[some["d"].map(place), some["p"].map(place)] = some[name]
         drawn.add_trace(
-            go.Heatmap(z=grid, coloraxis="coloraxis2" if name == "difference" else "coloraxis", xgap=1, ygap=1,
-                       customdata=np.stack(np.meshgrid(SIZES, SIZES), -1),
-                       hovertemplate="d %{customdata[1]}, p %{customdata[0]}<br>%{z:.1f}<extra></extra>"),
+            go.Heatmap(z=grid, x=[f"p = {p}" for p in SIZES], y=[f"d = {d}" for d in SIZES], name=title, xgap=1, ygap=1,
+                       coloraxis="coloraxis2" if name == "difference" else "coloraxis",
+                       hovertemplate="%{y}, %{x}<br>%{z:.1f}<extra></extra>"),
             row=row, col=column,
         )  # fmt: skip
         _mark_bounds(drawn, model, row, column)
     ticks = {"tickvals": list(range(len(SIZES))), "ticktext": list(map(str, SIZES)), "showgrid": False}
-    drawn.update_xaxes(title_text="p", tickangle=0, tickfont={"size": 10}, range=[-0.5, len(SIZES) - 0.5], **ticks)
+    across = {**ticks, "tickvals": list(range(1, len(SIZES), 2)), "ticktext": list(map(str, SIZES[1::2]))}
+    drawn.update_xaxes(title_text="p", tickangle=0, tickfont={"size": 10}, range=[-0.5, len(SIZES) - 0.5], **across)
     drawn.update_yaxes(range=[-0.5, len(SIZES) - 0.5], tickfont={"size": 10}, **ticks)
     drawn.update_yaxes(title_text="d", col=1)
-    maps, difference = color_axis(0, 100, "%", False), color_axis(-50, 50, "points", True)
+    maps, difference = color_axis(0, 100, "%", False), color_axis(-25, 25, "points", True)
     maps["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.78}
     difference["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.22}
     return drawn.update_layout(coloraxis=maps, coloraxis2=difference, meta={"min_width": 720}, showlegend=False)
@@ -203,15 +210,13 @@ def _mark_bounds(drawn: go.Figure, model: MixingKind, row: int, column: int) -> 
     """Marks where the theory speaks of p = 1 and p = T."""
     T, L, _ = SETTINGS["1"]
     for _, bound in feasibility(model, T, L).iterrows():
-        for kind, symbol in (("printed", "x-thin-open"), ("corrected", "circle-open"), ("verified", "star")):
+        for kind, symbol in (("printed", "×"), ("corrected", "○"), ("verified", "★")):
             if not pd.isna(bound[kind]):
                 y = float(np.interp(np.log(int(bound[kind])), np.log(SIZES), range(len(SIZES))))
                 x = SIZES.index(1 if bound["p"] == "1" else T)
-                drawn.add_trace(
-                    go.Scatter(x=[x], y=[y], mode="markers", hovertext=f"{kind}: d = {bound[kind]}", hoverinfo="text",
-                               marker={"symbol": symbol, "size": 10, "color": theme.VERMILLION,
-                                       "line": {"width": 2, "color": theme.VERMILLION}}),
-                    row=row, col=column,
+                drawn.add_annotation(
+                    x=x, y=y, text=symbol, hovertext=f"{kind}: d = {bound[kind]}", showarrow=False,
+                    font={"size": 18, "color": theme.VERMILLION}, row=row, col=column,
                 )  # fmt: skip
 
 
@@ -238,7 +243,8 @@ def _verdict_1(cells: pd.DataFrame, runs: pd.DataFrame, far: pd.DataFrame) -> st
     return (
         f"{part}Figure 1: {int((cells['mean'] >= 99).sum())} of {len(cells)} cells reach 99% on average. Against the "
         f"published means z has mean {z.mean():.2f} and std {z.std():.2f}; {(z.abs() <= 2).mean():.1%} of the cells "
-        f"lie within 2, {len(far)} beyond 3 ({expected:.0f} expected of equal models), of which {known} are explained."
+        f"lie within 2, {len(far) or 'none'} beyond 3 ({expected:.0f} expected of equal models)"
+        + (f", of which {known} are explained." if len(far) else ".")
     )
 
 

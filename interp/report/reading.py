@@ -91,7 +91,7 @@ def _marks(trace: Any) -> Iterator[Mark]:
     if trace.type == "heatmap":
         values = np.asarray(values_of(trace.z), dtype=float)
         for row, column in zip(*np.nonzero(np.isfinite(values))):
-            yield Mark(float(values[row, column]), html.unescape(f"{trace.y[row]}, {trace.x[column]}"))
+            yield Mark(float(values[row, column]), html.unescape(f"{name}{trace.y[row]}, {trace.x[column]}"))
         return
     heights = values_of(trace.median if trace.type == "box" else trace.y)
     if heights is None:
@@ -109,6 +109,8 @@ def _place(value: Any) -> str:
 def _title(figure: go.Figure, traces: list[Any]) -> str:
     """of NAME, the name of what is drawn upward, or in color."""
     layout = figure.layout
+    if len({trace.coloraxis for trace in traces if trace.type == "heatmap"}) > 1:
+        return ""  # maps of different things
     text = layout.coloraxis.colorbar.title.text if traces[0].type == "heatmap" else layout.yaxis.title.text
     return f" of {html.unescape(text)}" if text and text.strip() and "<" not in text else ""
 
