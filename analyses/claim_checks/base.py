@@ -60,7 +60,7 @@ def verdict(holds: bool, corrected: bool = False, otherwise: str = "fails") -> s
 
 def number(value: float, digits: int = 3) -> str:
     """A number in words that reads 0 or 1 only where it is."""
-    while digits < 12 and value not in (0, 1) and float(f"{value:.{digits}f}") in (0, 1):
+    while digits < 17 and value not in (0, 1) and float(f"{value:.{digits}f}") in (0, 1):
         digits += 1
     return f"{value:.{digits}f}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from claim_checks.base import Found, check, study, verdict
+from claim_checks.base import Found, check, number, study, verdict
 
 import interp
 from interp.constructions.histogram_models import histogram_spec
@@ -264,7 +264,7 @@ def dot_softmax_regime() -> Found:
 def figure3() -> Found:
     found = interp.certify(interp.load("histogram/bos-softmax-p2-d45/seed-17"))
     low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
-    return Found(f"{low:.4f} to {high:.4f} of all positions of all sequences", verdict(low >= 0.999), 1)
+    return Found(f"{number(low, 6)} to {number(high, 6)} of all positions of all sequences", verdict(low >= 0.999), 1)
 
 
 @check("counting.figure5")
