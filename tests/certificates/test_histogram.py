@@ -210,17 +210,18 @@ def test_a_model_with_many_neurons_that_errs_on_one_multiset_only(kind: MixingKi
     agree(wide, found)
 
 
+@pytest.mark.slow
 def test_nothing_is_certified_where_rounding_could_turn_an_answer() -> None:
     exact = interp.certify("histogram/dot-softmax-exact", dtype="float64", budget_seconds=1)
     assert exact.status == "certified"
     model = interp.build("histogram/dot-softmax-exact", d_model=6)
     assert interp.certify(model).status == "certified"
-    found = interp.certify(model.to(torch.float32), samples=0)
+    found = interp.certify(model.to(torch.float32), samples=0, budget_seconds=1)
     assert (found.status, found.n_errors, found.counterexample) == ("undecided", 0, None)
     assert found.rounding is not None
     assert 0 < found.worst_margin < found.rounding
     assert any("do not exceed the rounding bound of float32" in note for note in found.notes)
-    half = interp.certify(model.to(torch.bfloat16), samples=0)
+    half = interp.certify(model.to(torch.bfloat16), samples=0, budget_seconds=0.2)
     assert half.status != "certified"
 
 

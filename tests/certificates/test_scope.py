@@ -229,7 +229,7 @@ def test_a_subclass_that_says_anew_who_is_a_member_keeps_no_promise() -> None:
 # ---------------------------------------------------------------- the model itself
 
 
-@pytest.mark.parametrize("name", [*CERTIFIED, "count01/paper", "histogram/dot", "memorization/lookup"])
+@pytest.mark.parametrize("name", ["count01/minimal", "count01/paper", "histogram/dot", "memorization/lookup"])
 def test_the_model_is_run_on_a_few_hundred_inputs(name: str) -> None:
     options = {"budget_seconds": 0.1, "samples": 0} if name == "histogram/dot" else {}
     assert interp.certify(name, **options).probed > 100
@@ -241,6 +241,7 @@ def test_a_proof_that_says_too_much_is_an_error(name: str, monkeypatch: pytest.M
     model = interp.load(name)
     method = method_for(model)
     found = method.run(model)
+    assert compare(model, found.probes) > 100
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(-1.5)

@@ -59,6 +59,7 @@ def test_two_logits_are_off_by_twice_as_much_as_one(dtype: str) -> None:
     assert found.rounding in set(2 * bound.amax(1).numpy())
 
 
+@pytest.mark.slow
 def test_numbers_below_the_smallest_normal_one_are_not_certified_in_float32() -> None:
     """Logits that differ by 1e-36 or so, by way of products that float32 cannot hold in some order."""
     wrong = 0

@@ -13,7 +13,13 @@ COMMON = {"accuracy_by_length", "cross_entropy_by_length", "errors_by_length", "
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"), [("first", None), ("one", None), ("palindrome", "binary"), ("palindrome", "mirror")]
+    ("name", "variant"),
+    [
+        ("first", None),
+        ("one", None),
+        pytest.param("palindrome", "binary", marks=pytest.mark.slow),
+        pytest.param("palindrome", "mirror", marks=pytest.mark.slow),
+    ],
 )
 def test_report_of_exact_models(tmp_path, name, variant):
     model = interp.build(f"languages/{name}", variant=variant)
@@ -38,12 +44,14 @@ def test_report_of_exact_models(tmp_path, name, variant):
 
 def test_report_of_a_wrong_model_names_both_kinds_of_errors():
     """A palindrome model far beyond what its number format can hold."""
-    report = interp.analyze(interp.build("languages/palindrome", dtype="float32"))
+    model = interp.build("languages/palindrome", dtype="float32")
+    report = interp.analyze(model, sections=["accuracy", "string_lengths"])
     assert "false accept" in report.verdict
     late = report.tables["by_length"].query("dtype == 'float32' and length == 400").iloc[0]
     assert late["accuracy"] < 0.9
 
 
+@pytest.mark.slow
 def test_reports_of_learned_models_side_by_side():
     specs = [learned_spec(One(length=12), "first", log_length="current"), learned_spec(Dyck1(length=8), "fraction")]
     models = [interp.build(spec, seed=1) for spec in specs]

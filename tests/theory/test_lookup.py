@@ -100,7 +100,7 @@ def test_erratum_16_unit_norm_bound_uses_the_measured_coherence():
 def test_erratum_16_match_bound_holds_and_match_usually_beats_entropy():
     rng = np.random.default_rng(5)
     wins = rows = 0
-    for _ in range(300):
+    for _ in range(100):
         table = noisy(rng)
         W_U = random_sign_unembedding(table.n_outputs, 150, seed=int(rng.integers(1 << 30)))
         match, entropy, optimal = (
@@ -111,7 +111,7 @@ def test_erratum_16_match_bound_holds_and_match_usually_beats_entropy():
         assert (optimal.kl_by_row <= np.minimum(match.kl_by_row, entropy.kl_by_row) + 1e-12).all()
         wins += (match.kl_by_row < entropy.kl_by_row).sum()
         rows += 8
-    assert rows == 2400
+    assert rows == 800
     assert wins / rows > 0.9  # 98.6% in the errata
 
 
