@@ -111,13 +111,15 @@ class Method:
     """One way to certify. why_not(model): why it does not hold for a model, or None; run(model, **options).
 
     takes: the fields of a spec that the argument knows; a model in which any other field is used is refused. None: the
-    method runs the model itself on every input, whatever it is.
+    method runs the model itself on every input, whatever it is. lists: it evaluates input after input, so that an
+    argument about all of them at once goes further.
     """
 
     name: str
     why_not: Callable[[TaskModel], str | None]
     run: Callable[..., Certificate]
     takes: Takes | None
+    lists: bool = False
 
     def refusal(self, model: TaskModel) -> str | None:
         """Why this method does not hold for a model, or None."""
@@ -129,19 +131,22 @@ class Method:
 _METHODS: dict[str, Method] = {}
 
 
-def register_method(name: str, refusal: Callable[[TaskModel], str | None], takes: Takes | None) -> Callable[..., Any]:
+def register_method(
+    name: str, refusal: Callable[[TaskModel], str | None], takes: Takes | None, lists: bool = False
+) -> Callable[..., Any]:
     """Decorator: make a function from a model (and options) to a Certificate a method of certification."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        _METHODS[name] = Method(name, refusal, run, takes)
+        _METHODS[name] = Method(name, refusal, run, takes, lists)
         return run
 
     return add
 
 
 def registered_methods() -> dict[str, Method]:
-    """All methods by name, in the order in which they are tried: arguments first, then those that run every input."""
-    return dict(sorted(_METHODS.items(), key=lambda item: item[1].takes is None))
+    """All methods by name, in the order in which they are tried, whatever was imported first: arguments about many
+    inputs at once, then those that list inputs, then those that run every one."""
+    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].takes is None, item[1].lists)))
 
 
 def method_for(model: TaskModel) -> Method:

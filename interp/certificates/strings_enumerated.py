@@ -89,7 +89,7 @@ def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"
     return torch.tensor(rows), np.array(sizes, dtype=float)
 
 
-@register_method("every string, with a rounding bound", refusal, TAKES)
+@register_method("every string, with a rounding bound", refusal, TAKES, lists=True)
 @one_thread()
 def certify_every_string(
     model: TaskModel, longest: int | None = None, progress: Callable[[int, int], None] | None = None

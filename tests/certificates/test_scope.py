@@ -95,6 +95,13 @@ def test_a_new_field_is_refused_by_every_method_where_it_is_used(name: str) -> N
     assert not any("ending" in sentence or "gate" in sentence for sentence in old)
 
 
+def test_arguments_come_before_lists_whatever_was_imported_first() -> None:
+    chosen = {name: method_for(interp.load(name)).name for name in ("languages/palindrome", "languages/parity")}
+    assert chosen["languages/palindrome"] == "proof of PALINDROME"
+    assert chosen["languages/parity"] == "strings by counts and seen positions"
+    assert list(registered_methods())[-2:] == ["every string, with a rounding bound", "every input, as run"]
+
+
 def with_short_strings(model: TaskModel) -> TaskModel:
     """The same model on a task whose inputs are few, where it is one of strings."""
     if "length" not in model.task.defaults:
