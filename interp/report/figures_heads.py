@@ -118,8 +118,12 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
                 "line": {"width": 1, "color": theme.INK},
             },
         )
-        drawn.add_trace(dots)
+        drawn.add_trace(dots.update(showlegend=False))
+        # A legend has no place on a color scale: its dot has a color of its own.
+        alone = go.Scatter(x=[None], y=[None], mode="markers", name=plain(category), hoverinfo="skip")
+        drawn.add_trace(alone.update(marker={"symbol": dots.marker.symbol, "size": 11, "color": theme.GREY}))
     x_range, y_range = _decades(frame["w01"], 1.0), _decades(frame["w02"], 10.0)
+    y_range[1] += 0.12 * (y_range[1] - y_range[0])  # for the labels of the heads
     # One trace for both lines, with a gap between them.
     corners = {"x": [0, 0, None, *x_range], "y": [*y_range, None, 1, 1]}
     x, y = ([None if power is None else 10**power for power in corners[axis]] for axis in ("x", "y"))

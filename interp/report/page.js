@@ -140,6 +140,86 @@
     if (printing) plots.forEach(draw);
   }
 
+  // ------------------------------------------------------------ tables
+
+  function element(tag, attributes, text) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.textContent = text;
+    return made;
+  }
+
+  // Missing values last, numbers by size, the rest as words.
+  function compare(a, b, sign) {
+    if (a === b) return 0;
+    if (a === "\u2013" || b === "\u2013") return a === "\u2013" ? 1 : -1;
+    const [x, y] = [a, b].map((text) => Number(text.replace(/,/g, "").replace("\u2212", "-")));
+    return sign * (Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y);
+  }
+
+  function setUpTable(figure) {
+    const table = figure.querySelector("table"), body = table.tBodies[0], rest = table.tBodies[1];
+    const heads = [...table.tHead.rows[0].cells], tools = element("div", { class: "tools" }, "");
+    const note = figure.querySelector(".note"), all = body.rows.length + (rest ? rest.rows.length : 0);
+    let more = null;
+    const showAll = () => {
+      if (!rest || !rest.isConnected) return;
+      body.append(...rest.rows);
+      rest.remove();
+      more.remove();
+      if (note) note.textContent = note.textContent.replace(/^The first [0-9]+/, `The first ${all}`);
+      if (note && note.textContent === `The first ${all} of ${all} rows.`) note.remove();
+      cues();
+    };
+    if (rest) {
+      more = element("button", { type: "button" }, `Show ${all} rows`);
+      more.addEventListener("click", showAll);
+      tools.append(more);
+    }
+    const save = element("button", { type: "button" }, "Download CSV");
+    save.addEventListener("click", () => {
+      const text = JSON.parse(document.getElementById(`${figure.id}-csv`).textContent);
+      const link = element("a", { download: `${figure.id.replace(/^table-/, "")}.csv` }, "");
+      link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+    tools.append(save);
+    figure.append(tools);
+    if (all < 2) return;
+    heads.forEach((head, column) => {
+      const button = element("button", { type: "button" }, head.textContent);
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        showAll();
+        const down = head.getAttribute("aria-sort") === "ascending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const text = (row) => row.cells[column].textContent;
+        body.append(...[...body.rows].sort((a, b) => compare(text(a), text(b), down ? -1 : 1)));
+      });
+    });
+  }
+
+  // ------------------------------------------------------------ what is cut at the right says so
+
+  const boxes = [...document.querySelectorAll("figure > .scroll")];
+
+  function cues() {
+    for (const box of boxes) {
+      box.parentElement.classList.toggle("is-cut", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+    }
+  }
+
+  function setUpCues() {
+    for (const box of boxes) {
+      box.after(element("p", { class: "cue", "aria-hidden": "true" }, "Scroll sideways for more \u2192"));
+      box.addEventListener("scroll", cues, { passive: true });
+    }
+    addEventListener("resize", cues);
+    cues();
+  }
+
   // Links within the page by hand: in a notebook's frame the browser would load the notebook instead.
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="#"]');
@@ -148,8 +228,11 @@
     event.preventDefault();
     target.scrollIntoView();
     try { history.replaceState(null, "", link.getAttribute("href")); } catch { /* a frame without an address */ }
+    if (link.className === "anchor" && navigator.clipboard) navigator.clipboard.writeText(location.href).catch(() => {});
   });
 
   setUpTheme();
+  document.querySelectorAll("figure.table").forEach(setUpTable);
+  setUpCues();
   setUpFigures();
 })();

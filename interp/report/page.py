@@ -59,10 +59,17 @@ class FigureItem:
 
 @dataclass(frozen=True)
 class TableItem:
+    """rows: as text, up to MOST_ROWS; the first `shown` of them are seen at once."""
+
     key: str
     caption: str
     frame: pd.DataFrame
     rows: list[list[str]]
+    shown: int
+
+
+MOST_ROWS = 2000
+"""Rows of a table that a page carries."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ class Report:
         formats: Mapping[str, Format] | None = None,
         max_rows: int = 40,
     ) -> None:
-        """Adds a table. The page shows its first `max_rows` rows and says so; `tables[key]` has all of them.
+        """Adds a table. The page shows its first `max_rows` rows, and more on request; `tables[key]` has all of them.
 
         Args:
             formats: how columns are written, e.g. {"s_acc": ".3f"}; other columns get what suits their numbers.
@@ -171,7 +178,7 @@ class Report:
             raise InterpError(f"max_rows of table {key!r} is {max_rows}; it must be at least 1")
         frame = frame.copy()
         # Written down now, so that a bad format is refused where it is given.
-        self.items.append(TableItem(key, str(caption), frame, cells(frame.head(max_rows), formats)))
+        self.items.append(TableItem(key, str(caption), frame, cells(frame.head(MOST_ROWS), formats), max_rows))
         self.tables[key] = frame
 
     def add_figure(self, key: str, figure: go.Figure, caption: str) -> None:

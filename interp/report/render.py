@@ -11,14 +11,16 @@ import gzip
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from interp.report import theme
 from interp.report.cells import is_numeric
+from interp.report.glossary import annotated, notes
 from interp.report.live import script as live_script
-from interp.report.page import FigureItem, Item, LiveItem, Metadata, Report, Section, TableItem, Text
+from interp.report.page import MOST_ROWS, FigureItem, Item, LiveItem, Metadata, Report, Section, TableItem, Text
 from interp.report.reading import finding
 from interp.report.words import MARKS
 
@@ -34,14 +36,17 @@ def render(report: Report) -> str:
     from markupsafe import Markup
 
     taken: set[str] = set()
-    items = [_view(item, taken) for item in report.items]
+    told: set[str] = set()
+    verdict = [annotated(part, told) for part in _paragraphs(report.verdict)]
+    items = list(_views(report.items, taken, told))
     panels = [item.data for item in report.items if isinstance(item, LiveItem) and not isinstance(item.data, str)]
     script = live_script(panels) + resource("page.js")
     plotly, plotly_hash = _plotly()
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(resource("page.html.jinja")).render(
         report=report,
-        verdict=_paragraphs(report.verdict),
+        verdict=verdict,
+        notes=notes(told),
         mark=MARKS.get(report.mark, ""),
         items=items,
         contents=[item for item in items if item["kind"] == "section"],
@@ -54,7 +59,26 @@ def render(report: Report) -> str:
     )
 
 
-def _view(item: Item, taken: set[str]) -> dict[str, Any]:
+def _views(items: Iterable[Item], taken: set[str], told: set[str]) -> Iterator[dict[str, Any]]:
+    """What the template needs to know of each item. Words are explained where they first stand in a section.
+
+    Headings have no gaps: sections are below the page's title, or below that of their model where there are several.
+    """
+    below = False
+    here: set[str] = set(told)
+    for item in items:
+        if isinstance(item, Section):
+            told |= here
+            here = set()
+            below = below or item.level == 1
+        view = _view(item, taken, here)
+        if isinstance(item, Section):
+            view["heading"] = 3 if below and item.level == 2 else 2
+        yield view
+    told |= here
+
+
+def _view(item: Item, taken: set[str], told: set[str]) -> dict[str, Any]:
     """What the template needs to know of an item."""
     from markupsafe import Markup
 
@@ -62,14 +86,15 @@ def _view(item: Item, taken: set[str]) -> dict[str, Any]:
         case Section(title, level):
             return {"kind": "section", "id": _identifier("section", title, taken), "title": title, "level": level}
         case Text(text, is_verdict):
-            return {"kind": "verdict" if is_verdict else "text", "paragraphs": _paragraphs(text)}
+            paragraphs = [annotated(part, told) for part in _paragraphs(text)]
+            return {"kind": "verdict" if is_verdict else "text", "paragraphs": paragraphs}
         case Metadata(entries):
             return {"kind": "metadata", "entries": entries}
         case FigureItem(key, caption, figure):
             return {
                 "kind": "figure",
                 "id": _identifier("figure", key, taken),
-                "caption": caption,
+                "caption": annotated(caption, told),
                 "finding": finding(figure),
                 "size": _size(figure),
                 "json": Markup(_json_block(_figure_json(figure))),
@@ -79,15 +104,17 @@ def _view(item: Item, taken: set[str]) -> dict[str, Any]:
                 return {"kind": "live", "id": _live_identifier(taken), "reason": data}
             text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
             return {"kind": "live", "id": _live_identifier(taken), "json": Markup(_json_block(text))}
-        case TableItem(key, caption, frame, rows):
+        case TableItem(key, caption, frame, rows, shown):
             return {
                 "kind": "table",
                 "id": _identifier("table", key, taken),
-                "caption": caption,
+                "caption": annotated(caption, told),
                 "columns": [str(column) for column in frame.columns],
                 "numeric": is_numeric(frame),
-                "rows": rows,
+                "rows": rows[:shown],
+                "rest": rows[shown:],
                 "n_rows": len(frame),
+                "csv": Markup(_json_block(json.dumps(frame.head(MOST_ROWS).to_csv(index=False, lineterminator="\n")))),
             }
 
 

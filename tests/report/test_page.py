@@ -1,4 +1,5 @@
 import html
+import json
 import os
 import re
 from html.parser import HTMLParser
@@ -64,7 +65,7 @@ def test_every_id_is_given_once_and_every_link_leads_to_one(report):
     ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for tag, attributes in tags if tag == "a"]
-    assert len(links) == 3
+    assert len(links) == 3 + 3 + 3  # contents; an anchor for each section, table and figure
     assert all(link[0] == "#" and link[1:] in ids for link in links)
 
 
@@ -72,7 +73,7 @@ def test_the_page_is_small_and_holds_plotly_once(report):
     text = report.html()
     assert len(text.encode()) < 3_000_000
     assert text.count("H4sI") == 1  # the first bytes of gzip in base64
-    assert Tags(text).count("script") == len(report.figures) + 3  # a block each, settings, plotly, the page's own
+    assert Tags(text).count("script") == len(report.figures) + len(report.tables) + 3  # settings, plotly, own
 
 
 def test_nothing_is_loaded_from_anywhere(report):
@@ -129,7 +130,8 @@ def test_a_long_table_says_what_it_leaves_out():
     report.add_table("long", pd.DataFrame({"n": range(50)}), "Numbers.", max_rows=3)
     text = report.html()
     assert "The first 3 of 50 rows." in text
-    assert text.count("<tr>") == 4
+    seen, rest = text.split('<tbody class="rest" hidden>')
+    assert (seen.count("<tr>"), rest.count("<tr>")) == (4, 47)  # the rest is there, and shown on request
     assert len(report.tables["long"]) == 50
 
 
@@ -176,7 +178,15 @@ def test_attach_prefixes_keys_and_keeps_the_order():
     assert list(whole.tables) == ["seed-1/heads"]
     words = [word.strip() for word in Tags(whole.html()).words if word.strip()]
     start = words.index("Comparison", words.index("Contents") + 2)
-    assert words[start:][:7] == ["Comparison", "seed-1", "sub", "right", "seed", "1", "Heads"]
+    assert [word for word in words[start:] if word != "#"][:7] == [
+        "Comparison",
+        "seed-1",
+        "sub",
+        "right",
+        "seed",
+        "1",
+        "Heads",
+    ]
     with pytest.raises(InterpError, match="already has a table 'seed-1/heads'"):
         whole.attach(part, "seed-1")
     with pytest.raises(InterpError, match="cannot be attached to itself"):
@@ -230,3 +240,31 @@ def test_a_notebook_gets_one_frame():
     assert attributes["srcdoc"] == report.html()
     assert "allow-same-origin" not in attributes["sandbox"]
     assert html.escape(HOSTILE) in report._repr_html_()
+
+
+def test_headings_have_no_gaps():
+    whole, part = Report("all"), Report("seed-1")
+    whole.section("Comparison")
+    part.section("Heads")
+    assert re.findall("<h([1-6])", part.html()) == ["1", "2", "2"]  # title, contents, section
+    whole.attach(part, "seed-1")
+    assert re.findall("<h([1-6])", whole.html()) == ["1", "2", "2", "2", "3"]
+
+
+def test_a_word_is_explained_where_it_first_stands():
+    report = Report("t")
+    report.section("One", "s-acc and s-acc; s-accx and not-s-acc.")
+    report.add_text("s-acc once more, and <b>l-acc</b>")
+    report.section("Two", "s-acc")
+    text = report.html()
+    assert text.count('popovertarget="note-s-acc"') == 2  # once a section
+    assert text.count('<div popover id="note-s-acc"') == 1
+    assert "&lt;b&gt;<button" in text
+    assert "note-ROC" not in text
+
+
+def test_a_table_travels_as_csv_that_ends_no_script():
+    report = Report("t")
+    report.add_table("t", pd.DataFrame({"a": ["</script><b>", "1,5"]}), "")
+    block = re.search(r'<script type="application/json" id="table-t-csv">(.*?)</script>', report.html()).group(1)
+    assert json.loads(block) == 'a\n</script><b>\n"1,5"\n'
