@@ -10,6 +10,8 @@ attends behind the last occurrence of its own token. Quick and smoke: fewer sequ
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import torch
 
@@ -19,6 +21,7 @@ from interp.measures.edges import edge_effects
 from interp.measures.embeddings import spectra
 from interp.report import Report
 from interp.report.script import Arguments, run
+from interp.tasks import Batch, Induction, Pairs
 
 KEY_POWER = 0.05
 """A frequency with at least this share of the readout's power is a key frequency."""
@@ -68,24 +71,45 @@ def max_of_k(names: list[str]) -> pd.DataFrame:
 
 
 def induction(name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Where each head looks, how first-layer heads compose with it, and path patching between heads."""
+    """Where each head looks, how first-layer heads compose with it, and path patching between heads.
+
+    The token before: at positions where a token stands for the first time, which is where it is looked for later. Behind
+    the same: at positions where the answer is determined, to all positions behind an earlier same token.
+    """
     model = interp.load(name)
     batch = model.task.sample(rows, seed=5)
-    _, cache = model.run_with_cache(batch.tokens)
-    last = model.task.last_seen(batch.tokens)
-    row, query = (last >= 0).nonzero(as_tuple=True)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.tokens)
+    last, place = model.task.last_seen(batch.tokens), torch.arange(batch.tokens.shape[1])
+    first, (asked, query) = (last < 0) & (place > 1), (last >= 0).nonzero(as_tuple=True)
+    behind = batch.tokens[:, None, :-1] == batch.tokens[:, 1:, None]
+    behind = torch.nn.functional.pad(behind & (place[:-1] < place[1:, None]), (1, 0, 1, 0))[asked, query]
+    string, new = first.nonzero(as_tuple=True)
     looks = []
     for layer in range(2):
         for head, pattern in enumerate(cache["pattern", layer].transpose(0, 1)):
-            before = pattern[row, query, query - 1].mean()
-            behind = pattern[row, query, last[row, query] + 1].mean()
-            looks.append((f"head {layer}.{head}", float(before), float(behind), float((1 / (query + 1.0)).mean())))
-    where = pd.DataFrame(looks, columns=["head", "token before", "behind the last occurrence", "uniform"])
-    effects = edge_effects(model, model.task.corrupt(batch, seed=1))
-    both = composition(model).merge(
-        effects, left_on=["writer", "reader"], right_on=["sender", "receiver"]
-    )  # fmt: skip
-    return where, both[["writer", "reader", "Q", "K", "V", "recovered"]]
+            before, after = pattern[string, new, new - 1].mean(), (pattern[asked, query] * behind).sum(-1).mean()
+            looks.append((f"head {layer}.{head}", float(before), float((1 / (new + 1.0)).mean()), float(after),
+                          float((behind.sum(-1) / (query + 1.0)).mean())))  # fmt: skip
+    columns = ["head", "token before", "token before, uniform", "behind the same", "behind the same, uniform"]
+    between = composition(model)
+    for kind, pairs in exchanged(model.task, batch).items():
+        effects = edge_effects(model, pairs).rename(columns={"sender": "writer", "receiver": "reader", "recovered": kind})
+        between = between.merge(effects, on=["writer", "reader"])
+    return pd.DataFrame(looks, columns=columns), between
+
+
+def exchanged(task: Induction, batch: Batch) -> dict[str, Pairs]:
+    """Pairs in which two tokens of the string change places, by what is asked: place (one of the two: where it stands
+    tells the answer) and content (another: one of the two stands behind it)."""
+    pairs = task.corrupt(batch, seed=1)
+    clean, other = pairs.clean.tokens, pairs.corrupted.tokens
+    moved = (clean[:, :, None] == clean.masked_fill(clean == other, -1)[:, None]).any(-1)
+    found = {}
+    for kind, asked in {"place": moved, "content": ~moved}.items():
+        sides = (replace(side, labels=side.labels.masked_fill(~asked, -1)) for side in (pairs.clean, pairs.corrupted))
+        found[kind] = Pairs(*sides)
+    return found
 
 
 def study(arguments: Arguments) -> Report:
@@ -98,18 +122,33 @@ def study(arguments: Arguments) -> Report:
     report.section("Max-of-K", "The score of '=' for each number, and which answer attending to a number raises most.")
     report.add_table("max_of_k", largest, "Score grows: share of steps from one number to the next at which it does.")
     report.section("Induction", "Mean attention where the answer is determined; composition and path patching.")
-    report.add_table("attention", where, "Uniform: what a head without preference would put on one position.")
-    report.add_table("between_heads", between, "Recovered: 0 as corrupted, 1 as clean, by the one edge.")
+    report.add_table(
+        "attention", where,
+        "Shares of attention. The token before: where a token stands for the first time. Behind the same: where the "
+        "answer is determined, to all positions behind an earlier same token. Uniform: of a head without preference.",
+    )
+    report.add_table(
+        "between_heads", between,
+        "Composition scores, and path patching on pairs in which two tokens of the string change places: what the one "
+        "edge recovers (0 as corrupted, 1 as clean), place: where one of the two is asked about, content: where one "
+        "of the two is the answer.",
+    )  # fmt: skip
     key = addition["frequency"].tolist()[:-1]
-    best = between.loc[between["recovered"].idxmax()]
+    best = between.loc[between["place"].idxmax()]
+    share = where.set_index("head")
     report.verdict = (
         f"Addition mod 113 keeps {len(key)} key frequencies ({', '.join(key)}), which hold "
         f"{addition['readout'].iloc[:-1].sum():.3f} of the readout's power and "
         f"{addition['logits'].iloc[:-1].sum():.3f} of the logits' variance. "
         f"Max-of-K: the score grows at {largest['score grows'].min():.2f} to "
         f"{largest['score grows'].max():.2f} of the steps, and OV copies {largest['copied'].min():.2f} to "
-        f"{largest['copied'].max():.2f} of the numbers. Induction: {best['writer']} feeds {best['reader']} "
-        f"(K-composition {best['K']:.3f}, Q {best['Q']:.3f}; path patching recovers {best['recovered']:.3f})."
+        f"{largest['copied'].max():.2f} of the numbers. Induction: {best['writer']}, with "
+        f"{share.loc[best['writer'], 'token before']:.3f} of its attention on the token before (uniform: "
+        f"{share.loc[best['writer'], 'token before, uniform']:.3f}), feeds {best['reader']}, with "
+        f"{share.loc[best['reader'], 'behind the same']:.3f} behind the same token (uniform: "
+        f"{share.loc[best['reader'], 'behind the same, uniform']:.3f}): K-composition {best['K']:.3f}, Q "
+        f"{best['Q']:.3f}, V {best['V']:.3f}; path patching of this one edge recovers {best['place']:.3f} where a "
+        f"token's place decides, and {best['content']:.3f} where what stands there does."
     )
     return report
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.algorithmic import NumberTask
-from interp.tasks.base import IGNORED, Batch, check_size, register_task
+from interp.tasks.base import IGNORED, Batch, Pairs, check_size, register_task
 
 
 @register_task
@@ -119,6 +119,22 @@ class Induction(NumberTask):
     ) -> Int[Tensor, "rows length"]:
         """Tokens; -1 where nothing is determined."""
         return classes.masked_fill(self.last_seen(tokens) < 0, -1)
+
+    def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
+        """Two tokens of the string change places in the first of its copies, at random; the others stay.
+
+        So a token that is asked about later has another one behind it, or stands before another one: whether a model
+        finds the place by the token before it can be told from what it copies from there.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        first = (self.last_seen(batch.tokens) < 0) & (batch.tokens != self.v)
+        order = torch.rand(first.shape, generator=generator).masked_fill(~first.cpu(), 2.0).argsort(1)
+        at = order[:, :2].to(batch.tokens.device)
+        changed = batch.tokens.scatter(1, at, batch.tokens.gather(1, at.flip(1)))
+        corrupted = self.batch(changed)
+        both = (batch.labels >= 0) & (corrupted.labels >= 0)
+        keep = (first.sum(1) >= 2) & (both & (batch.labels != corrupted.labels)).any(1)
+        return Pairs(batch[keep], corrupted[keep])
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """Of each position: answer: the label. token: its own. previous: the token before (-1 at [BOS]). distance: how

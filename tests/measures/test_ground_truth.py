@@ -65,3 +65,8 @@ def test_path_patching_finds_the_edge_between_the_two_heads_and_no_other_head(ci
     assert torch.isfinite(torch.tensor(effect.to_numpy())).all()
     into = effect[[edge for edge in effect.index if edge[1] == "head 1.1"]]
     assert set(into[into.abs() > 0.05].index) <= {("head 0.0", "head 1.1"), ("embedding", "head 1.1")}
+    assert effect[("head 0.0", "head 1.1")] > 0.4  # pairs that exchange two tokens need the keys
+    twin = random_twin(circuit)
+    found = edge_effects(twin, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
+    effect = found.set_index(["sender", "receiver"])["recovered"]
+    assert effect[("head 0.0", "head 1.1")] < 0.1

@@ -167,14 +167,28 @@ def test_features_have_one_value_a_row_or_a_position(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_corrupted_row_is_one_token_away_and_has_another_answer(name: str) -> None:
+def test_a_corrupted_row_is_one_change_away_and_has_another_answer(name: str) -> None:
     task = TASKS[name]
     pairs = task.corrupt(task.sample(30), seed=2)
     assert len(pairs) > (20 if name != "brackets" else 7)  # few strings that are not balanced are one bracket from it
-    assert ((pairs.clean.tokens != pairs.corrupted.tokens).sum(1) == 1).all()
+    changes = 2 if name == "induction" else 1  # two tokens change places
+    assert ((pairs.clean.tokens != pairs.corrupted.tokens).sum(1) == changes).all()
     for side in (pairs.clean, pairs.corrupted):
         assert torch.equal(task.batch(side.tokens).labels, side.labels)
     assert (pairs.clean.labels != pairs.corrupted.labels).reshape(len(pairs), -1).any(1).all()
+
+
+def test_pairs_of_induction_exchange_two_tokens_of_the_first_copy() -> None:
+    pairs = INDUCTION.corrupt(INDUCTION.sample(200), seed=3)
+    before = after = 0
+    for clean, corrupted in zip(pairs.clean.tokens.tolist(), pairs.corrupted.tokens.tolist()):
+        a, b = (i for i in range(len(clean)) if clean[i] != corrupted[i])
+        assert (clean[a], clean[b]) == (corrupted[b], corrupted[a])
+        assert b < clean.index(clean[1], 2)  # where the second copy begins
+        again = [i for i in range(b + 1, len(clean) - 1) if clean[i] in (clean[a], clean[b])]
+        before += bool(again)  # a token that is asked about stood elsewhere
+        after += any(clean[i + 1] in (clean[a], clean[b]) for i in range(b + 1, len(clean) - 1))
+    assert min(before, after) > len(pairs) / 2
 
 
 def test_features_by_hand() -> None:
