@@ -73,8 +73,8 @@ def max_of_k(names: list[str]) -> pd.DataFrame:
 def induction(name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Where each head looks, how first-layer heads compose with it, and path patching between heads.
 
-    The token before: at positions where a token stands for the first time, which is where it is looked for later. Behind
-    the same: at positions where the answer is determined, to all positions behind an earlier same token.
+    The token before: where a token stands for the first time, which is where it is looked for later. Behind the same:
+    where the answer is determined, to all positions behind an earlier same token.
     """
     model = interp.load(name)
     batch = model.task.sample(rows, seed=5)
@@ -94,8 +94,8 @@ def induction(name: str, rows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     columns = ["head", "token before", "token before, uniform", "behind the same", "behind the same, uniform"]
     between = composition(model)
     for kind, pairs in exchanged(model.task, batch).items():
-        effects = edge_effects(model, pairs).rename(columns={"sender": "writer", "receiver": "reader", "recovered": kind})
-        between = between.merge(effects, on=["writer", "reader"])
+        names = {"sender": "writer", "receiver": "reader", "recovered": kind}
+        between = between.merge(edge_effects(model, pairs).rename(columns=names), on=["writer", "reader"])
     return pd.DataFrame(looks, columns=columns), between
 
 
@@ -123,7 +123,8 @@ def study(arguments: Arguments) -> Report:
     report.add_table("max_of_k", largest, "Score grows: share of steps from one number to the next at which it does.")
     report.section("Induction", "Mean attention where the answer is determined; composition and path patching.")
     report.add_table(
-        "attention", where,
+        "attention",
+        where,
         "Shares of attention. The token before: where a token stands for the first time. Behind the same: where the "
         "answer is determined, to all positions behind an earlier same token. Uniform: of a head without preference.",
     )
