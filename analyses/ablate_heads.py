@@ -1,9 +1,9 @@
-"""Which heads does the whole model need? Accuracy with heads zeroed, or set to their mean over the training set.
+"""Which heads does the whole model need? Accuracy with heads zeroed, or set to their mean, alone and in groups.
 
 python analyses/ablate_heads.py count01/paper --out out/ablate [--quick | --smoke]
 
-Full: single heads, pairs, and heads removed one after another from the least to the most harmful. Quick: singles and
-pairs. Smoke: singles.
+Single heads are the report's own section; beside it stand, in full, pairs and heads removed one after another from the
+least to the most harmful. Quick: pairs. Smoke: single heads alone.
 """
 
 from __future__ import annotations
@@ -18,20 +18,14 @@ from interp.report.script import Arguments, run
 
 def study(arguments: Arguments) -> Report:
     model = interp.load(arguments.checkpoint)
-    n_heads = model.cfg.n_heads
+    n_heads = model.cfg.n_heads * model.cfg.n_layers
     groups = "singles" if arguments.mode == "smoke" or n_heads < 2 else "singles+pairs"
+    report = interp.analyze(arguments.checkpoint, sections=["heads"])
     frames = {mode: interp.ablate_heads(model, groups, mode) for mode in ("zero", "mean")}
     both = pd.concat(frames.values(), ignore_index=True)
-    report = Report(f"Ablation of heads of {arguments.checkpoint}")
-    report.section("Silenced heads")
+    report.section("Groups of silenced heads")
     report.add_table(
         "ablations", both, "Accuracy of the whole model when a group is silenced; the first row is intact."
-    )
-    singles = both[both["size"] == 1].assign(head=lambda frame: [str(group[0]) for group in frame["heads"]])
-    report.add_figure(
-        "singles",
-        draw.bars(singles, "head", "change", "mode", x_title="head that is silenced", y_title="change of accuracy"),
-        "Change of test accuracy when one head is zeroed, or set to its mean output.",
     )
     if arguments.mode == "full" and n_heads > 2:
         curve = pd.concat([_one_after_another(model, frames[mode], mode) for mode in frames], ignore_index=True)
@@ -41,10 +35,10 @@ def study(arguments: Arguments) -> Report:
             draw.lines(curve, "silenced", "accuracy", "mode", x_title="number of silenced heads", y_title="accuracy"),
             "Heads silenced one after another, the least harmful first.",
         )
-    intact = frames["zero"]["accuracy"][0]
+    singles = both[both["size"] == 1]
     worst = singles.loc[singles.groupby("mode")["change"].idxmin()].set_index("mode")
-    report.verdict = f"Accuracy {intact:.4f} with all heads. " + " ".join(
-        f"{mode.capitalize()}-ablating head {row['head']} costs most: {-row['change']:.4f}."
+    report.verdict = f"Accuracy {frames['zero']['accuracy'][0]:.4f} with all heads. " + " ".join(
+        f"{mode.capitalize()}-ablating head {row['heads'][0]} costs most: {-row['change']:.4f}."
         for mode, row in worst.iterrows()
     )
     return report

@@ -10,22 +10,16 @@ from __future__ import annotations
 import pandas as pd
 
 import interp
-from interp.measures.attention import attention_ratios
-from interp.measures.heads import category
 from interp.report import Report
-from interp.report import figures as draw
 from interp.report.script import Arguments, run
 
 
 def study(arguments: Arguments) -> Report:
     report, frames = Report("Attention ratios at the answer"), []
     for name in arguments.checkpoints:
-        model = interp.load(name)
-        metrics = interp.head_metrics(model, "singles")
-        heads = attention_ratios(model).assign(s_acc=metrics["s_acc"], category=metrics["s_acc"].map(category))
-        report.section(name)
-        report.add_figure(f"ratios/{name}", draw.attention_ratios(heads), "Each dot is a head, colored by s-acc.")
-        frames.append(heads.assign(model=name))
+        page = interp.analyze(name, sections=["attention_ratios"])
+        report.attach(page, prefix=name)
+        frames.append(page.tables["attention_ratios"].assign(model=name))
     pooled = pd.concat(frames, ignore_index=True)
     report.section("All heads")
     report.add_table("attention_ratios", pooled, "w01, w02: attention to '0' relative to '1' and '2'.")

@@ -12,21 +12,14 @@ import numpy as np
 
 import interp
 from interp.report import Report
-from interp.report import figures as draw
 from interp.report.script import Arguments, run
 
 
 def study(arguments: Arguments) -> Report:
-    model = interp.load(arguments.checkpoint)
     points = arguments.pick(25, 13, 3)
-    report = Report(f"Attention set by hand in {arguments.checkpoint}")
-    report.section("Interventions", "Everything but the attention at the answer stays as it was trained.")
-    figure_8 = interp.reweight_attention(model, w01=np.logspace(-3, 3, points))
-    figure_9 = interp.reweight_attention(model, w02=np.logspace(-2, 4, points))
-    for ratio, frame, number in (("w01", figure_8, 8), ("w02", figure_9, 9)):
-        drawn = draw.intervention_curve(frame.rename(columns={ratio: "ratio"}), x=ratio, per_head=True)
-        report.add_figure(ratio, drawn, f"Mean s-acc over the heads and one standard deviation (Figure {number}).")
-        report.add_table(ratio, frame, "One row for each head and ratio.")
+    ratios = {"w01": tuple(np.logspace(-3, 3, points)), "w02": tuple(np.logspace(-2, 4, points))}
+    report = interp.analyze(arguments.checkpoint, sections=["reweighting"], options={"reweighting": ratios})
+    figure_8, figure_9 = (report.tables[f"intervention_{ratio}"] for ratio in ratios)
     healthy = figure_8[figure_8["w01"].between(0.1, 10)].groupby("head")["s_acc"].min()
     extreme = figure_8[~figure_8["w01"].between(0.1, 10)]["s_acc"]
     noisy, clean = (

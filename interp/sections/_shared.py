@@ -62,14 +62,14 @@ def first(found: HeadOutputs, n: int) -> HeadOutputs:
     return replace(found, **cut)
 
 
-def metrics(study: Study) -> pd.DataFrame:
-    """s-acc, l-acc and ROC AUC of single heads, of pairs, and of groups of every size, fitted once.
+def metrics(study: Study, groups: int = SAMPLED_GROUPS) -> pd.DataFrame:
+    """s-acc, l-acc and ROC AUC of single heads, of pairs, and of `groups` groups of every size, fitted once.
 
     Column sampled: is the group one of those that stand for its size?
     """
     n_heads = study.once(outputs, "test").n_heads
-    few = 2**n_heads - 1 <= SAMPLED_GROUPS
-    sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, SAMPLED_GROUPS, seed=0)
+    few = 2**n_heads - 1 <= groups
+    sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, groups, seed=0)
     small = select_groups("singles+pairs" if n_heads > 1 else "singles", n_heads)
     wanted = [*small, *(group for group in sampled if len(group) > 2 or group not in set(small))]
     table = group_metrics(study.once(outputs, "train"), study.once(outputs, "test"), wanted)

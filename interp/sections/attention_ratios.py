@@ -32,3 +32,4 @@ def make(study: Study, report: Report) -> None:
         f"(w01 near 1) and '{three}' much less (w02 above 10; Figure 5). Ratios beyond 10^-12 or 10^12 are drawn at "
         "that edge.",
     )
+    report.add_table("attention_ratios", table, f"w01, w02: attention to '{one}' relative to '{two}' and '{three}'.")

@@ -10,13 +10,13 @@ from interp.sections.base import Study, section
 
 
 @section("counting_logits", title="Logits by count", order=712, needs=shared.needs_counter)
-def make(study: Study, report: Report) -> None:
-    """Logits on sequences of two tokens."""
+def make(study: Study, report: Report, tokens: int = 3) -> None:
+    """Logits on sequences of two tokens; tokens: of how many."""
     counter = study.once(shared.counter)
     report.section("Logits by count")
-    tokens = ("1",) if counter.task.T < 4 else ("1", "2", "3")
-    table = counting_readout.logits_by_count(counter, tokens)
-    first = table[table["token"] == tokens[0]].assign(answer=lambda frame: "answer " + frame["answer"].astype(str))
+    words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
+    table = counting_readout.logits_by_count(counter, words)
+    first = table[table["token"] == words[0]].assign(answer=lambda frame: "answer " + frame["answer"].astype(str))
     report.add_figure(
         "logits_by_count",
         draw.lines(first, "count", "logit", "answer", x_title="times token 1 occurs, the rest being token 0"),
@@ -26,4 +26,4 @@ def make(study: Study, report: Report) -> None:
     right = table.loc[table.groupby(["token", "count"])["logit"].idxmax(), ["token", "count", "answer"]]
     wide = right.pivot(index="token", columns="count", values="answer").reset_index()
     wide.columns = ["token", *(f"count {count}" for count in wide.columns[1:])]
-    report.add_table("answers_two_tokens", wide, "The answers to these sequences, for three tokens.")
+    report.add_table("answers_two_tokens", wide, "The answers to these sequences, token by token.")
