@@ -18,7 +18,7 @@ report: $(STAMP)
 	$(BIN)/interp analyze count01/paper --out report.html
 
 gallery: $(STAMP)
-	$(BIN)/interp gallery --out site/
+	$(BIN)/interp gallery --out gallery/
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What the site takes from the project itself, so that it is written once: README, names, notebooks, claims.
+"""What the site takes from the project itself, so that it is written once: README, names, notebooks, claims, gallery.
 
 Used by mkdocs (see mkdocs.yml). Every public name must have a docstring, or the build ends with the list of those that
 have none. The notebooks are run; with INTERP_DOCS_QUICK=1 they are shown as they are.
@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
+GALLERY = [
+    *("count01/paper", "languages/first", "count01/minimal", "histogram/dot-exact", "histogram/bos-all-counts"),
+    *("languages/dyck1-learned", "memorization/bigram", "algorithmic/max-of-k", "algorithmic/modular-addition"),
+    *("algorithmic/induction", "algorithmic/brackets"),
+]
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s]+)\)")
 
 
@@ -28,23 +34,21 @@ def on_files(files: Files, config: Any) -> Files:
         "reference.md": reference(),
         "notebooks.md": notebooks(),
         "claims.md": claims(),
+        **gallery(),
     }
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
-    for picture in pictures((ROOT / "README.md").read_text("utf-8")):
-        files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
     return files
 
 
-def pictures(text: str) -> list[str]:
-    return [path for path in LINK.findall(text) if path.endswith((".png", ".svg"))]
-
-
 def readme() -> str:
-    """The README; its links into the repository become plain names, because the site has no such files."""
+    """The README; its links to these pages lead to them, others into the repository become plain names."""
     text = (ROOT / "README.md").read_text("utf-8")
-    shown = set(pictures(text))
-    return LINK.sub(lambda found: found.group() if found[1] in shown else f"] (`{found[1]}`)", text)
+
+    def link(found: re.Match[str]) -> str:
+        return f"]({found[1][5:]})" if found[1].startswith("docs/") else f"] (`{found[1]}`)"
+
+    return LINK.sub(link, text)
 
 
 def reference() -> str:
@@ -58,6 +62,27 @@ def reference() -> str:
         "# Public names\n\nEverything that `import interp` offers; the rooms below it are documented in their files.\n"
     )
     return head + "".join(f"\n::: interp.{name}\n" for name in interp.__all__)
+
+
+def gallery() -> dict[str, str]:
+    """A page that names the live reports of some models, and these: pages of their own, as `make gallery` writes."""
+    import interp
+    from interp.gallery import gallery as write
+    from interp.report.render import slug
+
+    models = GALLERY[:2] if os.environ.get("INTERP_DOCS_QUICK") else GALLERY
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder, models, ("question", "accuracy", "live"))
+        found = {f"gallery/{path.name}": path.read_text("utf-8") for path in Path(folder).glob("*.html")}
+    lines = [f"| [{name}](gallery/{slug(name)}.html) | {cell(interp.load(name).task.describe)} |" for name in models]
+    head = (
+        "# Gallery\n\nEach page has the model itself in it: change its input, switch parts off, set its attention. "
+        "Nothing is sent anywhere. These pages hold the first screen only; "
+        "`make gallery` writes whole reports on every model.\n\n"
+        "| model | what it is asked |\n|---|---|\n"
+    )
+    foot = "\n\n[All of them on one page](gallery/index.html), with what was found.\n"
+    return {"gallery.md": head + "\n".join(lines) + foot, **found}
 
 
 def notebooks() -> str:

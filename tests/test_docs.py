@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from browser import browser, find_browser
 from typer.testing import CliRunner
 
 import interp
@@ -59,7 +63,7 @@ def test_its_commands_are_known(path: Path) -> None:
 def test_every_page_is_in_the_site() -> None:
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
     listed = {value for entry in yaml.safe_load(text)["nav"] for value in entry.values()}
-    made = {"index.md", "reference.md", "notebooks.md", "claims.md"}
+    made = {"index.md", "gallery.md", "reference.md", "notebooks.md", "claims.md"}
     assert listed == made | {path.name for path in PAGES}
 
 
@@ -85,3 +89,23 @@ def test_every_public_name_has_an_example_that_runs(name: str, monkeypatch, tmp_
     found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(parsed, out=said.append)
     _SECTIONS.pop("docs-size", None)  # the example of `section`
     assert found.failed == 0, "".join(said)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
+def test_the_site_builds_and_its_search_works_from_disk(monkeypatch, tmp_path) -> None:
+    environment = os.environ | {"INTERP_DOCS_QUICK": "1", "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr  # a broken link or an undocumented name would end it
+    assert (tmp_path / "site" / "gallery" / "count01-paper.html").is_file()
+    with browser() as page:
+        page.open(tmp_path / "site" / "index.html")
+        field = "document.querySelector('.md-search__input')"
+        page.run(f"{field}.focus(); {field}.value = 'certificate'; {field}.dispatchEvent(new KeyboardEvent('keyup'))")
+        page.wait("document.querySelectorAll('.md-search-result__item').length > 2", 60)
+        foreign = (
+            "performance.getEntriesByType('resource').map(one => one.name).filter(name => !/^file:/.test(name))"
+        )
+        assert page.run(foreign) == []
+        assert page.errors == []

@@ -23,32 +23,41 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*HookedTransformer is deprecated.*:DeprecationWarning")
-def test_its_python_runs_in_order(monkeypatch, tmp_path) -> None:
-    (tmp_path / "models").symlink_to(ROOT / "models")
+def test_its_python_runs_and_says_what_it_says(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    found = blocks("python")
-    assert len(found) == 5
-    for block in found:
-        block = block.replace("interp.train(spec,", "interp.train(short(spec),")
-        names["short"] = lambda spec: spec.replace(origin=spec.training.model_copy(update={"epochs": 10}))
-        exec(compile(block, "README.md", "exec"), names)
-    assert (tmp_path / "mine.html").stat().st_size > 100_000
-    assert len(names["report"].tables["heads"]) == 16
+    (block,) = blocks("python")
+    exec(compile(block, "README.md", "exec"), names)
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert len(names["heads"]) == 16
+    found = names["found"]
+    quoted = re.search(r"# (refuted) on ([\d,]+) inputs, accuracy ([\d.]+)", block)
+    assert quoted.groups() == (found.status, f"{found.n_inputs:,}", f"{found.accuracy:.4f}")
+
+
+def test_it_is_one_screen_long() -> None:
+    assert len(TEXT.splitlines()) <= 60
 
 
 def test_its_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"\bmake ([a-z-]+)", TEXT))
-    assert {"report", "test", "test-long", "test-fast", "check"} <= targets
+    targets = set(re.findall(r"\bmake ([a-z][a-z0-9-]+)", TEXT))
+    assert {"report", "test", "test-long", "test-fast", "check", "docs"} <= targets
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
 def test_the_commands_by_hand_are_those_of_make() -> None:
     makefile = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin").replace(" --quiet", "")
-    by_hand = next(block for block in blocks("sh") if "python3 -m venv" in block)
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    by_hand = next(block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "-m venv .venv" in block)
     for line in by_hand.splitlines()[1:]:
         assert line in makefile, line
+
+
+def test_its_benchmarks_exist() -> None:
+    named = re.findall(r"`(?:python )?(analyses/benchmarks/[a-z0-9_]+\.py)", TEXT)
+    assert len(named) >= 3
+    assert all((ROOT / path).is_file() for path in named)
 
 
 def test_its_commands_are_ones_that_the_command_line_knows() -> None:
