@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 LENS4 := $(VENV)/lens4
+LENS4_MEASURES := $(addprefix tests/measures/test_,subject.py any_model.py ablation.py components.py edges.py interventions.py patching.py)
 
 .PHONY: install report gallery check test test-fast test-long mutants test-lens4 docs format models clean
 
@@ -49,9 +50,10 @@ $(LENS4)/installed: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(LENS4) 'transformer-lens>=4,<5'
 	touch $@
 
+# What touches the library: its stand-in, the models and their loading, measures by hooks, a whole report.
 test-lens4: $(LENS4)/installed
 	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/test_lens.py tests/architecture \
-		tests/measures tests/report tests/sections tests/test_zoo.py tests/test_models.py tests/test_analyze.py
+		tests/test_zoo.py tests/test_models.py tests/test_analyze.py tests/sections/test_heads.py $(LENS4_MEASURES)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -104,8 +104,6 @@ def test_the_site_builds_and_its_search_works_from_disk(monkeypatch, tmp_path) -
         field = "document.querySelector('.md-search__input')"
         page.run(f"{field}.focus(); {field}.value = 'certificate'; {field}.dispatchEvent(new KeyboardEvent('keyup'))")
         page.wait("document.querySelectorAll('.md-search-result__item').length > 2", 60)
-        foreign = (
-            "performance.getEntriesByType('resource').map(one => one.name).filter(name => !/^file:/.test(name))"
-        )
+        foreign = "performance.getEntriesByType('resource').map(one => one.name).filter(name => !/^file:/.test(name))"
         assert page.run(foreign) == []
         assert page.errors == []
