@@ -19,6 +19,7 @@ class Models(BuildHookInterface[Any]):
             return
         root = Path(self.root)
         files = [*root.glob("models/*/*/model.toml"), *root.glob("models/*/*/*.safetensors")]
+        files += root.glob("models/certificates.csv")  # what `interp models` says of each
         for file in files:
             if file.stat().st_size < LIMIT:
                 build_data["force_include"][str(file)] = f"interp/_models/{file.relative_to(root / 'models')}"

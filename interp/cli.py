@@ -39,6 +39,33 @@ def _print(frame: pd.DataFrame, format: Format) -> None:
     typer.echo(format_table(frame, format.value))
 
 
+LongOption = Annotated[bool, typer.Option("--long", "-l", help="Every column, however wide.")]
+
+COLORS = {"proved": "green", "certified": "green", "refuted": "red", "undecided": "yellow"}
+"""Of the words for what is proved, on a terminal; the word is always there."""
+
+
+def _colored(word: str) -> str:
+    return typer.style(word, fg=COLORS.get(word), bold=True)
+
+
+def _print_lines(frame: pd.DataFrame, columns: list[str], format: Format, long: bool) -> None:
+    """The named columns, one line of 80 characters a row; the last column is cut. All columns where they are asked."""
+    if long or format is not Format.table:
+        return _print(frame, format)
+    texts = [["" if str(value) == "<NA>" else " ".join(str(value).split()) for value in frame[c]] for c in columns]
+    widths = [max(map(len, [column, *cells])) for column, cells in zip(columns, texts)]
+    widths[-1] = 80 - sum(widths[:-1]) - 2 * (len(columns) - 1)
+    for row in [columns, *zip(*texts)]:
+        cut = [cell if len(cell) <= width else f"{cell[: width - 1]}…" for cell, width in zip(row, widths)]
+        line = "  ".join(
+            typer.style(f"{cell:{width}}", fg=COLORS.get(cell)) if cell in COLORS else f"{cell:{width}}"
+            for cell, width in zip(cut, widths)
+        )
+        typer.echo(line.rstrip())
+    return None
+
+
 def _version(wanted: bool | None) -> None:
     if wanted:
         from importlib.metadata import version
@@ -64,19 +91,19 @@ def _main(
 
 
 @app.command()
-def tasks(format: FormatOption = Format.table) -> None:
+def tasks(format: FormatOption = Format.table, long: LongOption = False) -> None:
     """List the tasks."""
     import interp
 
-    _print(interp.list_tasks(), format)
+    _print_lines(interp.list_tasks(), ["name", "tokens", "outputs", "about"], format, long)
 
 
 @app.command()
-def models(format: FormatOption = Format.table) -> None:
-    """List the models: exact ones, and the trained ones that are found."""
+def models(format: FormatOption = Format.table, long: LongOption = False) -> None:
+    """List the models: exact ones, and the trained ones that are found. Green: proved right, red: proved wrong."""
     import interp
 
-    _print(interp.list_models(), format)
+    _print_lines(interp.list_models(), ["name", "state", "about"], format, long)
 
 
 @app.command()
@@ -271,7 +298,7 @@ def certify(
     if evidence:
         typer.echo(f"wrote {certificate.evidence(evidence)}", err=True)
     if format is Format.table:
-        typer.echo(str(certificate))
+        typer.echo(str(certificate).replace(certificate.status, _colored(certificate.status), 1))
     else:
         _print(certificate.to_frame(), format)
     raise typer.Exit({"certified": 0, "refuted": 1}.get(certificate.status, 3))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +13,7 @@ from interp.architecture.checkpoint import read_header
 from interp.architecture.parameters import parameter_shapes
 from interp.constructions import construct, registered_constructions
 from interp.errors import InterpError
-from interp.model_files import SPEC_FILE, Folder, default_checkpoint, folders, zoo_table
+from interp.model_files import SPEC_FILE, Folder, default_checkpoint, folders, shipped_root, zoo_table
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task, registered_tasks
 
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
 def list_models() -> pd.DataFrame:
     """Every model by name: one row each, exact ones at their default sizes, trained ones with their default checkpoint.
 
-    Columns: name, family, task, kind (exact or trained), parameters (their number), seeds (of the checkpoints),
-    about, path, and what the summary of the default checkpoint says (accuracy, ...). A folder that cannot be read is
-    a row too: its `about` says why.
+    Columns: name, family, task, kind (exact or trained), state (of models that came with interp, what their
+    certificate says: proved, refuted or undecided; measured where none was made), parameters (their number), seeds (of
+    the checkpoints), about, path, and what the summary of the default checkpoint says (accuracy, ...). A folder that
+    cannot be read is a row too: its `about` says why.
 
     Example:
 
@@ -36,10 +39,32 @@ def list_models() -> pd.DataFrame:
 
     exact = registered_constructions()
     # A folder of an exact model's name holds the same spec as TOML.
+    states = _states()
     rows = [_exact_row(name) for name in exact] + [_trained_row(f) for f in folders() if f.name not in exact]
-    columns = ["name", "family", "task", "kind", "parameters", "seeds", "about", "path"]
+    for row in rows:
+        own = row["path"] and not Path(row["path"]).is_relative_to(shipped_root())
+        row["state"] = "measured" if own else states.get((row["name"], row.pop("checkpoint", "")), "measured")
+    columns = ["name", "family", "task", "kind", "state", "parameters", "seeds", "about", "path"]
     table = pd.DataFrame(rows, columns=[*columns, *sorted({key for row in rows for key in row} - set(columns))])
     return table.astype({"parameters": "Int64"}).sort_values(["family", "name"], ignore_index=True)
+
+
+STATES = {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}
+
+
+def _states() -> dict[tuple[str, str], str]:
+    """What the certificates of the models that came with interp say, by name and checkpoint ("": exact, in all its
+    variants)."""
+    path = shipped_root() / "certificates.csv"
+    found: dict[tuple[str, str], str] = {}
+    if not path.is_file():
+        return found
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            key = row["name"], "" if row["kind"] == "exact" else row["variant"]
+            state = STATES.get(row["status"], "measured")
+            found[key] = state if found.get(key, state) == state else "refuted"
+    return found
 
 
 def _exact_row(name: str) -> dict[str, Any]:
@@ -74,6 +99,7 @@ def _trained_row(folder: Folder) -> dict[str, Any]:
         headers = {file: read_header(file) for file in folder.checkpoints}
         row["seeds"] = tuple(header.seed for header in headers.values())
         if headers:
+            row["checkpoint"] = default_checkpoint(folder.path).stem
             facts = headers[default_checkpoint(folder.path)].summary
             row |= {
                 key: value for key, value in facts.items() if key not in row and isinstance(value, int | float | str)

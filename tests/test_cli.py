@@ -60,6 +60,19 @@ def test_tables_in_three_formats() -> None:
     assert "count01" in out
 
 
+def test_a_line_of_80_characters_for_each_model_and_task() -> None:
+    for command in ("models", "tasks"):
+        _, out, _ = run(command)
+        _, long, _ = run(command, "--long")
+        lines = out.splitlines()
+        assert max(map(len, lines)) <= 80
+        assert len(lines) == len(json.loads(run(command, "--format", "json")[1])) + 1
+        assert max(map(len, long.splitlines())) > 80
+    states = {line.split()[0]: line.split()[1] for line in run("models")[1].splitlines()[1:]}
+    assert (states["count01/minimal"], states["count01/paper"]) == ("proved", "refuted")
+    assert "\x1b" not in run("certify", "count01/minimal")[1]  # colors are for terminals
+
+
 def test_version_and_help() -> None:
     assert run("--version")[1] == f"interp {interp.__version__}\n"
     shown = CliRunner().invoke(cli.app, ["--help"]).output

@@ -33,6 +33,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, certify_subject
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.subject import Subject
+from interp.progress import LateBar
 from interp.report import Report
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
@@ -264,19 +265,20 @@ def fill(
         for option in given:
             if option not in known[name].options:
                 raise InterpError(one_of(f"option of section {name}", option, known[name].options or ["none"]))
-    for one in known.values():
-        if wanted is not None and one.name not in wanted:
-            continue
-        if wanted is None and one.cost is not None and one.name not in options:
-            continue
-        if (reason := one.why_not(study)) is not None:
-            if wanted is None and one.name not in options:
+    chosen = [one for one in known.values() if wanted is None or one.name in wanted]
+    with LateBar("report") as bar:
+        for number, one in enumerate(chosen):
+            bar.update(number, len(chosen), one.title)
+            if wanted is None and one.cost is not None and one.name not in options:
                 continue
-            raise UnsupportedError(f"section {one.name} does not apply: {reason}")
-        try:
-            one.make(study, report, **options.get(one.name, {}))
-        except InterpError as error:
-            report.section(one.title, f"Not shown: {error}.")
+            if (reason := one.why_not(study)) is not None:
+                if wanted is None and one.name not in options:
+                    continue
+                raise UnsupportedError(f"section {one.name} does not apply: {reason}")
+            try:
+                one.make(study, report, **options.get(one.name, {}))
+            except InterpError as error:
+                report.section(one.title, f"Not shown: {error}.")
 
 
 def first_reason(reasons: Iterable[str | None]) -> str | None:
