@@ -40,6 +40,9 @@ def test_one_output_decides_by_sign_or_by_tolerance() -> None:
     assert decide(s, near).tolist() == [1, 0, 1]
     assert margins(s, classes, near).tolist() == pytest.approx([0.05, -0.05, -0.25])
     assert losses(s, classes, near) is None
+    no = torch.tensor([0, 0, 1])  # the other answers: every margin changes its sign
+    assert margins(s, no, Decision("sigmoid")).tolist() == [-0.2, 0.3, 0.0]
+    assert margins(s, no, near).tolist() == pytest.approx([-0.05, 0.05, 0.25])
 
 
 def test_rules_that_make_no_sense_are_refused() -> None:

@@ -123,3 +123,11 @@ def test_unknown_formulas(name: str, word: str) -> None:
 def test_a_formula_needs_room() -> None:
     with pytest.raises(SpecError, match="need 4 components"):
         TaskModel(SPEC.replace(positions="halves", d_model=2, layers=(Layer(d_head=2),)))
+
+
+@pytest.mark.parametrize("name", ["learned", "sinusoidal"])
+def test_tokens_behind_others_have_the_positions_that_they_have_among_them(name: str) -> None:
+    """What generate asks for: the last tokens of a row, the others remembered."""
+    model = make(SPEC.replace(positions=name, direction="causal", max_length=5 if name == "learned" else None))
+    whole = model.pos_embed(TOKENS)
+    assert model.pos_embed(TOKENS[:, 3:], 3).equal(whole[:, 3:])

@@ -201,3 +201,10 @@ def test_where_the_premise_does_not_speak() -> None:
     finally:
         torch.set_float32_matmul_precision(before)
     assert premise_refusal(model) is None
+
+
+def test_a_sum_of_exact_numbers_is_rounded_once() -> None:
+    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    found = numbers.add(exact(torch.tensor([[0.1, 3.0]]).double()), exact(torch.tensor([[0.2, 4.0]]).double()))
+    assert found.error[0, 0] == pytest.approx(numbers.u * float(found.value[0, 0]))
+    assert found.error[0, 1] == 0  # whole numbers
