@@ -11,6 +11,8 @@ from interp.report import figures as draw
 from interp.sections.base import Study, section
 
 MOST_TOKENS = 64
+MOST_POWER = 0.85
+"""Frequencies that hold this share of the power together are the key ones, if they are at most half of all."""
 
 
 def needs(study: Study) -> str | None:
@@ -60,12 +62,21 @@ def _waves(study: Study, report: Report) -> None:
     table = spectra(study.subject)
     many = table["group"].nunique() > 1
     table = table.assign(which=table["group"] + ": " + table["what"] if many else table["what"])
-    top = table.sort_values("power", ascending=False).groupby("which", sort=False).head(5)
-    sentences = [
-        f"In the {which}, the strongest frequencies are {', '.join(f'{f}' for f in part['frequency'])}, with "
-        f"{part['power'].sum():.3f} of the power together."
-        for which, part in top.groupby("which", sort=False)
-    ]
+    sentences = []
+    for which, part in table.sort_values("power", ascending=False).groupby("which", sort=False):
+        few = part[: int((part["power"].cumsum() < MOST_POWER).sum()) + 1]
+        names = ", ".join(map(str, sorted(few["frequency"])))
+        if 2 * len(few) > len(part):
+            sentences.append(
+                f"The {which} has no key frequencies: {len(few)} of {len(part)} hold {MOST_POWER:g} of the power."
+            )
+            names = "none"
+        else:
+            sentences.append(
+                f"In the {which}, {len(few)} of {len(part)} frequencies hold {few['power'].sum():.3f} of the power: "
+                f"{names}."
+            )
+        report.add_fact(f"frequencies_of_{str(which).replace(' ', '_')}", names)
     report.add_text(" ".join(sentences))
     report.add_figure(
         "embeddings_waves",

@@ -15,3 +15,10 @@ def test_circuits(name) -> None:
     assert ("strongest_composition" in report.facts) == (cfg.n_layers > 1)
     assert ("circuits_qk" in report.figures) == (not study.subject.count_space)
     assert ("circuits_ov" in report.figures) == (name in NAMES)
+
+
+def test_the_head_that_was_made_to_feed_another_is_named() -> None:
+    _, report = one_section("algorithmic/induction-exact", "circuits")
+    assert report.facts["strongest_composition"] == "head 0.0 -> head 1.1 (K)"
+    _, report = one_section("algorithmic/induction", "circuits")
+    assert report.facts["strongest_composition"] == "head 0.1 -> head 1.1 (K)"

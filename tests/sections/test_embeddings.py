@@ -6,7 +6,13 @@ import pytest
 from sections.standin_report import one_section
 from standins import NAMES
 
+import interp
+from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
+from interp.measures.subject import Subject
+from interp.report import Report
+from interp.sections.base import Study, fill
+from interp.spec import Training
 
 
 @pytest.mark.parametrize("name", [*NAMES[:2], "histogram/dot"])
@@ -19,3 +25,13 @@ def test_geometry(name) -> None:
 def test_two_tokens_have_none() -> None:
     with pytest.raises(UnsupportedError, match="two tokens have no geometry"):
         one_section("balance", "embeddings")
+
+
+def test_key_frequencies_are_those_that_were_put_in_and_a_random_model_has_none() -> None:
+    exact = interp.build("algorithmic/modular-addition-fourier", p=29, frequencies="2 7 13")
+    twin = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
+    for model, found, words in ((exact, "2, 7, 13", "3 of 14 frequencies hold 1.000"), (twin, "none", "no key freq")):
+        report = Report("p = 29")
+        fill(Study(Subject.of(model)), report, ["embeddings"])
+        assert {report.facts[f"frequencies_of_{what}"] for what in ("embedding", "readout")} == {found}
+        assert words in report.html()
