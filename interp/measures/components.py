@@ -172,7 +172,7 @@ def not_additive(subject: Subject) -> str | None:
     if isinstance(model, TaskModel):
         if not model.spec.additive_residual:
             return "after post-layer-norm the outputs are no sum over the parts"
-        if not model.spec.linear_readout:
+        if model.spec.readout == "relu_mlp":
             return "behind a ReLU readout the outputs are no sum over the parts"
     if getattr(model.cfg, "use_normalization_before_and_after", False):
         return "where a norm follows the attention, what a head writes is no linear map of its output"

@@ -37,7 +37,7 @@ def token_vectors(model: Model) -> Float[Tensor, "tokens d_model"]:
 def output_vectors(model: Model) -> Float[Tensor, "n_out d_model"] | None:
     """What reads each output off the residual stream (the final norm's gain folded in); None behind a ReLU readout."""
     subject = Subject.of(model)
-    if isinstance(subject.model, TaskModel) and not subject.model.spec.linear_readout:
+    if isinstance(subject.model, TaskModel) and subject.model.spec.readout == "relu_mlp":
         return None
     return readout_map(subject)[0].T
 

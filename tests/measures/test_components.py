@@ -8,8 +8,11 @@ from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.circuits import token_circuits
 from interp.measures.components import components
+from interp.measures.outputs import head_outputs
 from interp.measures.subject import Subject
+from interp.measures.survey import survey
 
 
 def by_hand(name: str, subject: Subject, batch: interp.Batch) -> dict[str, torch.Tensor]:
@@ -105,3 +108,29 @@ def test_effect_and_spread_are_mean_and_standard_deviation_over_the_reads() -> N
         assert row.effect == pytest.approx(sum(own) / 5)
         assert row.spread == pytest.approx((sum((own - sum(own) / 5) ** 2) / 5) ** 0.5)
         assert row.negative == pytest.approx(sum(own < 0) / 5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_strangers_model_says_the_same_as_a_task_model(name) -> None:
+    """What interp.load makes of these configurations, final layer norm included, is measured like the stock model."""
+    theirs = standin(name)
+    ours = Subject.of(interp.load(theirs.model, task=theirs.task))
+    assert isinstance(ours.model, interp.TaskModel)
+    batch = theirs.task.sample(20, seed=6)
+    found, wanted = (components(subject, batch) for subject in (ours, theirs))
+    added = set(found.parts["component"])
+    assert added <= set(wanted.parts["component"])  # positions that are zero throughout are none
+    for column, component in enumerate(wanted.parts["component"]):
+        if component in added:
+            mine = found.values[:, list(found.parts["component"]).index(component)]
+            torch.testing.assert_close(mine, wanted.values[:, column], rtol=0, atol=1e-4)
+    a, b = (head_outputs(subject, batch) for subject in (ours, theirs))
+    torch.testing.assert_close(a.contributions, b.contributions, rtol=0, atol=1e-4)
+    for which in ("QK", "OV"):
+        mine, known = (token_circuits(subject, which)["value"].to_list() for subject in (ours, theirs))
+        assert mine == pytest.approx(known, rel=1e-4, abs=1e-4)
+    mine, known = (survey(subject, batch, batch).drop(columns=["part", "kind"]) for subject in (ours, theirs))
+    for column in known:
+        assert mine[column].astype(float).to_list() == pytest.approx(
+            known[column].astype(float).to_list(), rel=1e-3, abs=1e-3, nan_ok=True
+        ), column
