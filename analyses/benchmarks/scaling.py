@@ -41,7 +41,7 @@ SIZES: dict[str, Sequence[int]] = {
     "p": (8, 32, 128, 512),
 }
 CERTIFIED_BASE = {"T": 32, "L": 10, "p": 128}
-CERTIFIED: dict[str, Sequence[int]] = {"T": (16, 32, 64, 128), "L": (4, 8, 16, 32), "p": (32, 128, 512)}
+CERTIFIED: dict[str, Sequence[int]] = {"T": (16, 32, 64, 128), "L": (4, 8, 16, 32), "p": (32, 128, 512, 2048)}
 POWERS = {"dot-softmax": {"T": 2, "L": 2, "p": 1}, "lin": {"T": 2, "L": 3, "p": 1}}
 """Sizes of certified models, and the powers with which the work at the root grows."""
 KINDS: tuple[MixingKind, ...] = ("dot-softmax", "lin")
