@@ -113,8 +113,10 @@ def certificate_sentence(found: Certificate) -> str:
     if isinstance(found.accuracy, float):
         even = found.n_errors is None or abs(found.accuracy - 1 + found.n_errors / found.n_inputs) < 1e-6
         weighted = "" if even else ", each input weighted by its probability"
-        why = ", where a margin does not exceed what rounding may do" if found.accuracy == 1 and real else ""
-        return f"Accuracy {words.share(found.accuracy, 6)}{real}{why}, exact over {where}{weighted}.{number}{wrong}"
+        if found.accuracy == 1 and real:
+            why = "not proved as the model runs, because a margin does not exceed what rounding may do"
+            return f"Accuracy 1{real} over {where}; {why}."
+        return f"Accuracy {words.share(found.accuracy, 6)}{real}, exact over {where}{weighted}.{number}{wrong}"
     low, high = (words.share(value, 6) for value in found.accuracy)
     if found.status == "undecided":
         return f"Not decided: the accuracy{real} over {where} is known to lie from {low} to {high}.{wrong}"

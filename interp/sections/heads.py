@@ -80,15 +80,23 @@ def needed(table: pd.DataFrame, whole: float) -> str:
     without = table.set_index("part")["accuracy_mean"]
     lost = without[without < whole - NEEDED].sort_values()
     rest = without.drop(lost.index)
-    kept = f"; without any other one it stays at {words.share(float(rest.min()))} or more" if len(rest) else ""
+    kept = f"; without any other one it is {_at_least(rest)}" if len(rest) else ""
     if lost.empty:
         return (
-            f"No single head or MLP is needed: with any one of them replaced by its mean, accuracy stays at "
-            f"{words.share(float(rest.min()))} or more ({words.share(whole)} with all)."
+            f"No single head or MLP is needed: with any one of them replaced by its mean, accuracy is "
+            f"{_at_least(rest)} ({words.share(whole)} with all)."
         )
-    named = words.listed(f"{part} ({words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items())
-    more = f" and {len(lost) - MOST_NAMED} others" if len(lost) > MOST_NAMED else ""
-    return f"Accuracy falls from {words.share(whole)} when one of these is replaced by its mean: {named}{more}{kept}."
+    named = [f"{part} ({words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items()]
+    more = [words.counted(len(lost) - MOST_NAMED, "other")] if len(lost) > MOST_NAMED else []
+    return (
+        f"Accuracy falls from {words.share(whole)} when one of these is replaced by its mean: "
+        f"{words.listed([*named, *more])}{kept}."
+    )
+
+
+def _at_least(accuracies: pd.Series) -> str:
+    least = words.share(float(accuracies.min()))
+    return least if least == "1" else f"{least} or more"
 
 
 def _words(study: Study, table: pd.DataFrame) -> str:

@@ -148,8 +148,8 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
     ("without", "whole", "says"),
     [
         ({"0.0": 0.2, "mlp 0": 0.999}, 1.0,
-         "falls from 1 when one of these is replaced by its mean: 0.0 (0.2000); without any other one it stays at "
-         "0.9990 or more."),
+         "falls from 1 when one of these is replaced by its mean: 0.0 (0.2000); without any other one it is 0.9990 "
+         "or more."),
         ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (0)"
          " and 0.0 (0.1000)."),
         ({"0.0": 1.0, "0.1": 1.0}, 1.0, "No single head or MLP is needed"),
