@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.certificates import check
 from interp.errors import InterpError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 CLEAR_OF_ROUNDING = 16.0
-"""Margins this many times the rounding bound are claimed in the model's own format, too: the checker's is coarser."""
+"""Margins this many times the rounding bound are looked for where the model's own format is to be claimed, too."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """What a method's evidence says: the kind of domain and its data, the parts, the margin that all of them keep.
 
-    subject: the claim's sentence up to its margin and arithmetic.
+    subject: the claim's sentence up to its margin and arithmetic. rounding: the checker's own bound for its model of
+    the weights, in its units, on the whole domain or on samples of it: coarser than the certificate's.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class Finding:
     parts: list[Any]
     margin: float
     subject: str
+    rounding: Callable[[check.Model], int]
 
 
 Writer = Callable[["TaskModel", "Certificate", dict[str, Any]], Finding]
@@ -72,17 +75,13 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
         raise UnsupportedError(f"a certificate by {source.method} has no evidence; those by {', '.join(_WRITERS)} have")
     model = source.model
     found = _WRITERS[source.method](model, certificate, source.options)
-    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
-    rounding = math.inf if certificate.rounding is None else certificate.rounding
-    number_format = dtype if found.margin > CLEAR_OF_ROUNDING * rounding else "reals"
+    number_format = _format(model, found, certificate)
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
-    weights = weights_of(model)
     evidence = {
         "evidence": SCHEMA,
         "model": model.spec.id,
         "spec": model.spec.to_dict(),
-        "weights": {name: {"shape": list(array.shape), "values": [float(x).hex() for x in array.ravel()]}
-                    for name, array in weights.items()},
+        "weights": hexadecimal(model),
         "weights_sha256": weights_sha256(model),
         "claim": {
             "kind": found.kind,
@@ -96,6 +95,30 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
     data = json.dumps(evidence, separators=(",", ":"), allow_nan=False).encode()
     _write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
+
+
+def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
+    """The model's own number format, if the checker's bound of rounding is below the margin, or the reals."""
+    dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
+    if certificate.rounding is None or not found.margin > certificate.rounding:
+        return "reals"
+    try:
+        rounding = found.rounding(checked(model, check.FORMATS[dtype]))
+    except check.Fault:
+        return "reals"
+    return dtype if rounding < check.fixed(found.margin) else "reals"
+
+
+def checked(model: TaskModel, number_format: check.Format = check.REALS) -> check.Model:
+    """The checker's own model of these weights."""
+    digest = weights_sha256(model)
+    return check.Model(model.spec.to_dict(), hexadecimal(model), model.spec.id, digest, number_format)
+
+
+def hexadecimal(model: TaskModel) -> dict[str, dict[str, list[Any]]]:
+    """The weights as evidence holds them."""
+    return {name: {"shape": list(array.shape), "values": [float(x).hex() for x in array.ravel()]}
+            for name, array in weights_of(model).items()}  # fmt: skip
 
 
 def weights_of(model: TaskModel) -> dict[str, np.ndarray]:

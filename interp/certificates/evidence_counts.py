@@ -15,6 +15,7 @@ import numpy as np
 from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
+from interp.certificates.check import Model
 from interp.certificates.count_boxes import as_box
 from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, register_evidence, stated
 from interp.errors import InterpError, UnsupportedError
@@ -111,8 +112,8 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     if model.spec.direction != "causal":
         raise UnsupportedError("the checker knows boxes of counts for causal models")
     quotients = Quotients(model, shape)
-    rounding = math.inf if certificate.rounding is None else 2 * CLEAR_OF_ROUNDING * certificate.rounding
-    least = certificate.worst_margin / 2 if certificate.worst_margin > 0 else rounding if rounding < 1e-3 else 0.0
+    clear = math.inf if certificate.rounding is None else 2 * CLEAR_OF_ROUNDING * certificate.rounding
+    least = certificate.worst_margin / 2 if certificate.worst_margin > 0 else clear if clear < 1e-3 else 0.0
     (a, b), (c, d), (e, g) = box.ranges.values()
     root = Zone((a, c, e, c - b), (b, d, g, d - a))
     parts: list[Any] = []
@@ -139,7 +140,12 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     domain = {"box": [[a, b], [c, d], [e, g]], "counted": list(shape.counted), "marks": marks, "read": shape.query,
               "answers": list(shape.answers), "errors": errors}  # fmt: skip
     said = _said(task.name, domain, box, root)
-    return Finding("counts", domain, parts, float.fromhex(stated(min(bounds))), said)
+
+    def rounding(checked: Model) -> int:
+        rows = [checked.words[token] for token in (*shape.counted, *marks)]
+        return checked.drift(checked.words[shape.query], rows, b + d + g + len(marks))
+
+    return Finding("counts", domain, parts, float.fromhex(stated(min(bounds))), said, rounding)
 
 
 def _cut_at_tie(zone: Zone) -> list[int] | None:

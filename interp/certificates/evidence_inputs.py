@@ -18,6 +18,7 @@ from interp.architecture.answers import reads as places_read
 from interp.architecture.answers import right_classes
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
+from interp.certificates.check import Model, one_input
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Batch, TableTask
@@ -110,12 +111,19 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     digest = hashlib.sha256(json.dumps(plain, separators=(",", ":")).encode()).hexdigest()
     n, length, words = len(parts), len(parts[0][0]), model.embed.W_E.shape[0]
     every = f"all {n} = {words}^{length}" if len(by_length) == 1 and n == words**length else f"each of the {n}"
-    said = f"{task.name}: right for {every} inputs of the table of SHA-256 {digest}"
+    said = f"{task.name}: right for {every} inputs, rows without padding, of the table of SHA-256 {digest}"
     said += "" if token is None else f", read at token {token}"
     if wrong:
         answers = sum(len(reads) for _, reads in parts)
         said += f" but exactly {len(wrong)} of {answers} answers, which are wrong"
-    return Finding("inputs", {"read": token, "errors": wrong}, plain, float.fromhex(stated(least)), said)
+
+    def rounding(checked: Model) -> int:
+        """Of some inputs, the nearest among them; and half as much again, for others."""
+        nearest = sorted(range(n), key=lambda number: min(map(abs, margins[number].values())))[:4]
+        some = {*nearest, *range(0, n, max(1, n // 12))}
+        return max(one_input(checked, 1, *plain[number])[1] for number in some) * 3 // 2
+
+    return Finding("inputs", {"read": token, "errors": wrong}, plain, float.fromhex(stated(least)), said, rounding)
 
 
 def _margin(spec: Any, outputs: np.ndarray, right: list[int]) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
+from interp.certificates.check import Model
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.certificates.evidence_inputs import counterexamples
 from interp.certificates.histogram_spaces import Multisets, Nodes, Space, space_of
@@ -43,7 +44,14 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
     said = "histogram: every position has its largest output at how often its token occurs"
     margin = float.fromhex(stated(min(bounds)))
-    return Finding("sequences", {}, parts, margin, f"{said}, in all {tables.T}^{tables.L} sequences")
+
+    def rounding(checked: Model) -> int:
+        layer, words, keys = checked.layers[0], checked.words, tables.L + len(checked.words) - tables.T
+        every = [layer.pattern[0] if layer.linear else [layer.scores(0, row, words, 0)] for row in words[: tables.T]]
+        return max(checked.drift(row, words, keys, scores) for row, some in zip(words, every) for scores in some)
+
+    said = f"{said}, in all {tables.T}^{tables.L} sequences"
+    return Finding("sequences", {}, parts, margin, said, rounding)
 
 
 def _cut(tables: Tables, space: Space, least: float) -> tuple[str, float]:

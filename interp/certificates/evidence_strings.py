@@ -6,7 +6,7 @@ from typing import Any
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
-from interp.certificates.check import LANGUAGES
+from interp.certificates.check import LANGUAGES, Model, each_string, one_average, one_class
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.certificates.evidence_inputs import counterexamples, rows_of, table
 from interp.certificates.strings_enumerated import margins_of
@@ -54,4 +54,13 @@ def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], ma
         each = "; ".join(f"{n} symbols: {bad}" for n, bad in errors)
         said += f" but exactly {sum(bad for _, bad in errors)}, on which it errs ({each})"
     domain = {"longest": longest, "by": by, "errors": errors}
-    return Finding("strings", domain, [], float.fromhex(stated(margin)), said)
+
+    def rounding(checked: Model) -> int:
+        """Of all zeros, all ones, a single one and half of them, of the longest and the shortest strings; and as much
+        again, for others."""
+        one = {"average": one_average, "class": one_class}.get(by)
+        some = [(n, [first, *[1] * ones]) for n in (1, 2, longest) for first in (0, 1) for ones in {0, n // 2, n - 1}]
+        some = [(n, start if one else (start + [0] * n)[:n]) for n, start in some if n <= longest and len(start) <= n]
+        return 2 * max((one or each_string)(checked, 1, n, start)[2] for n, start in some)
+
+    return Finding("strings", domain, [], float.fromhex(stated(margin)), said, rounding)

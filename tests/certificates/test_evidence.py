@@ -131,7 +131,7 @@ def test_contexts_hold(tmp_path):
     """A look-up table, all contexts right in float32; a noisy table with its exact errors."""
     interp.certify("models/memorization/lookup/seed-0.safetensors").evidence(tmp_path / "lookup.json.gz")
     model, said, _ = check.check(check.read(str(tmp_path / "lookup.json.gz")))
-    assert said.startswith("lookup: right for all 400 = 20^2 inputs of the table")
+    assert said.startswith("lookup: right for all 400 = 20^2 inputs, rows without padding, of the table")
     assert said.endswith("as run in float32")
     assert model.sha256 == weights_sha256(interp.load("models/memorization/lookup/seed-0.safetensors"))
     interp.certify("models/memorization/kgram/seed-0.safetensors", dtype="float64").evidence(tmp_path / "k.json")
@@ -193,7 +193,7 @@ def test_refuted_models_show_an_input_on_which_they_err(tmp_path):
     interp.certify(model, budget_seconds=0.05).evidence(path)
     evidence = json.loads(path.read_text())
     tokens, reads = evidence["parts"][0]
-    assert "right for each of the 1 inputs" in check.check(evidence)[1]
+    assert "right for each of the 1 inputs, rows" in check.check(evidence)[1]
     said = model.predict(torch.tensor([tokens]))[0].tolist()
     wrong = [place for place, (right,) in reads if said[place] != right]  # classes are counts, less 0
     assert evidence["claim"]["domain"]["errors"] == [[0, place] for place in wrong]
