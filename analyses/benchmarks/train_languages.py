@@ -16,6 +16,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from itertools import count
 
 import numpy as np
 import torch
@@ -74,21 +75,15 @@ def plain(positions: str, length: int) -> tuple[Callable[[], None], Callable[[],
     return step, test
 
 
-def epochs_of(kind: type[Engine], positions: str, length: int, seeds: int) -> Callable[[], None]:
+def epochs_of(kind: type[Engine], positions: str, length: int, seeds: int) -> Callable[[], object]:
     """One epoch of all seeds."""
     spec = learned_spec(First(length=length), positions)
     engine = kind(spec, make_task(spec.task), range(seeds), torch.device("cpu"), torch.float32)
-    epoch = 0
-
-    def run() -> None:
-        nonlocal epoch
-        epoch += 1
-        engine.run_epoch(epoch)
-
-    return run
+    epochs = count(1)
+    return lambda: engine.run_epoch(next(epochs))
 
 
-def seconds(work: Callable[[], None], times: int) -> float:
+def seconds(work: Callable[[], object], times: int) -> float:
     start = time.perf_counter()
     for _ in range(times):
         work()

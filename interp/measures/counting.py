@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.subject import Model, Subject
@@ -164,9 +165,8 @@ def embedding_overlaps(model: Counting) -> pd.DataFrame:
     cosine = (unit[: task.T] @ unit.T).numpy()
     score = np.full_like(cosine, np.nan)
     if layer.mixing == "dot":
-        attention: Any = counter.model.blocks[0].attn
-        q, k = (counter.embedding @ w[0].detach().double().cpu() for w in (attention.W_Q, attention.W_K))
-        score = (q[: task.T] @ k.T / float(attention.attn_scale)).numpy()
+        tensors = {name: parameter.double().cpu() for name, parameter in counter.model.named_parameters()}
+        score = token_tables(counter.model.spec, stack_one(tensors)).scores[0, 0, : task.T].numpy()
     token, other = (index.ravel() for index in np.indices(cosine.shape))
     relation = np.where(token == other, "same", np.where(other == task.T, "BOS", "different"))
     words = np.array(task.vocabulary)
