@@ -17,7 +17,7 @@ from torch import Tensor
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import histogram, memorization
+from interp.certificates import count_boxes, histogram, language_strings, memorization
 from interp.certificates.arithmetic import (
     EXP_ULPS,
     KEYS_PER_RESCALING,
@@ -35,7 +35,7 @@ from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import tables_of
 from interp.certificates.rounding import forward_with_bound, pattern
 from interp.spec import Layer, ModelSpec, TaskRef
-from interp.tasks.count01 import EQUALS
+from interp.tasks.count01 import EQUALS, CountBox
 
 SINGLE, DOUBLE = Arithmetic(ROUNDOFF[torch.float32]), Arithmetic(ROUNDOFF[torch.float64])
 WEIGHT = torch.tensor([[1.3, -0.7], [0.4, 2.1], [-0.9, 0.3]], dtype=torch.float64)
@@ -299,3 +299,40 @@ def test_a_table_s_verdict_needs_more_than_a_positive_margin() -> None:
     assert memorization._status(-margins, rounded) == "refuted"
     assert memorization._status(-margins[1:], rounded[1:]) == "undecided"
     assert memorization._status(margins[:1], rounded[:1]) == "certified"
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_a_margin_must_exceed_is_the_model_s_rounding_and_this_evaluation_s(dtype: str) -> None:
+    model = interp.build("count01/minimal", dtype=dtype)
+    bounds = count_boxes.Bounds(model, count_boxes.shape_of(model.task), CountBox((0, 3), (0, 3), (0, 2)))
+    need, slack = bounds[EQUALS]
+    seen = torch.tensor(sorted({*bounds.shape.marks.nonzero()[:, 0].tolist(), *bounds.shape.counted, EQUALS}))
+    own = logit_error(model, EQUALS, seen, bounds.n, model.embed.W_E.dtype)
+    assert need == pytest.approx(own + slack, rel=1e-12)
+    assert slack > 0
+    other = interp.build("algorithmic/max-of-k-exact", K=2, v=4, dtype=dtype)
+    read, every = other.task.token_id("="), torch.arange(other.task.d_vocab)
+    both = [logit_error(other, read, every, 3, kind) for kind in (other.embed.W_E.dtype, torch.float64)]
+    assert interp.certify(other).rounding == pytest.approx(sum(both), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "status"), [(1e-9, "undecided"), (-1e-9, "undecided"), (1e-3, "certified"), (-1e-3, "refuted")]
+)
+def test_strings_are_judged_beyond_rounding_on_both_sides(
+    size: float, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs of a given size, right or wrong everywhere, that are off by up to 1e-6."""
+    model = interp.build("languages/one")
+
+    def answer(model: TaskModel, tokens: Tensor, *args: object, **kw: object) -> tuple[Tensor, Tensor]:
+        value = torch.where(model.task.batch(tokens).labels, size, -size).double()[:, None]
+        return value, torch.full_like(value, 1e-6)
+
+    monkeypatch.setattr(language_strings, "forward_with_bound", answer)
+    found = language_strings.certify_strings(model, longest=3)
+    assert found.status == status
+    assert found.accuracy == 1.0 if status == "certified" else isinstance(found.accuracy, tuple)
