@@ -8,7 +8,8 @@
         run(study, __doc__, default="count01/paper")
 
 gives `python analyses/X.py CHECKPOINT --out DIR [--quick | --smoke]`: the verdict on standard output, each table as
-DIR/<key>.csv and everything as DIR/report.html. Bad input is one sentence and exit code 2.
+DIR/<key>.csv and everything as DIR/report.html, which says at its top if it is a quick or smoke run.
+Bad input is one sentence and exit code 2.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def run(
     arguments = Arguments(tuple(getattr(given, "checkpoints", ())), mode, given.out)
     try:
         report = study(arguments)
+        if mode != "full":
+            report.subtitle = f"{mode.capitalize()} run, smaller than the study. {report.subtitle}".strip()
         write(report, given.out)
     except InterpError as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
