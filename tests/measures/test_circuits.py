@@ -15,6 +15,7 @@ from interp.measures.attention_tables import attention_by_position, attention_by
 from interp.measures.circuits import composition, factors, singular_values, token_circuits
 from interp.measures.embeddings import cosines, fourier_power, neuron_spectra, principal_components, spectra
 from interp.measures.runs import Part
+from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
 
 
@@ -27,6 +28,35 @@ def test_one_layer_without_positions_is_the_exact_circuit() -> None:
         assert mine.iloc[:, 2].to_list() == exact[columns[0]].to_list()
         assert mine.iloc[:, 3].to_list() == exact[columns[1]].to_list()
         np.testing.assert_allclose(mine["value"], exact[columns[2]], rtol=1e-9, atol=1e-9)
+
+
+def small(**layer: object) -> interp.TaskModel:
+    """Random weights of order one, gains and biases of norms included."""
+    layers = (interp.Layer(n_heads=2, d_head=3, **layer),)
+    spec = interp.ModelSpec(task=interp.TaskRef(name="count01"), d_model=5, layers=layers, dtype="float64")
+    model, generator = interp.build(spec), torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def test_scores_are_scaled_as_the_model_scales_them() -> None:
+    model = small(scale=0.3)
+    _, cache = model.run_with_cache(torch.arange(8)[None])  # every token once
+    seen = cache["blocks.0.attn.hook_attn_scores"][0].detach()
+    table = torch.tensor(token_circuits(model)["value"].to_list(), dtype=torch.float64).reshape(2, 8, 8)
+    causal = torch.ones(8, 8).tril().bool()
+    close(table[:, causal], seen[:, causal], atol=1e-12)
+
+
+def test_the_norm_s_gain_and_centering_are_folded_in() -> None:
+    """(x - mean) gain W for every x: what the norm does but for its scale and bias."""
+    model = small(norm="pre")
+    attn, gain = model.blocks[0].attn, model.blocks[0].ln1.w.detach()
+    x = torch.randn(7, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = factors(Subject.of(model), Part(0, 1))
+    for mine, weight in zip(found, (attn.W_Q[1], attn.W_K[1], attn.W_V[1])):
+        close(x @ mine, ((x - x.mean(1, keepdim=True)) * gain) @ weight.detach(), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,8 +78,6 @@ def test_composition_is_transformer_lens_s_without_norms() -> None:
         model = HookedTransformer(HookedTransformerConfig(
             n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=7, d_vocab=6, d_vocab_out=3, attn_only=True,
             normalization_type=None))  # fmt: skip
-    from interp.measures.subject import Subject
-
     subject = Subject.of(model, standin("recall").task)
     model.requires_grad_(False)
     table = composition(subject).set_index(["writer", "reader"])
@@ -114,8 +142,6 @@ class Cycle(Task):
 
 
 def test_spectra_of_a_task_with_a_cycle() -> None:
-    from interp.measures.subject import Subject
-
     subject = Subject(standin("balance").model, Cycle())
     table = spectra(subject)
     assert table["power"].to_list() == [pytest.approx(1.0)]

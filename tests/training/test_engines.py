@@ -93,9 +93,10 @@ def test_both_engines_train_the_same_models() -> None:
         assert a.history["accuracy"].to_list() == b.history["accuracy"].to_list()
 
 
-def test_a_model_does_not_depend_on_its_neighbors_and_seeds_differ() -> None:
+@pytest.mark.parametrize("engine", ["count-space", "count-space-fused", "reference"])
+def test_a_model_does_not_depend_on_its_neighbors_and_seeds_differ(engine: str) -> None:
     spec = small_spec()
-    alone, together, again = train(spec, [2]), train(spec, [0, 1, 2]), train(spec, [2])
+    alone, together, again = (train(spec, seeds, engine=engine) for seeds in ([2], [0, 1, 2], [2]))
     parameters = dict(together[2].named_parameters())
     for (name, mine), (_, repeated) in zip(alone[0].named_parameters(), again[0].named_parameters()):
         torch.testing.assert_close(mine, parameters[name], rtol=1e-10, atol=1e-12)
@@ -103,13 +104,15 @@ def test_a_model_does_not_depend_on_its_neighbors_and_seeds_differ() -> None:
     assert not torch.equal(alone[0].embed.W_E, together[0].embed.W_E)
 
 
-def test_snapshots_hold_the_models_of_their_epochs() -> None:
+@pytest.mark.parametrize("engine", ["count-space", "count-space-fused", "reference"])
+def test_snapshots_hold_the_models_of_their_epochs(engine: str) -> None:
     spec = small_spec()
-    (model,) = train(spec, [1], snapshots=[0, 2, 4])
+    (model,) = train(spec, [1], snapshots=[0, 2, 4], engine=engine)
     assert list(model.snapshots) == [0, 2, 4]
     assert torch.equal(model.snapshots[0].embed.W_E, TaskModel(spec, seed=1).embed.W_E)
     assert torch.equal(model.snapshots[4].embed.W_E, model.embed.W_E)
-    two_epochs = train(small_spec(origin=spec.origin.model_copy(update={"epochs": 2, "schedule": "constant"})), [1])
+    shorter = small_spec(origin=spec.origin.model_copy(update={"epochs": 2, "schedule": "constant"}))
+    two_epochs = train(shorter, [1], engine=engine)
     assert not torch.equal(model.snapshots[2].embed.W_E, two_epochs[0].embed.W_E)  # another schedule, another model
 
 
@@ -147,7 +150,7 @@ def test_a_broken_state_file_is_refused_in_one_sentence(tmp_path) -> None:
 def test_loss_at_the_start_is_the_entropy_of_a_guess() -> None:
     """An untrained model with tiny weights puts 1/8 on each of 8 tokens: its loss is ln 8."""
     spec = small_spec(origin=Training(epochs=1, batch_size=16, init_std=1e-6, learning_rate=1e-12))
-    (model,) = train(spec, [0])
+    (model,) = train(spec, [0], engine="reference")
     assert model.history["loss"][1] == pytest.approx(math.log(8), abs=1e-4)
     assert float(batch_loss(model, model.task.dataset("train")).detach()) == pytest.approx(math.log(8), abs=1e-4)
 

@@ -129,9 +129,10 @@ def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, m
         assert mine.history["loss"].to_list()[1:] == its.history["loss"].to_list()[1:]
 
 
-def test_a_model_does_not_depend_on_its_neighbors() -> None:
+@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
+def test_a_model_does_not_depend_on_its_neighbors(engine: str) -> None:
     spec = published("one", "fraction")
-    alone, together = train(spec, [3], progress=False), train(spec, [1, 3, 7], progress=False)
+    alone, together = (train(spec, seeds, engine=engine, progress=False) for seeds in ([3], [1, 3, 7]))
     assert all(torch.equal(p, q) for p, q in zip(alone[0].parameters(), together[1].parameters()))
 
 

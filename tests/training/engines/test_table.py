@@ -66,7 +66,7 @@ def test_the_stacked_forward_is_the_numpy_forward(name: str) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_exact_steps_are_those_of_adam_on_the_task_model(name: str) -> None:
     spec = SPECS[name]
-    (trained,) = interp.train(spec, [3], progress=False)
+    (trained,) = interp.train(spec, [3], engine="exact-kl", progress=False)
     model = interp.build(spec, seed=3)
     leaves = [p for p in model.parameters() if p.requires_grad]
     adam = torch.optim.Adam(leaves, lr=0.02)
@@ -98,7 +98,7 @@ def test_a_pass_over_the_sample_is_the_reference_engine_s() -> None:
 
 def test_seeds_do_not_feel_each_other_and_accuracy_is_exact() -> None:
     spec = memorization_spec(TASK, 3, 4, origin=EXACT)
-    together, alone = interp.train(spec, range(3), progress=False), interp.train(spec, [2], progress=False)
+    together, alone = (interp.train(spec, seeds, engine="exact-kl", progress=False) for seeds in (range(3), [2]))
     assert together[2].history["loss"].tolist()[1:] == pytest.approx(alone[0].history["loss"].tolist()[1:], abs=1e-6)
     for model in together:
         batch = TASK.all_contexts()
@@ -120,7 +120,7 @@ def test_training_reaches_the_optimum_where_heads_suffice_and_never_passes_it() 
 
 def test_interrupted_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = memorization_spec(TASK, 3, 2, origin=EXACT)
-    whole = interp.train(spec, [0, 1], progress=False)
+    whole = interp.train(spec, [0, 1], engine="exact-kl", progress=False)
 
     def stop(done: int, total: int, loss: float) -> None:
         if done == 4:
@@ -128,8 +128,8 @@ def test_interrupted_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", -1.0)
     with pytest.raises(KeyboardInterrupt):
-        interp.train(spec, [0, 1], folder=tmp_path, progress=stop)
-    resumed = interp.train(spec, [0, 1], folder=tmp_path, resume=True, progress=False)
+        interp.train(spec, [0, 1], engine="exact-kl", folder=tmp_path, progress=stop)
+    resumed = interp.train(spec, [0, 1], engine="exact-kl", folder=tmp_path, resume=True, progress=False)
     for one, other in zip(whole, resumed, strict=True):
         assert all(a.equal(b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
@@ -137,7 +137,7 @@ def test_interrupted_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_table_of_your_own_is_given_beside_the_spec() -> None:
     own = table(np.array([[0.3, 0.7], [0.8, 0.2], [0.5, 0.5]]))
     spec = memorization_spec(own, 1, 1, origin=EXACT)
-    (model,) = interp.train(spec, task=own, progress=False)
+    (model,) = interp.train(spec, task=own, engine="exact-kl", progress=False)
     assert model.task is own
     with pytest.raises(InterpError, match="the spec's task is"):
         interp.train(spec, task=bigram(N=3, M=2))
@@ -169,5 +169,5 @@ def test_refusals(spec: ModelSpec, word: str) -> None:
 
 def test_look_up_without_noise_has_a_finite_loss() -> None:
     task = lookup(N=3, M=4, k=2)
-    (model,) = interp.train(memorization_spec(task, 2, 3, origin=EXACT), progress=False)
+    (model,) = interp.train(memorization_spec(task, 2, 3, origin=EXACT), engine="exact-kl", progress=False)
     assert np.isfinite(model.history["loss"][1:]).all()
