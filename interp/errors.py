@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any
 
 
 class InterpError(ValueError):
@@ -90,6 +91,20 @@ def listed(names: Iterable[object], most: int = 4) -> str:
     every = list(names)
     first = ", ".join(short(name) for name in every[:most])
     return first if len(every) <= most else f"{first} and {len(every) - most} more"
+
+
+def as_path(value: object, what: str = "a file") -> Path:
+    """A path, or one sentence on what was given instead of one."""
+    if not isinstance(value, str | PurePath):
+        raise InterpError(f"{quoted(value)} is no path of {what}")
+    return Path(value)
+
+
+def as_list(value: object, what: str, example: str) -> list[Any]:
+    """Several values as a list, or one sentence where something else was given; text is one value, not its letters."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InterpError(f"{what} = {quoted(value)}: give several, such as {example}")
+    return list(value)
 
 
 def one_of(kind: str, value: object, choices: Iterable[object]) -> str:

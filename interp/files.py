@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from interp.errors import InterpError
+from interp.errors import InterpError, as_path
 
 
 def write_atomically(path: str | Path, data: bytes | str) -> Path:
@@ -14,7 +14,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
 
     Raises InterpError when the folder is missing or cannot be written to; an older file then stays as it was.
     """
-    path = Path(path)
+    path = as_path(path)
     raw = data.encode("utf-8") if isinstance(data, str) else data
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")

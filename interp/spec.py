@@ -27,7 +27,7 @@ from pydantic import (
     field_validator,
 )
 
-from interp.errors import SpecError, listed, one_of, quoted, short
+from interp.errors import SpecError, as_path, listed, one_of, quoted, short
 from interp.views import view
 
 SCHEMA = 1
@@ -382,6 +382,8 @@ class ModelSpec(_Frozen):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelSpec:
         """A spec from plain data. Raises SpecError with every problem at once, and for a newer schema by name."""
+        if not isinstance(data, Mapping):
+            raise SpecError([f"a spec is a table of fields, not {quoted(data)}"])
         schema = data.get("schema", SCHEMA)
         if schema != SCHEMA:
             raise SpecError(
@@ -444,8 +446,10 @@ MAX_TEXT = 2**20
 
 def plain_data(path: str | Path, kind: str, parse: Callable[[str], Any]) -> Any:
     """What a text file of plain data holds. Raises SpecError with one sentence for whatever cannot be read."""
-    path = Path(path)
+    path = as_path(path, f"a {kind} file")
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device might never end
+            raise SpecError([f"{short(path)} is no file that holds text"])
         if path.stat().st_size > MAX_TEXT:
             raise SpecError(
                 [f"{short(path)} has {path.stat().st_size:,} bytes; a {kind} file has at most {MAX_TEXT:,}"]

@@ -18,7 +18,7 @@ from interp.architecture.checkpoint import Checkpoint, read_checkpoint, save_che
 from interp.architecture.foreign import named_tensors, read_state_dict, read_tensors
 from interp.architecture.limits import LengthLimit
 from interp.constructions import Construct, construct, registered_constructions
-from interp.errors import InterpError, UnsupportedError, short
+from interp.errors import InterpError, UnsupportedError, as_path, short
 from interp.model_files import expanded, find_checkpoint, find_spec, is_file
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
@@ -235,7 +235,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
         from interp.measures.curve import compact
 
         facts.setdefault("curve", compact(model.history))
-    return save_checkpoint(path, model.spec, tensors, model.seed, facts, model.task)
+    return save_checkpoint(as_path(path, "a checkpoint"), model.spec, tensors, model.seed, facts, model.task)
 
 
 def _history(model: TaskModel) -> Any:

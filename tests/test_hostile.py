@@ -149,6 +149,22 @@ def test_specs_on_disk(tmp_path: Path, text: str) -> None:
     refused(lambda: interp.build(tmp_path / "m.toml"))
 
 
+@pytest.mark.parametrize("name", ["pipe", "zeros", "loop", "folder", "utf16", "noise"])
+def test_files_that_are_no_files(tmp_path: Path, name: str) -> None:
+    for path in (tmp_path / f"{name}.toml", tmp_path / f"{name}.safetensors"):
+        if name == "pipe":
+            os.mkfifo(path)
+        elif name == "folder":
+            path.mkdir()
+        elif name in ("zeros", "loop"):
+            path.symlink_to("/dev/zero" if name == "zeros" else path)
+        else:
+            path.write_bytes("d_model = 4".encode("utf-16") if name == "utf16" else bytes(range(256)) * 20)
+    refused(lambda: ModelSpec.from_toml(tmp_path / f"{name}.toml"))
+    refused(lambda: interp.build(tmp_path / f"{name}.toml"))
+    refused(lambda: interp.load(tmp_path / f"{name}.safetensors"))
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"d_model": ' + "9" * 5000 + "}", '{"a":' * 900 + "1" + "}" * 900])
 def test_specs_as_json(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.json").write_text(text)
@@ -271,6 +287,37 @@ interp.analyze(spec)
 interp.certify(None)
 interp.certify(3)
 interp.certify(spec)
+interp.certify("languages/one", longest="5")
+interp.certify("languages/one", longest=10**9)
+interp.certify("languages/one", longest=True)
+interp.certify("histogram/dot-exact", budget_seconds="x")
+interp.certify("memorization/bigram", max_kl="x")
+interp.certify(exact, box=5)
+interp.certify(exact, nope=1)
+interp.analyze(exact, sections="heads")
+interp.analyze(exact, sections=5)
+interp.analyze(exact, options={"heads": 5})
+interp.analyze(exact, task=5)
+interp.analyze("count01/minimal", device=5)
+interp.train(spec, folder=5)
+interp.train(spec, folder="/dev/null/x")
+interp.train(spec, task=5)
+interp.train(spec, engine=5)
+interp.train(spec, snapshots=5)
+interp.save(exact, None)
+interp.save(5, "a.safetensors")
+interp.head_metrics(exact, 5)
+interp.head_metrics(exact, [(99,)])
+interp.reweight_attention(exact, w01=["a"])
+interp.test_circuit(exact, heads=5)
+interp.test_circuit(exact, heads="head 0.0")
+interp.ModelSpec.from_toml(None)
+interp.ModelSpec.from_dict([1])
+interp.sweep(None)
+interp.sweep(5)
+interp.list_sections(5)
+interp.live(None)
+interp.register_task(int)
 """
 
 
@@ -279,6 +326,7 @@ def test_things_of_the_wrong_kind() -> None:
     code = f"""
 import interp
 spec = interp.ModelSpec(task={{"name": "count01"}}, d_model=4, layers=[{{"d_head": 2}}], readout_at="=")
+exact = interp.build("count01/minimal")
 for line in {WRONG_KINDS.split(chr(10))!r}:
     try:
         if line:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,53 @@ def run(command: list[str], folder: Path, environment: dict[str, str] | None = N
     return done.stdout
 
 
-@pytest.mark.slow
-def test_four_commands_from_an_empty_folder(tmp_path: Path) -> None:
-    python = sys.executable
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
     # Without --sdist or --wheel the wheel is built from the source distribution.
-    run([python, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)], tmp_path)
-    wheel = next((tmp_path / "dist").glob("*.whl"))
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)], folder)
+    return next(folder.glob("*.whl"))
+
+
+def outside() -> dict[str, str]:
+    """An environment that knows nothing of this clone."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("INTERP_MODELS", "PYTHONPATH")}
+    return environment | {"NO_COLOR": "1", "COLUMNS": "200"}
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_with_what_the_wheel_asks_for_and_no_more(wheel: Path, tmp_path: Path) -> None:
+    """No extras, and the newest TransformerLens that the wheel allows. Two minutes and 1.8 GB, for a while."""
+    run([sys.executable, "-m", "venv", str(tmp_path / "venv")], tmp_path)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    # The build of torch that is here: another may be many times larger.
+    install = [python, "-m", "pip", "install", "--quiet", f"torch=={version('torch')}", str(wheel)]
+    done = subprocess.run(install, env=outside(), cwd=tmp_path, capture_output=True, text=True)
+    if done.returncode and any(
+        word in done.stderr for word in ("No matching distribution", "connection", "Connection")
+    ):
+        pytest.skip(f"pip finds no packages here: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    installed = {line.split("==")[0].lower() for line in run([python, "-m", "pip", "freeze"], tmp_path).split()}
+    assert not installed & {"numba", "kaleido", "dask", "pytest", "mkdocs"}
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    command = [str(tmp_path / "venv" / "bin" / "interp")]
+    assert "count01/paper" in run([*command, "models"], empty, outside())
+    assert "certified on 502,500 inputs" in run([*command, "certify", "count01/minimal"], empty, outside())
+    run([*command, "analyze", "count01/paper", "--out", "report.html"], empty, outside())
+    assert (empty / "report.html").stat().st_size > 100_000
+    code = (
+        "m = interp.load('count01/paper'); b = m.task.sample(20, 'train'); print(m.predict(b.tokens).equal(b.labels))"
+    )
+    assert run([python, "-c", f"import interp; {code}"], empty, outside()).strip() == "True"
+
+
+@pytest.mark.slow
+def test_four_commands_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
+    python = sys.executable
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"interp", f"interp-{wheel.name.split('-')[1]}.dist-info"}
     shipped = {name.removeprefix("interp/_models/") for name in names if "/_models/" in name}
@@ -42,8 +82,7 @@ def test_four_commands_from_an_empty_folder(tmp_path: Path) -> None:
     }  # fmt: skip
     empty = tmp_path / "empty"
     empty.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name != "INTERP_MODELS"}
-    environment |= {"PYTHONPATH": str(target), "NO_COLOR": "1", "COLUMNS": "200"}
+    environment = outside() | {"PYTHONPATH": str(target)}
     where = run([python, "-c", "import interp; print(interp.__file__)"], empty, environment)
     assert where.startswith(str(target))
     command = [python, "-m", "interp.cli"]

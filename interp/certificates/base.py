@@ -7,7 +7,6 @@ is compared with the model itself before it is given (certificates/probes.py).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import Probes, compare
 from interp.certificates.scope import Takes, not_as_described, refusal_of
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError
 from interp.views import view
 
 Status = Literal["certified", "refuted", "undecided"]
@@ -172,9 +171,8 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     if (reason := not_as_described(model)) is not None:
         raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
     method = method_for(model)
-    known = [name for name in inspect.signature(method.run).parameters if name != "model"]
-    for name in options:
-        if name not in known:
-            raise InterpError(f"the certificate by {method.name}: " + one_of("option", name, known))
+    from interp.certificates.options import check_options
+
+    check_options(method, options)
     found = replace(method.run(model, **options), source=Source(model, method.name, options))
     return replace(found, probed=compare(model, found.probes))

@@ -27,12 +27,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
+from interp.budget import most
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.certificates.scope import anything, refusal_of
-from interp.errors import InterpError
+from interp.errors import InterpError, quoted
 from interp.tasks import Language
 from interp.tasks.base import check_size
 from interp.tasks.languages import Decided, decided
@@ -49,6 +50,8 @@ TAKES = {
 }
 
 CHECKED = 14
+LONGEST = 1 << 12
+"""Longer strings are looked at only where the budget is raised: they take minutes."""
 """Up to this length, labels are compared on every string; beyond it the language itself must say what decides them."""
 
 MOST_SEEN = 8
@@ -154,6 +157,8 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     assert isinstance(task, Language)
     said, own = decided(task), model.embed.W_E.dtype
     longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
+    if longest > most(LONGEST):
+        raise InterpError(f"longest = {quoted(longest)} is beyond {most(LONGEST):,}; INTERP_MAX_GB raises this limit")
     if said is None and longest > CHECKED:
         raise InterpError(
             f"longest = {longest}: labels of task {task.name} are compared on every string up to {CHECKED} symbols; "

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pandas as pd
 
 from interp.certificates.base import Method
-from interp.errors import InterpError, one_of, short
+from interp.errors import InterpError, one_of, quoted, short
 
 WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", bool: "true or false"}
 
@@ -59,6 +59,22 @@ def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
             raise InterpError(f"--{written} needs a value: {' or '.join(_takes(known[name]))}")
         found[name] = _read(written, value, known[name])
     return found
+
+
+def check_options(method: Method, given: Mapping[str, Any]) -> None:
+    """Raise InterpError for an option that the method does not have, and for a value of another type."""
+    known = options_of(method)
+    for name, value in given.items():
+        if name == "progress":
+            continue
+        if name not in known:
+            raise InterpError(f"the certificate by {method.name}: " + one_of("option", name, known))
+        kinds = _kinds(known[name])
+        words = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        plain = tuple(kind for kind in kinds if isinstance(kind, type)) + ((int,) if float in kinds else ())
+        fits = value in words if isinstance(value, str) and words else isinstance(value, plain)
+        if not fits or (isinstance(value, bool) and bool not in plain):
+            raise InterpError(f"{name} = {quoted(value)}: give {' or '.join(_takes(known[name]))}")
 
 
 def _kinds(option: inspect.Parameter) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, as_list, one_of
 from interp.measures.ablation import Replacements, ablate, check_mode
 from interp.measures.edges import EMBEDDING, Node, check_edges, nodes, run_edges, written
 from interp.measures.runs import Part, Score, Tally, data, heads_of, mlps_of, pieces, reads
@@ -107,7 +107,7 @@ def test_circuit(
     reference = data(subject, "train") if reference is None else reference
     if edges is not None:
         return _of_edges(subject, list(edges), mode, test, reference, seed)
-    kept = [_part(subject, head) for head in heads or ()]
+    kept = [_part(subject, head) for head in as_list(heads or (), "heads", "[(0, 1)]")]
     everything = heads_of(subject)
     if mlps is not None:
         known = {part.layer: part for part in mlps_of(subject)}

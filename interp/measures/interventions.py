@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.architecture.answers import decide
 from interp.architecture.reduced import CountedRows, counted_at
 from interp.architecture.reduced import head_outputs as count_space_outputs
-from interp.errors import InterpError
+from interp.errors import InterpError, quoted
 from interp.measures.attention import circuit_tables
 from interp.measures.outputs import check_layer, decompose
 from interp.measures.runs import Tally, activations, data, pieces, reads
@@ -171,7 +171,10 @@ def reweight_attention(
 
 
 def _as_list(value: float | Iterable[float]) -> list[float]:
-    values = [float(value)] if isinstance(value, (int, float)) else [float(v) for v in value]
+    try:
+        values = [float(value)] if isinstance(value, (int, float)) else [float(v) for v in value]
+    except (TypeError, ValueError):
+        raise InterpError(f"ratios of attention: {quoted(value)} is no number above 0 or inf, nor several") from None
     if not values:
         raise InterpError("a sweep of attention ratios is empty; give at least one ratio")
     return values

@@ -15,7 +15,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.answers import Decision, decide, decision_of, find_positions, reads, right_classes
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.tasks import Batch, Task, make_task
 from interp.tasks.base import registered_tasks
 from interp.tasks.checks import check_made, check_padding
@@ -70,6 +70,8 @@ class Subject:
         if padding not in ("mask", "attend"):
             raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
         known = make_task(task) if isinstance(task, str) else task
+        if not isinstance(known, Task):
+            raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
         if type(known) not in registered_tasks().values():  # those were checked when they were registered
             check_made(known)
         ids = _token_ids(model, known, tokens)
@@ -284,6 +286,8 @@ def _check_nothing_else(
     own: Task, who: str, task: Task | str | None, tokens: object, outputs: object, padding: str
 ) -> None:
     """Raise InterpError for what a model that has its task already would have to ignore."""
+    if not isinstance(task, str | Task | None):
+        raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
     name = task if isinstance(task, str) or task is None else task.name
     if name not in (None, own.name):
         raise InterpError(f"{who} is a model of task {own.name}, not {name}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.errors import InterpError
+from interp.errors import InterpError, as_list
 
 Group = tuple[int, ...]
 MAX_SUBSETS = 200_000  # more must be asked for by name: a table of 2^n rows is easily requested by accident
@@ -29,7 +29,7 @@ def select_groups(groups: str | Iterable[Any], n_heads: int) -> list[Group]:
 
 def check_groups(groups: Iterable[Any], n_heads: int) -> list[Group]:
     """The groups as tuples of head indices in the order given."""
-    checked = [_check_group(group, n_heads) for group in groups]
+    checked = [_check_group(group, n_heads) for group in as_list(groups, "groups", "[(0,), (0, 3)]")]
     if not checked:
         raise InterpError("no groups of heads were given; give at least one, such as [(0,), (0, 3)]")
     return checked

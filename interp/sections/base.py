@@ -31,7 +31,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, certify_subject
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, as_list, one_of
 from interp.measures.subject import Subject
 from interp.progress import LateBar
 from interp.report import Report
@@ -257,7 +257,10 @@ def fill(
     UnsupportedError, with the reason, where a wanted section does not apply.
     """
     known = {one.name: one for one in all_sections()}
+    wanted = None if wanted is None else as_list(wanted, "sections", '["accuracy", "heads"]')
     options = options or {}
+    if not isinstance(options, Mapping) or not all(isinstance(given, Mapping) for given in options.values()):
+        raise InterpError('options are keyword arguments of sections by name, such as {"heads": {...}}')
     for name in [*(wanted or ()), *options]:
         if name not in known:
             raise InterpError(one_of("section", name, known))

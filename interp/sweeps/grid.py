@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.budget import SEED_LIMIT, most
-from interp.errors import InterpError, SpecError, cut, one_of, quoted
+from interp.errors import InterpError, SpecError, as_path, cut, one_of, quoted
 from interp.spec import Construction, ModelSpec, read_toml
 from interp.sweeps.table import RESULT_COLUMNS
 
@@ -94,7 +94,7 @@ class Grid:
 
 def read_grid(path: str | Path, device: str = "cpu") -> Grid:
     """The grid of a TOML file. Raises GridError with every problem at once: of the file, and of each cell's spec."""
-    path = Path(path)
+    path = as_path(path, "a grid")
     try:
         data = read_toml(path)
     except SpecError as error:

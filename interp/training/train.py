@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.architecture.problems import as_device, as_dtype, model_problems
 from interp.budget import SEED_LIMIT, most
-from interp.errors import InterpError, SpecError, one_of, quoted, short
+from interp.errors import InterpError, SpecError, as_path, one_of, quoted, short
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
@@ -154,6 +154,8 @@ def train_parameters(
             "architecture, give the spec a recipe: spec.replace(origin=Training(...))"
         )
     task = make_task(spec.task) if task is None else task
+    if not isinstance(task, Task):
+        raise InterpError(f"task = {quoted(task)} is no task; the spec's own is made where none is given")
     spec = spec.read_as(task.readout)
     if task.ref != spec.task:
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
@@ -167,6 +169,7 @@ def train_parameters(
         engine = saved_engine(Path(folder)) or engine  # an interrupted run goes on with what began it
     chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
     if folder is not None:
+        folder = as_path(folder, "a folder")
         _make_folder(Path(folder), seeds, resume)
     if engine == "auto" and progress is not False:
         _name_what_is_missing(spec, task, where, len(seeds), chosen)
