@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.architecture.answers import decide, losses
 from interp.errors import InterpError
+from interp.measures.accuracy import distinct
 from interp.measures.subject import Subject
 from interp.tasks import Batch
 
@@ -195,8 +196,10 @@ def within(subject: Subject, batch: Batch, runs: int = 1) -> Batch:
 
 
 def data(subject: Subject, split: str, n: int = 1000) -> Batch:
-    """The task's data set of a split, or n fresh inputs where it has none."""
+    """The task's data set of a split, or n fresh inputs where it has none; those to test on are all different."""
     try:
         return subject.task.dataset(split)
     except InterpError:
-        return subject.task.sample(n, split if split in subject.task.splits else subject.task.splits[-1], seed=0)
+        known = split if split in subject.task.splits else subject.task.splits[-1]
+        found = subject.task.sample(n, known, seed=0)
+        return found if known == "train" else distinct(found)  # of a few inputs none is drawn again and again

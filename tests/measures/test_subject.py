@@ -12,6 +12,7 @@ import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
 from interp.measures.accuracy import accuracy, distinct, sampled_accuracy, wilson
+from interp.measures.runs import data
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Histogram, Lookup, Parity
 
@@ -154,3 +155,9 @@ def test_wilson_against_scipy(right: int, n: int) -> None:
     low, high = wilson(right / n, n)
     assert math.isclose(low, theirs.low, abs_tol=1e-12)
     assert math.isclose(high, theirs.high, abs_tol=1e-12)
+
+
+def test_a_sample_to_test_on_repeats_no_input() -> None:
+    subject = Subject.of(stock(), Parity(length=4))
+    rows = [tuple(row) for row in data(subject, "test").tokens.tolist()]
+    assert len(set(rows)) == len(rows) == 16
