@@ -8,8 +8,8 @@ accuracy then and now. Left out: one model of each family and engine. Quick: tho
 Training is chaotic: once a bit has moved, parameters part ways, and only loss and accuracy say whether it matters.
 
 Moved since they were saved: memorization/* (fewer and larger operations in the exact-kl engine, and torch's products
-round differently with the number of models side by side) and count01/paper, by 3e-6 of the largest weight (rows of a
-query token are taken together, relative to the best key that all of them see).
+round differently with the number of models side by side) and count01/paper, by 3e-6 of the largest weight (the
+count-space loop has changed since, among others in how rows of a query token are taken together).
 """
 
 from __future__ import annotations
