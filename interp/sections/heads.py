@@ -83,7 +83,7 @@ def needed(table: pd.DataFrame, whole: float) -> str:
     kept = f"; without any other one it is {_at_least(rest)}" if len(rest) else ""
     if lost.empty:
         return (
-            f"No single head or MLP is needed: with any one of them replaced by its mean, accuracy is "
+            f"No single part costs more than {NEEDED:g} of accuracy when it is replaced by its mean: accuracy is then "
             f"{_at_least(rest)} ({words.share(whole)} with all)."
         )
     named = [f"{part} ({words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items()]

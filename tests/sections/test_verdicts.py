@@ -152,7 +152,7 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
          "or more."),
         ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (0)"
          " and 0.0 (0.1000)."),
-        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "No single head or MLP is needed"),
+        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "No single part costs more than 0.05 of accuracy"),
         ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
         ({"0.0": 0.02}, 1.0, ""),  # one part: nothing to tell apart
         ({f"0.{i}": 0.1 + i / 100 for i in range(9)}, 1.0, "and 3 others."),
