@@ -120,7 +120,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     def rounding(checked: Model) -> int:
         """Of some inputs, the nearest among them; and half as much again, for others."""
         nearest = sorted(range(n), key=lambda number: min(map(abs, margins[number].values())))[:4]
-        some = {*nearest, *range(0, n, max(1, n // 12))}
+        some = {*nearest, *range(0, n, max(1, n // 128))}
         return max(one_input(checked, 1, *plain[number])[1] for number in some) * 3 // 2
 
     return Finding("inputs", {"read": token, "errors": wrong}, plain, float.fromhex(stated(least)), said, rounding)

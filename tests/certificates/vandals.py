@@ -311,13 +311,9 @@ def implied(said: str, changed: Evidence, evidence: Evidence) -> bool:
     old, new = evidence["claim"], changed["claim"]
     weaker = float.fromhex(new["margin"]) <= float.fromhex(old["margin"])
     same = old["sentence"].split("; over the reals by 0x")[0] == said.split("; over the reals by 0x")[0]
-    if (
-        not weaker
-        or new["format"] not in ("reals", old["format"])
-        or not said.endswith("least" + as_run(new["format"]))
-    ):
+    if new["format"] not in ("reals", old["format"]) or not said.endswith("least" + as_run(new["format"])):
         return False
-    return same or is_true(changed)
+    return (same and weaker) or ((weaker or new["kind"] == "maxima") and is_true(changed))
 
 
 def is_true(evidence: Evidence) -> bool:
@@ -340,6 +336,12 @@ def is_true(evidence: Evidence) -> bool:
         wrong = [[int(d), int(n)] for d, n in zip(errors["difference"], errors["errors"]) if n]
         clear = bool(wrong) or found.worst_margin >= float.fromhex(claim["margin"])
         return wrong == domain["errors"] and clear
+    if claim["kind"] == "maxima":
+        numbers = torch.cartesian_prod(*[torch.arange(model.task.base)] * model.task.terms)
+        out, largest = model(model.task.of_numbers(numbers).tokens)[:, -1].detach(), numbers.amax(1)
+        gap = out.gather(1, largest[:, None])[:, 0] - out.scatter(1, largest[:, None], -torch.inf).amax(1)
+        wrong = [[m, n] for m in range(model.task.base) if (n := int((gap[largest == m] <= 0).sum()))]
+        return wrong == domain["errors"] and float(gap.abs().min()) >= float.fromhex(claim["margin"]) * (1 - 1e-9)
     if claim["kind"] == "strings":
         wrong, least = [], float("inf")
         for length in range(1, domain["longest"] + 1):
