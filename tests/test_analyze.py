@@ -47,6 +47,7 @@ def test_the_page_is_one_small_file_without_network(report, tmp_path) -> None:
     assert "<iframe" in report._repr_html_()
 
 
+@pytest.mark.slow
 def test_several_models_start_with_a_comparison() -> None:
     report = interp.analyze(["count01/minimal", "count01/paper/seed-1"])
     assert report.tables["comparison"]["model"].to_list() == ["count01/minimal", "count01/paper/seed-1"]

@@ -122,6 +122,7 @@ def test_analyze_writes_a_page_and_prints_the_verdict(tmp_path: Path) -> None:
     assert "count01/minimal" in (tmp_path / "page.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_several_checkpoints_make_a_comparison(tmp_path: Path) -> None:
     code, out, _ = run(
         "analyze", "count01/minimal", "count01/paper", "-o", str(tmp_path / "p.html"), "--format", "json"

@@ -321,6 +321,7 @@ interp.register_task(int)
 """
 
 
+@pytest.mark.slow
 def test_things_of_the_wrong_kind() -> None:
     """In a Python of their own: here the checks of annotations would come first."""
     code = f"""

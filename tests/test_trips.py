@@ -135,14 +135,6 @@ def test_no_bar_asks_for_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bar.bar is None
 
 
-def test_rooms_answer_in_a_fresh_python() -> None:
-    code = "import interp; interp.measures.subject.Subject; interp.spec.Layer; print('subject' in dir(interp.measures))"
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=os.environ | {"PYTHONPATH": path},
-                         capture_output=True, text=True)  # fmt: skip
-    assert run.stdout == "True\n", run.stderr
-
-
 def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -> None:
     (model,) = interp.train(SPEC, progress=False, folder=tmp_path / "run")  # its state stays there
     before = (tmp_path / "run" / FILE).read_bytes()

@@ -144,6 +144,7 @@ def test_contexts_hold(tmp_path):
 ERRORS = [(0, 1), (1, 15), (2, 65), (4, 4)]
 
 
+@pytest.mark.slow
 def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
     """A compact proof. The errors are those that an enumeration of the small numbers finds."""
     model = interp.load("models/algorithmic/max-of-k/seed-0.safetensors", dtype="float64")

@@ -51,8 +51,8 @@ def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
         }
     )
     figure = attention_ratios(frame)
-    dots = {trace.name: trace for trace in figure.data}
-    assert (dots["failed"].x[0], dots["failed"].y[0]) == (np.float32(1e-12), np.float32(1e12))
+    dots = {trace.name: trace for trace in figure.data if trace.x[0] is not None}  # the legend's have no place
+    assert (dots["failed"].x[0], dots["failed"].y[0]) == (1e-12, 1e12)
     assert "w01 0, w02 inf" in dots["failed"].customdata[0]
     assert figure.layout.xaxis.range[0] < -12
     rule = dots["w01 = 1 and w02 = 10"]

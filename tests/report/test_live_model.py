@@ -228,6 +228,7 @@ def foreign(**changes: Any) -> HookedTransformer:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -37,6 +37,7 @@ def test_any_size(T, L):
     assert "Proved right on all of the" in report.verdict
 
 
+@pytest.mark.slow
 def test_an_interval_is_said_in_words():
     report = interp.analyze("histogram/dot-softmax")
     low, high = re.search(

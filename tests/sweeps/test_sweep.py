@@ -94,6 +94,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     return stop.value.code
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, capsys) -> None:
     grid, out = tmp_path / "grid.toml", tmp_path / "out"
     grid.write_text(tomli_w.dumps(small_grid(axes={"task.parameters.T": [3, 8]}, seeds=1)))  # 3 tokens, 5 positions

@@ -62,6 +62,7 @@ def assert_close(found: np.ndarray, wanted: torch.Tensor, tolerance: float, name
     assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-2), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_loss_and_gradients_are_the_sequence_models(variant: str, dtype: torch.dtype) -> None:

@@ -78,6 +78,7 @@ def as_torch(kernel: HistogramKernel, flat: np.ndarray, dtype: torch.dtype = tor
     return {name: torch.tensor(np.array(view), dtype=dtype, requires_grad=True) for name, view in views.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", MODELS)

@@ -73,6 +73,7 @@ SPECS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_compiled_gradients_are_the_sequence_models(name: str) -> None:
     spec = SPECS[name]
@@ -129,11 +130,13 @@ def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, m
         assert mine.history["loss"].to_list()[1:] == its.history["loss"].to_list()[1:]
 
 
-@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
-def test_a_model_does_not_depend_on_its_neighbors(engine: str) -> None:
+@pytest.mark.parametrize(("engine", "atol"), [("encoder", 1e-12), ("encoder-fused", 0.0)])
+def test_a_model_does_not_depend_on_its_neighbors(engine: str, atol: float) -> None:
+    """The compiled loop to the bit; torch's product of many models at once rounds otherwise than that of one."""
     spec = published("one", "fraction")
     alone, together = (train(spec, seeds, engine=engine, progress=False) for seeds in ([3], [1, 3, 7]))
-    assert all(torch.equal(p, q) for p, q in zip(alone[0].parameters(), together[1].parameters()))
+    for mine, its in zip(alone[0].parameters(), together[1].parameters()):
+        torch.testing.assert_close(mine, its, rtol=0.0, atol=atol)
 
 
 @pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
