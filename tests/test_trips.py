@@ -135,6 +135,16 @@ def test_no_bar_asks_for_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bar.bar is None
 
 
+def test_a_default_that_is_spelled_out_is_no_other_task(tmp_path: Path) -> None:
+    tasks = (TaskRef(name="histogram"), TaskRef(name="histogram", parameters={"T": 32}))
+    specs = [SPEC.replace(task=task, readout_at="all", direction="bidirectional") for task in tasks]
+    (its,), (mine,) = (interp.train(spec, progress=False, engine="reference") for spec in specs)
+    assert mine.spec == its.spec
+    assert mine.embed.W_E.equal(its.embed.W_E)
+    interp.save(mine, tmp_path / "mine.safetensors")
+    assert interp.load(tmp_path / "mine.safetensors").spec == its.spec
+
+
 def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -> None:
     (model,) = interp.train(SPEC, progress=False, folder=tmp_path / "run")  # its state stays there
     before = (tmp_path / "run" / FILE).read_bytes()

@@ -87,7 +87,9 @@ def save_checkpoint(
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: a checkpoint is a .safetensors file")
     spec.check()
-    task = make_task(spec.task) if task is None else task
+    if task is None:
+        task = make_task(spec.task)
+        spec = spec.replace(task=task.ref)  # a default that is spelled out is left out: one model, one name
     if task.ref != spec.task:
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
     check_parameters(spec, task, tensors)

@@ -153,7 +153,9 @@ def train_parameters(
             f"{spec.id} is the exact construction {spec.origin.name}: there is nothing to train; to train its "
             "architecture, give the spec a recipe: spec.replace(origin=Training(...))"
         )
-    task = make_task(spec.task) if task is None else task
+    if task is None:
+        task = make_task(spec.task)
+        spec = spec.replace(task=task.ref)  # a default that is spelled out is left out: one model, one name
     if not isinstance(task, Task):
         raise InterpError(f"task = {quoted(task)} is no task; the spec's own is made where none is given")
     spec = spec.read_as(task.readout)
