@@ -7,7 +7,8 @@ The verdict says how many trained models that make no error on a sample of their
 are certified, refuted or undecided. When all are asked for, small histogram models (T = 8, L = 5, 16 neurons) are
 trained here too, with both samplers, so that there are models with no error on a sample: full 10 seeds for each mixing
 and sampler and 200 epochs, quick 3 and 60, smoke 1 and 2. Full: 10 s for each histogram model where neurons change
-sign; quick: 2 s; smoke: 0.2 s, and only the default variants and checkpoints.
+sign; quick: 2 s; smoke: 0.2 s, and only the first variant or checkpoint of the first exact and the first trained model
+in each folder.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def models(arguments: Arguments) -> Iterator[tuple[str, str, str, TaskModel]]:
     table, asked = interp.list_models().set_index("name"), arguments.checkpoints
     names = list(table.index) if asked == ("all",) else list(asked)
     exact = registered_constructions()
+    if asked == ("all",) and arguments.mode == "smoke":  # the first exact and the first trained one of each folder
+        names = list({(name.split("/")[0], name in exact): name for name in reversed(names)}.values())
     for name in names:
         if name in exact:
             if pd.isna(table.loc[name, "parameters"]):

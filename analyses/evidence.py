@@ -39,7 +39,8 @@ def models(arguments: Arguments) -> Iterator[tuple[str, str, TaskModel]]:
     """Name, variant or checkpoint, and model of everything that is asked for."""
     asked, exact = arguments.checkpoints, registered_constructions()
     table = interp.list_models().set_index("name")
-    names = list(table.index) if asked == ("all",) else list(asked)
+    shipped = [name for name in table.index if name not in exact or not pd.isna(table.loc[name, "parameters"])]
+    names = shipped if asked == ("all",) else list(asked)  # not the exact models of a table of the user's own
     if asked == ("all",):
         names = names[-arguments.pick(len(names), 3, 1) :]
     for name in names:
@@ -48,8 +49,7 @@ def models(arguments: Arguments) -> Iterator[tuple[str, str, TaskModel]]:
             for variant in variants[: arguments.pick(99, 99, 1)]:
                 yield name, variant, interp.build(name, variant=variant or None)
         elif name in table.index:
-            seeds = table.loc[name, "seeds"] if name not in exact else ()  # an exact one from a table of the user's own
-            for seed in seeds[: arguments.pick(99, 99, 1)]:
+            for seed in table.loc[name, "seeds"][: arguments.pick(99, 99, 1)]:
                 yield name, f"seed-{seed}", interp.load(f"{name}/seed-{seed}")
         else:
             yield name, "", interp.load(name)

@@ -54,7 +54,7 @@ def analyze(
 
         >>> report = interp.analyze("count01/minimal", sections=["accuracy"])
         >>> print(report.verdict.splitlines()[-1])
-        On this domain it answers '4' exactly if the number of '1' minus that of '0' is at least 1.
+        Proved right on all of the 502,500 inputs of the domain (n0 in 151..200, n1 in 151..200, n2 in 0..200).
     """
     _check_source(source, several=True)
     sources: list[Source] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
