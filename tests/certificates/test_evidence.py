@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 import torch
+from edits import changed
+from majority import Majority
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -22,7 +23,7 @@ from interp.certificates.base import Certificate, Source
 from interp.certificates.evidence import weights_sha256
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import ModelSpec
-from interp.tasks import IGNORED, Batch, Task
+from interp.tasks import Batch
 
 CHECKER = Path(check.__file__)
 
@@ -42,14 +43,8 @@ def minimal(tmp_path_factory):
 
 def faulty(evidence, **changes):
     """The sentence with which changed evidence is refused."""
-    changed = copy.deepcopy(evidence)
-    for name, value in changes.items():
-        owner, keys = changed, name.split("__")
-        for key in keys[:-1]:
-            owner = owner[key]
-        owner[keys[-1]] = value
     with pytest.raises(check.Fault) as fault:
-        check.check(changed)
+        check.check(changed(evidence, **changes))
     return str(fault.value)
 
 
@@ -199,32 +194,6 @@ def test_refuted_models_show_an_input_on_which_they_err(tmp_path):
     wrong = [place for place, (right,) in reads if said[place] != right]  # classes are counts, less 0
     assert evidence["claim"]["domain"]["errors"] == [[0, place] for place in wrong]
     assert wrong
-
-
-class Majority(Task):
-    """Are there more a than b? A task of a user's own, with tokens in an order of its own."""
-
-    name, vocabulary, readout, pad, n_out = "own-majority", ("a", "b", ".", "^", "?", "_"), "?", "_", 2
-    answer_words, contrast = ("no", "yes"), ("yes", "no")
-    counted = ("b", "a", ".")
-    count_ranges: ClassVar[Any] = {"test": ((0, 4), (1, 5), (0, 2))}
-
-    def batch(self, tokens: torch.Tensor) -> Batch:
-        more = (tokens == 0).sum(1) > (tokens == 1).sum(1)
-        return Batch(tokens, (tokens != 5).sum(1), more.long())
-
-    @property
-    def example(self) -> Batch:
-        return self.batch(torch.tensor([self.parse("^a.b?")]))
-
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        return self.batch(self.example.tokens.expand(n, -1))
-
-    def classes(self, batch: Batch) -> torch.Tensor:
-        return torch.where(batch.tokens == 4, batch.labels[:, None], IGNORED)
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes
 
 
 class Listed(Majority):

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+import edits
 import pytest
 import torch
 
@@ -37,12 +38,8 @@ def minimal(tmp_path_factory):
 
 
 def changed(evidence, **values):
-    found = copy.deepcopy(evidence)
-    for name, value in values.items():
-        owner, keys = found, name.split("__")
-        for key in keys[:-1]:
-            owner = owner[key]
-        owner[keys[-1]] = value
+    """Its name and hash mended, so that nothing but the claim is wrong."""
+    found = edits.changed(evidence, **values)
     vandals.mend_name(found)
     vandals.mend_hash(found)
     return found

@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
+from majority import Majority
 
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks import IGNORED, Batch, Count01, Task
+from interp.tasks import Count01
 from interp.tasks.count01 import BOS, EOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
 from interp.tasks.counted import CountBox, check_labels, count_box, sentences, shape_of
-
-
-class Majority(Task):
-    """Are there more a than b? Everything is declared, nothing is inherited from Count01."""
-
-    name = "counted-test-majority"
-    vocabulary = ("a", "b", ".", "^", "?", "_")
-    readout = "?"
-    pad = "_"
-    n_out = 2
-    answer_words = ("no", "yes")
-    counted = ("b", "a", ".")
-    contrast = ("yes", "no")
-    count_ranges: ClassVar[Any] = {"train": ((0, 3),) * 3, "test": ((0, 4), (1, 5), (0, 2))}
-
-    def batch(self, tokens: torch.Tensor) -> Batch:
-        more = (tokens == 0).sum(1) > (tokens == 1).sum(1)
-        return Batch(tokens, (tokens != 5).sum(1), more.long())
-
-    @property
-    def example(self) -> Batch:
-        return self.batch(torch.tensor([self.parse("^a.b?")]))
-
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        low, high = (torch.tensor(ends) for ends in zip(*self.count_ranges[split]))
-        generator = torch.Generator().manual_seed(seed)
-        counts = low + (torch.rand(n, 3, generator=generator) * (high - low + 1)).long()
-        return sentences(self, counts, seed)
-
-    def classes(self, batch: Batch) -> torch.Tensor:
-        return torch.where(batch.tokens == 4, batch.labels[:, None], IGNORED)
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes
 
 
 def test_the_shape_of_count01_is_that_of_its_definition() -> None:
