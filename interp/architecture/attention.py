@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -76,12 +76,28 @@ class TaskAttention(Attention):
             k, v = past_kv_cache_entry.append(k, v)
         n_keys = k.size(1)
         q = q * self._log_length(attention_mask, n_keys, q)
-        keep = self._keep(q.size(1), n_keys, past, attention_mask, q.device)
+        keep = self._keep(torch.arange(past, n_keys, device=q.device)[:, None], n_keys, attention_mask)
         z = self._fused(q, k, v, keep) if self._can_fuse(attention_mask) else self._explicit(q, k, v, keep, past)
         if not self.cfg.use_attn_result:
             return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
         # Stock builds (rows, length, heads, d_head, d_model) here; the contraction never does.
         return self.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
+
+    def pattern_at(
+        self,
+        q: Float[Tensor, "rows length heads d_head"],
+        k: Float[Tensor, "rows length heads d_head"],
+        at: Int[Tensor, "rows"],
+        attention_mask: Bool[Tensor, "rows length"] | None,
+    ) -> Float[Tensor, "rows heads length"]:
+        """What one position of each row looks at, from hook_q and hook_k: the rest of the pattern never exists."""
+        if self.layer.mixing == "linear":
+            scores = self.W_mix[:, at, : k.size(1)].transpose(0, 1)[:, :, None]
+        else:
+            asking = q[torch.arange(len(q), device=q.device), at][:, None]
+            scores = self.calculate_attention_scores(asking * self._log_length(attention_mask, k.size(1), q), k)
+        keep = self._keep(at[:, None, None, None], k.size(1), attention_mask)
+        return self._normalized(self._masked(scores, keep), keep)[:, :, 0]
 
     def _log_length(self, attention_mask: Tensor | None, n_keys: int, like: Tensor) -> Tensor | float:
         """ln(n) for log-length-scaled attention: n tokens in each row, or the training length."""
@@ -95,13 +111,12 @@ class TaskAttention(Attention):
         return n.clamp(min=1).log()[:, None, None, None]
 
     def _keep(
-        self, queries: int, keys: int, past: int, attention_mask: Tensor | None, device: torch.device
-    ) -> Bool[Tensor, "*rows 1 #queries keys"] | None:
-        """Which keys a query may see: itself and before when causal, no padding; None when it may see all."""
+        self, order: Int[Tensor, "*#rows queries 1"], keys: int, attention_mask: Tensor | None
+    ) -> Bool[Tensor, "*#rows #queries keys"] | None:
+        """Which keys queries at these positions may see: themselves and before when causal, no padding; None: all."""
         keep = None
         if self.causal:
-            order = torch.arange(past, past + queries, device=device)[:, None]
-            keep = (torch.arange(keys, device=device) <= order)[None, None]
+            keep = torch.arange(keys, device=order.device) <= order
         if attention_mask is not None:
             tokens = attention_mask.bool()[:, None, None, :]
             # Not expanded over the queries: then the fused kernel keeps it (rows, keys), and memory linear in length.
@@ -130,12 +145,18 @@ class TaskAttention(Attention):
             scores = self.W_mix[:, past : past + q.size(1), : k.size(1)].expand(len(q), -1, -1, -1)
         else:
             scores = self.calculate_attention_scores(q, k)
-        softmax = self.layer.normalizer == "softmax"
-        if keep is not None:
-            scores = scores.masked_fill(~keep, -torch.inf if softmax else 0.0)
-        scores = self.hook_attn_scores(scores)
-        pattern = scores.softmax(-1) if softmax else scores
-        if softmax and keep is not None:
-            # A query that is padding may see nothing at all: its row is 0/0, and nobody reads it.
-            pattern = torch.where(keep.any(-1, keepdim=True), pattern, 0.0)
-        return self.calculate_z_scores(v, self.hook_pattern(pattern))
+        scores = self.hook_attn_scores(self._masked(scores, keep))
+        return self.calculate_z_scores(v, self.hook_pattern(self._normalized(scores, keep)))
+
+    def _masked(self, scores: Tensor, keep: Tensor | None) -> Tensor:
+        if keep is None:
+            return scores
+        return scores.masked_fill(~keep, -torch.inf if self.layer.normalizer == "softmax" else 0.0)
+
+    def _normalized(self, scores: Tensor, keep: Tensor | None) -> Tensor:
+        """The pattern of masked scores."""
+        if self.layer.normalizer != "softmax":
+            return scores
+        pattern = scores.softmax(-1)
+        # A query that is padding may see nothing at all: its row is 0/0, and nobody reads it.
+        return pattern if keep is None else torch.where(keep.any(-1, keepdim=True), pattern, 0.0)

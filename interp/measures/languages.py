@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import log
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -174,29 +174,19 @@ def proof_of(model: TaskModel) -> ConstructedWeights:
 def attention_from_answer(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> pd.DataFrame:
     """What every head looks at from the position that is read, without ever holding a whole pattern.
 
-    Columns: row, layer, head, position, token, weight; padding is left out. Raises UnsupportedError for mixing that is
-    no softmax of queries and keys.
+    Columns: row, layer, head, position, token, weight; what the position cannot see is left out.
     """
-    for layer in model.spec.layers:
-        if layer.mixing != "dot" or layer.normalizer != "softmax":
-            raise UnsupportedError(f"{model.spec.id} has a layer whose attention is no softmax of scores")
     wanted = [f"blocks.{at}.attn.hook_{name}" for at in range(len(model.spec.layers)) for name in ("q", "k")]
     with beyond_limits(model):
         _, cache = model.run_with_cache(tokens.to(model.cfg.device), names_filter=lambda name: name in wanted)
-    rows, read = torch.arange(len(tokens)), model.answer_positions(tokens)
-    pad = model.task.pad_id
-    keep = torch.ones_like(tokens, dtype=torch.bool) if pad is None else tokens != pad
-    if model.spec.direction == "causal":
-        keep = keep & (torch.arange(tokens.shape[1]) <= read[:, None])
-    frames = []
-    for at, layer in enumerate(model.spec.layers):
-        q, k = (cache[f"blocks.{at}.attn.hook_{name}"].cpu() for name in ("q", "k"))
-        scores = torch.einsum("bhd,bkhd->bhk", q[rows, read], k) / model.blocks[at].attn.attn_scale
-        if layer.log_length == "current":
-            scores = scores * keep.sum(1).to(scores).log()[:, None, None]
-        elif layer.log_length != "none":
-            scores = scores * log(layer.log_length)
-        weights = scores.masked_fill(~keep[:, None], -torch.inf).softmax(-1)
+    read, pad, frames = model.answer_positions(tokens), model.task.pad_id, []
+    present = torch.ones_like(tokens, dtype=torch.bool) if pad is None else tokens != pad
+    behind = torch.arange(tokens.shape[1]) > read[:, None]
+    keep = present & ~behind if model.spec.direction == "causal" else present
+    for at in range(len(model.spec.layers)):
+        attention: Any = model.blocks[at].attn
+        q, k = (cache[f"blocks.{at}.attn.hook_{name}"] for name in ("q", "k"))
+        weights = attention.pattern_at(q, k, read.to(q.device), present.to(q.device)).cpu()
         row, head, position = torch.nonzero(keep[:, None].expand_as(weights), as_tuple=True)
         frames.append(
             pd.DataFrame(

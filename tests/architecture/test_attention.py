@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from closeness import close
 from numpy_forward import forward
 from torch import Tensor
 
@@ -190,6 +191,18 @@ def test_patterns_are_distributions_over_what_may_be_seen(name: str) -> None:
                 assert (row.triu(1) == 0).all()
             if name != "raw":
                 torch.testing.assert_close(row[:, :length].sum(-1), torch.ones(2, length, dtype=torch.float64))
+
+
+@EVERY
+def test_the_pattern_of_one_position_is_that_of_the_whole_pattern(name: str) -> None:
+    model, (tokens, lengths) = make(name), ragged()
+    with torch.no_grad(), explicitly():
+        _, cache = model.run_with_cache(tokens, attention_mask=(tokens != PAD).int())
+    at = torch.tensor([length // 2 for length in lengths])
+    for index, block in enumerate(model.blocks):
+        q, k, pattern = (cache[f"blocks.{index}.attn.hook_{part}"] for part in ("q", "k", "pattern"))
+        found = block.attn.pattern_at(q, k, at, tokens != PAD)
+        close(found, pattern[torch.arange(len(tokens)), :, at], atol=1e-12)
 
 
 @pytest.mark.parametrize("edited", ["hook_q", "hook_k"])
