@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from interp.architecture.contexts import context_logits
 from interp.constructions.memorization_capacity import capacity_weights
 from interp.constructions.memorization_models import memorization_spec
 from interp.errors import InterpError
@@ -35,7 +36,6 @@ from interp.report.script import Arguments, run
 from interp.spec import ModelSpec
 from interp.tasks import TableTask, lookup
 from interp.theory.capacity import accuracy_lower_bound, memorized_associations
-from interp.training.engines.table import table_logits
 
 PUBLISHED = Path(__file__).parent / "published" / "dana_capacity.csv"
 BATCH, EPOCHS, FIRST_RATE, LAST_RATE = 256, 64, 1e-2, 5e-4
@@ -83,7 +83,7 @@ def train(cell: Cell, seeds: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
             order = torch.stack([row[torch.randperm(len(row), generator=generator)] for row in rows])
         at = step % (rows.shape[1] // BATCH) * BATCH
         chosen = order[:, at : at + BATCH]
-        logits = table_logits(spec, composed(cell, leaves), contexts[chosen])
+        logits = context_logits(spec, composed(cell, leaves), contexts[chosen])
         loss = functional.cross_entropy(logits.transpose(1, 2), targets.gather(1, chosen), reduction="sum") / BATCH
         adam.param_groups[0]["lr"] = FIRST_RATE + (LAST_RATE - FIRST_RATE) * step / steps
         adam.zero_grad()
@@ -91,7 +91,7 @@ def train(cell: Cell, seeds: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
         adam.step()
     with torch.no_grad():
         tensors = composed(cell, leaves)
-        answers = torch.cat([table_logits(spec, tensors, part[None]).argmax(-1) for part in contexts.split(500)], 1)
+        answers = torch.cat([context_logits(spec, tensors, part[None]).argmax(-1) for part in contexts.split(500)], 1)
     right = answers == targets
     return right.double().mean(1).numpy(), right.gather(1, rows).double().mean(1).numpy()
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.architecture.contexts import context_logits
 from interp.constructions.memorization_models import memorization_spec
 from interp.report import Report
 from interp.report import figures as draw
@@ -25,7 +26,6 @@ from interp.theory.capacity import attention_parameters, mlp_width
 from interp.theory.closed_forms import least_squares, weighted_least_squares
 from interp.theory.kl import kl_divergence
 from interp.theory.optimum import rank_d_optimum
-from interp.training.engines.table import table_logits
 from interp.training.train import train_parameters
 
 SHARES = (0.25, 0.5, 1.0)
@@ -39,7 +39,7 @@ def divergences(task: TableTask, d: int, heads: int, width: int, seeds: int, ste
     engine, _ = train_parameters(spec, range(seeds), task=task, progress=False)
     # In float64: the training loss is a difference of float32 numbers, good to 1e-6 only.
     tensors = {name: parameter.double() for name, parameter in engine.parameters().items()}
-    logits = table_logits(spec, tensors, torch.tensor(task.contexts)[None])
+    logits = context_logits(spec, tensors, torch.tensor(task.contexts)[None])
     return np.array([kl_divergence(task, one) for one in logits])
 
 

@@ -1,4 +1,4 @@
-"""The engine of conditional tables: its forward against numpy, its steps against Adam on the task model itself."""
+"""The engine of conditional tables: its steps against Adam on the task model itself."""
 
 from __future__ import annotations
 
@@ -7,60 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from closeness import close
-from numpy_forward import forward
+from context_specs import EXACT, SPECS, TASK, plain
 
 import interp
-from interp.architecture.parameters import initialize
 from interp.constructions.memorization_models import memorization_spec
 from interp.errors import InterpError
-from interp.spec import MLP, Layer, ModelSpec, TaskRef, Training
+from interp.spec import Layer, ModelSpec, TaskRef, Training
 from interp.tasks import bigram, kgram, lookup, table
 from interp.theory.optimum import rank_d_optimum
-from interp.training.engines.table import table_logits
 from interp.training.train import train_parameters
-
-TASK = kgram(N=4, M=5, k=2, concentration=0.5, prior="zipf", seed=1)
-EXACT = Training(epochs=7, data="exact", learning_rate=0.02, schedule="cosine", init="torch")
-
-
-def plain(**fields: object) -> ModelSpec:
-    """A spec with factors, a readout bias and positions in the residual stream."""
-    layer = Layer(n_heads=3, d_head=2, mlp=MLP(d_mlp=6, activation="gelu"))
-    return ModelSpec(
-        task=TASK.ref, d_model=4, layers=(layer,), positions="learned", max_length=2, readout_at="last",
-        dtype="float64", origin=EXACT, **fields,
-    )  # fmt: skip
-
-
-SPECS = {
-    "full": memorization_spec(TASK, 3, 4, dtype="float64", origin=EXACT),
-    "narrow heads": memorization_spec(TASK, 3, 2, 2, dtype="float64", origin=EXACT),
-    "one head and an MLP": memorization_spec(TASK, 3, 1, d_mlp=7, dtype="float64", origin=EXACT),
-    "positions in the stream": plain(),
-    "no positions": plain(readout_bias=False).replace(positions="none", max_length=None),
-    "identity values": memorization_spec(TASK, 3, 2, dtype="float64", origin=EXACT).replace(
-        layers=(Layer(n_heads=2, d_head=3, value_output="identity", scale=0.7),)
-    ),
-    "frozen embedding": memorization_spec(TASK, 3, 2, dtype="float64", origin=EXACT).replace(embedding="frozen"),
-}
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_the_stacked_forward_is_the_numpy_forward(name: str) -> None:
-    spec = SPECS[name]
-    drawn = [initialize(spec, TASK, seed) for seed in (0, 1)]
-    stacked = {key: torch.stack([one[key] for one in drawn]) for key in drawn[0]}
-    contexts = torch.tensor(TASK.contexts)
-    expected = np.array(
-        [
-            [forward(spec, {k: v.numpy() for k, v in one.items()}, list(c))[0][-1] for c in TASK.contexts]
-            for one in drawn
-        ]
-    )
-    close(table_logits(spec, stacked, contexts[None]), expected, atol=1e-12)
-    own = torch.stack([contexts, contexts.flip(0)])  # each model its own contexts
-    close(table_logits(spec, stacked, own)[1], expected[1, ::-1], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SPECS)
