@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.tasks.base import Batch, Task, check_size
+from interp.tasks.base import IGNORED, Batch, Task, check_size
 
 
 class NumberTask(Task):
@@ -87,7 +87,7 @@ class EqualsTask(NumberTask):
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
         """The answer at '=', nothing elsewhere."""
-        classes = torch.full_like(batch.tokens, -100)
+        classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, -1] = batch.labels.long()
         return classes
 

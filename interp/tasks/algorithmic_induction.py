@@ -38,8 +38,7 @@ class Induction(NumberTask):
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
         self.v, self.length, self.shortest, self.longest = (
-            check_size(name, self.parameters[name])  # type: ignore[arg-type]
-            for name in ("v", "length", "shortest", "longest")
+            check_size(name, self.parameters[name]) for name in ("v", "length", "shortest", "longest")
         )
         if not self.shortest <= self.longest < self.length or self.longest > self.v:
             raise InterpError(

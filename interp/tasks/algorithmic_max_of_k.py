@@ -31,8 +31,8 @@ class MaxOfK(EqualsTask):
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
-        self.terms = check_size("K", self.parameters["K"])  # type: ignore[arg-type]
-        self.base = check_size("v", self.parameters["v"], least=2)  # type: ignore[arg-type]
+        self.terms = check_size("K", self.parameters["K"])
+        self.base = check_size("v", self.parameters["v"], least=2)
         self.vocabulary = (*map(str, range(self.base)), "=")
         numbers = ("only", ("tokens",), ("list", *range(self.base)))
         self.rule = ("fold", numbers, 0, ("if", ("<", ("so_far",), ("item",)), ("item",), ("so_far",)))

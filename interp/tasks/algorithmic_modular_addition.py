@@ -36,7 +36,7 @@ class ModularAddition(EqualsTask):
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
-        self.base = check_size("p", self.parameters["p"], least=2)  # type: ignore[arg-type]
+        self.base = check_size("p", self.parameters["p"], least=2)
         self.share = float(self.parameters["share"])
         if not 0 < self.share < 1 or not 0 < self.n_train < self.n_inputs:
             raise InterpError(f"share = {self.share} must leave pairs of {self.n_inputs} to both parts")

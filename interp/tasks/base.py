@@ -403,7 +403,7 @@ def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -
     return at
 
 
-def check_size(name: str, value: int, least: int = 1) -> int:
+def check_size(name: str, value: object, least: int = 1) -> int:
     """value, or an InterpError that says it must be an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InterpError(f"{name} = {quoted(value)} must be an integer of at least {least}")

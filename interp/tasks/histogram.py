@@ -49,8 +49,8 @@ class Histogram(Task):
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
-        self.T = check_size("T", self.parameters["T"])  # type: ignore[arg-type]
-        self.L = check_size("L", self.parameters["L"])  # type: ignore[arg-type]
+        self.T = check_size("T", self.parameters["T"])
+        self.L = check_size("L", self.parameters["L"])
         self.bos, self.zero_class = bool(self.parameters["bos"]), bool(self.parameters["zero_class"])
         self.sampler = check_sampler(str(self.parameters["sampler"]))
         self.vocabulary = (*map(str, range(self.T)), *([BOS_TOKEN] if self.bos else []))

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from interp.architecture.reduced import CountedRows, count_space_refusal, counted_reads, reduced_outputs, token_tables
 from interp.spec import ModelSpec
-from interp.tasks import Task
+from interp.tasks import IGNORED, Task
 from interp.training.data import epoch_order, training_set, validation_set
 from interp.training.engines.base import learning_rate
 from interp.training.engines.groups import Group, GroupedEngine
@@ -64,7 +64,7 @@ class CountSpaceEngine(GroupedEngine[_Group]):
         if rows is None or held_out_rows is None:
             raise ValueError("count space was chosen for sentences with different numbers of reads")
         self.rows = rows.to(device, dtype)
-        self.targets = classes[classes != -100].reshape(rows.query.shape).to(device)
+        self.targets = classes[classes != IGNORED].reshape(rows.query.shape).to(device)
         self.held_out = held_out_rows.to(device, dtype)
         self.held_out_batch = held_out
         self.steps = -(-len(batch) // self.recipe.batch_size)

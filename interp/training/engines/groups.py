@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -62,13 +62,13 @@ G = TypeVar("G", bound=Group)
 class GroupedEngine(Engine, Generic[G]):
     """An engine whose whole state is that of its groups, each as large as `seeds_together` says."""
 
-    group: ClassVar[type[Group]]
+    group: type[G]
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
         size = self.seeds_together(spec, device)
         parts = [self.seeds[start : start + size] for start in range(0, len(seeds), size)]
-        self.groups: list[G] = [self.group(self, part) for part in parts]  # type: ignore[misc]
+        self.groups = [self.group(self, part) for part in parts]
 
     def run_epoch(self, epoch: int) -> EpochResult:
         losses = torch.cat([group.run_epoch(epoch) for group in self.groups])
