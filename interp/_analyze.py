@@ -56,10 +56,7 @@ def analyze(
         >>> print(report.verdict.splitlines()[-1])
         Proved right on all of the 502,500 inputs of the domain (n0 in 151..200, n1 in 151..200, n2 in 0..200).
     """
-    _check_source(source, several=True)
-    sources: list[Source] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
-    if not sources:
-        raise InterpError("nothing to analyze: give at least one name, path or model")
+    sources = _sources(source)
     if out is not None:
         _check_out(Path(out))
     open_one = partial(_subject, task=task, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype)
@@ -99,12 +96,19 @@ def certify(
     return certify_subject(subject, **options)
 
 
-def _check_source(source: object, several: bool = False) -> None:
+def _sources(source: Source | Sequence[Source]) -> list[Source]:
+    """One or several sources as a list. Raises InterpError for none, and for what is no model."""
+    sources: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
+    if not sources:
+        raise InterpError("no model is given: give at least one name, path or model")
+    for one in sources:
+        _check_source(one)
+    return sources
+
+
+def _check_source(source: object) -> None:
     """Raise InterpError for what is neither a model nor a name or path of one."""
-    if several and isinstance(source, list | tuple):
-        for one in source:
-            _check_source(one)
-    elif not isinstance(source, (str, Path, HookedTransformer, Subject)):
+    if not isinstance(source, (str, Path, HookedTransformer, Subject)):
         hint = "; build it first: interp.build(spec)" if isinstance(source, ModelSpec) else ""
         hint = "; convert it first: interp.load(bridge, task=...)" if is_bridge(source) else hint
         raise InterpError(
@@ -143,17 +147,12 @@ def list_sections(
         >>> found.loc["accuracy", "status"]
         'applies'
     """
-    _check_source(source, several=True)
-    several = isinstance(source, list | tuple)
-    sources: list[Source] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
     frames: dict[str, pd.DataFrame] = {}
-    for one in sources:
+    for one in _sources(source):
         subject, name = _subject(one, task, tokens, outputs, "mask", device, None)
         frames[name if name not in frames else f"{name} ({len(frames) + 1})"] = availability(Study(subject))
-    if not frames:
-        raise InterpError("no model to list the sections of: give at least one name, path or model")
     first = next(iter(frames.values()))
-    if not several:
+    if not isinstance(source, list | tuple):
         return first
     return first[["section", "title"]].assign(**{name: _in_words(frame) for name, frame in frames.items()})
 

@@ -43,7 +43,8 @@ def list_models() -> pd.DataFrame:
     rows = [_exact_row(name) for name in exact] + [_trained_row(f) for f in folders() if f.name not in exact]
     for row in rows:
         own = row["path"] and not Path(row["path"]).is_relative_to(shipped_root())
-        row["state"] = "measured" if own else states.get((row["name"], row.pop("checkpoint", "")), "measured")
+        certified = states.get((row["name"], row.pop("checkpoint", "")), "measured")
+        row["state"] = "measured" if own else certified
     columns = ["name", "family", "task", "kind", "state", "parameters", "seeds", "about", "path"]
     table = pd.DataFrame(rows, columns=[*columns, *sorted({key for row in rows for key in row} - set(columns))])
     return table.astype({"parameters": "Int64"}).sort_values(["family", "name"], ignore_index=True)

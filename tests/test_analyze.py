@@ -120,5 +120,5 @@ def test_a_vocabulary_that_does_not_fit() -> None:
         interp.analyze(other, task="count01", tokens={word: i for i, word in enumerate(words)})
     with pytest.raises(InterpError, match="is a model of task count01, not parity"):
         interp.analyze("count01/paper", task="parity")
-    with pytest.raises(InterpError, match="nothing to analyze"):
+    with pytest.raises(InterpError, match="no model is given"):
         interp.analyze([])

@@ -286,6 +286,7 @@ def test_list_models(models: Path) -> None:
     minimal = rows.loc["count01/minimal"]
     assert (minimal["kind"], minimal["parameters"], minimal["task"]) == ("exact", 28, "count01")
     assert set(registered_constructions()) | {"count01/small"} == set(table["name"])
+    assert "checkpoint" not in table
 
 
 def test_a_folder_that_cannot_be_read_is_a_row_that_says_so(models: Path) -> None:

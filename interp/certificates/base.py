@@ -44,10 +44,11 @@ class Certificate:
     where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. worst_margin: no right
     answer's logit is nearer to the best wrong one than this, in exact arithmetic; negative where the model errs.
     rounding: bound on the error of that distance in the arithmetic the model runs in; no certificate is given where the
-    margin does not exceed it; None where none is known. arithmetic: what was proved, "reals, with a rounding bound"
-    (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way). tables: by name,
-    what else was learned on the way, such as where the errors lie. probes: what the proof says of single inputs, which
-    the model itself was compared with; `probed` counts them.
+    margin does not exceed it; None where none is known. n_errors: wrong inputs; where inputs have several answers each,
+    n_answers says how many in all, and n_errors counts wrong answers. arithmetic: what was proved, "reals, with a
+    rounding bound" (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way).
+    tables: by name, what else was learned on the way, such as where the errors lie. probes: what the proof says of
+    single inputs, which the model itself was compared with; `probed` counts them.
 
     Example:
 
@@ -66,6 +67,7 @@ class Certificate:
     seconds: float
     rounding: float | None = None
     n_errors: int | None = None
+    n_answers: int | None = None
     notes: tuple[str, ...] = ()
     tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     source: Source | None = field(default=None, repr=False, compare=False)
@@ -86,7 +88,7 @@ class Certificate:
         """One row with everything but the tables, for printing."""
         row: dict[str, Any] = {
             name: getattr(self, name)
-            for name in ("model", "status", "accuracy", "n_errors", "n_inputs", "worst_margin", "rounding",
+            for name in ("model", "status", "accuracy", "n_errors", "n_inputs", "n_answers", "worst_margin", "rounding",
                          "counterexample", "domain", "arithmetic", "method", "seconds")
         }  # fmt: skip
         return pd.DataFrame([row])

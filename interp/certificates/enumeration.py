@@ -114,6 +114,7 @@ def certify_subject(
         seconds=time.perf_counter() - started,
         rounding=CLOSE * slip,
         n_errors=found.wrong,
+        n_answers=found.answers if found.answers != found.rows else None,
         notes=notes,
         tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
         arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}, one thread each",

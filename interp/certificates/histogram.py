@@ -223,6 +223,7 @@ def _conclude(
         accuracy=low if decided else (float(low), float(high)),
         n_errors=wrong if decided and (not wrong or frame["inputs"].max() < EXACT_COUNT) else None,
         n_inputs=task.n_sequences,
+        n_answers=task.n_sequences * task.L,
         worst_margin=margin,
         rounding=float(closest["rounding"]) if proved else None,
         counterexample=found.text if found else None,

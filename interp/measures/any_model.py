@@ -1,4 +1,4 @@
-"""Head outputs of any HookedTransformer, on any tokens with two classes.
+"""Head outputs of any HookedTransformer, on any tokens with two classes or more.
 
 Behind a final layer norm, or with MLPs and further layers in between, the logits are still an exact sum: of what each
 head writes into the residual stream, of what all else writes, and of a bias, all divided by the layer norm's scale of
@@ -30,23 +30,23 @@ def from_model(
     labels: Tensor | Sequence[Any],
     position: int | Int[Tensor, "rows"] = -1,
     *,
-    answers: tuple[int, int] | None = None,
+    answers: Sequence[int] | None = None,
     layer: int | None = None,
 ) -> HeadOutputs:
     """Outputs of the heads at one position of each row, for the head measures; in float64.
 
-    labels: one a row, of exactly two values. position: where the answer is read, one for all rows or one a row; counted
+    labels: one a row, of two values or more. position: where the answer is read, one for all rows or one a row; counted
     from the end where negative. layer: one layer's heads; left out, all heads of the model, head h of layer l numbered
-    l * n_heads + h. answers: the output tokens that stand for the smaller and the larger label (default: the labels
-    themselves are token ids). Only these two logits are kept, so n_out is 2, labels are 0 and 1, and learned accuracy
-    is that of the choice between the two.
+    l * n_heads + h. answers: the output tokens that stand for the labels, the smallest label's first (default: the
+    labels themselves are token ids). Only these logits are kept, so n_out is their number, labels are 0, 1, ..., and
+    learned accuracy is that of the choice among them.
 
     Raises InterpError for tokens, labels, positions or answers that do not fit, and for outputs that are not finite;
     UnsupportedError where the logits are not a sum over heads even at a fixed norm.
     """
     check_tokens(model, tokens)
     at = positions_of(tokens, position)
-    classes, index = _two_labels(labels, len(tokens))
+    classes, index = _classes(labels, len(tokens))
     chosen = _answers(model, classes, answers)
     layers = range(model.cfg.n_layers) if layer is None else [_layer(model, layer)]
     final = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
@@ -108,9 +108,9 @@ def _keep(into: list[Tensor], at: Int[Tensor, "rows"]) -> Callable[..., None]:
 
 
 def _readout(
-    model: HookedTransformer, chosen: tuple[int, int]
-) -> tuple[Float[Tensor, "d_model 2"], Float[Tensor, "2"]]:
-    """From the residual stream, divided by the final norm's scale, to the two logits: matrix and bias."""
+    model: HookedTransformer, chosen: Sequence[int]
+) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
+    """From the residual stream, divided by the final norm's scale, to the chosen logits: matrix and bias."""
     if isinstance(model, TaskModel) and not (model.spec.additive_residual and model.spec.readout != "relu_mlp"):
         raise UnsupportedError("after post-layer-norm or behind a ReLU readout the logits are no sum over heads")
     if model.cfg.use_normalization_before_and_after:
@@ -132,25 +132,28 @@ def _readout(
 # ---------------------------------------------------------------- what is accepted
 
 
-def _two_labels(labels: Tensor | Sequence[Any], n_rows: int) -> tuple[list[Any], Int[Tensor, "rows"]]:
-    """The two values in order, and which of them each row has."""
-    from interp.measures.separation_data import two_classes
+def _classes(labels: Tensor | Sequence[Any], n_rows: int) -> tuple[list[Any], Int[Tensor, "rows"]]:
+    """The different values in order, and which of them each row has."""
+    from interp.measures.separation_data import class_indices
 
-    signs, classes = two_classes(labels, n_rows)
-    return list(classes), torch.from_numpy(signs > 0).long()
+    index, classes = class_indices(labels, n_rows)
+    return list(classes), torch.from_numpy(index).long()
 
 
-def _answers(model: HookedTransformer, classes: list[Any], answers: tuple[int, int] | None) -> tuple[int, int]:
-    first, second = classes if answers is None else answers
-    for answer in (first, second):
-        if not isinstance(answer, int) or not 0 <= answer < model.cfg.d_vocab_out:
+def _answers(model: HookedTransformer, classes: list[Any], answers: Sequence[int] | None) -> list[int]:
+    chosen = classes if answers is None else list(answers)
+    named = ", ".join(map(repr, classes[:8])) + ", ..." * (len(classes) > 8)
+    if len(chosen) != len(classes):
+        raise InterpError(f"{len(chosen)} answers for the {len(classes)} labels {named}: one for each is needed")
+    for answer in chosen:
+        if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < model.cfg.d_vocab_out:
             raise InterpError(
                 f"answer {answer!r} is no output token of the model, which has 0 to {model.cfg.d_vocab_out - 1}; "
-                f"name those of the labels {classes[0]!r} and {classes[1]!r}: answers=(id, id)"
+                f"name those of the labels {named}: answers=(id, id, ...)"
             )
-    if first == second:
-        raise InterpError(f"answers = {(first, second)} names one output token twice")
-    return int(first), int(second)
+    if len(set(chosen)) < len(chosen):
+        raise InterpError(f"answers = {tuple(chosen)} names one output token twice")
+    return chosen
 
 
 def _layer(model: HookedTransformer, layer: int) -> int:

@@ -32,7 +32,8 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     part silenced; s_acc, how well a linear separator of its output at the reads tells the answers apart (heads only, of
     as many classes as there are); and where the head looks (measures.looks).
     test: what is measured on, train: where separators are fitted and replacements come from; by default the task's data
-    sets, or fresh inputs where it has none, cut to what takes seconds (attrs of the table say how many inputs).
+    sets, or fresh inputs where it has none, cut to what takes seconds. attrs of the table: test and train, how many
+    inputs; accuracy, of the whole model; chance, of always giving the answer that is most frequent in `test`.
     """
     import pandas as pd
 
@@ -65,7 +66,9 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     table["s_acc"] = _separation(subject, train, test, len(mlps))
     where = looks(subject, within(subject, test, 4))
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
-    table.attrs |= {"test": len(test), "train": len(train), "accuracy": whole.accuracy}
+    classes = reads(subject, test).classes
+    chance = float(classes.bincount().max()) / len(classes)
+    table.attrs |= {"test": len(test), "train": len(train), "accuracy": whole.accuracy, "chance": chance}
     return table
 
 

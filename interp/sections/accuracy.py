@@ -108,10 +108,14 @@ def certificate_sentence(found: Certificate) -> str:
     if found.status == "certified":
         return f"Proved right on all of {where}."
     wrong = f" For example, it is wrong at {found.counterexample}." if found.counterexample else ""
-    number = f" It errs on {found.n_errors:,} of them." if found.n_errors else ""
+    number = ""
+    if found.n_errors:
+        of = "them" if found.n_answers is None else f"the {found.n_answers:,} answers"
+        number = f" It errs on {found.n_errors:,} of {of}."
     real = " in exact arithmetic" if found.status == "undecided" else ""
     if isinstance(found.accuracy, float):
-        even = found.n_errors is None or abs(found.accuracy - 1 + found.n_errors / found.n_inputs) < 1e-6
+        answers = found.n_answers or found.n_inputs
+        even = found.n_errors is None or abs(found.accuracy - 1 + found.n_errors / answers) < 1e-6
         weighted = "" if even else ", each input weighted by its probability"
         if found.accuracy == 1 and real:
             why = "not proved as the model runs, because a margin does not exceed what rounding may do"

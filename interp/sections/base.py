@@ -74,8 +74,11 @@ class Study:
     def once(self, make: Callable[..., Value], *arguments: Any) -> Value:
         """make(study, *arguments), computed at the first call and remembered; arguments are hashable.
 
-        An error is remembered too: who asks again gets the same one.
+        An argument that is left out is its default. An error is remembered too: who asks again gets the same one.
         """
+        bound = inspect.signature(make).bind(self, *arguments)
+        bound.apply_defaults()
+        arguments = bound.args[1:]
         key = (make, *arguments)
         if key not in self._known:
             words = [getattr(one, "__qualname__", str(one)) for one in arguments]

@@ -67,15 +67,17 @@ def make(study: Study, report: Report) -> None:
             "first "
             "one, others with the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
-    report.say(needed(table, table.attrs["accuracy"]))
+    report.say(needed(table, table.attrs["accuracy"], table.attrs["chance"]))
     worst = table.loc[table["accuracy_mean"].idxmin()]
     report.add_fact("most_needed_part", str(worst["part"]))
     report.add_fact("accuracy_without_it", float(worst["accuracy_mean"]))
 
 
-def needed(table: pd.DataFrame, whole: float) -> str:
-    """Which parts the model needs, from the table's columns part and accuracy_mean; "" where it hardly answers."""
-    if len(table) < 2 or whole < 0.5:
+def needed(table: pd.DataFrame, whole: float, chance: float) -> str:
+    """Which parts the model needs, from the table's columns part and accuracy_mean; "" where it has nothing to lose:
+    it answers no better than one who always gives the most frequent answer (chance).
+    """
+    if len(table) < 2 or whole <= chance + NEEDED:
         return ""
     without = table.set_index("part")["accuracy_mean"]
     lost = without[without < whole - NEEDED].sort_values()
@@ -87,7 +89,7 @@ def needed(table: pd.DataFrame, whole: float) -> str:
             f"{_at_least(rest)} ({words.share(whole)} with all)."
         )
     named = [f"{part} ({words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items()]
-    more = [words.counted(len(lost) - MOST_NAMED, "other")] if len(lost) > MOST_NAMED else []
+    more = [f"{len(lost) - MOST_NAMED} more"] if len(lost) > MOST_NAMED else []
     return (
         f"Accuracy falls from {words.share(whole)} when one of these is replaced by its mean: "
         f"{words.listed([*named, *more])}{kept}."

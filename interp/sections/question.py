@@ -21,7 +21,8 @@ def make(study: Study, report: Report) -> None:
 def sentence(task: Task) -> str:
     """What is asked, in the task's own words, with one example where it has a short one."""
     asked = task.describe.rstrip(".")
-    text = f"Task {task.name}: {asked}." if asked else f"Task {task.name}."
+    ended = asked.endswith(("?", "!"))
+    text = f"Task {task.name}: {asked}{'' if ended else '.'}" if asked else f"Task {task.name}."
     named = [
         f"{name} is {value}" for name, value in task.parameters.items() if re.search(rf"\b{re.escape(name)}\b", asked)
     ]

@@ -111,11 +111,24 @@ def test_metrics_of_any_two_labels(data) -> None:
         assert row.l_acc == pytest.approx(np.mean((logits[:, 1] > logits[:, 0]) == positive))
 
 
+def test_more_than_two_labels(data) -> None:
+    """Three labels with outputs of their own: the model's logits, and the share of the largest among the three."""
+    tokens, _, at = data
+    labels, model = torch.arange(ROWS) % 3 + 4, stock()
+    found = heads.from_model(model, tokens, labels, at, answers=(8, 0, 3))
+    whole = model(tokens)[torch.arange(ROWS), at % 8][:, [8, 0, 3]].detach()
+    torch.testing.assert_close(found.logits(range(6), with_skip=True), whole, rtol=1e-9, atol=1e-9)
+    table = heads.group_metrics(found, found, [tuple(range(6))], with_skip=True)
+    assert table["l_acc"][0] == pytest.approx(float((whole.argmax(1) == labels - 4).double().mean()))
+    assert float(table["s_acc"][0]) > 1 / 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ({"labels": [1] * ROWS}, "one class only"),
-        ({"labels": list(range(ROWS))}, "24 classes"),
+        ({"labels": list(range(ROWS))}, "answer 9 is no output token of the model"),
+        ({"labels": [0, 1, 2] * 8, "answers": (3, 4)}, "2 answers for the 3 labels 0, 1, 2: one for each is needed"),
         ({"labels": [1, 2]}, "one label a row"),
         ({"labels": ["a", "b"] * 12}, "answer 'a' is no output token of the model, which has 0 to 8"),
         ({"labels": [0, 1] * 12, "answers": (3, 3)}, "names one output token twice"),

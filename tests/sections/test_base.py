@@ -94,17 +94,18 @@ def test_nothing_at_the_top_is_keyed_by_a_family_or_a_task() -> None:
 def test_what_sections_share_is_computed_once(study: Study) -> None:
     calls = []
 
-    def shared(study: Study, number: int) -> int:
+    def shared(study: Study, number: int = 5) -> int:
         calls.append(number)
         if number < 0:
             raise UnsupportedError("no")
         return 2 * number
 
     assert [study.once(shared, 3), study.once(shared, 3), study.once(shared, 4)] == [6, 6, 8]
+    assert [study.once(shared), study.once(shared, 5)] == [10, 10]
     for _ in range(2):
         with pytest.raises(UnsupportedError, match="no"):
             study.once(shared, -1)
-    assert calls == [3, 4, -1]
+    assert calls == [3, 4, 5, -1]
     assert set(study.times.values()) == {1}
 
 
@@ -164,7 +165,7 @@ def test_sections_of_several_models_side_by_side(own: None) -> None:
     assert list(table.columns) == ["title", *(f"{model.spec.id}, seed 0" for model in models)]
     assert table.loc["two_heads"].tolist() == ["Two heads", "applies", "no: one head"]
     assert table.loc["costly"].tolist() == ["Costly", *["on request, about 75 s"] * 2]
-    with pytest.raises(InterpError, match="no model to list the sections of"):
+    with pytest.raises(InterpError, match="no model is given"):
         interp.list_sections([])
 
 

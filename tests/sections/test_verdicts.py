@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -43,6 +45,13 @@ def test_certificates(status, accuracy, errors, wrong, says, never) -> None:
     assert says in text
     assert never not in text
     assert ("it is wrong at a b" in text) == (wrong is not None)
+
+
+def test_errors_of_inputs_with_several_answers_count_answers() -> None:
+    found = replace(certificate("refuted", 1 - 7 / 8000, 7, "a b"), n_answers=8000)
+    text = certificate_sentence(found)
+    assert "It errs on 7 of the 8,000 answers." in text
+    assert "weighted" not in text
 
 
 def test_marks() -> None:
@@ -123,6 +132,8 @@ def test_the_first_line_names_the_task_and_one_input() -> None:
     text = question(interp.tasks.Count01())
     assert text.startswith("Task count01: Answer '4' if there are more 1s than 0s")
     assert "= 4 [EOS] has the answer '4'." in text or "= 5 [EOS] has the answer '5'." in text
+    asks = type("Asks", (interp.tasks.Count01,), {"describe": "More 1s than 0s?"})
+    assert question(asks()).startswith("Task count01: More 1s than 0s? For example")
 
 
 @pytest.mark.parametrize(
@@ -154,13 +165,14 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
          " and 0.0 (0.1000)."),
         ({"0.0": 1.0, "0.1": 1.0}, 1.0, "No single part costs more than 0.05 of accuracy"),
         ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
+        ({"0.0": 0.31, "0.1": 0.45}, 0.46, "falls from 0.4600 when one of these"),  # of many classes
         ({"0.0": 0.02}, 1.0, ""),  # one part: nothing to tell apart
-        ({f"0.{i}": 0.1 + i / 100 for i in range(9)}, 1.0, "and 3 others."),
+        ({f"0.{i}": 0.1 + i / 100 for i in range(9)}, 1.0, "and 3 more."),
     ],
 )  # fmt: skip
 def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
     table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
-    text = needed(table, whole)
+    text = needed(table, whole, 0.3)
     assert says in text if says else text == ""
 
 
