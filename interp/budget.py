@@ -1,10 +1,10 @@
-"""How much memory one request may ask for: estimated first, refused beyond, raised by $INTERP_MAX_GB."""
+"""How much one request may ask for: memory is estimated first and refused beyond, sizes and seeds have limits."""
 
 from __future__ import annotations
 
 import os
 
-from interp.errors import InterpError, short
+from interp.errors import InterpError, quoted, short
 
 DEFAULT_GB = 1.0
 SEED_LIMIT = 2**58
@@ -36,3 +36,12 @@ def need(what: str, n_bytes: float) -> None:
 def most(count: int) -> int:
     """A limit on a count that goes with 1 GB, scaled to the budget."""
     return max(1, int(count * gigabytes()))
+
+
+def check_size(name: str, value: object, least: int = 1) -> int:
+    """value, or an InterpError that says it must be an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InterpError(f"{name} = {quoted(value)} must be an integer of at least {least}")
+    if value >= SEED_LIMIT:
+        raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
+    return value

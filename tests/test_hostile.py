@@ -21,7 +21,7 @@ from interp.errors import InterpError
 from interp.spec import ModelSpec, TaskRef
 from interp.sweeps.grid import read_grid
 from interp.tasks import make_task
-from interp.tasks.base import tensors_sha256
+from interp.tasks.hashes import tensors_sha256
 
 
 def spec(

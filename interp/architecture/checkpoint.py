@@ -29,7 +29,7 @@ from interp.architecture.parameters import check_parameters, check_shapes
 from interp.errors import CheckpointError, InterpError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
-from interp.tasks.base import tensors_sha256
+from interp.tasks.hashes import tensors_sha256
 
 SCHEMA = 1
 MAX_BYTES = 2 * 2**30

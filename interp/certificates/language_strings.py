@@ -27,7 +27,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
-from interp.budget import most
+from interp.budget import check_size, most
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.probes import Probes
@@ -35,7 +35,6 @@ from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_boun
 from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError, quoted
 from interp.tasks import Language
-from interp.tasks.base import check_size
 from interp.tasks.languages import Decided, decided
 from interp.threads import one_thread
 

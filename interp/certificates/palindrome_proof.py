@@ -24,6 +24,7 @@ import pandas as pd
 import torch
 
 from interp.architecture.task_model import TaskModel
+from interp.budget import check_size
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, register_method
 from interp.certificates.language_strings import TAKES as STRING_TAKES
@@ -35,7 +36,6 @@ from interp.constructions import construct
 from interp.errors import InterpError
 from interp.spec import Construction
 from interp.tasks import Palindrome
-from interp.tasks.base import check_size
 from interp.threads import one_thread
 
 MOST = 128

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel
+from interp.budget import check_size
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.language_strings import CHECKED, ROWS_AT_ONCE
@@ -26,7 +27,6 @@ from interp.certificates.probes import Probes
 from interp.certificates.rounding import forward_with_bound
 from interp.certificates.scope import anything
 from interp.tasks import Language
-from interp.tasks.base import check_size
 from interp.tasks.languages import decided
 from interp.threads import one_thread
 

@@ -27,12 +27,12 @@ import math
 
 import torch
 
+from interp.budget import check_size
 from interp.constructions.base import ConstructedWeights
 from interp.constructions.registry import Construct, register_construction
 from interp.errors import InterpError
 from interp.spec import Construction, Layer, ModelSpec
 from interp.tasks import Induction
-from interp.tasks.base import check_size
 
 
 def margin(task: Induction, beta: float, gamma: float, gain: float) -> float:

@@ -29,12 +29,12 @@ from math import e, exp
 
 import torch
 
+from interp.budget import check_size
 from interp.constructions.base import ConstructedWeights
 from interp.constructions.registry import Construct, register_construction
 from interp.errors import InterpError
 from interp.spec import Construction, Layer, ModelSpec
 from interp.tasks import Count01
-from interp.tasks.base import check_size
 
 SAFE_MARGIN = 1e-12
 """Below this distance of y from a, rounding in float64 (y is about N, so 1e-15 N) is no longer negligible."""

@@ -16,7 +16,7 @@ from interp.constructions.memorization_theorem1 import theorem1_weights
 from interp.constructions.registry import Construct, register_construction
 from interp.errors import InterpError
 from interp.spec import MLP, Construction, Layer, ModelSpec, Scalar, Training
-from interp.tasks.base import tensors_sha256
+from interp.tasks.hashes import tensors_sha256
 from interp.tasks.memorization import TableTask
 from interp.tasks.memorization_tables import table_task
 from interp.theory.closed_forms import checked_unembedding

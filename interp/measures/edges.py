@@ -24,7 +24,7 @@ from interp.measures.pairs import Compared, align, compared, leaning, make_pairs
 from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
-from interp.tasks.base import Pairs
+from interp.tasks.batch import Pairs
 
 if TYPE_CHECKING:
     import pandas as pd

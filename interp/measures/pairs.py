@@ -20,7 +20,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.ablation import aligned
 from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces, reads
 from interp.measures.subject import Model, Subject
-from interp.tasks.base import Pairs
+from interp.tasks.batch import Pairs
 
 if TYPE_CHECKING:
     import pandas as pd

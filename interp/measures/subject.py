@@ -17,8 +17,8 @@ from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.tasks import Batch, Task, make_task
-from interp.tasks.base import registered_tasks
 from interp.tasks.checks import check_made, check_padding
+from interp.tasks.registry import registered_tasks
 
 ROW_BYTES = 2**28
 """Activations of the rows that run together stay below this (256 MB)."""

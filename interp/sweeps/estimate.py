@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.sweeps.grid import Grid, read_grid
 from interp.sweeps.jobs import Job, Probe, jobs_of, probe_job
@@ -13,7 +14,6 @@ from interp.sweeps.pool import Died, LocalPool
 from interp.sweeps.progress import duration
 from interp.sweeps.sweep import folder_of, written_by
 from interp.sweeps.table import FILE, key_of, read_rows
-from interp.tasks.base import check_size
 
 N_PROBES = 12
 

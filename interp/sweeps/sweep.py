@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.sweeps.cluster import DaskPool
 from interp.sweeps.grid import Grid, read_grid
@@ -13,7 +14,6 @@ from interp.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
 from interp.sweeps.pool import Died, LocalPool
 from interp.sweeps.progress import SweepProgress
 from interp.sweeps.table import Key, Row, RunTable, to_frame
-from interp.tasks.base import check_size
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,13 +7,10 @@ from interp.tasks.algorithmic_brackets import Brackets as Brackets
 from interp.tasks.algorithmic_induction import Induction as Induction
 from interp.tasks.algorithmic_max_of_k import MaxOfK as MaxOfK
 from interp.tasks.algorithmic_modular_addition import ModularAddition as ModularAddition
-from interp.tasks.base import IGNORED as IGNORED
-from interp.tasks.base import Batch as Batch
-from interp.tasks.base import Pairs as Pairs
 from interp.tasks.base import Task as Task
-from interp.tasks.base import make_task as make_task
-from interp.tasks.base import register_task as register_task
-from interp.tasks.base import registered_tasks as registered_tasks
+from interp.tasks.batch import IGNORED as IGNORED
+from interp.tasks.batch import Batch as Batch
+from interp.tasks.batch import Pairs as Pairs
 from interp.tasks.count01 import Count01 as Count01
 from interp.tasks.histogram import Histogram as Histogram
 from interp.tasks.languages import Language as Language
@@ -36,6 +33,9 @@ from interp.tasks.memorization_tables import low_rank as low_rank
 from interp.tasks.memorization_tables import table as table
 from interp.tasks.plugins import import_folder as _import_folder
 from interp.tasks.plugins import load_installed as _load_installed
+from interp.tasks.registry import make_task as make_task
+from interp.tasks.registry import register_task as register_task
+from interp.tasks.registry import registered_tasks as registered_tasks
 
 _import_folder(__name__, __path__)
 _load_installed()

@@ -14,8 +14,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.errors import InterpError
-from interp.tasks.base import IGNORED, Batch, Task, check_size
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch
 
 
 class NumberTask(Task):

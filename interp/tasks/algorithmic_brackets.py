@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.spec import Scalar
-from interp.tasks.base import Batch, register_task
+from interp.tasks.batch import Batch
 from interp.tasks.languages import BITS, Language
 from interp.tasks.languages_dyck import Dyck
+from interp.tasks.registry import register_task
 
 
 @register_task

@@ -17,10 +17,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.algorithmic import NumberTask
-from interp.tasks.base import IGNORED, Batch, Pairs, check_size, register_task
+from interp.tasks.batch import IGNORED, Batch, Pairs
+from interp.tasks.registry import register_task
 
 
 @register_task

@@ -17,9 +17,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.spec import Scalar
 from interp.tasks.algorithmic import EqualsTask
-from interp.tasks.base import Batch, check_size, register_task
+from interp.tasks.batch import Batch
+from interp.tasks.registry import register_task
 
 
 @register_task

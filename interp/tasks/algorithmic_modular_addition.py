@@ -12,10 +12,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import Scalar
 from interp.tasks.algorithmic import EqualsTask
-from interp.tasks.base import Batch, check_size, register_task
+from interp.tasks.batch import Batch
+from interp.tasks.registry import register_task
 
 VALIDATION = 512
 """Pairs of the test part that accuracy is measured on after each epoch, of which there are thousands."""

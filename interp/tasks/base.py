@@ -2,96 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.budget import SEED_LIMIT, most
+from interp.budget import check_size, most
 from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import Scalar, TaskRef
-from interp.views import view
-
-IGNORED = -100
-"""The class of a position whose output nobody reads (torch's own convention for cross_entropy)."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Inputs with their labels: tokens padded on the right to one length.
-
-    labels are in the task's own units: one answer a row, or one a position (then -1 where there is none).
-
-    Example:
-
-        >>> task = interp.build("languages/parity").task
-        >>> batch = task.batch(task.encode(["101", "1"]).tokens)
-        >>> batch.lengths.tolist(), batch.labels.tolist()  # an odd number of ones?
-        ([4, 2], [False, True])
-    """
-
-    tokens: Int[Tensor, "rows length"]
-    lengths: Int[Tensor, "rows"]
-    labels: Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]
-
-    @property
-    def attention_mask(self) -> Bool[Tensor, "rows length"]:
-        """True at tokens, False at padding."""
-        return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __getitem__(self, rows: slice | Tensor) -> Batch:
-        return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows])
-
-    def to(self, device: str | torch.device) -> Batch:
-        return replace(
-            self, tokens=self.tokens.to(device), lengths=self.lengths.to(device), labels=self.labels.to(device)
-        )
-
-    def _repr_html_(self) -> str:
-        """The first rows, as ids: a batch does not know its task, whose `format` writes them as text."""
-        first = self[:8]
-        rows = [
-            (
-                " ".join(map(str, tokens[:length])),
-                length,
-                label if isinstance(label, bool | int) else " ".join(map(str, label)),
-            )
-            for tokens, length, label in zip(first.tokens.tolist(), first.lengths.tolist(), first.labels.tolist())
-        ]
-        more = f", the first {len(first)} shown" if len(self) > len(first) else ""
-        return view(f"Batch of {len(self):,} rows{more}", rows, ("token ids", "length", "label"))
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Minimal pairs: row i of `corrupted` is row i of `clean` with a small change that changes the answer.
-
-    Example:
-
-        >>> task = interp.build("languages/parity").task
-        >>> pairs = task.corrupt(task.sample(4, seed=0))
-        >>> bool((pairs.clean.labels != pairs.corrupted.labels).all())
-        True
-    """
-
-    clean: Batch
-    corrupted: Batch
-
-    def __len__(self) -> int:
-        return len(self.clean)
-
-    def __getitem__(self, rows: slice | Tensor) -> Pairs:
-        return Pairs(self.clean[rows], self.corrupted[rows])
+from interp.tasks.batch import Batch, Pairs, find_first
+from interp.tasks.hashes import tensors_sha256
+from interp.tasks.pairs import one_token_pairs
 
 
 class Task(ABC):
@@ -335,56 +261,6 @@ class Task(ABC):
         return f"{type(self).__name__}({arguments})"
 
 
-def one_token_pairs(
-    task: Task, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
-) -> Pairs:
-    """Pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: where it may be."""
-    check_size("seed", seed, least=0)
-    generator = torch.Generator().manual_seed(seed)
-    clean, tokens, mask = task.batch(batch.tokens), batch.tokens, batch.attention_mask
-    changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
-    for _ in range(tries):
-        rows = (~found).nonzero()[:, 0]
-        if not len(rows):
-            break
-        # A place of the row, and what another row has in that place: marks that all rows share stay as they are.
-        draw = torch.rand(len(rows), generator=generator, dtype=torch.float64)
-        at = (draw * batch.lengths[rows]).long() if places is None else places[(draw * len(places)).long()]
-        donor = torch.randint(len(tokens), (len(rows),), generator=generator)
-        new = tokens[donor, at]
-        good = mask[donor, at] & (new != tokens[rows, at])
-        rows, at, new = rows[good], at[good], new[good]
-        if not len(rows):
-            continue
-        tried = tokens[rows].clone()
-        tried[torch.arange(len(rows)), at] = new
-        allowed = _accepted(task, tried)
-        rows, tried = rows[allowed], tried[allowed]
-        if not len(rows):
-            continue
-        other = (task.batch(tried).labels != clean.labels[rows]).reshape(len(rows), -1).any(1)
-        changed[rows[other]], found[rows[other]] = tried[other], True
-    return Pairs(clean[found], task.batch(changed[found]))
-
-
-def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
-    """Which rows are inputs of the task."""
-    try:
-        task.check_input(tokens)
-    except InterpError:
-        if len(tokens) == 1:
-            return torch.zeros(1, dtype=torch.bool)
-        half = len(tokens) // 2
-        return torch.cat([_accepted(task, tokens[:half]), _accepted(task, tokens[half:])])
-    return torch.ones(len(tokens), dtype=torch.bool)
-
-
-def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "rows"]:
-    """Where a token stands first in each row; -1 where it does not occur."""
-    here = tokens == token
-    return torch.where(here.any(1), here.int().argmax(1), -1)
-
-
 def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
     """Where `token` stands first in each row; "first" and "last" are the first position and the last without padding.
 
@@ -401,85 +277,3 @@ def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -
         row = int((at < 0).int().argmax())
         raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
     return at
-
-
-def check_size(name: str, value: object, least: int = 1) -> int:
-    """value, or an InterpError that says it must be an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InterpError(f"{name} = {quoted(value)} must be an integer of at least {least}")
-    if value >= SEED_LIMIT:
-        raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
-    return value
-
-
-T = TypeVar("T", bound=type[Task])
-_REGISTRY: dict[str, type[Task]] = {}
-
-
-def register_task(kind: T) -> T:
-    """Make a Task subclass known by its name; usable as a decorator.
-
-    Raises InterpError on a name that is taken, and, one sentence, for what keeps the task from working: members that
-    are missing, tokens that occur twice, a sample that is no Batch, classes out of range (see tasks.checks).
-
-    Example:
-
-        >>> @interp.register_task
-        ... class Wordless(interp.Task):
-        ...     name = "wordless"
-        Traceback (most recent call last):
-        ...
-        interp.errors.InterpError: task wordless: define answers, classes, n_out, sample; ...what each is
-    """
-    from interp.tasks.checks import check_task
-
-    name = getattr(kind, "name", None)
-    if not isinstance(kind, type) or not issubclass(kind, Task) or not name:
-        raise InterpError(f"{kind!r} must be a subclass of interp.Task with a name")
-    known = _REGISTRY.get(name)
-    # The same class again (a notebook cell run twice) replaces itself; another class may not take the name.
-    if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise InterpError(f"a task named {name!r} is registered already, by {known.__module__}")
-    if not kind.__module__.startswith(f"{__package__}."):  # tests check those of this folder
-        check_task(kind)
-    _REGISTRY[name] = kind
-    return kind
-
-
-def registered_tasks() -> dict[str, type[Task]]:
-    """All known tasks by name."""
-    return dict(sorted(_REGISTRY.items()))
-
-
-def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) -> Task:
-    """The task that a reference names, with its tables where it has some.
-
-    Raises InterpError for an unknown name or parameter, and for tables that are not the ones the reference hashes.
-    """
-    if isinstance(ref, str):
-        ref = TaskRef(name=ref)
-    if ref.name not in _REGISTRY:
-        raise InterpError(
-            f"{one_of('task', ref.name, _REGISTRY)}. A task of your own must be registered first: import the file that "
-            "does it; on the command line, --import my_tasks.py"
-        )
-    found = tensors_sha256(tables) if tables else None
-    if found != ref.table_sha256:
-        raise InterpError(f"task {ref.name} needs the tables with sha256 {ref.table_sha256}, not {found}")
-    kind = _REGISTRY[ref.name]
-    make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
-    parameters: dict[str, Any] = dict(ref.parameters)
-    for name in parameters:  # "self" is a name that no call could take
-        if name not in kind.defaults:
-            raise InterpError(one_of(f"parameter of task {ref.name}", name, kind.defaults))
-    return make(data_seed=ref.data_seed, **parameters)
-
-
-def tensors_sha256(tensors: Mapping[str, Tensor], salt: str = "") -> str:
-    """The hash of named tensors: names, dtypes, shapes and bytes, in the order of the names, after `salt`."""
-    digest = hashlib.sha256(salt.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from interp.errors import InterpError
-from interp.tasks.base import IGNORED, Batch, Task, find_positions
+from interp.tasks.base import Task, find_positions
+from interp.tasks.batch import IGNORED, Batch
 
 ROWS = 3
 """Inputs that are sampled for the checks."""

@@ -15,9 +15,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.errors import InterpError
-from interp.tasks.base import IGNORED, Batch, Pairs, Task, check_size, find_first, register_task
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch, Pairs, find_first
 from interp.tasks.counted import CountBox
+from interp.tasks.registry import register_task
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 LANGUAGE = re.compile(r"\[BOS\][012]*=[45]\[EOS\]")

@@ -15,7 +15,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.tasks.base import IGNORED, Batch, Task, find_first
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch, find_first
 
 CHECKED = 64
 """Inputs on which the declarations are compared with the task's own labels."""

@@ -15,9 +15,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import Scalar
-from interp.tasks.base import IGNORED, Batch, Task, check_size, register_task
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.registry import register_task
 from interp.theory.block_samplers import check_sampler, largest_block
 
 BOS_TOKEN = "[BOS]"

@@ -19,9 +19,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import Scalar
-from interp.tasks.base import IGNORED, Batch, Pairs, Task, check_size, one_token_pairs
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch, Pairs
+from interp.tasks.pairs import one_token_pairs
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
 """The symbols of a row over {0, 1}, in the words of interp.tasks.rules."""

@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import Scalar
-from interp.tasks.base import check_size, register_task
 from interp.tasks.languages import Language
+from interp.tasks.registry import register_task
 
 
 class Dyck(Language):

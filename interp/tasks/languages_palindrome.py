@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.tasks.base import register_task
 from interp.tasks.languages import BITS, Language, uniform_bits
+from interp.tasks.registry import register_task
 
 
 @register_task

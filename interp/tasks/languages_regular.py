@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.tasks.base import register_task
 from interp.tasks.languages import BITS, Language, decided_by, uniform_bits
+from interp.tasks.registry import register_task
 
 POISSON_RATE = 1.5
 """Mean number of ones of the strings of ONE (appendix B.2)."""

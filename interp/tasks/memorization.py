@@ -20,10 +20,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.budget import need
+from interp.budget import check_size, need
 from interp.errors import InterpError
 from interp.spec import Scalar
-from interp.tasks.base import IGNORED, Batch, Task, check_size
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch
 from interp.theory.table import ConditionalTable
 
 TRAINING_ROWS = 16_384

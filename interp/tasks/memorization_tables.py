@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.budget import most
+from interp.budget import check_size, most
 from interp.errors import InterpError
 from interp.spec import Scalar
-from interp.tasks.base import check_size, register_task
 from interp.tasks.memorization import TableTask
+from interp.tasks.registry import register_task
 from interp.theory.table import ConditionalTable, as_table
 from interp.theory.table_generators import dirichlet_table, lookup_table, low_rank_table
 

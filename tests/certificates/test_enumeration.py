@@ -18,7 +18,7 @@ from interp.certificates import enumeration
 from interp.errors import UnsupportedError
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, register_task
-from interp.tasks.base import _REGISTRY
+from interp.tasks.registry import _REGISTRY
 
 
 class Majority(Task):

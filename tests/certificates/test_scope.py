@@ -19,8 +19,8 @@ from interp.certificates.scope import ANY, fields, unknown
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
-from interp.tasks.base import _REGISTRY, make_task, register_task
 from interp.tasks.languages import Language, decided_by, uniform_bits
+from interp.tasks.registry import _REGISTRY, make_task, register_task
 
 CERTIFIED = ["count01/minimal", "languages/one", "languages/first", "languages/parity", "languages/palindrome",
              "histogram/dot-exact", "histogram/lin-exact", "histogram/bos-softmax-exact"]  # fmt: skip

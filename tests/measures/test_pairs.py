@@ -13,7 +13,7 @@ import interp
 from interp.errors import InterpError
 from interp.measures.pairs import make_pairs, patch, position_groups
 from interp.measures.subject import Subject
-from interp.tasks.base import Pairs
+from interp.tasks.batch import Pairs
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,7 +90,7 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.measures.pairs import patch
 from interp.measures.subject import Subject
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.base import Pairs
+from interp.tasks.batch import Pairs
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024

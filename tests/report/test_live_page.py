@@ -17,7 +17,7 @@ from interp.report import Report
 from interp.sections.live import live
 from interp.sections.live_payload import payload
 from interp.tasks import Batch, Task
-from interp.tasks.base import register_task
+from interp.tasks.registry import register_task
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium: live panels are not tried in a browser")
 

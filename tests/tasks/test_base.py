@@ -16,10 +16,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import interp.tasks
+from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import TaskRef
-from interp.tasks import Batch, Count01, Task, algorithmic_max_of_k, base, make_task, register_task, registered_tasks
-from interp.tasks.base import check_size, tensors_sha256
+from interp.tasks import (
+    Batch,
+    Count01,
+    Task,
+    algorithmic_max_of_k,
+    make_task,
+    register_task,
+    registered_tasks,
+    registry,
+)
+from interp.tasks.hashes import tensors_sha256
 from interp.tasks.plugins import import_folder
 
 
@@ -216,5 +226,5 @@ def test_a_file_in_the_folder_of_tasks_is_all_that_a_task_takes(
         task = make_task(TaskRef(name="base-test-dropped", parameters={"K": 2, "v": 3}))
         assert task.sample(5, seed=1).labels.max() < 3
     finally:
-        base._REGISTRY.pop("base-test-dropped", None)
+        registry._REGISTRY.pop("base-test-dropped", None)
         sys.modules.pop("interp.tasks.algorithmic_dropped", None)

@@ -15,13 +15,24 @@ from hypothesis import strategies as st
 
 import interp
 from interp.errors import InterpError
-from interp.tasks import Batch, Histogram, Lookup, Parity, Task, base, register_task, registered_tasks
+from interp.tasks import (
+    IGNORED,
+    Batch,
+    Histogram,
+    Lookup,
+    Parity,
+    Task,
+    make_task,
+    register_task,
+    registered_tasks,
+    registry,
+)
 from interp.tasks.checks import check_padding, check_task
 
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     return
 
 
@@ -38,7 +49,7 @@ class Good(Task):
         return Batch(tokens, torch.full((n,), 3), tokens[:, 0])
 
     def classes(self, batch: Batch) -> torch.Tensor:
-        classes = torch.full_like(batch.tokens, base.IGNORED)
+        classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, -1] = batch.labels
         return classes
 
@@ -167,7 +178,7 @@ def test_the_command_line_imports_a_file_that_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_task_says_how_to_register_it() -> None:
     with pytest.raises(InterpError, match=r"unknown task 'outsid'.*on the command line, --import my_tasks.py"):
-        base.make_task("outsid")
+        make_task("outsid")
 
 
 def test_rooms_answer_in_a_fresh_python() -> None:

@@ -1,0 +1,91 @@
+"""Inputs with their labels, and pairs of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.views import view
+
+IGNORED = -100
+"""The class of a position whose output nobody reads (torch's own convention for cross_entropy)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs with their labels: tokens padded on the right to one length.
+
+    labels are in the task's own units: one answer a row, or one a position (then -1 where there is none).
+
+    Example:
+
+        >>> task = interp.build("languages/parity").task
+        >>> batch = task.batch(task.encode(["101", "1"]).tokens)
+        >>> batch.lengths.tolist(), batch.labels.tolist()  # an odd number of ones?
+        ([4, 2], [False, True])
+    """
+
+    tokens: Int[Tensor, "rows length"]
+    lengths: Int[Tensor, "rows"]
+    labels: Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]
+
+    @property
+    def attention_mask(self) -> Bool[Tensor, "rows length"]:
+        """True at tokens, False at padding."""
+        return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice | Tensor) -> Batch:
+        return Batch(self.tokens[rows], self.lengths[rows], self.labels[rows])
+
+    def to(self, device: str | torch.device) -> Batch:
+        return replace(
+            self, tokens=self.tokens.to(device), lengths=self.lengths.to(device), labels=self.labels.to(device)
+        )
+
+    def _repr_html_(self) -> str:
+        """The first rows, as ids: a batch does not know its task, whose `format` writes them as text."""
+        first = self[:8]
+        rows = [
+            (
+                " ".join(map(str, tokens[:length])),
+                length,
+                label if isinstance(label, bool | int) else " ".join(map(str, label)),
+            )
+            for tokens, length, label in zip(first.tokens.tolist(), first.lengths.tolist(), first.labels.tolist())
+        ]
+        more = f", the first {len(first)} shown" if len(self) > len(first) else ""
+        return view(f"Batch of {len(self):,} rows{more}", rows, ("token ids", "length", "label"))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Minimal pairs: row i of `corrupted` is row i of `clean` with a small change that changes the answer.
+
+    Example:
+
+        >>> task = interp.build("languages/parity").task
+        >>> pairs = task.corrupt(task.sample(4, seed=0))
+        >>> bool((pairs.clean.labels != pairs.corrupted.labels).all())
+        True
+    """
+
+    clean: Batch
+    corrupted: Batch
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    def __getitem__(self, rows: slice | Tensor) -> Pairs:
+        return Pairs(self.clean[rows], self.corrupted[rows])
+
+
+def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "rows"]:
+    """Where a token stands first in each row; -1 where it does not occur."""
+    here = tokens == token
+    return torch.where(here.any(1), here.int().argmax(1), -1)

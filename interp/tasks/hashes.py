@@ -1,0 +1,19 @@
+"""The hash by which a spec names tables of the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def tensors_sha256(tensors: Mapping[str, Tensor], salt: str = "") -> str:
+    """The hash of named tensors: names, dtypes, shapes and bytes, in the order of the names, after `salt`."""
+    digest = hashlib.sha256(salt.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

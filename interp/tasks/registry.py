@@ -1,0 +1,75 @@
+"""The tasks that are known by name, and how a reference becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from interp.errors import InterpError, one_of
+from interp.spec import TaskRef
+from interp.tasks.base import Task
+from interp.tasks.checks import check_task
+from interp.tasks.hashes import tensors_sha256
+
+T = TypeVar("T", bound=type[Task])
+_REGISTRY: dict[str, type[Task]] = {}
+
+
+def register_task(kind: T) -> T:
+    """Make a Task subclass known by its name; usable as a decorator.
+
+    Raises InterpError on a name that is taken, and, one sentence, for what keeps the task from working: members that
+    are missing, tokens that occur twice, a sample that is no Batch, classes out of range (see tasks.checks).
+
+    Example:
+
+        >>> @interp.register_task
+        ... class Wordless(interp.Task):
+        ...     name = "wordless"
+        Traceback (most recent call last):
+        ...
+        interp.errors.InterpError: task wordless: define answers, classes, n_out, sample; ...what each is
+    """
+    name = getattr(kind, "name", None)
+    if not isinstance(kind, type) or not issubclass(kind, Task) or not name:
+        raise InterpError(f"{kind!r} must be a subclass of interp.Task with a name")
+    known = _REGISTRY.get(name)
+    # The same class again (a notebook cell run twice) replaces itself; another class may not take the name.
+    if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise InterpError(f"a task named {name!r} is registered already, by {known.__module__}")
+    if not kind.__module__.startswith(f"{__package__}."):  # tests check those of this folder
+        check_task(kind)
+    _REGISTRY[name] = kind
+    return kind
+
+
+def registered_tasks() -> dict[str, type[Task]]:
+    """All known tasks by name."""
+    return dict(sorted(_REGISTRY.items()))
+
+
+def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) -> Task:
+    """The task that a reference names, with its tables where it has some.
+
+    Raises InterpError for an unknown name or parameter, and for tables that are not the ones the reference hashes.
+    """
+    if isinstance(ref, str):
+        ref = TaskRef(name=ref)
+    if ref.name not in _REGISTRY:
+        raise InterpError(
+            f"{one_of('task', ref.name, _REGISTRY)}. A task of your own must be registered first: import the file that "
+            "does it; on the command line, --import my_tasks.py"
+        )
+    found = tensors_sha256(tables) if tables else None
+    if found != ref.table_sha256:
+        raise InterpError(f"task {ref.name} needs the tables with sha256 {ref.table_sha256}, not {found}")
+    kind = _REGISTRY[ref.name]
+    make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
+    parameters: dict[str, Any] = dict(ref.parameters)
+    for name in parameters:  # "self" is a name that no call could take
+        if name not in kind.defaults:
+            raise InterpError(one_of(f"parameter of task {ref.name}", name, kind.defaults))
+    return make(data_seed=ref.data_seed, **parameters)
