@@ -6,6 +6,9 @@ STAMP := $(VENV)/installed
 LENS4 := $(VENV)/lens4
 LENS4_MEASURES := $(addprefix tests/measures/test_,subject.py any_model.py ablation.py components.py edges.py interventions.py patching.py)
 
+# The suite starts Python a hundred times: what was compiled once stays.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install report gallery check test test-fast test-long mutants test-lens4 docs format models clean
 
 install: $(STAMP)

@@ -2,7 +2,8 @@
 
 The hook takes a list of modules, not the package: it would wrap compiled kernels as well, which numba then cannot
 compile, and a package's name would take all of its modules in. The checker of evidence runs on a bare Python, in
-millions of small steps: it is left as it is.
+millions of small steps: it is left as it is. tests/mutants.py, which starts over for every mutant, names the one module
+that it changed in INTERP_CHECKED: to check all of them takes longer than most of its tests.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def checked_modules() -> list[str]:
     return modules
 
 
-jaxtyping.install_import_hook(checked_modules(), "beartype.beartype")
+jaxtyping.install_import_hook(os.environ.get("INTERP_CHECKED") or checked_modules(), "beartype.beartype")
 
 import torch  # noqa: E402
 

@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import importlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -104,7 +105,7 @@ def put(path: Path, text: str, moment: int) -> None:
     os.utime(path, (moment, moment))
 
 
-def run_tests(tree: Path, tests: tuple[str, ...], limit: float) -> tuple[str, float]:
+def run_tests(tree: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
     """'passed', 'failed' or 'slow', and the seconds: in a fork, which has the libraries and nothing of interp yet."""
     start = time.monotonic()
     child = os.fork()
@@ -117,11 +118,12 @@ def run_tests(tree: Path, tests: tuple[str, ...], limit: float) -> tuple[str, fl
         os.chdir(tree)
         sys.path[:] = [str(tree), *(p for p in sys.path if Path(p or ".").resolve() not in (ROOT, ROOT / "tests"))]
         os.environ["PYTHONPATH"] = str(tree)
+        os.environ["INTERP_CHECKED"] = ".".join(Path(mutant.file).with_suffix("").parts)
         import pytest
 
         code = 1
         try:
-            code = pytest.main([*OPTIONS, *tests])
+            code = pytest.main([*OPTIONS, *mutant.tests])
         finally:
             os._exit(int(code))
     while True:
@@ -153,6 +155,7 @@ def run(mutants: list[Mutant], results: Path, minutes: float) -> None:
     import torch
 
     torch.set_num_threads(1)
+    sys.dont_write_bytecode = False  # the copy is imported once a mutant, and only one of its files is new
     end = time.monotonic() + 60 * minutes
     whole: dict[tuple[str, ...], float] = {}
     with tempfile.TemporaryDirectory(prefix="interp-mutants-") as folder, results.open("a", encoding="utf-8") as out:
@@ -164,12 +167,15 @@ def run(mutants: list[Mutant], results: Path, minutes: float) -> None:
             path, wrong = tree / mutant.file, mutant.applied(tree)
             assert wrong is not None
             if mutant.tests not in whole:
-                verdict, whole[mutant.tests] = run_tests(tree, mutant.tests, 600)
+                verdict, whole[mutant.tests] = run_tests(tree, mutant, 600)
                 if verdict != "passed":
-                    raise SystemExit(f"{' '.join(mutant.tests)}: {verdict} without any mutant")
+                    print(f"{' '.join(mutant.tests)}: {verdict} without any mutant")
+                    whole[mutant.tests] = math.nan
+            if math.isnan(whole[mutant.tests]):
+                continue
             text = path.read_text("utf-8")
             put(path, wrong, 1_000_000_000 + 2 * number)
-            verdict, seconds = run_tests(tree, mutant.tests, 60 + 10 * whole[mutant.tests])
+            verdict, seconds = run_tests(tree, mutant, 60 + 10 * whole[mutant.tests])
             put(path, text, 1_000_000_001 + 2 * number)
             verdict = "survived" if verdict == "passed" else "killed"
             row = {"key": mutant.key(tree), "verdict": verdict, "mutant": str(mutant)}
@@ -202,14 +208,15 @@ def score(mutants: list[Mutant], results: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--room", help="only files of this room, such as measures")
+    parser.add_argument("--room", nargs="+", help="only files of these rooms, such as measures")
     parser.add_argument("--file", help="only this file, such as interp/spec.py")
     parser.add_argument("--minutes", type=float, default=600, help="stop after the mutant that is under way by then")
     parser.add_argument("--list", type=Path, default=LIST, help="another list of mutants")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where verdicts gather")
     parser.add_argument("--score", action="store_true", help="run nothing, print what is known")
     options = parser.parse_args()
-    mutants = [m for m in read(options.list) if options.room in (None, m.room) and options.file in (None, m.file)]
+    mutants = [m for m in read(options.list)
+               if m.room in (options.room or [m.room]) and options.file in (None, m.file)]  # fmt: skip
     try:
         if not options.score:
             run(mutants, options.results, options.minutes)

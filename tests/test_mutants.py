@@ -61,9 +61,9 @@ def test_what_a_test_looks_at_is_killed_and_the_rest_survives(tree: Path, tmp_pa
     verdicts = iter([("passed", 0.1), ("failed", 0.1), ("passed", 0.1)])
     texts = []
 
-    def run_tests(copy: Path, tests: tuple[str, ...], limit: float) -> tuple[str, float]:
+    def run_tests(copy: Path, mutant: mutants.Mutant, limit: float) -> tuple[str, float]:
         assert copy != tree
-        assert tests == ("tests/test_sums.py",)
+        assert mutant.tests == ("tests/test_sums.py",)
         texts.append((copy / file).read_text())
         return next(verdicts)
 
@@ -85,8 +85,9 @@ def test_what_a_test_looks_at_is_killed_and_the_rest_survives(tree: Path, tmp_pa
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_tests_run_in_a_fork(tree: Path) -> None:
-    assert mutants.run_tests(tree, ("tests/test_sums.py",), 100)[0] == "passed"
+    mutant = mutants.Mutant("toy/sums.py", "", "", ("tests/test_sums.py",))
+    assert mutants.run_tests(tree, mutant, 100)[0] == "passed"
     (tree / "toy/sums.py").write_text("def double(x):\n    return x\n")
-    assert mutants.run_tests(tree, ("tests/test_sums.py",), 100)[0] == "failed"
+    assert mutants.run_tests(tree, mutant, 100)[0] == "failed"
     (tree / "tests/test_sums.py").write_text("import time\n\n\ndef test_it():\n    time.sleep(60)\n")
-    assert mutants.run_tests(tree, ("tests/test_sums.py",), 1)[0] == "slow"
+    assert mutants.run_tests(tree, mutant, 1)[0] == "slow"

@@ -93,13 +93,13 @@ def run_many(kind: MixingKind, seeds: range) -> set[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_agrees_with_brute_force_over_all_sequences(kind: MixingKind) -> None:
-    assert {"certified", "refuted"} <= run_many(kind, range(40))
+    assert {"certified", "refuted"} <= run_many(kind, range(20))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_agrees_with_brute_force_on_many_more(kind: MixingKind) -> None:
-    assert {"certified", "refuted"} <= run_many(kind, range(1000, 1300))
+    assert {"certified", "refuted"} <= run_many(kind, range(1000, 1200))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +113,7 @@ def test_without_time_the_interval_is_sound(kind: MixingKind) -> None:
     assert undecided
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     size=st.sampled_from(CASES),

@@ -81,3 +81,16 @@ def test_bad_input_is_one_sentence():
         feasibility("linear")
     with pytest.raises(InterpError, match="T >= 2 tokens and a length L >= 2, got T=32, L=1"):
         feasibility("dot", 32, 1)
+
+
+def test_where_a_frame_saves_no_width_embeddings_are_orthonormal():
+    """T = 3, L = 2: the simplex needs 2, with a counter 3 = T. T = 4, L = 2: the squared frame needs as much as T."""
+    from interp.theory import feasibility
+
+    counter = feasibility("dot", 3, 2).set_index("p").loc["1"]
+    assert (counter["verified"], counter["variant"]) == (3, "orthogonal")
+    plain = feasibility("lin", 3, 2).set_index("p").loc["T"]
+    assert (plain["verified"], plain["variant"]) == (2, "simplex")
+    scores = feasibility("dot", 4, 2).set_index("p")
+    assert scores.loc["T", "verified"] == scores.loc["1", "verified"] == 3
+    assert scores.loc["T", "variant"] == scores.loc["1", "variant"] != "frame"

@@ -46,3 +46,10 @@ def test_one_neuron_is_exact() -> None:
     weight, lo, hi = drawn(3, 1)
     ends = np.minimum(weight * np.maximum(lo, 0), weight * np.maximum(hi, 0))[:, 0]
     assert np.array_equal(interval_below(weight, lo, hi), ends)
+
+
+def test_flat_or_steep_leaves_the_smaller_gap() -> None:
+    """On [-1, 3] the line z is at most 1 below relu, the line 0 up to 3; on [-3, 1] it is the other way round."""
+    one = np.ones((1, 1))
+    assert affine_below(one, -one, 3 * one).slope.item() == 1
+    assert affine_below(one, -3 * one, one).slope.item() == 0

@@ -87,3 +87,13 @@ def test_a_uniform_table_has_rank_zero(outputs):
     """Its logarithms are constants: what the centering leaves is rounding, which is no direction."""
     for contexts in (1, 4, 30):
         assert spectrum.zero_divergence_rank(np.full((contexts, outputs), 1 / outputs)) == 0
+
+
+def test_what_is_small_beside_the_largest_value_is_no_dimension():
+    """Logits 100 u v^T + 1e-9 x y^T with orthogonal factors: rank 1 as far as float64 tells ranks apart, 2 at 1e-5."""
+    u, v = np.array([1.0, 1, -1, -1]), np.array([1.0, -1, 1, -1])
+    x, y = np.array([1.0, -1, 1, -1]), np.array([1.0, 1, -1, -1])
+    for size, rank in ((1e-9, 1), (1e-5, 2)):
+        logits = 100 * np.outer(u, v) + size * np.outer(x, y)
+        table = np.exp(logits - logits.max(1, keepdims=True))
+        assert spectrum.zero_divergence_rank(table / table.sum(1, keepdims=True)) == rank

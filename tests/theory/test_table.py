@@ -139,3 +139,13 @@ def test_priors():
     for _ in range(500):
         distribution = np.einsum("ab,abc->bc", distribution, stationary.conditional.reshape(3, 3, 3))
     close(stationary.prior, distribution.reshape(-1), atol=1e-12)
+
+
+def test_how_far_a_sum_may_be_from_one():
+    """float32 rounding is accepted and divided out, a hundred times as much is refused, of rows and of the prior."""
+    rows = np.array([[0.25, 0.75], [0.5, 0.5 + 5e-7]])
+    assert as_table(rows).conditional[1].tolist() == (rows[1] / rows[1].sum()).tolist()
+    with pytest.raises(InterpError, match="row 1 sums to"):
+        as_table(rows + [[0, 0], [0, 1e-5]])
+    with pytest.raises(InterpError, match="the prior sums to"):
+        as_table(rows, [0.5, 0.5 + 1e-5])
