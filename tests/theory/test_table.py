@@ -146,6 +146,6 @@ def test_how_far_a_sum_may_be_from_one():
     rows = np.array([[0.25, 0.75], [0.5, 0.5 + 5e-7]])
     assert as_table(rows).conditional[1].tolist() == (rows[1] / rows[1].sum()).tolist()
     with pytest.raises(InterpError, match="row 1 sums to"):
-        as_table(rows + [[0, 0], [0, 1e-5]])
+        as_table(rows + np.array([[0, 0], [0, 1e-5]]))
     with pytest.raises(InterpError, match="the prior sums to"):
         as_table(rows, [0.5, 0.5 + 1e-5])
