@@ -16,9 +16,9 @@ import pandas as pd
 import torch
 
 import interp
-from interp.measures.circuits import composition, token_circuits
+from interp.measures.circuits import composition, number_circuits
 from interp.measures.edges import edge_effects
-from interp.measures.embeddings import spectra
+from interp.measures.embeddings import output_spectra, spectra
 from interp.report import Report
 from interp.report.script import Arguments, run
 from interp.tasks import Batch, Induction, Pairs
@@ -27,22 +27,12 @@ KEY_POWER = 0.05
 """A frequency with at least this share of the readout's power is a key frequency."""
 
 
-def logit_shares(model: interp.TaskModel) -> dict[int, float]:
-    """Share of the variance of all p^3 logits (each pair's mean taken off) at k (a + b - c), for each frequency k."""
-    p = model.task.n_out
-    pairs = torch.cat([batch.tokens for batch in model.task.inputs()])
-    with torch.no_grad():
-        logits = model(pairs)[:, -1].double().view(p, p, p)
-    power = torch.fft.fftn(logits - logits.mean(-1, keepdim=True), norm="ortho").abs() ** 2
-    k = torch.arange(1, (p + 1) // 2)
-    share = (power[k, k, -k] + power[-k, -k, k]) / power.sum()
-    return {int(f): float(s) for f, s in zip(k, share)}
-
-
 def modular_addition(name: str) -> pd.DataFrame:
     """Power of embedding and readout, and share of the logits, at the key frequencies, then at all others together."""
     model = interp.load(name)
-    table, shares = spectra(model), logit_shares(model)
+    table = spectra(model)
+    (pairs,) = model.task.inputs(chunk=model.task.n_inputs)
+    shares = output_spectra(model, pairs).set_index("frequency")["power"]
     wide = table.pivot_table(index="frequency", columns="what", values="power")
     key = sorted(wide.index[wide["readout"] >= KEY_POWER])
     rows = [(str(k), wide["embedding"][k], wide["readout"][k], shares[k]) for k in key]
@@ -57,16 +47,8 @@ def max_of_k(names: list[str]) -> pd.DataFrame:
     """How often the score of '=' grows from one number to the next, and for how many numbers OV raises it most."""
     rows = []
     for name in names:
-        model = interp.load(name)
-        words = model.task.answer_words
-        read = token_circuits(model, "QK", max_tokens=model.task.d_vocab).query("query == '='")
-        scores = read.set_index("key")["value"][list(words)]
-        copies = token_circuits(model, "OV", max_tokens=model.task.d_vocab).query("source != '='")
-        best = copies.loc[copies.groupby("source")["value"].idxmax()]
-        rows.append(
-            (name, float((scores.diff().iloc[1:] > 0).mean()), float(scores.iloc[-1] - scores.iloc[0]),
-             float((best["source"] == best["answer"]).mean()))
-        )  # fmt: skip
+        (head,) = number_circuits(interp.load(name)).itertuples()
+        rows.append((name, head.grows, head.range, head.copied))
     return pd.DataFrame(rows, columns=["model", "score grows", "score range", "copied"])
 
 

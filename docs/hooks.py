@@ -21,7 +21,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = [
     *("count01/paper", "languages/first", "count01/minimal", "histogram/dot-exact", "histogram/bos-all-counts"),
-    *("languages/dyck1-learned", "memorization/bigram", "algorithmic/max-of-k", "algorithmic/modular-addition"),
+    *("languages/parity-learned", "memorization/bigram", "algorithmic/max-of-k", "algorithmic/modular-addition"),
     *("algorithmic/induction", "algorithmic/brackets"),
 ]
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s]+)\)")
@@ -32,9 +32,9 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {
         "index.md": readme(),
         "reference.md": reference(),
-        "notebooks.md": notebooks(),
         "claims.md": claims(),
         **gallery(),
+        "notebooks.md": notebooks(),  # last, as it takes longest
     }
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))

@@ -124,6 +124,7 @@ def train(
     import interp
     from interp.architecture.checkpoint import save_checkpoint
     from interp.errors import InterpError
+    from interp.measures.curve import compact
     from interp.training.state import FILE
     from interp.training.train import train_parameters
 
@@ -156,7 +157,8 @@ def train(
             "accuracy": float(last["accuracy"]),
         }
         summary["engine"] = runner.name
-        every = {out / f"{name}.safetensors": (runner.parameters(), summary)}
+        curve = compact(epochs[epochs["seed"] == seed])
+        every = {out / f"{name}.safetensors": (runner.parameters(), summary | {"curve": curve})}
         every |= {out / name / f"epoch-{epoch}.safetensors": (stacked, {"epochs": epoch})
                   for epoch, stacked in sorted(run.snapshots.items())}  # fmt: skip
         for path, (stacked, facts) in every.items():

@@ -90,6 +90,8 @@ def test_train_keeps_snapshots_and_history(tmp_path: Path) -> None:
     assert code == 0
     history = pd.read_csv(tmp_path / "runs" / "history.csv")
     assert history["epoch"].tolist() == [0, 1, 2, 3]
+    curve = interp.load(tmp_path / "runs" / "seed-0.safetensors").history
+    assert curve["epoch"].tolist() == [0, 1, 2, 3]
     folder = tmp_path / "runs" / "seed-0"
     assert {path.stem for path in folder.iterdir()} == {"epoch-0", "epoch-2"}
     first, last = interp.load(folder / "epoch-0.safetensors"), interp.load(tmp_path / "runs" / "seed-0.safetensors")

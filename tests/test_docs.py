@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import os
@@ -21,6 +22,8 @@ import interp
 from interp.certificates.base import registered_methods
 from interp.certificates.options import options_of
 from interp.cli import app
+from interp.constructions.registry import registered_constructions
+from interp.model_files import find_checkpoint
 from interp.sections.base import _SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +68,16 @@ def test_every_page_is_in_the_site() -> None:
     listed = {value for entry in yaml.safe_load(text)["nav"] for value in entry.values()}
     made = {"index.md", "gallery.md", "reference.md", "notebooks.md", "claims.md"}
     assert listed == made | {path.name for path in PAGES}
+
+
+def test_every_model_of_the_gallery_is_there() -> None:
+    (listed,) = re.findall(
+        r"^GALLERY = (\[.*?^\])", (ROOT / "docs" / "hooks.py").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    names = ast.literal_eval(re.sub(r"\*\((.*?)\)", r"\1", listed))
+    assert len(names) >= 10
+    exact = registered_constructions()
+    assert all(name in exact or find_checkpoint(name).is_file() for name in names)
 
 
 def test_every_public_name_has_a_docstring() -> None:

@@ -95,17 +95,18 @@ def circuit_tables(model: Model) -> TokenTables:
 def qk_circuit(model: Model) -> pd.DataFrame:
     """Attention score of every query token for every key token; columns head, query, key, score."""
     subject = Subject.of(model)
-    return _tidy(circuit_tables(subject).scores[0].numpy(), subject.task.vocabulary, ("query", "key", "score"))
+    words = subject.task.vocabulary
+    return _tidy(circuit_tables(subject).scores[0].numpy(), words, ("query", "key", "score"), words)
 
 
 def ov_circuit(model: Model) -> pd.DataFrame:
     """What each head adds to every logit when it attends to a token alone; columns head, source, token, logit."""
     subject = Subject.of(model)
     added = circuit_tables(subject).folded().values[0].numpy()
-    return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"))
+    return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"), subject.task.answer_words)
 
 
-def _tidy(table: np.ndarray, words: Sequence[str], names: tuple[str, str, str]) -> pd.DataFrame:
+def _tidy(table: np.ndarray, rows: Sequence[str], names: tuple[str, str, str], columns: Sequence[str]) -> pd.DataFrame:
     heads, first, second = (axis.ravel() for axis in np.indices(table.shape))
-    named = np.array(words)
-    return pd.DataFrame({"head": heads, names[0]: named[first], names[1]: named[second], names[2]: table.ravel()})
+    named = {names[0]: np.array(rows)[first], names[1]: np.array(columns)[second]}
+    return pd.DataFrame({"head": heads, **named, names[2]: table.ravel()})

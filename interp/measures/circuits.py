@@ -99,6 +99,42 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     return pd.concat(frames, ignore_index=True)
 
 
+def numbers_of(subject: Subject) -> list[str]:
+    """The task's tokens that are whole numbers, where they stand in order; at least eight, or none."""
+    words = [word for word in subject.task.vocabulary if word.isdecimal()]
+    return words if len(words) >= 8 and words == sorted(words, key=int) else []
+
+
+def number_circuits(model: Model) -> pd.DataFrame:
+    """How heads read numbers where the answer is read, and whether they copy them (max-of-K, Gross et al. 2024).
+
+    Columns layer, head; grows: share of the steps from one number to the next at which the score of the token that is
+    read grows; range: the last number's score less the first's; copied: share of the numbers for which attending
+    to them, with the readout's bias, makes them the largest answer (NaN where outputs are no sum of parts, or numbers
+    no answers). As token_circuits, positions and the attention's biases aside. Raises UnsupportedError where the task
+    has no numbers or is not read at one token.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    words = numbers_of(subject)
+    if not words or subject.read_at not in subject.task.vocabulary:
+        raise UnsupportedError(f"task {subject.task.name} has no eight numbers in order, or is not read at one token")
+    scores = token_circuits(subject, "QK", subject.task.d_vocab).query("query == @subject.read_at")
+    table = scores.pivot(index=["layer", "head"], columns="key", values="value")[words]
+    found = pd.DataFrame(
+        {"grows": (table.diff(axis=1).iloc[:, 1:] > 0).mean(axis=1), "range": table[words[-1]] - table[words[0]]}
+    )
+    found["copied"] = float("nan")
+    if set(words) <= set(subject.task.answer_words) and not_additive(subject) is None:
+        copies = token_circuits(subject, "OV", subject.task.d_vocab)
+        copies["value"] += copies["answer"].map(dict(zip(subject.task.answer_words, readout_map(subject)[1].tolist())))
+        copies = copies.query("source in @words")
+        best = copies.loc[copies.groupby(["layer", "head", "source"])["value"].idxmax()]
+        found["copied"] = (best["source"] == best["answer"]).groupby([best["layer"], best["head"]]).mean()
+    return found.reset_index()
+
+
 def singular_values(model: Model) -> pd.DataFrame:
     """Singular values of W_QK and W_OV of every head; columns layer, head, circuit, index, value."""
     import pandas as pd

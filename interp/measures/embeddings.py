@@ -98,6 +98,46 @@ def spectra(model: Model) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+@torch.no_grad()
+def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
+    """Share of the variance of the outputs that each wave around the right answer explains; columns group, frequency,
+    power.
+
+    Outputs of a read, its mean taken off, as a function of (output - right answer) mod p: power at k is that of the one
+    wave a cos(2 pi k x / p) + b sin(2 pi k x / p), the same in all reads, as a share of all reads' variance. On all
+    pairs of modular addition this is the share of the logits at cos(2 pi k (a + b - c) / p) (Nanda et al. 2023). Groups
+    whose tokens are not the answers are left out. Raises UnsupportedError where no group is left.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    groups = {g: words for g, words in subject.task.cyclic.items() if tuple(words) == tuple(subject.task.answer_words)}
+    if not groups:
+        raise UnsupportedError(f"the answers of task {subject.task.name} are no tokens on which addition acts")
+    p = subject.task.n_out
+    k = torch.arange(1, p // 2 + 1)
+    wave, total, number = torch.zeros(len(k), dtype=torch.complex128), 0.0, 0
+    for rows in subject.chunks(batch):
+        piece = batch[rows]
+        where = reads(subject, piece)
+        outputs = subject.logits(piece).double().cpu().reshape(-1, p)
+        found = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]
+        turned = found * torch.exp(2j * torch.pi * (k * where.classes[:, None]).double() / p)
+        wave, total, number = wave + turned.sum(0), total + float((_both(found, p)).sum()), number + len(where)
+    power = (_both(wave, p) / max(number, 1) / total).numpy() if total > 0 else np.zeros(len(k))
+    return pd.concat(
+        [pd.DataFrame({"group": group, "frequency": k.numpy(), "power": power}) for group in groups], ignore_index=True
+    )
+
+
+def _both(found: Tensor, p: int) -> Float[Tensor, "... frequencies"]:
+    """Power at frequencies 1 to p // 2 and at their negatives; p / 2 is its own."""
+    power = 2 * found.abs() ** 2
+    if p % 2 == 0:
+        power[..., -1] /= 2
+    return power
+
+
 def cycle_place(model: Model, batch: Batch, group: str) -> int | None:
     """The first position at which every token of a cycle occurs in the batch; None for a model without an MLP."""
     subject = Subject.of(model)

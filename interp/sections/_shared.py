@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from interp.errors import UnsupportedError
 from interp.measures import memorization
+from interp.measures.circuits import number_circuits
 from interp.measures.counting import Counter, attention_by_relation
 from interp.measures.heads import category, group_metrics
 from interp.measures.languages import language_of
@@ -25,8 +26,31 @@ OWN_MODEL_ROWS = 300
 """Inputs of each split for a model whose outputs must be computed from whole sequences."""
 LARGEST_TABLE = 40_000
 """Entries of a table up to which the best rank-d map is searched for, which takes seconds."""
+MOST_NUMBER_HEADS = 4
+"""Heads up to which each gets a sentence on how it reads numbers."""
 SAMPLED_GROUPS = 320
 """Groups of heads behind Figure 4: every size 20 times, where there are 16 heads."""
+
+
+def numbers_in_words(study: Study) -> str:
+    """What each of a few heads does with numbers where the answer is read; nothing for a task without such."""
+    try:
+        found = number_circuits(study.subject)
+    except UnsupportedError:
+        return ""
+    sentences = []
+    for row in found.itertuples() if len(found) <= MOST_NUMBER_HEADS else ():
+        copied = (
+            ""
+            if np.isnan(row.copied)
+            else f" What it adds for a number, with the readout's bias, is largest at that number for {row.copied:.3f} "
+            "of them."
+        )
+        sentences.append(
+            f"At '{study.subject.read_at}', head {row.layer}.{row.head}'s score grows at {row.grows:.3f} of the steps "
+            f"from one number to the next, by {row.range:.4g} from the first to the last.{copied}"
+        )
+    return " ".join(sentences)
 
 
 def needs_two_answers(study: Study) -> str | None:

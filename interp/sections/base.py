@@ -156,12 +156,16 @@ def _report_options(model: TaskModel) -> dict[str, Any]:
 # ---------------------------------------------------------------- sections
 
 
+CHEAP = 5.0
+"""Seconds up to which a section is made without being asked for."""
+
+
 @dataclass(frozen=True)
 class Section:
     """One part of a report; see the module's text.
 
     make(study, report, **options) writes it. needs(study): why it does not apply, or None. cost(study): about how many
-    seconds it takes, for sections that are made on request only.
+    seconds it takes, for sections that are made on request only where that is more than CHEAP.
     """
 
     name: str
@@ -177,6 +181,10 @@ class Section:
             return self.needs(study)
         except InterpError as error:
             return str(error)
+
+    def dear(self, study: Study) -> bool:
+        """Whether it is made on request only."""
+        return self.cost is not None and self.cost(study) > CHEAP
 
     @property
     def options(self) -> dict[str, Any]:
@@ -241,7 +249,7 @@ def availability(study: Study) -> pd.DataFrame:
     for one in all_sections():
         if (reason := one.why_not(study)) is not None:
             rows.append((one.name, one.title, "does not apply", reason))
-        elif one.cost is not None:
+        elif one.cost is not None and one.dear(study):
             rows.append((one.name, one.title, "on request", f"about {max(1, round(one.cost(study)))} s"))
         else:
             rows.append((one.name, one.title, "applies", ""))
@@ -275,12 +283,13 @@ def fill(
     with LateBar("report") as bar:
         for number, one in enumerate(chosen):
             bar.update(number, len(chosen), one.title)
-            if wanted is None and one.cost is not None and one.name not in options:
-                continue
+            asked = wanted is not None or one.name in options
             if (reason := one.why_not(study)) is not None:
-                if wanted is None and one.name not in options:
+                if not asked:
                     continue
                 raise UnsupportedError(f"section {one.name} does not apply: {reason}")
+            if not asked and one.dear(study):
+                continue
             try:
                 one.make(study, report, **options.get(one.name, {}))
             except InterpError as error:

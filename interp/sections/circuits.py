@@ -6,9 +6,11 @@ from interp.measures.circuits import composition, no_circuits, singular_values, 
 from interp.measures.components import not_additive
 from interp.report import Report
 from interp.report import figures as draw
+from interp.sections._shared import numbers_in_words
 from interp.sections.base import Study, section
 
-MOST_TOKENS, MOST_HEADS = 24, 24
+MOST_HEADS, MOST_CELLS = 24, 14_000
+"""Of tables of tokens: 24 heads of 24 tokens, or fewer heads of more."""
 
 
 @section("circuits", title="Circuits", order=525, needs=lambda study: no_circuits(study.subject))
@@ -45,18 +47,21 @@ def make(study: Study, report: Report) -> None:
                 draw.lines(shown, "index", "value", "which", x_title="index", y_title="singular value", markers=True),
                 "Singular values of W_QK and W_OV, the largest first.",
             )
-    if not subject.count_space and study.task.d_vocab <= MOST_TOKENS and n_heads <= MOST_HEADS:
+    cells = n_heads * study.task.d_vocab * max(study.task.d_vocab, study.task.n_out)
+    if not subject.count_space and cells <= MOST_CELLS and n_heads <= MOST_HEADS:
         _tables(study, report)
     if cfg.n_layers > 1:
         _composition(study, report)
 
 
 def _tables(study: Study, report: Report) -> None:
-    subject = study.subject
+    subject, most = study.subject, study.task.d_vocab
+    if words := numbers_in_words(study):
+        report.add_text(words + " Positions and biases aside.")
     for which in ("QK", "OV"):
         if which == "OV" and not_additive(subject) is not None:
             continue
-        table = token_circuits(subject, which)
+        table = token_circuits(subject, which, most)
         table["head"] = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"])]
         rows, columns = table.columns[2:4]
         report.add_figure(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from interp.measures.embeddings import cosines, principal_components, spectra, token_vectors
+from interp.errors import UnsupportedError
+from interp.measures.embeddings import cosines, output_spectra, principal_components, spectra, token_vectors
+from interp.measures.runs import data, within
+from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -58,8 +61,17 @@ def make(study: Study, report: Report) -> None:
         _waves(study, report)
 
 
+def measured(subject: Subject) -> pd.DataFrame:
+    """The waves in the outputs, on test inputs as many as seconds allow."""
+    return output_spectra(subject, within(subject, data(subject, "test")))
+
+
 def _waves(study: Study, report: Report) -> None:
     table = spectra(study.subject)
+    try:
+        outputs = study.measure(measured)
+    except UnsupportedError:
+        outputs = None
     many = table["group"].nunique() > 1
     table = table.assign(which=table["group"] + ": " + table["what"] if many else table["what"])
     sentences = []
@@ -77,6 +89,14 @@ def _waves(study: Study, report: Report) -> None:
                 f"{names}."
             )
         report.add_fact(f"frequencies_of_{str(which).replace(' ', '_')}", names)
+        if outputs is not None and names != "none" and few["what"].iloc[0] == "readout":
+            same = (outputs["group"] == few["group"].iloc[0]) & outputs["frequency"].isin(few["frequency"])
+            share = float(outputs.loc[same, "power"].sum())
+            sentences.append(
+                "Waves of these frequencies around the right answer, each the same on every input, explain "
+                f"{share:.3f} of the variance of the logits."
+            )
+            report.add_fact(f"logits_explained_by_{str(which).replace(' ', '_')}", share)
     report.add_text(" ".join(sentences))
     report.add_figure(
         "embeddings_waves",

@@ -74,7 +74,7 @@ def make(study: Study, report: Report) -> None:
 
 def _waves(study: Study, report: Report) -> None:
     """The frequency of each MLP neuron on the cycles on which addition acts (Nanda et al. 2023)."""
-    batch = study.measure(inputs)
+    batch = within(study.subject, data(study.subject, "test"))
     for group in study.task.cyclic:
         place = cycle_place(study.subject, batch, group)
         if place is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from interp.measures.attention import ov_circuit, qk_circuit
 from interp.report import Report
 from interp.report import figures as draw
+from interp.sections._shared import numbers_in_words
 from interp.sections.base import Study, section
 
 
@@ -20,7 +21,7 @@ def needs(study: Study) -> str | None:
 def make(study: Study, report: Report) -> None:
     """Scores of all pairs of tokens, and what each token adds to every output when it is attended to alone."""
     attention, logits = qk_circuit(study.subject), ov_circuit(study.subject)
-    report.section("QK and OV circuits")
+    report.section("QK and OV circuits", numbers_in_words(study))
     report.add_figure(
         "qk",
         draw.circuit(attention.rename(columns={"score": "value"})),

@@ -44,7 +44,7 @@ def make(study: Study, report: Report) -> None:
         "that "
         "input's)? Interchanged are the whole vector of a site, or only what the probe reads in it." + reasons,
     )
-    for quantity, title in (("probe", "probe accuracy"), ("along_probe", "interchange accuracy, what the probe reads")):
+    for quantity, title in (("probe", "probe accuracy"), ("along_probe", "interchange accuracy")):
         if table[quantity].isna().all():
             continue
         frame = table.dropna(subset=[quantity])
@@ -64,7 +64,8 @@ def make(study: Study, report: Report) -> None:
             ),
             "Accuracy of a linear probe."
             if quantity == "probe"
-            else "Share of the answers that become what they must be, among pairs of inputs whose answer must change.",
+            else "Share of the answers that become what they must be where what the probe reads is interchanged, among "
+            "pairs of inputs whose answer must change.",
         )  # fmt: skip
     report.add_table(
         "variables",

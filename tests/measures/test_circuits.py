@@ -9,13 +9,22 @@ from closeness import close
 from standins import NAMES, padding_hooks, standin
 
 import interp
+from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.attention import ov_circuit, qk_circuit
 from interp.measures.attention_tables import attention_by_position, attention_by_token
-from interp.measures.circuits import composition, factors, singular_values, token_circuits
-from interp.measures.embeddings import cosines, fourier_power, neuron_spectra, principal_components, spectra
+from interp.measures.circuits import composition, factors, number_circuits, singular_values, token_circuits
+from interp.measures.embeddings import (
+    cosines,
+    fourier_power,
+    neuron_spectra,
+    output_spectra,
+    principal_components,
+    spectra,
+)
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
+from interp.spec import MLP, Training
 from interp.tasks import Batch, Task
 
 
@@ -123,6 +132,41 @@ def test_waves_have_one_frequency() -> None:
     assert not power[:, 2].any()
     even = fourier_power(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]], dtype=torch.float64) + torch.eye(4)[:, :1])
     assert even.sum() == pytest.approx(1.0)
+
+
+def test_waves_in_the_outputs_are_the_diagonal_of_their_transform() -> None:
+    """All p^3 outputs of modular addition: power at k (a + b - c), each pair's mean aside (Nanda et al. 2023)."""
+    for p in (7, 6):
+        layers = (interp.Layer(n_heads=2, d_head=3, mlp=MLP(d_mlp=5)),)
+        task = interp.TaskRef(name="modular-addition", parameters={"p": p})
+        spec = interp.ModelSpec(task=task, d_model=4, layers=layers, readout_at="=", origin=Training(init="torch"))
+        model = TaskModel(spec, seed=3, dtype="float64")
+        (batch,) = model.task.inputs(chunk=p * p)
+        with torch.no_grad():
+            logits = model(batch.tokens)[:, -1].view(p, p, p)
+        x = np.arange(p)
+        total = float((logits - logits.mean(-1, keepdim=True)).square().sum())
+        for k, power in enumerate(output_spectra(model, batch)["power"], 1):
+            angle = 2 * np.pi * k * (x[:, None, None] + x[:, None] - x) / p
+            waves = {np.cos(angle).tobytes(): np.cos(angle)} | ({} if 2 * k == p else {b"": np.sin(angle)})
+            share = sum((wave * logits.numpy()).sum() ** 2 / (wave**2).sum() for wave in waves.values()) / total
+            assert power == pytest.approx(share, rel=1e-9)
+    with pytest.raises(UnsupportedError, match="are no tokens on which addition acts"):
+        output_spectra(interp.build("count01/minimal"), interp.build("count01/minimal").task.sample(4))
+
+
+def test_numbers_that_are_looked_at_more_the_larger_and_copied() -> None:
+    exact = interp.build("algorithmic/max-of-k-exact", K=3, v=9)
+    (head,) = number_circuits(exact).itertuples()
+    assert (head.layer, head.head, head.grows, head.copied) == (0, 0, 1.0, 1.0)
+    scores = qk_circuit(exact).query("query == '='").set_index("key")["score"]
+    assert head.range == pytest.approx(scores["8"] - scores["0"])
+    mixed = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
+    (head,) = number_circuits(mixed).itertuples()
+    assert 0 < head.grows < 1
+    assert head.copied < 1
+    with pytest.raises(UnsupportedError, match="no eight numbers in order"):
+        number_circuits(interp.build("count01/minimal"))
 
 
 class Cycle(Task):

@@ -138,6 +138,10 @@ def test_needs_and_costs(own: None) -> None:
     def costly(study: Study, report: Report) -> None:
         report.section("Costly")
 
+    @section("cheap", title="Cheap", cost=lambda study: 4.9)
+    def cheap(study: Study, report: Report) -> None:
+        report.section("Cheap")
+
     @section("refusing", title="Refusing")
     def refusing(study: Study, report: Report) -> None:
         raise UnsupportedError("three heads are needed")
@@ -146,7 +150,7 @@ def test_needs_and_costs(own: None) -> None:
     found = interp.list_sections(model).set_index("section")
     assert found.loc["never", ["status", "note"]].tolist() == ["does not apply", "it has no wings"]
     assert found.loc["costly", ["status", "note"]].tolist() == ["on request", "about 75 s"]
-    assert found.loc["refusing", "status"] == "applies"
+    assert found.loc["refusing", "status"] == found.loc["cheap", "status"] == "applies"
     with pytest.raises(UnsupportedError, match="section never does not apply: it has no wings"):
         interp.analyze(model, sections=["never"])
     assert "Costly" in interp.analyze(model, sections=["costly"]).html()

@@ -1,4 +1,4 @@
-"""The section of edges, made on request."""
+"""The section of edges: made where it is cheap, else on request."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pandas as pd
 from sections.standin_report import one_section
 from standins import standin
 
+import interp
+from interp.measures.subject import Subject
 from interp.sections.base import Study, availability
 
 
@@ -18,6 +20,7 @@ def test_strongest_edge() -> None:
     assert isinstance(report.figures["edges"].data[0].z.shape, tuple)
 
 
-def test_it_is_on_request() -> None:
-    table: pd.DataFrame = availability(Study(standin("recall"))).set_index("section")
-    assert table.loc["edges", "status"] == "on request"
+def test_few_edges_are_made_and_many_on_request() -> None:
+    for subject, status in ((standin("recall"), "applies"), (Subject.of(interp.load("count01/paper")), "on request")):
+        table: pd.DataFrame = availability(Study(subject)).set_index("section")
+        assert table.loc["edges", "status"] == status

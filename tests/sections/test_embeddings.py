@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from sections.standin_report import one_section
 from standins import NAMES
@@ -35,3 +37,5 @@ def test_key_frequencies_are_those_that_were_put_in_and_a_random_model_has_none(
         fill(Study(Subject.of(model)), report, ["embeddings"])
         assert {report.facts[f"frequencies_of_{what}"] for what in ("embedding", "readout")} == {found}
         assert words in report.html()
+        share = report.facts.get("logits_explained_by_readout")  # of |cos(pi k (a - b) / p)|, the mean over a - b
+        assert share == (None if model is twin else pytest.approx(8 / math.pi**2, abs=0.02))
