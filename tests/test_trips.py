@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import run
 from rich.console import Console
 
 import interp
@@ -33,11 +32,10 @@ SPEC = ModelSpec(
 )
 
 
-def interp_cli(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    environment = os.environ | {"PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
-    command = [sys.executable, "-W", "ignore", "-m", "interp.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+@pytest.fixture(autouse=True)
+def _wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
 
 
 def test_a_training_is_whole_after_save_and_load(tmp_path: Path) -> None:
@@ -53,16 +51,17 @@ def test_a_training_is_whole_after_save_and_load(tmp_path: Path) -> None:
     assert again.read_bytes() == (tmp_path / "a.safetensors").read_bytes()
 
 
-def test_training_never_replaces_checkpoints(tmp_path: Path) -> None:
+def test_training_never_replaces_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "m.toml").write_text(SPEC.to_toml())
-    first = interp_cli(tmp_path, "train", "m.toml", "--out", "run")
-    assert first.returncode == 0, first.stderr
-    assert any(name in first.stdout for name in ENGINES)  # which engine trained
+    code, out, err = run("train", "m.toml", "--out", "run")
+    assert code == 0, err
+    assert any(name in out for name in ENGINES)  # which engine trained
     before = (tmp_path / "run/seed-0.safetensors").read_bytes()
     for extra, words in (((), "would replace it"), (("--resume",), "this run is finished")):
-        run = interp_cli(tmp_path, "train", "m.toml", "--out", "run", *extra)
-        assert run.returncode == 2
-        assert words in run.stderr
+        code, _, err = run("train", "m.toml", "--out", "run", *extra)
+        assert code == 2
+        assert words in err
     assert (tmp_path / "run/seed-0.safetensors").read_bytes() == before
 
 
@@ -74,13 +73,16 @@ def test_training_never_replaces_checkpoints(tmp_path: Path) -> None:
         (("--out", "grid.toml"), "is a file"),
     ],
 )
-def test_dry_runs_check_their_options(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+def test_dry_runs_check_their_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "m.toml").write_text(SPEC.to_toml())
     (tmp_path / "grid.toml").write_text('base = "m.toml"\n')
-    run = interp_cli(tmp_path, "sweep", "grid.toml", "--dry-run", *options)
-    assert run.returncode == 2, run.stdout
-    assert words in run.stderr
-    assert "Traceback" not in run.stderr
+    code, out, err = run("sweep", "grid.toml", "--dry-run", *options)
+    assert code == 2, out
+    assert words in err
+    assert "Traceback" not in err
 
 
 def test_positions_get_the_sentence_that_is_about_them() -> None:

@@ -9,7 +9,7 @@ from standins import NAMES, padding_hooks, read_of, standin
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.circuits import token_circuits
-from interp.measures.components import components
+from interp.measures.components import components, contrast
 from interp.measures.outputs import head_outputs
 from interp.measures.subject import Subject
 from interp.measures.survey import survey
@@ -134,3 +134,12 @@ def test_a_strangers_model_says_the_same_as_a_task_model(name) -> None:
         assert mine[column].astype(float).to_list() == pytest.approx(
             known[column].astype(float).to_list(), rel=1e-3, abs=1e-3, nan_ok=True
         ), column
+
+
+def test_the_difference_of_an_indicator_is_how_far_inside_its_tolerance() -> None:
+    """Yes is |s| <= tolerance: tolerance - |s| where the answer is yes, |s| - tolerance where it is no."""
+    subject = Subject.of(interp.build("languages/palindrome", variant="binary", tolerance=0.5))
+    s, yes = torch.tensor([0.2, -0.2, 0.9, -0.9, 0.2, -0.2, 0.9, -0.9]), torch.tensor([1, 1, 1, 1, 0, 0, 0, 0])
+    found = contrast(subject, s[:, None], yes)
+    wanted = torch.where(yes == 1, 0.5 - s.abs(), s.abs() - 0.5)
+    torch.testing.assert_close(found.of(s[:, None].double()), wanted.double())

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from closeness import close
@@ -106,6 +107,10 @@ def test_answers_of_a_model_that_errs_on_one_count_and_on_one_token():
     assert table.loc[4, 4] == 0
     assert table.loc[4].sum() == pytest.approx(1)
     assert confusion(build("dot", zero_class=True), n=50).columns.tolist() == list(range(7))
+    batch, _ = predicted_counts(model, n=40)
+    drawn = torch.randint(1, 7, batch.labels.shape, generator=torch.Generator().manual_seed(3))
+    counted = pd.crosstab(batch.labels.flatten().numpy(), drawn.flatten().numpy(), normalize="index")
+    np.testing.assert_allclose(confusion(model, predicted=(batch, drawn)), counted, rtol=1e-12)
 
     inventory = build("lin")
     W_out = inventory.unembed.W_out.detach().clone()

@@ -200,3 +200,30 @@ def test_pieces_of_a_batch_end_where_they_should(model, rows, monkeypatch) -> No
     _, cache = model.run_with_cache(batch.tokens)
     monkeypatch.setattr(outputs, "PIECE_BYTES", 32 * 8 * 16 * batch.tokens.shape[1] ** 2)
     close(outputs.from_cache(model, batch, at), cache["z", 0][torch.arange(rows), at], atol=1e-12)
+
+
+def test_with_the_skip_connection_the_rest_of_the_model_is_added(model, batch) -> None:
+    found, group = heads.head_outputs(model, batch), (0, 7)
+    logits = found.contributions[:, list(group)].sum(1) + found.bias + found.skip
+    accuracy = float((logits.argmax(-1) == batch.labels).double().mean())
+    alone = float(((logits - found.skip).argmax(-1) == batch.labels).double().mean())
+    assert heads.learned_accuracy(found, group, with_skip=True) == accuracy
+    table = heads.group_metrics(found, found, [group], with_skip=True)
+    assert table["l_acc"].tolist() == [accuracy]
+    far = torch.nn.functional.one_hot(batch.labels, 8) * 1e3 + found.skip  # where the rest alone decides
+    rest = heads.HeadOutputs(found.z, found.contributions, found.bias, far.double(), found.labels)
+    assert heads.learned_accuracy(rest, group, with_skip=True) == 1 > alone
+    assert heads.group_metrics(rest, rest, [group], with_skip=True)["l_acc"].tolist() == [1.0]
+    assert heads.group_metrics(rest, rest, [group])["l_acc"].tolist() == [alone]
+
+
+def test_shares_are_taken_at_the_scale_of_the_final_norm() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(9, seed=4)
+    _, cache = subject.model.run_with_cache(batch.tokens)
+    final = cache["resid_post", 1][:, -1].double()
+    scale = (final.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    written = cache["z", 1][:, -1, 0].double() @ subject.model.W_O[1, 0].double()
+    centered = (written - written.mean(-1, keepdim=True)) / scale * subject.model.ln_final.w.double()
+    found = outputs.head_outputs(subject, batch).contributions[:, 2]
+    torch.testing.assert_close(found, centered @ subject.model.W_U.double(), rtol=1e-5, atol=1e-5)
