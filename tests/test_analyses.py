@@ -13,20 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from study_numbers import FOUND, SAID
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDIES = sorted((ROOT / "analyses").glob("*.py"))
 SCRIPTS = [*STUDIES, *sorted((ROOT / "analyses" / "benchmarks").glob("*.py"))]
-
-
-SAID = {
-    "ablate_heads": r"Accuracy 0\.98\d+ with all heads\. Mean-ablating head 4 costs most",
-    "attention_ratios": r"7 of 16 heads are successful.*w01 from 0\.92 to 1\.00",
-    "classics": r"Addition mod 113 keeps 4 key frequencies \(16, 21, 29, 36\)",
-    "count01_heads": r"successful heads 0\.44 \(paper \.5\), failed 0\.50",
-}
-"""What studies of shipped models must find; the others train, and say a number of their own."""
 
 
 def run_here(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +41,16 @@ def run_here(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_smoke(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run_here(path, tmp_path / "out", monkeypatch)
     verdict = capsys.readouterr().out.strip()
-    assert re.search(SAID.get(path.stem, r"\d"), verdict), verdict
+    assert re.search(SAID.get(path.stem, r"\d"), verdict, re.DOTALL), verdict
+    tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
+    assert tables
+    if path.stem in FOUND:
+        FOUND[path.stem](tables)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
-    assert list((tmp_path / "out").glob("*.csv"))
+
+
+def test_a_number_of_every_study_is_known() -> None:
+    assert sorted([*SAID, *FOUND]) == [path.stem for path in STUDIES]
 
 
 @pytest.mark.slow
