@@ -70,14 +70,26 @@ def trained_here(arguments: Arguments) -> Iterator[tuple[str, str, str, TaskMode
 
 
 def certificate_row(name: str, variant: str, kind: str, model: TaskModel, arguments: Arguments) -> dict[str, object]:
+    return row_of(name, variant, kind, model, certified(model, arguments), arguments)
+
+
+def certified(model: TaskModel, arguments: Arguments) -> Certificate | str:
+    """The certificate, or why there is none."""
+    budget = {"full": 10.0, "quick": 2.0, "smoke": 0.2}[arguments.mode]
+    try:
+        return certify_model(model, **({"budget_seconds": budget} if model.task.name == "histogram" else {}))
+    except UnsupportedError as error:
+        return str(error)
+
+
+def row_of(
+    name: str, variant: str, kind: str, model: TaskModel, found: Certificate | str, arguments: Arguments
+) -> dict[str, object]:
     row: dict[str, object] = {"name": name, "variant": variant, "kind": kind}
     if kind != "exact":
         row["sampled"] = sampled_accuracy(model, arguments.pick(3000, 3000, 300)).accuracy
-    budget = {"full": 10.0, "quick": 2.0, "smoke": 0.2}[arguments.mode]
-    try:
-        found = certify_model(model, **({"budget_seconds": budget} if model.task.name == "histogram" else {}))
-    except UnsupportedError as error:
-        return {**row, "status": "no method", "domain": str(error)}
+    if isinstance(found, str):
+        return {**row, "status": "no method", "domain": found}
     low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
     return {**row, **found.to_frame().iloc[0].to_dict(), "accuracy low": low, "accuracy high": high, **by_count(found)}
 

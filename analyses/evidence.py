@@ -1,10 +1,13 @@
-"""Evidence of every certificate that is shipped, made and checked: how large is it, and how long does each take?
+"""The certificate of everything that is shipped, with its evidence, made and checked: how large, and how long?
 
 python analyses/evidence.py --out out/evidence [--quick | --smoke]
 python analyses/evidence.py histogram/dot-exact count01/paper/seed-0 --out out/evidence
 
-One file for each exact model in all its variants and for each checkpoint, in out/evidence/evidence, which a bare Python
-checks with interp/certificates/check.py. Models in float32 whose margins rounding might exceed are taken in float64.
+One row for each exact model in all its variants and for each checkpoint: what its certificate says in the model's own
+number format, and what a bare Python says of the file in out/evidence/evidence with interp/certificates/check.py. A
+model in float32 whose margins rounding might exceed has its evidence in float64. models/certificates.csv is the table.
+What is done is not done again: a file of the same weights, spec and version of this package is kept, and checked again
+only by another check.py, so a run that is cut short goes on. Seconds are CPU time of all processes.
 Full: all of them, which takes an hour or two: some certificates run millions of inputs, and some checks take minutes.
 Quick: the last three names; smoke: the last one, one checkpoint.
 """
@@ -12,111 +15,139 @@ Quick: the last three names; smoke: the last one, one checkpoint.
 from __future__ import annotations
 
 import hashlib
+import json
+import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
+from certify_zoo import certified, row_of
+from certify_zoo import models as models_of
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import certify_model, check
-from interp.constructions import registered_constructions
+from interp.certificates import Certificate, certify_model, check
+from interp.certificates.evidence import weights_sha256
 from interp.errors import InterpError, UnsupportedError
+from interp.files import write_atomically
 from interp.report import Report
 from interp.report.script import Arguments, run
 
 CHECKER = Path(check.__file__)
-COLUMNS = ["name", "variant", "verdict", "claim", "evidence_sha256", "weights_sha256", "bytes", "make_seconds",
-           "check_seconds"]  # fmt: skip
+COLUMNS = ["name", "variant", "kind", "sampled", "status", "accuracy low", "accuracy high", "worst_margin", "rounding",
+           "proved counts", "wrong counts", "domain", "seconds", "evidence", "evidence_sha256", "weights_sha256",
+           "bytes", "make_seconds", "check_seconds"]  # fmt: skip
 
 
-def models(arguments: Arguments) -> Iterator[tuple[str, str, TaskModel]]:
-    """Name, variant or checkpoint, and model of everything that is asked for."""
-    asked, exact = arguments.checkpoints, registered_constructions()
-    table = interp.list_models().set_index("name")
-    shipped = [name for name in table.index if name not in exact or not pd.isna(table.loc[name, "parameters"])]
-    names = shipped if asked == ("all",) else list(asked)  # not the exact models of a table of the user's own
-    if asked == ("all",):
-        names = names[-arguments.pick(len(names), 3, 1) :]
-    for name in names:
-        if name in exact and not pd.isna(table.loc[name, "parameters"]):
-            variants = tuple(v for v in exact[name].variants if v != "auto") or ("",)
-            for variant in variants[: arguments.pick(99, 99, 1)]:
-                yield name, variant, interp.build(name, variant=variant or None)
-        elif name in table.index:
-            for seed in table.loc[name, "seeds"][: arguments.pick(99, 99, 1)]:
-                yield name, f"seed-{seed}", interp.load(f"{name}/seed-{seed}")
-        else:
-            yield name, "", interp.load(name)
-
-
-def row_of(name: str, variant: str, model: TaskModel, folder: Path) -> dict[str, object]:
-    """Evidence written and checked in a process of its own, or the reason why there is none."""
-    row: dict[str, object] = {"name": name, "variant": variant}
-    path = folder / f"{name}-{variant}.json.gz".replace("-.json", ".json").replace("/", "-")
-    started = time.perf_counter()
+def known(path: Path, model: TaskModel) -> dict[str, object]:
+    """What an earlier run noted of the same model and version, if the file still is what it was; else nothing."""
     try:
-        verdict, evidence = made(model, path)
-    except InterpError as error:
-        return {**row, "verdict": "no evidence", "claim": str(error).split(": ", 1)[-1][:300]}
-    done, started = time.perf_counter() - started, time.perf_counter()
-    command = [sys.executable, "-I", "-S", str(CHECKER), str(path), "--weights-sha256", evidence["weights_sha256"]]
-    checked = subprocess.run([*command, "--processes", "2"], capture_output=True, text=True, check=False)
-    said = (checked.stdout or checked.stderr).splitlines()[0]
-    return row | {
-        "verdict": f"{verdict}; {said.split(':')[0]}",
-        "claim": said.partition(": ")[2],
-        "evidence_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "weights_sha256": evidence["weights_sha256"],
-        "bytes": path.stat().st_size,
-        "make_seconds": round(done, 1),
-        "check_seconds": round(time.perf_counter() - started, 1),
-    }
+        row = json.loads(path.read_text())
+        file = path.with_suffix(".gz")
+        same = row["of"] == of(model) and (row["evidence_sha256"] is None or row["evidence_sha256"] == sha256(file))
+    except (OSError, ValueError, KeyError):
+        return {}
+    return dict(row) if same else {}
 
 
-def made(model: TaskModel, path: Path) -> tuple[str, dict[str, Any]]:
-    """The certificate's status and its evidence; in float64 where float32 proves nothing of what is run."""
-    options = {"budget_seconds": 2.0} if model.task.name == "histogram" else {}
-    found = certify_model(model, **options)
-    if model.embed.W_E.dtype != torch.float64:
+def of(model: TaskModel) -> str:
+    return f"{model.spec.id}, {weights_sha256(model)}, interp {interp.__version__}"
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def complete(
+    name: str, variant: str, kind: str, model: TaskModel, folder: Path, arguments: Arguments
+) -> dict[str, object]:
+    """One row: the certificate, its evidence and the check, as far as an earlier run has not noted them beside it."""
+    file = folder / f"{name}-{variant}.json.gz".replace("-.json", ".json").replace("/", "-")
+    note = file.with_suffix(".row")
+    row = known(note, model)
+    if not row:
+        started = cpu()
+        found = certified(model, arguments)
+        row = row_of(name, variant, kind, model, found, arguments)
+        row |= {"seconds": cpu() - started, "evidence_sha256": None, "of": of(model), "counterexample": None}
+        started = cpu()
         try:
-            evidence = check.read(str(found.evidence(path)))
-        except UnsupportedError:
+            if isinstance(found, str):
+                raise UnsupportedError(found)
+            written(model, found, file)
+            row |= {"evidence_sha256": sha256(file), "bytes": file.stat().st_size, "make_seconds": cpu() - started}
+        except InterpError as error:
+            row["evidence"] = f"none: {error}"
+        write_atomically(note, json.dumps(row, default=float))
+    if row["evidence_sha256"] is not None and row.get("checker") != sha256(CHECKER):
+        digest = check.read(str(file))["weights_sha256"]
+        command = [sys.executable, "-I", "-S", str(CHECKER), str(file), "--weights-sha256", digest, "--processes", "2"]
+        started = cpu()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = (done.stdout or done.stderr).splitlines()[0]
+        row |= {
+            "evidence": said,
+            "weights_sha256": digest,
+            "checker": sha256(CHECKER),
+            "check_seconds": cpu() - started,
+        }
+        write_atomically(note, json.dumps(row, default=float))
+    return row
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of those that it waited for."""
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
+def written(model: TaskModel, found: Certificate, file: Path) -> None:
+    """Evidence in the model's own number format; in float64 where rounding in float32 might change an answer."""
+    own = model.embed.W_E.dtype == torch.float64 or not found.arithmetic.startswith("reals")
+    try:
+        found.evidence(file)
+        if own or check.read(str(file))["claim"]["format"] != "reals":
+            return
+    except UnsupportedError:
+        raise
+    except InterpError:
+        if own:
             raise
-        except InterpError:
-            evidence = {}
-        if not evidence or evidence["claim"]["format"] == "reals":
-            tensors = {key: value.detach() for key, value in model.named_parameters()}
-            found = certify_model(
-                TaskModel(model.spec, model.task, tensors, seed=model.seed, dtype="float64"), **options
-            )
-            evidence = check.read(str(found.evidence(path)))
-    else:
-        evidence = check.read(str(found.evidence(path)))
-    return found.status, evidence
+    options = {"budget_seconds": 2.0} if model.task.name == "histogram" else {}
+    tensors = {key: value.detach() for key, value in model.named_parameters()}
+    double = TaskModel(model.spec, model.task, tensors, seed=model.seed, dtype="float64")
+    certify_model(double, **options).evidence(file)
 
 
 def study(arguments: Arguments) -> Report:
     folder = arguments.out / "evidence"
     folder.mkdir(parents=True, exist_ok=True)
+    chosen = list(models_of(arguments))
+    if arguments.checkpoints == ("all",):
+        names = list(dict.fromkeys(item[0] for item in chosen))
+        names = names[-arguments.pick(len(names), 3, 1) :]
+        chosen = [item for item in chosen if item[0] in names]
     rows = []
-    for name, variant, model in models(arguments):
-        rows.append(row_of(name, variant, model, folder))
-        print(*rows[-1].values(), sep=", ", flush=True)
+    for item in chosen:
+        rows.append(complete(*item, folder, arguments))
+        print(*(rows[-1].get(key) for key in ("name", "variant", "status", "evidence", "seconds", "make_seconds",
+                                              "check_seconds")), sep=", ", flush=True)  # fmt: skip
     if not rows:
         raise InterpError("there is nothing to prove: no models found")
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    digits = {"worst_margin": 4, "rounding": 4, "seconds": 2, "make_seconds": 2, "check_seconds": 2}
+    for column, n in digits.items():
+        table[column] = [None if pd.isna(x) else float(f"{x:.{n}g}") for x in table[column]]
+    table["bytes"] = table["bytes"].astype("Int64")
     report = Report("Checked without us")
     report.section(
-        "Evidence", "What a bare Python says of each file; seconds of wall time, to check with two processes."
+        "Certificates and their evidence",
+        "What each certificate says, and what a bare Python says of its evidence; CPU seconds.",
     )
-    report.add_table("evidence", table, "One row for each model.", max_rows=200)
-    holds = table["verdict"].str.endswith("; holds").sum()
+    report.add_table("certificates", table, "One row for each model.", max_rows=200)
+    holds = table["evidence"].str.startswith("holds").sum()
     report.verdict = f"{holds} of {len(table)} models have evidence that holds."
     return report
 

@@ -1141,72 +1141,55 @@ class Around(NamedTuple):
     patterns: list[list[int]]
     lead: list[list[tuple[list[int], int]]]
 
-    def settle(self, k: int, lo: list[int], hi: list[int], lowest: Callable[[list[int]], int]) -> None:
-        """Does the right output for count k exceed every other one, for neurons in [lo, hi]?
-
-        Each term of sum w relu(z) alone; then lines below w relu(z): its own where the sign is fixed, else for w < 0
-        the chord, for w > 0 any line w a z with 0 <= a <= 1: a = 0 or 1, or the chord's slope. lowest(slopes) is the
-        least sum of slopes * z.
-        """
+    def open(self, k: int, lo: list[int], hi: list[int]) -> Iterator[tuple[list[int], int]]:
+        """The leads that may not reach what is wanted where every neuron is in [lo, hi] for itself."""
         for lead, wanted in self.lead[k - 1]:
-            if sum(w * max(a, 0) if w > 0 else w * max(b, 0) for w, a, b in zip(lead, lo, hi)) >= wanted << P:
-                continue
-            for parallel in (False, True):
-                slopes, offset = [], 0
-                for w, a, b in zip(lead, lo, hi):
-                    share = 0 if b <= 0 else 1 << C
-                    if a < 0 < b:
-                        if w < 0 or parallel:
-                            share = ceil_div(b << C, b - a)
-                        elif b <= -a:
-                            share = 0
-                        offset -= w * share * a if w < 0 else 0
-                    slopes.append(w * share)
-                if lowest(slopes) + offset >= wanted << (P + C):
-                    break
-            else:
-                raise Fault(f"token {self.t}, {k} times: the right output is not proved to be the largest")
+            if sum(w * max(a, 0) if w > 0 else w * max(b, 0) for w, a, b in zip(lead, lo, hi)) < wanted << P:
+                yield lead, wanted
+
+    def not_proved(self, k: int) -> Fault:
+        return Fault(f"token {self.t}, {k} times: the right output is not proved to be the largest")
 
 
-def multisets(around: Around, order: Any, cuts: Any) -> int:
+def multisets(around: Around, cuts: Any) -> int:
     """The inputs around one own token where order does not matter: how many the parts hold.
 
-    A part fixes how often each of the first tokens in `order` occurs; the others may be any of the later ones. Every
-    linear function of what the neurons see is a quotient of affine ones there, least where all others are one token.
-    cuts: for each part 1 where it is cut at the next token, else 0.
+    A part fixes how often each of some tokens occurs; the others may be any of the rest, and what the neurons see is
+    between its ends, where all of these are one token. Terms w relu(z) with w < 0 are concave, and w a z is below those
+    with w > 0 for 0 <= a <= 1, here 0 or 1: their sum is smallest at an end. cuts: for each part the token where it is
+    cut by how often that occurs, or null.
     """
-    t, L, own = around.t, around.L, around.own
-    others = wholes(order, 0, around.T - 1, "order", around.T - 1)
-    need(sorted([*others, t]) == list(range(around.T)), "order must hold every other token once")
-    need(type(cuts) is str and set(cuts) <= {"0", "1"}, "cuts must be a text of 0 and 1")
+    t, L, T, own = around.t, around.L, around.T, around.own
     terms = [[w * x for x in row] for w, row in zip(around.weights, around.values)]
     below = around.weights if around.softmax else [0] * len(terms)
-    base, start = (terms[around.T], below[around.T]) if len(terms) > around.T else ([0] * len(own), 0)
+    base, start = (terms[T], below[T]) if len(terms) > T else ([0] * len(own), 0)
     start += 0 if around.softmax else ONE
-    stack = [(k, 0, L - k, [b + k * x for b, x in zip(base, terms[t])], start + k * below[t], 1)
-             for k in (range(L, 0, -1) if around.T > 1 else [L])]  # fmt: skip
+    others = tuple(o for o in range(T) if o != t)
+    stack = [(k, others, L - k, [b + k * x for b, x in zip(base, terms[t])], start + k * below[t], 1)
+             for k in (range(L, 0, -1) if T > 1 else [L])]  # fmt: skip
     inputs = 0
-    for cut in cuts:
+    for cut in listed(cuts, "cuts"):
         need(stack, "there are more parts than the cuts make")
-        k, i, left, top, bottom, ways = stack.pop()
-        if cut == "1":
-            need(left > 0 and i + 1 < len(others), "a part is cut that holds one kind of sequence")
+        k, rest, left, top, bottom, ways = stack.pop()
+        if cut is not None:
+            need(left > 0 and len(rest) > 1, "a part is cut that holds one kind of sequence")
+            need(whole(cut, 0, T - 1, "a cut") in rest, f"token {cut} is no longer open where a part is cut")
+            fewer = tuple(o for o in rest if o != cut)
             for n in range(left, -1, -1):
-                more = [x + n * y for x, y in zip(top, terms[others[i]])]
-                stack.append((k, i + 1, left - n, more, bottom + n * below[others[i]], ways * comb(left, n)))
+                more = [x + n * y for x, y in zip(top, terms[cut])]
+                stack.append((k, fewer, left - n, more, bottom + n * below[cut], ways * comb(left, n)))
             continue
-        rest = others[i:] if left else [t]
-        ends = [[(x + left * y) // (bottom + left * below[o]) for x, y in zip(top, terms[o])] for o in rest]
-        lo = [min(column) + x for column, x in zip(zip(*ends), own)]
-        hi = [max(column) + 1 + x for column, x in zip(zip(*ends), own)]
-
-        def lowest(slopes: list[int], rest: Any = rest, top: Any = top, left: int = left, bottom: int = bottom) -> int:
-            fixed_part = sum(map(mul, slopes, top))
-            each = ((fixed_part + left * sum(map(mul, slopes, terms[o]))) // (bottom + left * below[o]) for o in rest)
-            return min(each) + sum(map(mul, slopes, own))
-
-        around.settle(k, lo, hi, lowest)
-        inputs += L * comb(L - 1, k - 1) * ways * (len(others) - i) ** left
+        ends = [[(x + left * y) // (bottom + left * below[o]) + z for x, y, z in zip(top, terms[o], own)]
+                for o in (rest if left else [t])]  # fmt: skip
+        lo, hi = [min(column) for column in zip(*ends)], [max(column) + 1 for column in zip(*ends)]
+        for lead, wanted in around.open(k, lo, hi):
+            rising = [w if w > 0 and b > -a else 0 for w, a, b in zip(lead, lo, hi)]
+            falling = [min(w, 0) for w in lead]
+            for end in ends:
+                least = sum(map(mul, rising, end)) + sum(w * (z + 1) for w, z in zip(falling, end) if z >= 0)
+                if least < wanted << P:
+                    raise around.not_proved(k)
+        inputs += L * comb(L - 1, k - 1) * ways * len(rest) ** left
     need(not stack, "a part of the domain is left out")
     return inputs
 
@@ -1230,12 +1213,31 @@ def slots(around: Around) -> None:
             lo = [o + least_sum(min(c), max(c), x, k) for o, c, x in zip(own, columns, mine)]
             hi = [o - least_sum(-max(c), -min(c), -x, k) for o, c, x in zip(own, columns, mine)]
 
-            def lowest(slopes: list[int], k: int = k, least_sum: Any = least_sum) -> int:
-                each = [sum(map(mul, slopes, around.values[o])) for o in others]
-                found = least_sum(min(each), max(each), sum(map(mul, slopes, mine)), k)
-                return int(found) + sum(map(mul, slopes, own))
+            for lead, wanted in around.open(k, lo, hi):
+                for slopes, offset in lines(lead, lo, hi):
+                    each = [sum(map(mul, slopes, around.values[o])) for o in others]
+                    found = least_sum(min(each), max(each), sum(map(mul, slopes, mine)), k)
+                    if int(found) + sum(map(mul, slopes, own)) + offset >= wanted << (P + C):
+                        break
+                else:
+                    raise around.not_proved(k)
 
-            around.settle(k, lo, hi, lowest)
+
+def lines(lead: list[int], lo: list[int], hi: list[int]) -> Iterator[tuple[list[int], int]]:
+    """Two lines below sum w relu(z) on [lo, hi], times 2^C: a neuron's own line where its sign is fixed, else for w < 0
+    the chord, for w > 0 any line w a z with 0 <= a <= 1: a = 0 or 1, or the chord's slope."""
+    for parallel in (False, True):
+        slopes, offset = [], 0
+        for w, a, b in zip(lead, lo, hi):
+            share = 0 if b <= 0 else 1 << C
+            if a < 0 < b:
+                if w < 0 or parallel:
+                    share = ceil_div(b << C, b - a)
+                elif b <= -a:
+                    share = 0
+                offset -= w * share * a if w < 0 else 0
+            slopes.append(w * share)
+        yield slopes, offset
 
 
 def one_token(model: Model, T: int, L: int, right: Sequence[int], margin: int, t: int, part: Any) -> int:
@@ -1274,7 +1276,7 @@ def one_token(model: Model, T: int, L: int, right: Sequence[int], margin: int, t
         need(part is None, "a fixed pattern has no parts")
         slots(around)
     else:
-        inputs = multisets(around, *fields(part, "order cuts", "a part"))
+        inputs = multisets(around, part)
         need(inputs == L * T ** (L - 1), f"the parts of token {t} hold {inputs} inputs, not {L * T ** (L - 1)}")
     return max(model.drift(rows[t], rows, keys, scores) for scores in every) if f.bits else 0
 

@@ -1,7 +1,7 @@
-"""Evidence of a histogram certificate: for each own token, sequences cut by how often the first other tokens occur.
+"""Evidence of a histogram certificate: for each own token, sequences cut by how often other tokens occur.
 
-The parts are those of the certificate's spaces; each gets the best bound of the lines below its ReLUs. A fixed pattern
-needs one part for each position and count.
+The parts are those of the certificate's spaces, cut where its own bound is lowest; the checker derives the same bound
+again. A fixed pattern needs one part for each position and count.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from interp.certificates.base import Certificate
 from interp.certificates.check import Model
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.certificates.evidence_inputs import counterexamples
-from interp.certificates.histogram_spaces import Multisets, Nodes, Space, space_of
+from interp.certificates.histogram_spaces import Multisets, Nodes, Slots, Space, space_of
 from interp.certificates.histogram_tables import Tables, tables_of
 from interp.errors import InterpError
-from interp.theory.relu_bounds import Choice, affine_below, interval_below
+from interp.theory.relu_bounds import affine_below, interval_below
 
 MOST_PARTS = 500_000
 CHUNK = 256
@@ -38,9 +38,8 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
             raise InterpError(f"token {token} has a softmax weight that vanishes beside another's: no evidence")
         found, least = _cut(tables, space, certificate.worst_margin / 2)
         bounds.append(least)
-        order = [int(t) for t in space.order] if isinstance(space, Multisets) and tables.T > 1 else []
-        parts.append(None if tables.pattern is not None else {"order": order, "cuts": found})
-        if sum(len(part["cuts"]) for part in parts if part) > MOST_PARTS:
+        parts.append(found if isinstance(space, Multisets) else None)
+        if sum(len(part) for part in parts if part) > MOST_PARTS:
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
     said = "histogram: every position has its largest output at how often its token occurs"
     margin = float.fromhex(stated(min(bounds)))
@@ -54,10 +53,10 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
     return Finding("sequences", {}, parts, margin, said, rounding)
 
 
-def _cut(tables: Tables, space: Space, least: float) -> tuple[str, float]:
-    """The parts in the order in which they are cut, 1 for one that is cut on, else 0; and the least of their bounds."""
+def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], float]:
+    """The parts in the order in which they are cut, each the token where it is cut or None; the least of the bounds."""
     roots, smallest = space.roots(), float("inf")
-    said = ["0"] * len(roots)
+    said: list[int | None] = [None] * len(roots)
     inside: dict[int, list[int]] = {}
     todo = [(roots, np.arange(len(roots)))]
     while todo:
@@ -65,40 +64,45 @@ def _cut(tables: Tables, space: Space, least: float) -> tuple[str, float]:
         if len(nodes) > CHUNK:
             todo.append((nodes[CHUNK:], numbers[CHUNK:]))
             nodes, numbers = nodes[:CHUNK], numbers[:CHUNK]
-        bounds, leaf = _below(tables, space, nodes, least), space.is_leaf(nodes)
-        smallest = min(smallest, float(bounds[bounds > least].min(initial=float("inf"))))
-        weak = bounds <= least
-        if (weak & leaf).any():
-            raise InterpError(f"a margin of {bounds[weak & leaf].min():.3g} is too small for evidence")
+        bounds, at = _below(tables, space, nodes, least)
+        leaf, weak = space.is_leaf(nodes), bounds <= least
+        smallest = min(smallest, float(bounds[~weak].min(initial=float("inf"))))
+        if (weak & leaf).any() or (weak.any() and not isinstance(space, Multisets)):
+            raise InterpError(f"a margin of {bounds[weak].min():.3g} is too small for evidence")
         if weak.any():
-            children, parents = space.children(nodes[weak])
+            assert isinstance(space, Multisets)
+            children, parents = space.children(nodes[weak], at[weak])
             new = np.arange(len(said), len(said) + len(children))
-            said += ["0"] * len(children)
+            said += [None] * len(children)
+            for number, token in zip(numbers[weak], at[weak]):
+                said[number] = int(space.others[token])
             for number, parent in zip(new, numbers[weak][parents]):
                 inside.setdefault(int(parent), []).append(int(number))
-                said[parent] = "1"
             todo.append((children, new))
-    ordered: list[str] = []
+    ordered: list[int | None] = []
     stack = list(reversed(range(len(roots))))
     while stack:
-        at = stack.pop()
-        ordered.append(said[at])
-        stack += reversed(inside.get(at, []))
-    return "".join(ordered), smallest
+        number = stack.pop()
+        ordered.append(said[number])
+        stack += reversed(inside.get(number, []))
+    return ordered, smallest
 
 
-def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> np.ndarray:
-    """For each node, a bound from below of the right output less any other one."""
-    lo, hi = space.interval(nodes)
+def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> tuple[np.ndarray, np.ndarray]:
+    """For each node, a bound from below of the right output less any other one, and where to cut it."""
+    lo, hi, ends = space.interval(nodes)
     row, j = np.nonzero(np.arange(tables.lead.shape[1]) != tables.classes[nodes.count - 1][:, None])
     count = nodes.count[row] - 1
     weight, bias = tables.lead[count, j], tables.lead_bias[count, j]
-    best = interval_below(weight, lo[row], hi[row]) + bias
-    choices: tuple[Choice, ...] = ("flat_or_steep", "parallel")
-    for choice in choices:
-        if (todo := np.flatnonzero(best <= least)).size:
-            line = affine_below(weight[todo], lo[row[todo]], hi[row[todo]], choice)
-            best[todo] = np.maximum(best[todo], space.lowest(nodes[row[todo]], line.slope) + line.offset + bias[todo])
+    best, at = interval_below(weight, lo[row], hi[row]) + bias, np.zeros(len(nodes), dtype=int)
+    if (todo := np.flatnonzero(best <= least)).size:
+        found, guide = space.below(nodes, row[todo], weight[todo], lo[row[todo]], hi[row[todo]], ends)
+        best[todo] = np.maximum(best[todo], found + bias[todo])
+        weak = best[todo] <= least
+        at = space.where(nodes, row[todo[weak]], guide[weak])
+    if isinstance(space, Slots) and (todo := np.flatnonzero(best <= least)).size:
+        line = affine_below(weight[todo], lo[row[todo]], hi[row[todo]], "parallel")
+        best[todo] = np.maximum(best[todo], space.lowest(nodes[row[todo]], line.slope) + line.offset + bias[todo])
     found = np.full(len(nodes), np.inf)
     np.minimum.at(found, row, best)
-    return found
+    return found, at

@@ -8,9 +8,9 @@ import numpy as np
 
 from interp.certificates.histogram_spaces import Nodes, Space
 from interp.certificates.histogram_tables import Tables
-from interp.theory.relu_bounds import Choice, affine_below, interval_below
+from interp.theory.relu_bounds import interval_below
 
-CHUNK, NUMBERS = 512, 1 << 20
+CHUNK, NUMBERS = 256, 1 << 20
 PER_NODE = 1000
 """Steps that a node costs besides its neurons: copying it, and its share of every call."""
 
@@ -48,13 +48,14 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Open:
-    """Nodes with the classes j that are not yet proved to stay below the right one."""
+    """Nodes with the classes j that are not yet proved to stay below the right one, and where to split each."""
 
     nodes: Nodes
     classes: np.ndarray
+    at: np.ndarray
 
     def __getitem__(self, rows: np.ndarray | slice) -> Open:
-        return Open(self.nodes[rows], self.classes[rows])
+        return Open(self.nodes[rows], self.classes[rows], self.at[rows])
 
 
 class Search:
@@ -71,7 +72,7 @@ class Search:
         self.ledger = Ledger.of(tables.L)
         self.steps = 0.0
         self._wide = tables.lead.shape[2] * (8 + tables.T)
-        self.size = int(max(16, min(CHUNK, NUMBERS // max(1, tables.lead.shape[1] * tables.lead.shape[2]))))
+        self.size = 64
 
     def start(self) -> Open:
         """The roots, bounded once; what remains open."""
@@ -79,7 +80,7 @@ class Search:
         classes = np.ones((len(roots), self.tables.lead.shape[1]), dtype=bool)
         classes[np.arange(len(roots)), self.tables.classes[roots.count - 1]] = False
         np.add.at(self.ledger.total, roots.count - 1, self.space.weight(roots))
-        left = Open(roots, classes)
+        left = Open(roots, classes, np.zeros(len(roots), dtype=int))
         return join([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
 
     def explore(self, left: Open, steps: float) -> Open:
@@ -90,10 +91,10 @@ class Search:
             if len(top.nodes) > self.size:
                 stack.append(top[: -self.size])
                 top = top[-self.size :]
-            children, parents = self.space.children(top.nodes)
+            children, parents = self.space.children(top.nodes, top.at)
             for first in range(0, len(children), self.size):
                 s = slice(first, first + self.size)
-                rest = self.bound(Open(children[s], top.classes[parents[s]]))
+                rest = self.bound(Open(children[s], top.classes[parents[s]], top.at[parents[s]]))
                 if len(rest.nodes):
                     stack.append(rest)
         return join(stack) if stack else left[:0]
@@ -104,10 +105,10 @@ class Search:
         book.nodes += len(nodes)
         self.steps += len(nodes) * (PER_NODE + self._wide)
         count = nodes.count - 1
-        lo, hi = self.space.interval(nodes)
+        lo, hi, ends = self.space.interval(nodes)
         row, j = np.nonzero(classes)
         weight, bias = self.tables.lead[count[row], j], self.tables.lead_bias[count[row], j]
-        below, slopes = self._below(nodes, row, weight, lo[row], hi[row], self.target[count[row], j] - bias)
+        below, guide = self._below(nodes, row, weight, lo, hi, ends, self.target[count[row], j] - bias)
         below = below + bias
         leaf = self.space.is_leaf(nodes)
         proved = below > self.target[count[row], j]
@@ -122,14 +123,13 @@ class Search:
         np.add.at(book.right, count[right], share[right])
 
         open_rows = ~proved
-        row, j, below, bias, slopes = row[open_rows], j[open_rows], below[open_rows], bias[open_rows], slopes[open_rows]
+        row, j, below, bias, guide = row[open_rows], j[open_rows], below[open_rows], bias[open_rows], guide[open_rows]
         sure = sure[open_rows]
         if not len(row):
             return part[:0]
         weight = weight[open_rows]
-        above, _ = self._below(nodes, row, -weight, lo[row], hi[row], self.slack[count[row], j] + bias)
         wrong = np.zeros(len(nodes), dtype=bool)
-        wrong[row[bias - above < -self.slack[count[row], j]]] = True
+        wrong[row[self._surely_wrong(nodes, row, weight, lo, hi, ends, self.slack[count[row], j] + bias)]] = True
         np.add.at(book.wrong, count[wrong], share[wrong])
         # Right, but nearer than rounding can be trusted: splitting could only help where the bound is loose.
         close = ~right & ~wrong & tight
@@ -140,9 +140,23 @@ class Search:
         here = (close | tied)[row]
         self._note(count[row[here]], sure[here], self.need[count[row[here]], j[here]])
         worst = int(below.argmin())
-        book.suspect(float(below[worst]), self.space.sequence(nodes[row[worst] : row[worst] + 1], slopes[worst]))
+        book.suspect(float(below[worst]), self.space.sequence(nodes[row[worst] : row[worst] + 1], guide[worst]))
         rest = ~right & ~wrong & ~close & ~leaf
-        return Open(nodes[rest], classes[rest])
+        kept, number = rest[row], np.cumsum(rest) - 1
+        at = self.space.where(nodes[rest], number[row[kept]], guide[kept])
+        return Open(nodes[rest], classes[rest], at)
+
+    def _surely_wrong(
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+        ends: np.ndarray | None, least: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        """For which (node, class) -weight . relu(z) exceeds `least` on the whole node: not where it does not once."""
+        found = np.zeros(len(row), dtype=bool)
+        once = np.maximum(self.space.witness(nodes), 0)
+        some = np.flatnonzero(-(weight * once[row]).sum(1) > least)
+        above, _ = self._below(nodes, row[some], -weight[some], lo, hi, ends, least[some])
+        found[some] = above > least[some]
+        return found
 
     def _note(self, count: np.ndarray, margin: np.ndarray, need: np.ndarray) -> None:
         """Keep the smallest margin of every count, with its rounding bound."""
@@ -153,25 +167,24 @@ class Search:
         self.ledger.need[count[chosen]] = need[chosen]
 
     def _below(
-        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, target: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Bound from below of weight . relu(z) for each (node, class), and the slopes it came from.
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+        ends: np.ndarray | None, target: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Bound from below of weight . relu(z) for each (node, class), and what guides the next split of a node.
 
-        The affine bounds cost a product with every token's values, so each is taken only where those before it do
-        not exceed `target`.
+        The space's own bound costs a product with every token's values: taken where the interval's is not above target.
         """
-        best, slopes = interval_below(weight, lo, hi), weight * (hi > 0)
+        low, high = lo[row], hi[row]
+        best = interval_below(weight, low, high)
+        guide = np.zeros((len(row), 0))
         self.steps += 4 * weight.size
-        choices: tuple[Choice, ...] = ("flat_or_steep", "parallel")
-        for choice in choices:
-            if lo.shape[1] == 1 or not (todo := np.flatnonzero(~(best > target))).size:
-                break
+        if (todo := np.flatnonzero(~(best > target))).size:
             self.steps += todo.size * self._wide
-            line = affine_below(weight[todo], lo[todo], hi[todo], choice)
-            found = self.space.lowest(nodes[row[todo]], line.slope) + line.offset
-            better = found > best[todo]
-            best[todo[better]], slopes[todo] = found[better], line.slope
-        return best, slopes
+            found, guides = self.space.below(nodes, row[todo], weight[todo], low[todo], high[todo], ends)
+            best[todo] = np.maximum(best[todo], found)
+            guide = np.zeros((len(row), guides.shape[1]))
+            guide[todo] = guides
+        return best, guide
 
 
 def join(parts: list[Open]) -> Open:
@@ -181,4 +194,6 @@ def join(parts: list[Open]) -> Open:
     merged = {
         name: np.concatenate([getattr(part.nodes, name) for part in parts]) for name in Nodes.__dataclass_fields__
     }
-    return Open(Nodes(**merged), np.concatenate([part.classes for part in parts]))
+    return Open(
+        Nodes(**merged), np.concatenate([part.classes for part in parts]), np.concatenate([part.at for part in parts])
+    )

@@ -2,10 +2,11 @@
 
 A node fixes the own token, its count, and some of the other slots. Two kinds, with the same methods:
 
-Multisets  dot and bos mixing. Order does not matter, so a node says how often each of the first tokens occurs (in an
-           order that puts influential tokens first); the rest are any of the later tokens. The neurons see
-           own + (top + sum n_o) / (bottom + sum d_o); without a softmax bottom = 1 and d = 0. Every direction of it is
-           extreme where all the rest is one token (`interp.theory.ranges`).
+Multisets  dot and bos mixing. Order does not matter, so a node says how often each of some tokens occurs; the other
+           slots hold any of the rest. A node is split by how often one token occurs, the one that brings an open bound
+           furthest down: where it stays away, the bound rises. The neurons see
+           own + (top + sum n_o) / (bottom + sum d_o), without a softmax bottom = 1 and d = 0: a point between the ends,
+           where all the rest is one token (`interp.theory.ranges`). So every concave function is smallest at an end.
 Slots      linear mixing. A node fixes the tokens of the heaviest slots of one position's row of the pattern; in the
            others every slot takes its best other token, and the own token's copies go where they gain most.
 """
@@ -17,17 +18,21 @@ from math import comb
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from interp.certificates.histogram_tables import Tables
+from interp.theory.relu_bounds import affine_below
 
 DEEPEST = -300.0  # exponent below which an own token's softmax weight is lost next to another's
+IN_CACHE = 1 << 17
+"""Numbers of one array that is gone through several times."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """One set of sequences a row. `start`: the next token in order, or the next slot; `left`: free slots of others
-    (Multisets) or free slots of any kind, `copies` of them own tokens (Slots). `picks`: tokens chosen so far."""
+    """One set of sequences a row. `rest`: which of the other tokens may be in the free slots (Multisets); `start`: the
+    next slot (Slots). `left`: free slots of others (Multisets) or free slots of any kind, `copies` of them own tokens
+    (Slots). `picks`: tokens chosen so far."""
 
     position: Int[np.ndarray, " n"]
     count: Int[np.ndarray, " n"]
@@ -38,6 +43,7 @@ class Nodes:
     bottom: Float[np.ndarray, " n"]
     ways: Float[np.ndarray, " n"]
     picks: Int[np.ndarray, "n picks"]
+    rest: Bool[np.ndarray, "n others"]
 
     def __len__(self) -> int:
         return len(self.count)
@@ -53,12 +59,16 @@ class Space(Protocol):
     token: int
 
     def roots(self) -> Nodes: ...
-    def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]: ...
-    def lowest(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray: ...
+    def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]: ...
+    def below(
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+    def witness(self, nodes: Nodes) -> np.ndarray: ...
+    def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray: ...
     def is_leaf(self, nodes: Nodes) -> np.ndarray: ...
-    def children(self, nodes: Nodes) -> tuple[Nodes, np.ndarray]: ...
+    def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]: ...
     def weight(self, nodes: Nodes) -> np.ndarray: ...
-    def sequence(self, node: Nodes, slope: np.ndarray) -> tuple[list[int], int]: ...
+    def sequence(self, node: Nodes, guide: np.ndarray) -> tuple[list[int], int]: ...
 
 
 def space_of(tables: Tables, token: int) -> Space | None:
@@ -87,16 +97,8 @@ class Multisets:
         self.base_d = 1.0 if not tables.softmax else float(self.d[T]) if tables.bos else 0.0
         others = np.array([o for o in range(T) if o != token], dtype=int)
         self.alone = len(others) == 0
-        others = np.array([token]) if self.alone else others  # never placed: only the count L occurs
-        # Tokens that move the neurons most come first, so that what is left open soon moves them little.
-        size = np.abs(tables.lead).max((0, 1))
-        center = value[others].mean(0) if tables.softmax else terms[others].mean(0)
-        moved = weights[others, None] * (value[others] - center) if tables.softmax else terms[others] - center
-        order = others[np.argsort(-np.abs(moved) @ size, kind="stable")]
-        self.order, self.n, self.dn = order, terms[order], self.d[order]
-        self.suffix_lo = np.minimum.accumulate(self.n[::-1])[::-1]
-        self.suffix_hi = np.maximum.accumulate(self.n[::-1])[::-1]
-        self.softmax = tables.softmax
+        self.others = np.array([token]) if self.alone else others  # never placed: only the count L occurs
+        self.n, self.dn, self.softmax = terms[self.others], self.d[self.others], tables.softmax
 
     def roots(self) -> Nodes:
         """All sequences with the token at a position, one node a count that occurs."""
@@ -104,65 +106,87 @@ class Multisets:
         zero = np.zeros(len(k), dtype=int)
         return Nodes(
             zero, k, zero, self.L - k, zero, self.base + k[:, None] * self.copy, self.base_d + k * self.copy_d,
-            np.ones(len(k)), np.full((len(k), self.L), -1),
+            np.ones(len(k)), np.full((len(k), self.L), -1), np.ones((len(k), len(self.others)), dtype=bool),
         )  # fmt: skip
 
-    def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest pre-activation of every neuron, exact."""
-        start, left = np.minimum(nodes.start, len(self.order) - 1), nodes.left[:, None]
-        if not self.softmax:
-            fixed = self.own + nodes.top
-            return fixed + left * self.suffix_lo[start], fixed + left * self.suffix_hi[start]
-        lo, hi = np.empty_like(nodes.top), np.empty_like(nodes.top)
-        size = max(1, 2_000_000 // (len(self.order) * self.p))
-        for first in range(0, len(nodes), size):
+    def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Smallest and largest pre-activation of every neuron, exact; and the ends, (nodes, others, p): pre-activations
+        where one token of the rest is in all free slots (of another token: those of one of the rest)."""
+        left, ends = nodes.left[:, None], np.empty((len(nodes), *self.n.shape))
+        np.multiply(left[:, :, None], self.n, out=ends)
+        ends += nodes.top[:, None]
+        if self.softmax:
+            ends *= (1 / (nodes.bottom[:, None] + left * self.dn))[:, :, None]
+        ends += self.own
+        row, gone = np.nonzero(~nodes.rest)
+        ends[row, gone] = ends[row, nodes.rest.argmax(1)[row]]
+        return ends.min(1), ends.max(1), ends
+
+    def below(
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """For each (row, weight) a bound from below of weight . relu(z), and what it is at every end.
+
+        What the neurons see lies between the ends. Terms with w < 0 are concave in it, w a z <= w relu(z) for w > 0 and
+        any 0 <= a <= 1: their sum is smallest at an end. a = 0 or 1, whichever leaves the smaller gap.
+        """
+        assert ends is not None
+        line = np.where(weight > 0, weight * (hi > -lo), 0.0)
+        found = np.empty((len(row), len(self.others)))
+        size = max(1, IN_CACHE // self.n.size)
+        for first in range(0, len(row), size):
             s = slice(first, first + size)
-            mixed = nodes.top[s, None] + left[s, :, None] * self.n
-            mixed /= (nodes.bottom[s, None] + left[s] * self.dn)[:, :, None]
-            gone = (np.arange(len(self.order)) < start[s, None])[:, :, None]
-            lo[s] = np.where(gone, np.inf, mixed).min(1)
-            hi[s] = np.where(gone, -np.inf, mixed).max(1)
-        return self.own + lo, self.own + hi
+            z = ends[row[s]]
+            found[s] = np.matmul(z, line[s, :, None])[:, :, 0]
+            np.maximum(z, 0, out=z)
+            found[s] += np.matmul(z, np.minimum(weight[s], 0)[:, :, None])[:, :, 0]
+        found = np.where(nodes.rest[row], found, np.inf)
+        return found.min(1), found
 
-    def _mixed(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray:
-        """slope . (mixed value) with every later token in all free slots: (n, others), inf for earlier ones."""
-        start, left = np.minimum(nodes.start, len(self.order) - 1), nodes.left[:, None]
-        mixed = (slope * nodes.top).sum(1)[:, None] + left * (slope @ self.n.T)
-        mixed /= nodes.bottom[:, None] + left * self.dn
-        return np.where(np.arange(len(self.order)) < start[:, None], np.inf, mixed)
+    def witness(self, nodes: Nodes) -> np.ndarray:
+        """Pre-activations of one sequence of each node: all free slots hold the first token of the rest."""
+        left, at = nodes.left[:, None], nodes.rest.argmax(1)
+        return np.asarray(
+            self.own + (nodes.top + left * self.n[at]) / (nodes.bottom[:, None] + left * self.dn[at, None])
+        )
 
-    def lowest(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray:
-        """The smallest slope . z of each row's node, exact."""
-        return np.asarray(slope @ self.own + self._mixed(nodes, slope).min(1))
+    def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray:
+        """At which token to split each node: the end that lies furthest below the average one, of the node row[i]."""
+        there = nodes.rest[row]
+        average = np.where(there, guide, 0.0).sum(1) / there.sum(1)
+        harm = np.full((len(nodes), len(self.others)), -np.inf)
+        np.maximum.at(harm, row, average[:, None] - guide)
+        return np.asarray(harm.argmax(1))
 
     def is_leaf(self, nodes: Nodes) -> np.ndarray:
-        return (nodes.left == 0) | (nodes.start >= len(self.order) - 1)
+        return (nodes.left == 0) | (nodes.rest.sum(1) <= 1)
 
-    def children(self, nodes: Nodes) -> tuple[Nodes, np.ndarray]:
-        """Every number of the next token in order, from none to all that are left; and each child's parent."""
+    def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]:
+        """Every number of the token `at`, from none to all that are left; and each child's parent."""
         sizes = nodes.left + 1
         parent = np.repeat(np.arange(len(nodes)), sizes)
         more = np.arange(len(parent)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        old = nodes[parent]
+        old, token = nodes[parent], at[parent]
         choose = np.array([[comb(n, c) for c in range(self.L + 1)] for n in range(self.L + 1)], dtype=float)
         column = np.arange(self.L)
         filled = (self.L - old.count - old.left)[:, None]
         new = (column >= filled) & (column < filled + more[:, None])
         return Nodes(
-            old.position, old.count, old.start + 1, old.left - more, old.copies,
-            old.top + more[:, None] * self.n[old.start], old.bottom + more * self.dn[old.start],
-            old.ways * choose[old.left, more], np.where(new, self.order[old.start][:, None], old.picks),
+            old.position, old.count, old.start, old.left - more, old.copies,
+            old.top + more[:, None] * self.n[token], old.bottom + more * self.dn[token],
+            old.ways * choose[old.left, more], np.where(new, self.others[token][:, None], old.picks),
+            old.rest & (np.arange(len(self.others)) != token[:, None]),
         ), parent  # fmt: skip
 
     def weight(self, nodes: Nodes) -> np.ndarray:
         """In how many (sequence, position) pairs a node's multisets occur."""
-        rest = np.maximum(len(self.order) - nodes.start, 0).astype(float)
+        rest = nodes.rest.sum(1).astype(float)
         placed = np.array([self.L * comb(self.L - 1, k - 1) for k in range(1, self.L + 1)], dtype=float)
         return np.asarray(placed[nodes.count - 1] * nodes.ways * np.where(nodes.left > 0, rest**nodes.left, 1.0))
 
-    def sequence(self, node: Nodes, slope: np.ndarray) -> tuple[list[int], int]:
-        """A sequence of a one-row node where slope . z is smallest, and a position of the own token."""
-        best = int(self.order[self._mixed(node, slope[None])[0].argmin()])
+    def sequence(self, node: Nodes, guide: np.ndarray) -> tuple[list[int], int]:
+        """The sequence of a one-row node at its lowest end, and a position of the own token."""
+        best = int(self.others[guide.argmin()])
         k, left = int(node.count[0]), int(node.left[0])
         picked = node.picks[0][: self.L - k - left].tolist()
         return [self.token] * k + picked + [best] * left, 0
@@ -206,13 +230,20 @@ class Slots:
         return Nodes(
             position, k, np.zeros(n, dtype=int), np.full(n, self.L - 1), k - 1,
             self.own + self.diagonal[position][:, None] * self.value, np.ones(n), np.ones(n),
-            np.full((n, self.L), -1),
+            np.full((n, self.L), -1), np.ones((n, 0), dtype=bool),
         )  # fmt: skip
 
-    def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
+    def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, None]:
         """Smallest and largest pre-activation of every neuron, exact."""
         at = (nodes.position, nodes.start, nodes.copies)
-        return nodes.top + self.lo[at], nodes.top + self.hi[at]
+        return nodes.top + self.lo[at], nodes.top + self.hi[at], None
+
+    def below(
+        self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """For each (row, weight) a bound from below of weight . relu(z), and the slopes of the line below it."""
+        line = affine_below(weight, lo, hi)
+        return self.lowest(nodes[row], line.slope) + line.offset, line.slope
 
     def lowest(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray:
         """The smallest slope . z of each row's node, exact."""
@@ -230,7 +261,19 @@ class Slots:
     def is_leaf(self, nodes: Nodes) -> np.ndarray:
         return (nodes.left == 0) | (nodes.copies == nodes.left) | ((nodes.copies == 0) & (len(self.others) == 1))
 
-    def children(self, nodes: Nodes) -> tuple[Nodes, np.ndarray]:
+    def witness(self, nodes: Nodes) -> np.ndarray:
+        """Pre-activations of one sequence of each node: own tokens in the first free slots, one other in the rest."""
+        sums = np.concatenate([np.zeros((self.L, 1)), self.a.cumsum(1)], 1)[nodes.position]
+        at = np.arange(len(nodes))
+        first, middle = sums[at, nodes.start], sums[at, nodes.start + nodes.copies]
+        own, rest = middle - first, sums[:, -1] - middle
+        return np.asarray(nodes.top + own[:, None] * self.value + rest[:, None] * self.v[0])
+
+    def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray:
+        """Slots are filled one after the other."""
+        return nodes.start
+
+    def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]:
         """Every token in the heaviest free slot; and each child's parent."""
         own, free = np.flatnonzero(nodes.copies > 0), np.flatnonzero(nodes.left > nodes.copies)
         parts = [self._child(nodes[own], self.token, self.value, 1)]
@@ -245,7 +288,7 @@ class Slots:
         top = nodes.top + self.a[nodes.position, nodes.start][:, None] * value
         return Nodes(
             nodes.position, nodes.count, nodes.start + 1, nodes.left - 1, nodes.copies - copies, top,
-            nodes.bottom, nodes.ways, picks,
+            nodes.bottom, nodes.ways, picks, nodes.rest,
         )  # fmt: skip
 
     def weight(self, nodes: Nodes) -> np.ndarray:
@@ -253,13 +296,13 @@ class Slots:
         choose = np.array([[comb(n, c) for c in range(self.L + 1)] for n in range(self.L + 1)], dtype=float)
         return np.asarray(choose[nodes.left, nodes.copies] * float(len(self.others)) ** (nodes.left - nodes.copies))
 
-    def sequence(self, node: Nodes, slope: np.ndarray) -> tuple[list[int], int]:
-        """A sequence of a one-row node where slope . z is smallest, and the own token's position."""
+    def sequence(self, node: Nodes, guide: np.ndarray) -> tuple[list[int], int]:
+        """A sequence of a one-row node where guide . z is smallest, and the own token's position."""
         position, start = int(node.position[0]), int(node.start[0])
         a, slots = self.a[position, start:], self.slot[position, start:]
-        each = self.v @ slope
+        each = self.v @ guide
         best = np.where(a > 0, each.argmin(), each.argmax())
-        gain = a * (self.value @ slope) - a * each[best]
+        gain = a * (self.value @ guide) - a * each[best]
         tokens = node.picks[0].copy()
         tokens[position] = self.token
         if not self.alone:

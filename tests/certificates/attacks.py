@@ -190,20 +190,20 @@ def sequences(rng: random.Random) -> None:
     for whole_domain in (True, False):
         parts: list[Any] = [None] * T
         if not linear:
-            orders = [[o for o in range(T) if o != t] for t in range(T)]
-            for order in orders:
-                rng.shuffle(order)
-            cuts = "0" * L if whole_domain else "".join(cut(L - k, T - 1) for k in range(1, L + 1))
-            parts = [{"order": order, "cuts": cuts} for order in orders]
+            for token in range(T):
+                others = [o for o in range(T) if o != token]
+                rng.shuffle(others)
+                singles: list[int | None] = [at for k in range(1, L + 1) for at in cut(L - k, others)]
+                parts[token] = [None] * L if whole_domain else singles
         probe(model, "sequences", {}, parts, least, scale, tight=not linear and not whole_domain)
         covers(model, "sequences", {}, parts, least, moves(out, rounded))
 
 
-def cut(left: int, others: int) -> str:
+def cut(left: int, others: list[int]) -> list[int | None]:
     """A part cut to single multisets, in the checker's order."""
-    if left == 0 or others <= 1:
-        return "0"
-    return "1" + "".join(cut(left - n, others - 1) for n in range(left + 1))
+    if left == 0 or len(others) <= 1:
+        return [None]
+    return [others[0], *(at for n in range(left + 1) for at in cut(left - n, others[1:]))]
 
 
 def strings(rng: random.Random) -> None:

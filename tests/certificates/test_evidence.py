@@ -104,8 +104,8 @@ def test_histogram_models_hold(tmp_path, name):
     faulty(evidence, claim__margin=(2 * float.fromhex(evidence["claim"]["margin"])).hex())
     if (part := evidence["parts"][3]) is None:
         return
-    for cuts in (part["cuts"][1:], part["cuts"] + "0", "1" + part["cuts"][1:]):
-        faulty(evidence, parts=[*evidence["parts"][:3], {**part, "cuts": cuts}, *evidence["parts"][4:]])
+    for cuts in (part[1:], [*part, None], [3, *part[1:]], [0 if part[0] is None else None, *part[1:]], [32, *part]):
+        faulty(evidence, parts=[*evidence["parts"][:3], cuts, *evidence["parts"][4:]])
 
 
 @pytest.mark.parametrize("name", ["parity", "one", "first"])
