@@ -1,16 +1,16 @@
 """The live panel: the model itself inside the page, as plain JavaScript that gives torch's numbers.
 
-The files are joined in this order into one script; each says at its top what it is for. Nothing is compiled, nothing is
-loaded: a page opens from disk, and its content security policy allows this one script by its hash.
+The files are joined in this order into one script; each says at its top what it is for. Nothing is loaded: a page opens from disk, and its content security policy allows this one script by its hash.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from interp.report.live.minify import minify
 
 Panel = Mapping[str, Any]
 
@@ -53,7 +53,5 @@ def engine() -> str:
 
 @cache
 def _joined(names: tuple[str, ...]) -> str:
-    """The files, without indentation, empty lines and lines that are comments."""
     folder = files("interp.report.live")
-    text = "".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in names)
-    return re.sub(r"^ *(//.*)?\n|^ +", "", text, flags=re.MULTILINE)
+    return minify("".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in names))
