@@ -125,7 +125,7 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
     span = go.Bar(x=compact(frame["n2"]), base=compact(low - 0.5), y=compact(high - low + 1), width=1, name="errors")
     texts = [f"from {a:.0f} to {b:.0f}" if a == a else "no errors" for a, b in zip(low, high)]
     span.update(customdata=texts, hovertemplate="n2 = %{x}: %{customdata}<extra></extra>")
-    span.update(ids=["" if b != b else f"difference:{b:.0f}:{n2}" for b, n2 in zip(high, frame["n2"])])
+    span.update(ids=["" if b != b else f"difference:{b:.0f},{n2}" for b, n2 in zip(high, frame["n2"])])
     drawn.add_trace(span.update(marker={"color": theme.fade(theme.VERMILLION, 0.75), "line": {"width": 0}}))
     reach = [min(0.0, float(low.min())), max(0.0, float(high.max()))]
     drawn.update_yaxes(rangemode="tozero", dtick=1 if reach[1] - reach[0] <= 10 else None, tickformat="d")

@@ -29,12 +29,13 @@ def lines(
     y_type: Axis = "linear",
     markers: bool = False,
     spread: str | None = None,
+    tokens: str | None = None,
 ) -> go.Figure:
     """y against x, a line per value of `color`, each in the order of x.
 
-    `spread` names a column of half-widths: a band around each line.
+    `spread` names a column of half-widths: a band around each line. `tokens` one of inputs: see interp.report.aim.
     """
-    theme.check_frame(frame, [column for column in (x, y, color, spread) if column], "lines")
+    theme.check_frame(frame, [column for column in (x, y, color, spread, tokens) if column], "lines")
     drawn = theme.figure(x=x_title or x, y=y_title or y)
     for position, (name, part) in enumerate(_groups(frame, color)):
         part = part.sort_values(x, kind="stable")
@@ -48,7 +49,7 @@ def lines(
             mode="lines+markers" if markers else "lines",
             line={"width": 2, "color": _color(position), "dash": _DASHES[position // len(theme.COLORS) % len(_DASHES)]},
         )
-        drawn.add_trace(trace)
+        drawn.add_trace(trace.update(_inputs(part, tokens)))
     return drawn.update_xaxes(**_axis(frame[x], x_type)).update_yaxes(**_axis(frame[y], y_type))
 
 
@@ -61,9 +62,13 @@ def bars(
     y_title: str | None = None,
     error: str | None = None,
     stacked: bool = False,
+    tokens: str | None = None,
 ) -> go.Figure:
-    """A bar per row, side by side or stacked where rows share x. `error` names a column of half-lengths of whiskers."""
-    theme.check_frame(frame, [column for column in (x, y, color, error) if column], "bars")
+    """A bar per row, side by side or stacked where rows share x. `error` names a column of half-lengths of whiskers.
+
+    `tokens` names a column of inputs that the bars stand for: see interp.report.aim.
+    """
+    theme.check_frame(frame, [column for column in (x, y, color, error, tokens) if column], "bars")
     drawn = theme.figure(x=x_title or x, y=y_title or y, barmode="stack" if stacked else "group")
     for position, (name, part) in enumerate(_groups(frame, color)):
         whiskers = (
@@ -76,7 +81,7 @@ def bars(
             marker={"color": _color(position)},
             error_y=whiskers,
         )
-        drawn.add_trace(trace)
+        drawn.add_trace(trace.update(_inputs(part, tokens)))
     return drawn.update_xaxes(**_axis(frame[x], "linear"))
 
 
@@ -92,12 +97,13 @@ def scatter(
     x_type: Axis = "linear",
     y_type: Axis = "linear",
     diagonal: bool = False,
+    tokens: str | None = None,
 ) -> go.Figure:
     """A dot per row; a numeric `color` gives a color scale, any other a legend. `label` is shown under the pointer.
 
-    `diagonal` adds the line y = x.
+    `diagonal` adds the line y = x. `tokens` names a column of inputs that the dots stand for: see interp.report.aim.
     """
-    theme.check_frame(frame, [column for column in (x, y, color, label) if column], "scatter")
+    theme.check_frame(frame, [column for column in (x, y, color, label, tokens) if column], "scatter")
     drawn = theme.figure(x=x_title or x, y=y_title or y)
     if diagonal:
         low, high = color_range(np.concatenate([frame[x].to_numpy(float), frame[y].to_numpy(float)]))
@@ -118,6 +124,7 @@ def scatter(
             name=plain(name),
             showlegend=bool(name),
         )
+        trace.update(_inputs(part, tokens))
         if label:
             trace.update(text=[plain(value) for value in part[label]], hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}")
         drawn.add_trace(trace)
@@ -151,6 +158,10 @@ def history(frame: pd.DataFrame) -> go.Figure:
     drawn.update_yaxes(title_text="loss (nats)", **log_axis(frame["loss"]), row=1, col=1)
     drawn.update_yaxes(title_text="accuracy", row=1, col=2)
     return drawn
+
+
+def _inputs(part: pd.DataFrame, column: str | None) -> dict[str, Any]:
+    return {"customdata": list(part[column]), "meta": {"inputs": "tokens"}} if column else {}
 
 
 def _band(part: pd.DataFrame, x: str, y: str, spread: str, color: str, group: str) -> list[go.Scatter]:

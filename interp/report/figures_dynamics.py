@@ -43,6 +43,7 @@ def head_evolution(frame: pd.DataFrame) -> go.Figure:
         line.update(
             line={"width": width, "color": theme.fade(color, 0.75)},
             showlegend=name not in shown,
+            meta={"head": str(head)},
             hovertemplate=f"head {plain(head)}, weight {weights[head]:.3f}<br>epoch %{{x}}: %{{y:.4f}}<extra></extra>",
         )
         shown.add(name)

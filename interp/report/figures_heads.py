@@ -57,7 +57,7 @@ def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[int] | None 
         matrix[place[group[0]], place[group[-1]]] = matrix[place[group[-1]], place[group[0]]] = value
     drawn = heatmap(matrix, heads, heads, "head", "head", METRICS[metric], ends=(1.0,))
     drawn.update_layout(coloraxis_colorscale=_FINE_NEAR_ONE)
-    return drawn.update_layout(meta={**(drawn.layout.meta or {}), "live": "head"})  # a click marks the head's panel
+    return drawn
 
 
 def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
@@ -108,7 +108,8 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
             mode="markers",
             name=plain(category),
             customdata=texts,
-            ids=[f"head:{head}" for head in part["head"]],
+            ids=[str(head) for head in part["head"]],
+            meta={"heads": "id"},
             hovertemplate="%{customdata}<extra></extra>",
             marker={
                 "symbol": CATEGORY_SYMBOLS.get(str(category), "circle"),
@@ -169,6 +170,7 @@ def intervention_curve(
             thin.update(
                 showlegend=bool(head == frame["head"].min()),
                 hovertemplate=f"head {plain(head)}: %{{y:.4f}}<extra></extra>",
+                meta={"head": str(head)},
             )
             drawn.add_trace(thin)
     mean_line = go.Scatter(x=ratios, y=compact(mean), mode="lines", name="mean of the heads")

@@ -121,7 +121,8 @@ def _cells(
 ) -> go.Heatmap:
     if len(set(map(str, x))) < len(x) or len(set(map(str, y))) < len(y):
         raise InterpError(f"the labels of a heat map must differ; they are {list(map(str, x))} and {list(map(str, y))}")
-    row, column, value = map(plain, (y_title, x_title, color_title))
+    row, column = plain(_unless_said(y_title, y)), plain(_unless_said(x_title, x))
+    value = plain(color_title)
     return go.Heatmap(
         z=values,
         x=[plain(label) for label in x],
@@ -129,8 +130,13 @@ def _cells(
         coloraxis="coloraxis",
         xgap=1,
         ygap=1,
-        hovertemplate=f"{row} %{{y}}<br>{column} %{{x}}<br>{value} %{{z:.4g}}<extra></extra>",
+        hovertemplate=f"{row}%{{y}}<br>{column}%{{x}}<br>{value} %{{z:.4g}}<extra></extra>",
     )
+
+
+def _unless_said(title: str, labels: Sequence[object]) -> str:
+    """The title of an axis before its label, "" where the labels say it themselves ("head 0.3")."""
+    return "" if any(str(label).startswith(f"{title} ") for label in labels) else f"{title} "
 
 
 def _as_grid(drawn: go.Figure) -> None:

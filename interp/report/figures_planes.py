@@ -33,7 +33,8 @@ def head_plane(
     """Outputs of one head at '=', a dot per input (Figures 6 and 7).
 
     Args:
-        points: one row per input: `x`, `y`, `label` ('4' or '5'), and optionally `split`.
+        points: one row per input: `x`, `y`, `label` ('4' or '5'), and optionally `split`, and `input`, the numbers of
+            its counted tokens (see interp.report.aim), and these tokens in `attrs["counted"]`.
         values: value vectors: `token`, `x`, `y`, in the same plane; without rows none are drawn.
         separator: (w1, w2, b) of the line that separates the classes, or None.
         head: index of the head, for the axis titles.
@@ -120,6 +121,12 @@ def _traces(
             if symbol != "circle":
                 marker |= {"size": size + 1, "line": {"width": 1, "color": theme.fade(color, 0.65)}}
             traces.append(_scatter(part, "markers", name, legend).update(marker=marker, hoverinfo="name+x+y"))
+            if "input" in part.columns:
+                numbers = ", ".join(f"n<sub>{plain(token)}</sub>" for token in points.attrs["counted"])
+                traces[-1].update(customdata=list(part["input"]), meta={"inputs": "counts"})
+                traces[-1].update(
+                    hovertemplate=f"{numbers} = %{{customdata}}<br>%{{x:.3g}}, %{{y:.3g}}<extra>{name}</extra>"
+                )
     if values.empty:
         return traces
     labels = [plain(token) for token in values["token"]]

@@ -51,6 +51,7 @@
   function render(plot) {
     const figure = JSON.parse(document.getElementById(plot.dataset.source).textContent);
     figure.layout.template = settings.template;
+    mark(figure, holderOf(plot).dataset.head);
     const { data, layout } = isDark() ? themed(figure) : figure;
     // The box around the figure has its size; on a phone a square figure gets lower as it gets narrower.
     layout.autosize = true;
@@ -69,12 +70,95 @@
       toImageButtonOptions: { format: "svg", filename: plot.dataset.source.replace(/^figure-|-data$/g, "") },
     })).then(() => {
       plot.removeAllListeners("plotly_click");
-      // A live panel of the page may know what was clicked: a head, or an input.
-      plot.on("plotly_click", ({ points: [point] }) => {
-        const id = point.id || (layout.meta && layout.meta.live ? `${layout.meta.live}:${point.x}` : "");
-        if (id) document.dispatchEvent(new CustomEvent("interp-point", { detail: { id, plot } }));
-      });
+      plot.on("plotly_click", ({ points: [point] }) => clicked(plot, point));
+      plot.classList.toggle("aimed", data.some(({ meta, ids }) => meta || (ids || []).some((id) => id.includes(":"))));
     });
+  }
+
+  // ------------------------------------------------------------ what a point stands for: see interp/report/aim.py
+
+  // The live panel before a plot keeps the head that is marked; where there is none, the page does.
+  function holderOf(plot) {
+    const before = (panel) => panel.compareDocumentPosition(plot) & Node.DOCUMENT_POSITION_FOLLOWING;
+    return [...document.querySelectorAll("section.live")].filter(before).pop() || document.body;
+  }
+
+  // "head 3", "3 successful" and "0.3" are all head 3 of layer 0.
+  function headIn(label) {
+    const found = /^(?:head )?(?:([0-9]+)\.)?([0-9]+)/.exec(label === undefined ? "" : String(label));
+    return found && `${found[1] || 0}.${found[2]}`;
+  }
+
+  function clicked(plot, point) {
+    const { meta = {} } = point.data, holder = holderOf(plot), id = String(point.id || "");
+    const head = headIn(meta.head || (meta.heads && point[meta.heads]));
+    const each = meta.inputs && point.customdata ? `${meta.inputs}:${point.customdata}` : "";
+    const input = meta.input || each || (id.includes(":") ? id : "");
+    const chosen = !input && holder.dataset.head === head ? "" : head; // a second click takes the mark away
+    const state = [head ? `head:${chosen}` : "", input].filter(Boolean).join(";");
+    if (!state) return;
+    const detail = { state, panel: holder.id, said: "" };
+    document.dispatchEvent(new CustomEvent("interp-point", { detail }));
+    if (head) setHead(holder, chosen);
+    say(detail.said, holder);
+  }
+
+  function setHead(holder, head) {
+    if ((holder.dataset.head || "") === head) return;
+    holder.dataset.head = head;
+    remark(holder);
+  }
+
+  // Those on the screen first; the others when there is time.
+  function remark(holder) {
+    const mine = [...drawn].filter((plot) => holderOf(plot) === holder);
+    const seen = (plot) => { const box = plot.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; };
+    mine.filter(seen).forEach(render);
+    const rest = mine.filter((plot) => !seen(plot));
+    const next = () => { if (rest.length) { render(rest.shift()); setTimeout(next, 20); } };
+    setTimeout(next, 50);
+  }
+
+  document.addEventListener("interp-head", ({ detail }) => remark(detail));
+
+  // Where a figure shows the head: its traces stay and the others fade, its dots are chosen, its rows are framed.
+  function mark({ data, layout }, head) {
+    const named = data.map(({ meta }) => meta && meta.head && headIn(meta.head));
+    if (!head) return;
+    data.forEach((trace, i) => {
+      const { heads } = trace.meta || {};
+      if (named[i] && named.includes(head) && named[i] !== head) trace.opacity = 0.2;
+      if (heads === "id") trace.selectedpoints = trace.ids.flatMap((id, at) => (headIn(id) === head ? [at] : []));
+      else if (heads) frame(trace, heads, data, layout, head);
+    });
+  }
+
+  function frame(trace, letter, data, layout, head) {
+    const axis = trace[`${letter}axis`] || letter, other = letter === "x" ? "y" : "x";
+    const list = (one) => (Array.isArray(one[letter]) && (one[`${letter}axis`] || letter) === axis ? one[letter] : []);
+    const labels = (layout[axis.replace(letter, `${letter}axis`)] || {}).categoryarray || [...new Set(data.flatMap(list))];
+    const place = labels.length ? labels.findIndex((label) => headIn(label) === head) : Number(head.slice(2));
+    if (place < 0) return;
+    const cross = `${trace[`${other}axis`] || other} domain`;
+    layout.shapes = [...(layout.shapes || []), {
+      type: "rect", line: { color: "#1B1F24", width: 2 }, [`${letter}ref`]: axis, [`${letter}0`]: place - 0.5,
+      [`${letter}1`]: place + 0.5, [`${other}ref`]: cross, [`${other}0`]: 0, [`${other}1`]: 1,
+    }];
+  }
+
+  // A line at the foot of the window, for those who clicked where the panel is out of sight.
+  let quiet = null;
+  const told = element("p", { class: "note-box told", role: "status" }, "");
+  told.hidden = true;
+  document.body.append(told);
+  function say(words, holder) {
+    told.hidden = true;
+    if (!words) return;
+    told.textContent = `${words} `;
+    if (holder.id) told.append(element("a", { href: `#${holder.id}` }, "Show the live panel"));
+    told.hidden = false;
+    clearTimeout(quiet);
+    quiet = setTimeout(() => { told.hidden = true; }, 6000);
   }
 
   function draw(plot) {

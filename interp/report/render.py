@@ -17,9 +17,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from interp.report import theme
+from interp.report.aim import aimed
 from interp.report.cells import is_numeric
 from interp.report.glossary import annotated, notes
 from interp.report.live import script as live_script
+from interp.report.live.minify import minify
 from interp.report.page import MOST_ROWS, FigureItem, Item, LiveItem, Metadata, Report, Section, TableItem, Text
 from interp.report.reading import finding
 from interp.report.words import MARKS
@@ -40,7 +42,7 @@ def render(report: Report) -> str:
     verdict = [annotated(part, told) for part in _paragraphs(report.verdict)]
     items = list(_views(report.items, taken, told))
     panels = [item.data for item in report.items if isinstance(item, LiveItem) and not isinstance(item.data, str)]
-    script = live_script(panels) + resource("page.js")
+    script = live_script(panels) + _page_script()
     plotly, plotly_hash = _plotly()
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(resource("page.html.jinja")).render(
@@ -168,7 +170,7 @@ def size_hints(figure: go.Figure) -> dict[str, int]:
 
 
 def _figure_json(figure: go.Figure) -> str:
-    content = json.loads(figure.to_json(validate=False, engine="json"))
+    content = aimed(json.loads(figure.to_json(validate=False, engine="json")))
     content.get("layout", {}).pop("template", None)  # the page holds it once, for all figures
     return json.dumps({"data": content.get("data", []), "layout": content.get("layout", {})}, separators=(",", ":"))
 
@@ -187,6 +189,11 @@ def _json_block(text: str) -> str:
 
 def _settings() -> dict[str, Any]:
     return {"template": json.loads(json.dumps(theme.template().to_plotly_json())), "dark": theme.DARK}
+
+
+@cache
+def _page_script() -> str:
+    return minify(resource("page.js"))
 
 
 @cache

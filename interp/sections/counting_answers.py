@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
 from interp.measures import counting
 from interp.report import Report
 from interp.report import figures as draw
+from interp.report.aim import inputs, tokens
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
+from interp.tasks import Batch
 
 
 @section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
@@ -20,19 +26,27 @@ def make(study: Study, report: Report) -> None:
         "(The published sampler, with which the trained models were trained, never draws those.)",
     )
     table = counting.confusion(counter, predicted=predicted)
+    by_cell, worst = examples(*predicted)
     report.add_figure(
         "confusion",
-        draw.heatmap(
-            table.to_numpy(), list(table.columns), list(table.index), "answer", "count", "share", ends=(0.0, 1.0)
+        inputs(
+            draw.heatmap(
+                table.to_numpy(), list(table.columns), list(table.index), "answer", "count", "share", ends=(0.0, 1.0)
+            ),
+            "tokens",
+            [[by_cell.get((count, answer), "") for answer in table.columns] for count in table.index],
         ),
-        "How often each count (row) is answered as each count (column); rows add up to 1 (Figure 7, top).",
+        "How often each count (row) is answered as each count (column); rows add up to 1 (Figure 7, top). A click on a "
+        "cell loads one of its sequences.",
     )
     by_count, by_distinct = (
         counting.accuracy_by_count(counter, predicted=predicted),
         counting.accuracy_by_distinct(counter, predicted=predicted),
     )
     report.add_figure(
-        "accuracy_by_count", draw.bars(by_count, "count", "accuracy"), "Accuracy of the positions of each count."
+        "accuracy_by_count",
+        draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),
+        "Accuracy of the positions of each count.",
     )
     report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
     report.add_figure(
@@ -40,3 +54,18 @@ def make(study: Study, report: Report) -> None:
         draw.bars(by_distinct, "distinct", "accuracy", x_title="distinct tokens in the sequence"),
         "Accuracy by the number of distinct tokens in the sequence.",
     )
+
+
+def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tuple[int, int], str], dict[int, str]]:
+    """A sequence for each pair of a count and its answer, and for each count one that is answered wrongly if any is."""
+    by_cell: dict[tuple[int, int], str] = {}
+    worst: dict[int, str] = {}
+    read, right = batch.labels > 0, answers == batch.labels
+    labels, said = batch.labels.tolist(), answers.tolist()
+    for chosen in (read & ~right, read & right):
+        for row, place in torch.nonzero(chosen).tolist():
+            cell = labels[row][place], said[row][place]
+            if cell not in by_cell:
+                by_cell[cell] = f"{tokens(batch.tokens[row].tolist())};at:{place}"
+                worst.setdefault(cell[0], by_cell[cell])
+    return by_cell, worst

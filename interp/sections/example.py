@@ -7,6 +7,8 @@ import torch
 
 from interp.report import Report
 from interp.report import figures as draw
+from interp.report.aim import inputs
+from interp.report.aim import tokens as token_ids
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
@@ -50,7 +52,7 @@ def make(study: Study, report: Report) -> None:
         pattern = cache["pattern", layer][0].double()
         frame = pd.DataFrame(
             [
-                {"head": head, "query": words[q], "key": words[k], "value": float(pattern[head, q, k])}
+                {"head": f"{layer}.{head}", "query": words[q], "key": words[k], "value": float(pattern[head, q, k])}
                 for head in range(pattern.shape[0])
                 for q in range(len(words))
                 for k in range(len(words))
@@ -58,6 +60,6 @@ def make(study: Study, report: Report) -> None:
         )
         report.add_figure(
             f"attention_layer_{layer}",
-            draw.circuit(frame, color_title="attention weight"),
+            inputs(draw.circuit(frame, color_title="attention weight"), "tokens", token_ids(tokens[0].tolist())),
             f"Rows: the token that looks; columns: the token it looks at (layer {layer}, one input).",
         )

@@ -8,6 +8,7 @@ import torch
 from interp.measures.planes import head_planes
 from interp.report import Report, words
 from interp.report import figures as draw
+from interp.report.aim import counts
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
@@ -26,6 +27,9 @@ def make(study: Study, report: Report) -> None:
     seen = study.once(tokens_seen)
     planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, seen)
     points, values, lines = planes.points, planes.values, planes.lines
+    if study.subject.count_space:
+        points.attrs["counted"] = study.task.counted
+        points["input"] = study.once(inputs) * tested.n_heads  # the same inputs, head after head
     notes = {int(head): f"s-acc {words.share(s_acc, 3)}" for head, s_acc in zip(heads["head"], heads["s_acc"])}
     best, worst = int(heads["s_acc"].idxmax()), int(heads["s_acc"].idxmin())
     chosen = {"best": best} if best == worst else {"best": best, "worst": worst}
@@ -50,6 +54,14 @@ def make(study: Study, report: Report) -> None:
             draw.head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category)),
             "The same for every head, the best by s-acc first (Figure 15).",
         )
+
+
+def inputs(study: Study) -> list[str]:
+    """The test inputs, as the numbers of their counted tokens."""
+    batch = study.once(shared.rows, "test")
+    before = torch.arange(batch.tokens.shape[1]) <= study.subject.answer_positions(batch.tokens)[:, None]
+    ids = [study.task.token_id(token) for token in study.task.counted]
+    return [counts(row) for row in torch.stack([((batch.tokens == i) & before).sum(1) for i in ids], 1).tolist()]
 
 
 def tokens_seen(study: Study) -> tuple[str, ...]:

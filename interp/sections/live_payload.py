@@ -32,6 +32,8 @@ REFERENCES = 20
 KNOWN_INPUTS = 5_000
 KNOWN_LENGTH = 64
 SAMPLES = 200
+SHORT = 40
+"""Tokens of an example that can be read, and clicked one by one."""
 
 
 def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
@@ -192,8 +194,17 @@ class Inputs:
         """A few inputs to begin with: the task's own example first, where it has one."""
         own, rows = self.task.example, [batch.tokens[0] for batch in self.references()]
         first = [] if own is None else [self.cut(own, 0).tokens[0]]
-        short = [row for row in rows if len(row) <= 40] or rows[:1]
-        return [row.tolist() for row in [*first, *short]]
+        found = [row.tolist() for row in [*first, *rows]]
+        short = [row for row in found if len(row) <= SHORT]
+        return short or [row for row in map(self._shortened, found) if row] or found[:1]
+
+    def _shortened(self, row: list[int]) -> list[int]:
+        """A long input with fewer tokens between its fixed ends, [] where the task or the model knows no such input."""
+        frame, spec = self.frame(), getattr(self.subject.model, "spec", None)
+        if frame["only"] is not None or self.task.rule is None or (spec is not None and spec.max_length is not None):
+            return []
+        start, end = len(frame["prefix"]), len(frame["suffix"])
+        return row[: start + SHORT // 4] + row[len(row) - end :]
 
     def known(self) -> list[list[list[int]]]:
         """Inputs with the right output at each place that is read: the whole domain where it is small, else samples."""

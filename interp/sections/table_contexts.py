@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from interp.measures.memorization import memorization
+from interp.measures.memorization import memorization, table_of
 from interp.report import Report
 from interp.report import figures as draw
+from interp.report.aim import tokens
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
@@ -17,7 +18,10 @@ def make(study: Study, report: Report) -> None:
     found = memorization(study.subject, study.once(shared.context_logits))
     gap = study.once(shared.known_optimum)
     report.section("Context by context")
-    rows = found.rows.assign(memorized=np.where(found.rows["right"], "memorized", "not memorized"))
+    rows = found.rows.assign(
+        memorized=np.where(found.rows["right"], "memorized", "not memorized"),
+        input=[tokens(context) for context in table_of(study.subject).contexts],
+    )
     if gap is not None:
         rows = rows.assign(optimum=gap.optimum_by_row)
     rows = rows.sort_values("memorized", kind="stable")  # so that the colors are the same in every report
@@ -27,7 +31,7 @@ def make(study: Study, report: Report) -> None:
         "kl_by_row",
         draw.scatter(
             rows, x, "kl", "memorized", "context", x_title=title, y_title="divergence (nats)",
-            x_type="linear" if even else "log",
+            x_type="linear" if even else "log", tokens="input",
         ),
         "Each dot is a context: how far the model's distribution is from the table's.",
     )  # fmt: skip
@@ -35,7 +39,8 @@ def make(study: Study, report: Report) -> None:
         report.add_figure(
             "kl_beside_optimum",
             draw.scatter(rows, "optimum", "kl", "memorized", "context", diagonal=True,
-                         x_title=f"divergence of the best rank-{gap.d} map (nats)", y_title="divergence (nats)"),
+                         x_title=f"divergence of the best rank-{gap.d} map (nats)", y_title="divergence (nats)",
+                         tokens="input"),
             "The same beside the best map of this rank: which contexts the model gives up, and the best map does not.",
         )  # fmt: skip
     worst = found.rows.assign(loss=found.rows["prior"] * found.rows["kl"]).sort_values("loss", ascending=False)

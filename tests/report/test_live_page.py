@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from browser import Page, browser, find_browser
+from report.hostile import HOSTILE, HostileTokens
 
 import interp
 from interp.errors import InterpError
@@ -16,40 +17,10 @@ from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.live import live
 from interp.sections.live_payload import payload
-from interp.tasks import Batch, Task
-from interp.tasks.registry import register_task
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium: live panels are not tried in a browser")
 
 BUTTONS = "[...document.querySelectorAll('.live button')]"
-HOSTILE = '</script><img/src=x/onerror="window.hacked=1">'
-
-
-@register_task
-class HostileTokens(Task):
-    """Tokens whose names are markup: is the second token the first? </script><b>bold</b>"""
-
-    name = "live-hostile"
-    readout = "last"
-    vocabulary = ("a", HOSTILE, "'\"&<b>")
-
-    @property
-    def n_out(self) -> int:
-        return 2
-
-    @property
-    def answer_words(self) -> tuple[str, ...]:
-        return ("<i>no</i>", HOSTILE)
-
-    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        tokens = torch.randint(0, 3, (n, 2), generator=torch.Generator().manual_seed(seed))
-        return Batch(tokens, torch.full((n,), 2), (tokens[:, 0] == tokens[:, 1]).long())
-
-    def classes(self, batch: Batch) -> torch.Tensor:
-        return torch.stack([torch.full((len(batch.tokens),), -100), batch.labels], 1)
-
-    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        return classes
 
 
 @pytest.fixture(scope="module")
@@ -283,15 +254,15 @@ def test_a_click_on_a_figure_loads_its_input_and_the_domain_of_the_proof_is_show
     page.run(f"{plot}.scrollIntoView()")
     page.wait(f"{plot}._ev !== undefined && {plot}.data !== undefined")
     page.settle()
-    page.run(f"{plot}.emit('plotly_click', {{points: [{{id: 'difference:2:160'}}]}})")
+    page.run(f"{plot}.emit('plotly_click', {{points: [{{id: 'difference:2,160', data: {{}}}}]}})")
     page.settle()
     counts = [int(page.run(f"document.querySelector('#live-count-{i}').value")) for i in range(3)]
     assert (counts[1] - counts[0], counts[2]) == (2, 160)
     for slider, value in enumerate((180, 190, 20)):
         set_value(page, f"#live-count-{slider}", value)
-    assert "inside the inputs that were checked" in text(page, ".live-steady")
+    assert "lies inside the inputs that were checked" in text(page, ".live-steady")
     set_value(page, "#live-count-0", 150)
-    assert "outside the inputs that were checked" in text(page, ".live-steady")
+    assert "of this one nothing is claimed" in text(page, ".live-steady")
 
 
 def test_a_page_is_small_enough_to_be_mailed(tmp_path: Path) -> None:

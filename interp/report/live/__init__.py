@@ -1,6 +1,7 @@
 """The live panel: the model itself inside the page, as plain JavaScript that gives torch's numbers.
 
-The files are joined in this order into one script; each says at its top what it is for. Nothing is loaded: a page opens from disk, and its content security policy allows this one script by its hash.
+The files are joined in this order into one script; each says at its top what it is for. Nothing is loaded: a page opens
+from disk, and its content security policy allows this one script by its hash.
 """
 
 from __future__ import annotations

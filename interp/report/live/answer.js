@@ -30,7 +30,7 @@ function answerPart(panel) {
       const row = rows[i];
       setText(row.word, word);
       setText(row.value, number(value));
-      setText(row.chance, chance === null ? "" : share(chance));
+      setText(row.chance, chance === null ? "" : share(chance || 1e-300));
       setText(row.target, target === null || target === undefined ? "" : share(target));
       place(row.bar, value / reach);
       place(row.ghost, value === before ? 0 : before / reach);
@@ -52,8 +52,8 @@ function answerPart(panel) {
       // Many answers: the likeliest, those of the untouched model among them, in a fixed order.
       const rank = order.slice().sort((a, b) => Math.max(found.logits[b], found.ghostLogits[b]) - Math.max(found.logits[a], found.ghostLogits[a]));
       const kept = order.length > SHOWN ? new Set([...rank.slice(0, SHOWN - 1), ...(goal ? [argmax(goal)] : [])]) : new Set(order);
-      const reach = Math.max(...found.logits.map(Math.abs), ...found.ghostLogits.map(Math.abs), 1e-300);
-      bars(order.filter((o) => kept.has(o)).map((o) => [answers[o], found.logits[o], found.ghostLogits[o], chances[o], goal && goal[o]]), reach,
+      const shown = order.filter((o) => kept.has(o)), reach = Math.max(...shown.flatMap((o) => [Math.abs(found.logits[o]), Math.abs(found.ghostLogits[o])]), 1e-300);
+      bars(shown.map((o) => [answers[o], found.logits[o], found.ghostLogits[o], chances[o], goal && goal[o]]), reach,
         order.length > kept.size ? `The ${kept.size} likeliest of ${order.length} answers.` : "Grey: the untouched model.");
     }
     const words = sentence(found);
@@ -68,8 +68,8 @@ function answerPart(panel) {
     const { status, domain, ranges, lengths } = payload.proved;
     const inside = ranges ? ranges.every(([token, low, high]) => { const n = tokens.filter((each) => each === token).length; return n >= low && n <= high; })
       : lengths ? tokens.length >= lengths[0] && tokens.length <= lengths[1] : true;
-    const what = status === "certified" ? "proved right" : "checked, and found wrong in places";
-    return `This input lies ${inside ? "inside" : "outside"} the inputs that were ${what}: ${domain}.`;
+    const what = status === "certified" ? "All of those are proved right" : "Some of those are answered wrongly";
+    return `This input lies ${inside ? "inside" : "outside"} the inputs that were checked: ${domain}. ${what}${inside ? "" : "; of this one nothing is claimed"}.`;
   }
 
   function sentence({ answer, before, right, where }) {

@@ -3,10 +3,11 @@
 const NUMBERS = 12; // up to this many tokens the enlarged picture is a table of numbers
 
 // A weight as a color: nothing is the page, one the accent; raw scores may be negative, then they are the warning.
-function shades(highest, softly) {
-  const paper = rgb("paper"), accent = rgb("accent"), warning = rgb("warning");
+// Long rows share their attention among so many that weak weights must be seen.
+function shades(highest, softly, n) {
+  const power = n > NUMBERS ? 0.4 : 0.7, paper = rgb("paper"), accent = rgb("accent"), warning = rgb("warning");
   return (value) => {
-    const part = Math.min(1, Math.abs(value) / (softly ? 1 : highest || 1)) ** 0.7, end = value < 0 ? warning : accent;
+    const part = Math.min(1, Math.abs(value) / (softly ? 1 : highest || 1)) ** power, end = value < 0 ? warning : accent;
     return [...paper.map((channel, i) => channel + (end[i] - channel) * part), 255];
   };
 }
@@ -39,7 +40,7 @@ function attentionPart(panel) {
     switches.forEach((turn) => turn.update());
     for (const head of heads) {
       const { data } = found.now.cache[`blocks.${head.index}.attn.hook_pattern`], start = head.h * n * n;
-      const mine = data.subarray(start, start + n * n), shade = shades(mine.reduce((most, value) => Math.max(most, Math.abs(value)), 0), head.layer.softmax);
+      const mine = data.subarray(start, start + n * n), shade = shades(mine.reduce((most, value) => Math.max(most, Math.abs(value)), 0), head.layer.softmax, n);
       drawCells(head.canvas, n, n, (x, y) => shade(mine[y * n + x]));
       head.canvas.setAttribute("aria-label", `Attention of ${partName(head.part)}`);
       head.open.parentNode.classList.toggle("off", store.state.off.includes(head.part));

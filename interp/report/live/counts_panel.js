@@ -32,6 +32,19 @@ function runCounts(panel) {
   };
 }
 
+// The counts that a figure's point stands for: given, or of a row of tokens, or of a difference of the first two, then
+// with as many of the first as now, and of the third as the figure says.
+function countsOf({ model, store }, { counts, tokens, difference }) {
+  if (counts) return counts;
+  if (tokens) return model.sliders.map(({ token }) => tokens.filter((each) => each === token).length);
+  if (!difference) return null;
+  const found = store.state.counts.slice(), [more, third] = difference;
+  found[0] = Math.max(0, Math.min(found[0], model.sliders[1].max - more), -more);
+  found[1] = found[0] + more;
+  if (third !== undefined && found.length > 2) found[2] = third;
+  return found;
+}
+
 function countParts(panel) {
   const parts = [slidersPart(panel), answerPart(panel), ratiosPart(panel)];
   if (panel.payload.counts.axes) parts.push(mapPart(panel));
@@ -102,7 +115,8 @@ function headsPart(panel) {
   const cards = Array.from({ length: heads }, (_, h) => {
     const turn = partSwitch(panel, `0.${h}`), now = bars(""), ghost = bars(""), picture = planes ? plane(h) : null;
     const attention = el("div", { class: "live-shares", role: "img" }, now), below = el("div", { class: "live-shares live-before", "aria-hidden": "true" }, ghost);
-    const node = el("div", { class: "live-head" }, el("label", {}, turn.box, `H${h}`), attention, below, picture ? picture.node : "");
+    const node = el("div", { class: "live-head" }, el("label", {}, turn.box, `head ${h}`), attention, below, picture ? picture.node : "");
+    [attention, picture && picture.node].forEach((each) => each && each.addEventListener("click", () => store.set({ head: `0.${h}` })));
     grid.append(node);
     return { turn, now, ghost, attention, picture, node };
   });
@@ -139,7 +153,7 @@ function headsPart(panel) {
         card.now[i].style.width = `${100 * part(found.now, token)}%`;
         card.ghost[i].style.width = `${100 * part(found.ghost, token)}%`;
       });
-      card.attention.setAttribute("aria-label", `H${h} attends: ${shown.map((token) => `${words[token]} ${share(part(found.now, token))}`).join(", ")}`);
+      card.attention.setAttribute("aria-label", `head ${h} attends: ${shown.map((token) => `${words[token]} ${share(part(found.now, token))}`).join(", ")}`);
       card.attention.title = card.attention.getAttribute("aria-label");
       card.node.classList.toggle("off", found.silent[h]);
       card.node.classList.toggle("live-marked", store.state.head === `0.${h}`);

@@ -31,7 +31,7 @@ function setText(node, text) {
 function number(value, digits = 3) {
   if (!Number.isFinite(value)) return String(value).replace("-", "\u2212").replace("Infinity", "\u221e");
   const size = Math.abs(value);
-  const places = size >= 1000 ? 0 : size >= 100 ? Math.min(1, digits) : digits;
+  const places = size >= 1000 ? 0 : Math.min(digits, size >= 100 ? 1 : size >= 10 ? 2 : 3);
   const text = size !== 0 && (size >= 1e5 || size < 10 ** -digits) ? value.toExponential(2) : value.toFixed(places);
   return text.replace("-", "\u2212");
 }

@@ -10,11 +10,13 @@ function lengthsPart(panel) {
   let most = LONGEST;
   while (most > 8 && refuse(model, [...prefix, ...new Array(most).fill(alphabet[0]), ...suffix])) most -= most > 64 ? 16 : 1;
   const id = `${panel.key}-length`, slider = el("input", { type: "range", min: 1, max: most, id, oninput: (event) => { if (pattern) panel.load(grown(+event.target.value), "length"); } });
-  const output = el("output", { for: id }), words = el("p", { class: "live-note" }), path = svg("path", { class: "live-curve" }), mark = svg("circle", { r: 3, class: "live-dot" });
+  const output = el("output", { for: id }), words = el("p", { class: "live-note" }), path = svg("path", { class: "live-curve" }), mark = el("i", { class: "live-mark" });
   const bad = svg("path", { class: "live-broken" });
   const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Longer and longer"),
     el("div", { class: "live-slider" }, el("label", { for: id }, "Length"), slider, output),
-    svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", class: "live-lengths", "aria-hidden": "true" }, svg("line", { x1: 0, x2: 600, y1: 55, y2: 55, class: "live-separator" }), bad, path, mark), words);
+    el("div", { class: "live-mapbox" }, el("span", { class: "live-y" }, "wrong \u2190 margin \u2192 right"),
+      el("div", { class: "live-frame" }, svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", class: "live-lengths", "aria-hidden": "true" }, svg("line", { x1: 0, x2: 600, y1: 55, y2: 55, class: "live-separator" }), bad, path), mark),
+      el("span", { class: "live-ticks" }, el("span", {}, "0"), el("span", {}, "length"), el("span", {}, String(most)))), words);
 
   // How clearly the answer is right: the margin of the decision, negative where it is wrong.
   function measure(length) {
@@ -44,7 +46,7 @@ function lengthsPart(panel) {
     path.setAttribute("d", good.map(({ length, margin }, i) => `${i ? "L" : "M"}${x(length).toFixed(1)} ${y(margin).toFixed(1)}`).join(""));
     bad.setAttribute("d", curve.filter(({ wrong }) => wrong).map(({ length }) => `M${x(length).toFixed(1)} 0V110`).join(""));
     const now = inner(store.state.tokens).length, here = good.find(({ length }) => length === now);
-    setAttributes(mark, { cx: x(now), cy: here ? y(here.margin) : 55 });
+    mark.style.cssText = `left:${Math.min(100, now / most * 100)}%;top:${here ? y(here.margin) / 1.1 : 50}%;opacity:${here ? 1 : 0.35}`;
     const first = curve.find(({ wrong }) => wrong), done = curve.length === curve.wanted.length;
     const text = task.vocabulary.length ? written(task.vocabulary, pattern) : "";
     const tail = curve.wanted.length < most ? ` (${curve.wanted.length} lengths up to ${most})` : ` (every length up to ${most})`;

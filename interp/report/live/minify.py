@@ -31,7 +31,8 @@ def minify(text: str) -> str:
             token, kind = match[0], "string"
         else:
             match = _TOKEN.match(text, place)
-            assert match is not None and match.lastgroup is not None
+            assert match is not None
+            assert match.lastgroup is not None
             token, kind = match[0], match.lastgroup
         place += len(token)
         if kind in ("comment", "space"):

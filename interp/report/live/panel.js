@@ -51,21 +51,29 @@ function makePanel(section, payload) {
     reset.disabled = JSON.stringify(store.state) === JSON.stringify(initial);
     if (details.open) code.textContent = pythonOf(panel);
     section.dataset.edited = String(store.edited);
+    const marked = store.state.head || "";
+    if ((section.dataset.head || "") !== marked) {
+      section.dataset.head = marked;
+      document.dispatchEvent(new CustomEvent("interp-head", { detail: section }));
+    }
     section.dataset.milliseconds = (performance.now() - started).toFixed(1);
   };
   panel.refresh = oncePerFrame(draw);
-  panel.point = (id) => {
-    const [kind, ...values] = id.split(":"), [first, second] = values.map(Number), last = arch.layers.length - 1;
-    if (kind === "head" && Number.isInteger(first) && isPart(model, `${last}.${first}`)) store.set({ head: `${last}.${first}` });
-    else if (kind === "difference" && byCounts && Number.isFinite(first)) {
-      // As many of the first token as now, the second this many more, the third as the figure says.
-      const counts = store.state.counts.slice(), most = model.sliders.map(({ max }) => max);
-      counts[0] = Math.max(0, Math.min(counts[0], most[1] - first), -first);
-      counts[1] = counts[0] + first;
-      if (Number.isFinite(second) && counts.length > 2) counts[2] = second;
-      if (fitsCounts(payload, counts)) store.set({ counts });
-    } else return;
-    copied.textContent = "Loaded from the figure.";
+  // What a figure's point stands for, as a piece of the state; in words, what was taken of it.
+  panel.point = (text) => {
+    const found = store.parse(text), patch = {}, taken = [];
+    if (found.head === null || isPart(model, found.head || "")) {
+      patch.head = found.head;
+      if (found.head) taken.push(partName(found.head));
+    }
+    const counts = byCounts ? countsOf(panel, found) : null;
+    if (counts && fitsCounts(payload, counts)) { patch.counts = counts; taken.push(`the input ${model.sliders.map(({ token }, i) => `${task.vocabulary[token]}\u00d7${counts[i]}`).join(" ")}`); }
+    if (!byCounts && found.tokens && !refuse(model, found.tokens)) {
+      Object.assign(patch, { tokens: found.tokens, at: found.at === undefined ? null : found.at });
+      taken.push(`the input ${written(task.vocabulary, found.tokens.slice(0, 24))}${found.tokens.length > 24 ? "\u2026" : ""}`);
+    }
+    store.set(patch);
+    return taken.length ? `In the live panel: ${taken.join(", ")}.` : "";
   };
   panel.sequence = () => (byCounts ? countTokens(panel) : store.state.tokens);
   addEventListener("hashchange", () => {

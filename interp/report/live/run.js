@@ -2,7 +2,7 @@
 
 const partName = (part) => {
   const [layer, head] = part.split(".");
-  return head === "mlp" ? `MLP ${layer}` : `L${layer} H${head}`;
+  return head === "mlp" ? `MLP ${layer}` : `head ${part}`;
 };
 
 // Silenced heads and MLPs, and attention set by hand, as edits of named activations.

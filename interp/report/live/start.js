@@ -19,10 +19,10 @@ if (typeof document !== "undefined") {
   addEventListener("beforeprint", () => setTimeout(again));
 }
 
-// A point of a figure that was clicked: the panel of its model is the last one before it.
+// A point of a figure was clicked: the panel of its model takes what it stands for, and says what it took.
 if (typeof document !== "undefined") {
-  document.addEventListener("interp-point", ({ detail: { id, plot } }) => {
-    const before = panels.filter(({ key }) => document.getElementById(key).compareDocumentPosition(plot) & Node.DOCUMENT_POSITION_FOLLOWING);
-    if (before.length) before[before.length - 1].point(id);
+  document.addEventListener("interp-point", ({ detail }) => {
+    const panel = panels.find(({ key }) => key === detail.panel);
+    if (panel) detail.said = panel.point(detail.state);
   });
 }

@@ -63,6 +63,8 @@ class Store {
     }
     if (/^\d+$/.test(fields.at || "")) found.at = Number(fields.at);
     if (/^\d+\.\d+$/.test(fields.head || "")) found.head = fields.head;
+    if (fields.head === "") found.head = null;
+    if (/^-?\d+(,\d+)?$/.test(fields.difference || "")) found.difference = fields.difference.split(",").map(Number);
     return found;
   }
 

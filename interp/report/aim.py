@@ -1,0 +1,109 @@
+"""What a point of a figure stands for: a head, an input, or both. A click loads it; a marked head is marked everywhere.
+
+A head is known by its name, "head 0.3" (or "head 3" of a single layer), wherever a figure says it: in a label of an
+axis, in the name of a trace, in the title of a small plot. So every figure that names heads can be clicked, without a
+word of its own. An input is given by who draws it, with `inputs`. Both reach the page in `meta` of each trace:
+
+    head    its head, as "0.3", or
+    heads   where a point's head stands: "x", "y" or "id"
+    input   its input, as a piece of a live panel's state ("tokens:0.1.1.4", "counts:160,170,20"), or
+    inputs  "tokens" or "counts": each point's customdata is the rest of the piece
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Content = Mapping[str, Any]
+"""A figure, its traces or its layout as plain data, as plotly writes them to JSON."""
+
+_HEAD = re.compile(r"\bhead (?:(\d+)\.)?(\d+)\b")
+_LABEL = re.compile(r"(?:head )?(?:(\d+)\.)?(\d+)\b")
+
+
+def tokens(ids: Sequence[int]) -> str:
+    """An input as the rest of a piece "tokens:...": [0, 1, 1, 4] is "0.1.1.4"."""
+    return ".".join(str(int(token)) for token in ids)
+
+
+def counts(numbers: Sequence[int]) -> str:
+    """An input as the rest of a piece "counts:...", in the order of the task's counted tokens."""
+    return ",".join(str(int(number)) for number in numbers)
+
+
+def inputs(figure: go.Figure, kind: Literal["tokens", "counts"], pieces: str | Sequence[Any]) -> go.Figure:
+    """Gives every trace of a figure its inputs: one for all of it, or one a point (for cells, rows of them)."""
+    for trace in figure.data:
+        if isinstance(pieces, str):
+            trace.meta = {**(trace.meta or {}), "input": f"{kind}:{pieces}"}
+        else:
+            trace.update(meta={**(trace.meta or {}), "inputs": kind}, customdata=pieces)
+    return figure
+
+
+def aimed(content: dict[str, Any]) -> dict[str, Any]:
+    """A figure whose traces know their heads; what stands under the pointer names the head of a whole trace."""
+    traces = []
+    for trace in content.get("data", []):
+        meta = {**_head_of(trace, content.get("layout", {})), **(trace.get("meta") or {})}
+        if meta and trace.get("hoverinfo") != "skip":
+            trace = {**trace, "meta": meta}
+            template = trace.get("hovertemplate", "")
+            if "head" in meta and template.endswith("<extra></extra>") and "head" not in template:
+                trace["hovertemplate"] = template.replace("<extra></extra>", f"<extra>head {meta['head']}</extra>")
+        traces.append(trace)
+    return {**content, "data": traces}
+
+
+def _head_of(trace: Content, layout: Content) -> dict[str, str]:
+    if found := _HEAD.search(str(trace.get("name") or "")):
+        return {"head": _name(found)}
+    axes = {letter: _axis(trace, layout, letter) for letter in "yx"}
+    for letter, axis in axes.items():
+        labels = trace.get(letter)
+        strings = labels if isinstance(labels, list | tuple) else []
+        if any(_HEAD.match(str(label)) for label in strings):
+            return {"heads": letter}
+        title = _title(axis, layout, letter)
+        of_heads = title.split(" ")[0] == "head" and not _HEAD.match(title)
+        if of_heads and (not strings or any(_LABEL.match(str(label)) for label in strings)):
+            return {"heads": letter}
+    for text in (_subplot(axes["x"], axes["y"], layout), *(_title(axes[letter], layout, letter) for letter in "xy")):
+        if found := _HEAD.search(text):
+            return {"head": _name(found)}
+    return {}
+
+
+def _name(found: re.Match[str]) -> str:
+    return f"{found[1]}.{found[2]}" if found[1] else found[2]
+
+
+def _axis(trace: Content, layout: Content, letter: str) -> Content:
+    axis: Content = layout.get(f"{letter}axis{(trace.get(f'{letter}axis') or letter)[1:]}") or {}
+    return axis
+
+
+def _title(axis: Content, layout: Content, letter: str) -> str:
+    """Of an axis, or, in a grid of small plots, of the one that speaks for all."""
+    own = (axis.get("title") or {}).get("text")
+    if own is not None:
+        return str(own)
+    all_axes = [layout[name] for name in layout if name.startswith(f"{letter}axis")]
+    return next((text for one in all_axes if (text := (one.get("title") or {}).get("text"))), "")
+
+
+def _subplot(x: Content, y: Content, layout: Content) -> str:
+    """The title of the small plot with these axes."""
+    left, right = x.get("domain") or (0, 1)
+    top = (y.get("domain") or (0, 1))[1]
+    for note in layout.get("annotations") or ():
+        above = note.get("yref") == "paper" and abs(note.get("y", -1) - top) < 1e-3
+        across = note.get("xref") == "paper" and left - 1e-3 <= note.get("x", -1) <= right + 1e-3
+        if above and across:
+            return str(note.get("text") or "")
+    return ""
