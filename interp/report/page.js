@@ -64,6 +64,7 @@
       responsive: true,
       displaylogo: false,
       displayModeBar: isTouch ? false : "hover",
+      staticPlot: Boolean(plot.closest(".thumbnail")),
       // These and no others: plotly's own list has a button that uploads the figure.
       modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
       plotlyServerURL: "",

@@ -13,7 +13,7 @@ Every word that comes from outside (names, captions, cells, metadata, labels ins
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +34,20 @@ ABOUT: tuple[About, ...] = ("task", "what", "how", "proof")
 
 
 @dataclass(frozen=True)
+class Said:
+    """A sentence of a verdict. about: "" for a verdict that was given as one text. pictures: keys of figures that show
+    it, of which the first that is drawn stands beside it."""
+
+    text: str
+    about: About | Literal[""] = ""
+    pictures: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return ABOUT.index(self.about) if self.about else -1
+
+
+@dataclass(frozen=True)
 class Section:
     title: str
     level: Literal[1, 2] = 2
@@ -42,7 +56,14 @@ class Section:
 @dataclass(frozen=True)
 class Text:
     text: str
-    is_verdict: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one model of several. mark: what it rests on, "" for none."""
+
+    said: tuple[Said, ...]
+    mark: Mark | Literal[""] = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +100,7 @@ class LiveItem:
     data: Mapping[str, Any] | str
 
 
-Item = Section | Text | Metadata | FigureItem | TableItem | LiveItem
+Item = Section | Text | Verdict | Metadata | FigureItem | TableItem | LiveItem
 
 
 class Report:
@@ -105,7 +126,7 @@ class Report:
         self.title = str(title)
         self.subtitle = str(subtitle)
         self.metadata = {str(name): str(value) for name, value in (metadata or {}).items()}
-        self._said: list[tuple[int, str]] = []
+        self._said: list[Said] = []
         self.mark: Mark | Literal[""] = ""
         self.items: list[Item] = []
         self.facts: dict[str, Any] = {}
@@ -120,18 +141,26 @@ class Report:
     @property
     def verdict(self) -> str:
         """What was said, in the order of a first screen: the task, what the model computes, how, what is proved."""
-        return "\n\n".join(sentence for _, sentence in sorted(self._said, key=lambda pair: pair[0]))
+        return "\n\n".join(one.text for one in self.said)
 
     @verdict.setter
     def verdict(self, text: str) -> None:
-        self._said = [(0, text)] if text else []
+        self._said = [Said(text)] if text else []
 
-    def say(self, sentence: str, about: About = "how") -> None:
-        """Adds a paragraph to the verdict, at its place: see `verdict`. "" adds none."""
+    @property
+    def said(self) -> tuple[Said, ...]:
+        """The sentences of the verdict, in its order."""
+        return tuple(sorted(self._said, key=lambda one: one.rank))
+
+    def say(self, sentence: str, about: About = "how", pictures: Sequence[str] = ()) -> None:
+        """Adds a paragraph to the verdict, at its place: see `verdict`. "" adds none.
+
+        pictures: keys of figures that show what is said; the first of them that the report draws stands beside it.
+        """
         if about not in ABOUT:
             raise InterpError(one_of("subject of a sentence", about, ABOUT))
         if sentence:
-            self._said.append((ABOUT.index(about), sentence))
+            self._said.append(Said(sentence, about, tuple(pictures)))
 
     def add_fact(self, name: str, value: Any) -> None:
         """Adds a number or a word by name; one row of them for each model makes a comparison.
@@ -230,7 +259,8 @@ class Report:
         if other.subtitle:
             self.items.append(Text(other.subtitle))
         if other.verdict:
-            self.items.append(Text(str(other.verdict), is_verdict=True))
+            said = (replace(one, pictures=tuple(f"{prefix}/{key}" for key in one.pictures)) for one in other.said)
+            self.items.append(Verdict(tuple(said), other.mark))
         if other.metadata:
             self.items.append(Metadata(tuple(other.metadata.items())))
         for item in other.items:

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,19 @@ from interp.report.cells import is_numeric
 from interp.report.glossary import annotated, notes
 from interp.report.live import script as live_script
 from interp.report.live.minify import minify
-from interp.report.page import MOST_ROWS, FigureItem, Item, LiveItem, Metadata, Report, Section, TableItem, Text
+from interp.report.page import (
+    MOST_ROWS,
+    FigureItem,
+    Item,
+    LiveItem,
+    Metadata,
+    Report,
+    Said,
+    Section,
+    TableItem,
+    Text,
+    Verdict,
+)
 from interp.report.reading import finding
 from interp.report.words import MARKS
 
@@ -39,8 +51,9 @@ def render(report: Report) -> str:
 
     taken: set[str] = set()
     told: set[str] = set()
-    verdict = [annotated(part, told) for part in _paragraphs(report.verdict)]
-    items = list(_views(report.items, taken, told))
+    pictures = {item.key: item for item in report.items if isinstance(item, FigureItem)}
+    verdict = _verdict(report.said, report.mark, pictures, told)
+    items = list(_views(report.items, taken, told, pictures))
     panels = [item.data for item in report.items if isinstance(item, LiveItem) and not isinstance(item.data, str)]
     script = live_script(panels) + _page_script()
     plotly, plotly_hash = _plotly()
@@ -49,7 +62,6 @@ def render(report: Report) -> str:
         report=report,
         verdict=verdict,
         notes=notes(told),
-        mark=MARKS.get(report.mark, ""),
         items=items,
         contents=[item for item in items if item["kind"] == "section"],
         policy=_policy(_sha256(script), plotly_hash),
@@ -61,7 +73,45 @@ def render(report: Report) -> str:
     )
 
 
-def _views(items: Iterable[Item], taken: set[str], told: set[str]) -> Iterator[dict[str, Any]]:
+Pictures = Mapping[str, FigureItem]
+
+
+def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]) -> list[dict[str, Any]]:
+    """The parts of a verdict: what each is about, its paragraphs, and the picture beside it, which none has twice.
+
+    The mark stands with what is said of the proof, or alone where nothing is.
+    """
+    parts: list[dict[str, Any]] = []
+    shown: set[str] = set()
+    for one in said:
+        if not parts or parts[-1]["about"] != one.about:
+            parts.append({"about": one.about, "label": LABELS.get(one.about, ""), "paragraphs": [], "picture": None})
+        parts[-1]["paragraphs"] += [annotated(text, told) for text in _paragraphs(one.text)]
+        key = next((key for key in one.pictures if key in pictures and key not in shown), None)
+        if key is not None:  # what is said last is the most particular
+            shown.add(key)
+            parts[-1]["picture"] = _thumbnail(pictures[key])
+    if mark and parts:
+        bears = next((part for part in parts if part["about"] == "proof"), parts[0])
+        bears["mark"], bears["marked"] = mark, MARKS[mark]
+    return parts
+
+
+LABELS = {"task": "The task", "what": "What it computes", "how": "How", "proof": "Is it proved?"}
+THUMBNAIL = 280
+"""Width of the pictures of the first screen, in pixels; what is in them is drawn larger and shrunk."""
+
+
+def _thumbnail(item: FigureItem) -> dict[str, Any]:
+    """Where a figure's data are, its size, and by how much it is shrunk."""
+    hints, height = size_hints(item.figure), height_of(item.figure)
+    width = hints.get("max_width", max(600, hints.get("min_width", 0)))
+    scale = THUMBNAIL / width
+    identifier = f"figure-{slug(item.key)}"
+    return {"id": identifier, "width": width, "height": height, "scale": round(scale, 3), "room": round(height * scale)}
+
+
+def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pictures) -> Iterator[dict[str, Any]]:
     """What the template needs to know of each item. Words are explained where they first stand in a section.
 
     Headings have no gaps: sections are below the page's title, or below that of their model where there are several.
@@ -73,23 +123,24 @@ def _views(items: Iterable[Item], taken: set[str], told: set[str]) -> Iterator[d
             told |= here
             here = set()
             below = below or item.level == 1
-        view = _view(item, taken, here)
+        view = _view(item, taken, here, pictures)
         if isinstance(item, Section):
             view["heading"] = 3 if below and item.level == 2 else 2
         yield view
     told |= here
 
 
-def _view(item: Item, taken: set[str], told: set[str]) -> dict[str, Any]:
+def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> dict[str, Any]:
     """What the template needs to know of an item."""
     from markupsafe import Markup
 
     match item:
         case Section(title, level):
             return {"kind": "section", "id": _identifier("section", title, taken), "title": title, "level": level}
-        case Text(text, is_verdict):
-            paragraphs = [annotated(part, told) for part in _paragraphs(text)]
-            return {"kind": "verdict" if is_verdict else "text", "paragraphs": paragraphs}
+        case Text(text):
+            return {"kind": "text", "paragraphs": [annotated(part, told) for part in _paragraphs(text)]}
+        case Verdict(said, mark):
+            return {"kind": "verdict", "verdict": _verdict(said, mark, pictures, told)}
         case Metadata(entries):
             return {"kind": "metadata", "entries": entries}
         case FigureItem(key, caption, figure):

@@ -8,8 +8,8 @@ from typing import Literal
 Mark = Literal["proved", "refuted", "undecided", "measured"]
 MARKS: dict[str, str] = {
     "proved": "Proved right on every input",
-    "refuted": "Refuted: wrong on inputs that are named",
-    "undecided": "Undecided: neither proved nor refuted",
+    "refuted": "Proved wrong on some inputs, of which one is named",
+    "undecided": "Undecided: proved neither right nor wrong",
     "measured": "Measured, not proved",
 }
 """What each mark of a report means; a page shows it in color and in these words."""

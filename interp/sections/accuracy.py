@@ -27,10 +27,12 @@ def make(study: Study, report: Report) -> None:
 
 
 def _certified(report: Report, task: Task, found: Certificate) -> None:
-    report.say(certificate_sentence(found), "proof")
+    report.say(certificate_sentence(found), "proof", ["frontier", "margins"])
     by_difference = task.contrast is not None and "difference" in found.tables.get("errors", ())
     if by_difference and task.contrast is not None:
-        report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what")
+        report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what", ["errors"])
+    if found.status == "certified":
+        report.say("Exactly what is asked: it is right on every input of the domain below.", "what")
     report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
@@ -150,20 +152,20 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
     sure = says[~says["mixed"]]
     first = sure[sure["always"]]["difference"].min()
     last = sure[~sure["always"]]["difference"].max()
-    name = f"the number of '{one}' minus that of '{zero}'"
+    name, where = f"the number of '{one}' minus that of '{zero}'", "On the inputs that were checked (below) it answers"
     if pd.isna(first) or pd.isna(last):
         said = contrast[0 if pd.isna(last) else 1]
-        return f"On this domain it answers '{said}' whatever the counts." if len(sure) == len(says) else ""
+        return f"{where} '{said}' whatever the counts." if len(sure) == len(says) else ""
     if last > first:
         return ""
     if not says["mixed"].any():
-        return f"On this domain it answers '{contrast[0]}' exactly if {name} is at least {first}."
+        return f"{where} '{contrast[0]}' exactly if {name} is at least {first}."
     middle = says[says["mixed"]]["difference"]
     if middle.min() < last or middle.max() > first:
         return ""
     return (
-        f"On this domain it answers '{contrast[0]}' wherever {name} is at least {first}, '{contrast[1]}' wherever it "
-        f"is at most {last}; in between it depends on the other counts."
+        f"{where} '{contrast[0]}' wherever {name} is at least {first}, '{contrast[1]}' wherever it is at most {last}; "
+        "in between it depends on the other counts."
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from interp.measures import counting
-from interp.report import Report
+from interp.report import Report, words
 from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.sections import _shared as shared
@@ -48,12 +49,27 @@ def make(study: Study, report: Report) -> None:
         draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),
         "Accuracy of the positions of each count.",
     )
+    report.say(sentence(by_count.set_index("count")["accuracy"]), "what", ["confusion"])
     report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
     report.add_figure(
         "accuracy_by_distinct",
         draw.bars(by_distinct, "distinct", "accuracy", x_title="distinct tokens in the sequence"),
         "Accuracy by the number of distinct tokens in the sequence.",
     )
+
+
+def sentence(accuracy: pd.Series) -> str:
+    """Which counts are answered rightly, from the accuracy by count; "" where all of them always are."""
+    perfect, worst = accuracy[accuracy == 1], accuracy.idxmin()
+    if len(perfect) == len(accuracy):
+        return ""
+    least = f"{worst} the least often ({words.share(float(accuracy[worst]), 3)})"
+    if perfect.empty:
+        best = accuracy.idxmax()
+        most = words.share(float(accuracy[best]), 3)
+        return f"In a sample it answers count {best} rightly the most often ({most}), count {least}."
+    named = words.listed(map(str, perfect.index))
+    return f"In a sample it always answers count{'s' * (len(perfect) > 1)} {named} rightly, count {least}."
 
 
 def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tuple[int, int], str], dict[int, str]]:

@@ -50,7 +50,7 @@ def make(study: Study, report: Report) -> None:
         f"Silenced: {found.neurons} of {counter.W_in.shape[1]} hidden neurons for each token.",
         {"value": ".3f"},
     )
-    report.say(sentence(found))
+    report.say(sentence(found), "how", ["conflict", "hidden_by_count"])
     report.add_fact("mechanism", found.verdict)
     report.add_fact("by weights", found.by_weights)
     report.add_fact("by contents", found.by_contents)

@@ -67,7 +67,7 @@ def make(study: Study, report: Report) -> None:
             "first "
             "one, others with the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
-    report.say(needed(table, table.attrs["accuracy"], table.attrs["chance"]))
+    report.say(needed(table, table.attrs["accuracy"], table.attrs["chance"]), "how", ["heads_ablated"])
     worst = table.loc[table["accuracy_mean"].idxmin()]
     report.add_fact("most_needed_part", str(worst["part"]))
     report.add_fact("accuracy_without_it", float(worst["accuracy_mean"]))
@@ -88,7 +88,7 @@ def needed(table: pd.DataFrame, whole: float, chance: float) -> str:
             f"No single part costs more than {NEEDED:g} of accuracy when it is replaced by its mean: accuracy is then "
             f"{_at_least(rest)} ({words.share(whole)} with all)."
         )
-    named = [f"{part} ({words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items()]
+    named = [f"{part} (to {words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items()]
     more = [f"{len(lost) - MOST_NAMED} more"] if len(lost) > MOST_NAMED else []
     return (
         f"Accuracy falls from {words.share(whole)} when one of these is replaced by its mean: "

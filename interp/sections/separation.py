@@ -33,7 +33,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> N
     facts = facts_of(heads, pairs) | {"model": study.once(whole_model), "guess": study.once(best_guess)}
     for name in ("successful", "failed", "mixed", "best s_acc"):
         report.add_fact(name, facts[name])
-    report.say(sentence(facts))
+    report.say(sentence(facts), "how", ["best_head", "heads_s_acc"])
     one, other = study.task.contrast or ("", "")
     report.section(
         "Heads that separate the answers",

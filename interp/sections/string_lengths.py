@@ -73,7 +73,8 @@ def make(study: Study, report: Report) -> None:
             "The answer that is nearest to a wrong one.",
         )  # fmt: skip
     report.add_table("by_length", curve, "The same as numbers, false accepts and false rejects apart.", max_rows=12)
-    report.say(sentence(mine, None if shared.is_exact(study) else int(task.parameters["length"])), "what")
+    trained_on = None if shared.is_exact(study) else int(task.parameters["length"])
+    report.say(sentence(mine, trained_on), "what", ["accuracy_by_length", "cross_entropy_by_length"])
     report.add_fact("cross_entropy_bits", float(mine["cross_entropy_bits"].iloc[-1]))
     report.add_fact("accuracy_longest", float(mine["accuracy"].iloc[-1]))
     report.add_fact("longest", int(mine["length"].iloc[-1]))

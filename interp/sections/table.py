@@ -36,7 +36,8 @@ def make(study: Study, report: Report) -> None:
         numbers["H d_h + d"] = found.formula
     report.add_table("memorization", pd.DataFrame([numbers]), "Exact numbers over the whole table.")
     gap = study.once(shared.known_optimum)
-    report.say(sentence(found, gap, weighted=bool(np.ptp(task.prior) > 1e-12), least=least_width(study)))
+    weighted = bool(np.ptp(task.prior) > 1e-12)
+    report.say(sentence(found, gap, weighted, least_width(study)), "what", ["kl_by_row"])
     report.add_fact("divergence", found.kl)
     report.add_fact("memorized", found.memorized)
     report.add_fact("probability memorized", found.accuracy)

@@ -15,7 +15,7 @@ POISSON_RATE = 1.5
 
 @register_task
 class First(Language):
-    """FIRST = {w : w_1 = 1}; strings are uniform (appendix B.1)."""
+    """Does the string begin with 1? FIRST = {w : w_1 = 1}; strings are uniform (appendix B.1)."""
 
     name = "first"
     rule = ("=", ("at", BITS, 0), 1)
@@ -30,7 +30,7 @@ class First(Language):
 
 @register_task
 class Parity(Language):
-    """PARITY = {w : w has an odd number of 1s}; strings are uniform (appendix B.1).
+    """Is the number of 1s odd? PARITY = {w : w has an odd number of 1s}; strings are uniform (appendix B.1).
 
     Odd as in the paper; the published code calls the even strings True (erratum 37).
     """
@@ -48,7 +48,7 @@ class Parity(Language):
 
 @register_task
 class One(Language):
-    """ONE = {w : w has exactly one 1}; the number of ones is Poisson(1.5), their places uniform (appendix B.2).
+    """Is there exactly one 1? ONE = {w : w has exactly one 1}; the number of ones is Poisson(1.5) (appendix B.2).
 
     A number of ones above the length is cut to the length. A share of .335 is in the language, so that a model that
     always says no is right on .665 (language_data, item 9).

@@ -18,7 +18,8 @@ SPOTS = """
     : trace.type === "box" ? [point.pos + bPos, point.med] : [point.x, point.y];
   const size = (point) => Math.abs(point.s || 0) + (point.q3 - point.q1 || 0);
   if (["bar", "box"].includes(trace.type)) points = [...points].sort((a, b) => size(a) - size(b));
-  const cells = () => points[0].z.flatMap((row, y) => row.map((_, x) => [x, y]));
+  const said = trace.customdata, told = ([x, y]) => !said || said[y][x]; // where each cell has an input, one that has
+  const cells = () => points[0].z.flatMap((row, y) => row.map((_, x) => [x, y])).filter(told);
   const places = trace.type === "heatmap" ? cells() : points.map(middle);
   const inside = places.map(([x, y]) => [xa.c2p(x), ya.c2p(y)])
     .filter(([x, y]) => x >= 0 && y >= 0 && x <= xa._length && y <= ya._length);

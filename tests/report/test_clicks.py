@@ -55,8 +55,8 @@ def test_every_figure_is_clicked_and_names_what_is_under_the_pointer(page: Page,
     page.open(whole(name).save(tmp_path / "page.html"))
     listen(page)
     found = []
-    for number in range(page.run("document.querySelectorAll('.plot').length")):
-        plot = f"document.querySelectorAll('.plot')[{number}]"
+    for number in range(page.run("document.querySelectorAll('figure .plot').length")):
+        plot = f"document.querySelectorAll('figure .plot')[{number}]"
         draw(page, plot)
         key = re.sub("^figure-|-data$", "", page.run(f"{plot}.dataset.source"))
         aims = page.run(f"{plot}.data.map(({{meta, ids}}) => Object.keys(meta || {{}}).concat(ids ? ['ids'] : []))")
@@ -84,8 +84,8 @@ def test_a_marked_head_is_marked_in_every_figure_that_has_it(page: Page, tmp_pat
     )
     kinds = "({data}) => data.map(({meta}) => meta && (meta.head || meta.heads)).filter(Boolean)"
     tried = 0
-    for number in range(page.run("document.querySelectorAll('.plot').length")):
-        plot = f"document.querySelectorAll('.plot')[{number}]"
+    for number in range(page.run("document.querySelectorAll('figure .plot').length")):
+        plot = f"document.querySelectorAll('figure .plot')[{number}]"
         draw(page, plot)
         heads = page.run(f"({kinds})({plot})")
         if set(heads) & {"x", "y", "id", "5", "0.5"}:

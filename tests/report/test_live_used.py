@@ -167,9 +167,9 @@ def test_hostile_names_stay_text_wherever_they_stand(page: Page, tmp_path: Path)
     hostile.attach(report, prefix=HOSTILE)
     hostile.add_live(payload(Subject.of(interp.build(spec)), f"model = {HOSTILE!r}"))
     page.open(hostile.save(tmp_path / "page.html"))
-    for number in range(page.run("document.querySelectorAll('.plot').length")):
-        page.run(f"document.querySelectorAll('.plot')[{number}].scrollIntoView()")
-        page.wait(f"document.querySelectorAll('.plot')[{number}].data !== undefined")
+    for number in range(page.run("document.querySelectorAll('figure .plot').length")):
+        page.run(f"document.querySelectorAll('figure .plot')[{number}].scrollIntoView()")
+        page.wait(f"document.querySelectorAll('figure .plot')[{number}].data !== undefined")
     press(page, "Copy as Python")
     assert page.run("window.hacked") is None
     assert page.run("document.querySelectorAll('main img').length") == 0

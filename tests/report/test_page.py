@@ -268,3 +268,29 @@ def test_a_table_travels_as_csv_that_ends_no_script():
     report.add_table("t", pd.DataFrame({"a": ["</script><b>", "1,5"]}), "")
     block = re.search(r'<script type="application/json" id="table-t-csv">(.*?)</script>', report.html()).group(1)
     assert json.loads(block) == 'a\n</script><b>\n"1,5"\n'
+
+
+def test_the_first_screen_says_what_each_sentence_is_about_with_its_picture_and_mark(frames):
+    report = Report("t")
+    report.mark = "refuted"
+    report.say("It is wrong.", "proof")
+    report.say("By heads.", "how", ["nowhere", "pairs"])
+    report.say("Add.", "task")
+    report.add_figure("pairs", figures.heads_heatmap(frames["groups"], "s_acc"), "Pairs.")
+    said = report.html().split('<section class="verdict"')[1].split("</section>")[0]
+    labels = re.findall(r'<p class="label">(.*?)</p>', said)
+    assert labels == ["The task", "How", "Is it proved?"]
+    assert said.index("Proved wrong on some inputs") > said.index("By heads.")
+    assert re.findall(r'data-source="(.*?)"', said) == ["figure-pairs-data"]
+    assert 'aria-hidden="true"' in said
+    whole = Report("both")
+    whole.attach(report, prefix="a")
+    said = whole.html().split('<section class="verdict"')[1].split("</section>")[0]
+    assert re.findall(r'data-source="(.*?)"', said) == ["figure-a-pairs-data"]
+    assert "Proved wrong on some inputs" in said
+
+
+def test_a_verdict_that_is_one_text_has_no_labels():
+    report = Report("t")
+    report.verdict = "All is well."
+    assert '<p class="label">' not in report.html()

@@ -13,6 +13,7 @@ from interp.measures.mechanism import Mechanism
 from interp.measures.memorization import Memorization
 from interp.report import Report
 from interp.sections.accuracy import accuracy_sentence, certificate_sentence, mark_of, rule_sentence
+from interp.sections.counting_answers import sentence as which_counts
 from interp.sections.counting_mechanism import sentence as mechanism_sentence
 from interp.sections.head_failures import sentence as failures
 from interp.sections.heads import needed
@@ -159,10 +160,10 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
     ("without", "whole", "says"),
     [
         ({"0.0": 0.2, "mlp 0": 0.999}, 1.0,
-         "falls from 1 when one of these is replaced by its mean: 0.0 (0.2000); without any other one it is 0.9990 "
+         "falls from 1 when one of these is replaced by its mean: 0.0 (to 0.2000); without any other one it is 0.9990 "
          "or more."),
-        ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (0)"
-         " and 0.0 (0.1000)."),
+        ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (to "
+         "0) and 0.0 (to 0.1000)."),
         ({"0.0": 1.0, "0.1": 1.0}, 1.0, "No single part costs more than 0.05 of accuracy"),
         ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
         ({"0.0": 0.31, "0.1": 0.45}, 0.46, "falls from 0.4600 when one of these"),  # of many classes
@@ -243,3 +244,17 @@ def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
     assert report.verdict == "Task\n\nWhat\n\nHow\n\nProof"
     report.verdict = "Other."
     assert report.verdict == "Other."
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "says"),
+    [
+        ([1.0, 1.0, 1.0], ""),
+        ([1.0, 1.0, 0.93], "In a sample it always answers counts 1 and 2 rightly, count 3 the least often (0.930)."),
+        ([1.0, 0.9996, 0.99999], "always answers count 1 rightly, count 2 the least often (0.9996)."),
+        ([0.5, 0.9, 0.0], "answers count 2 rightly the most often (0.900), count 3 the least often (0)."),
+    ],
+)
+def test_which_counts_are_right(accuracy: list[float], says: str) -> None:
+    text = which_counts(pd.Series(accuracy, index=[1, 2, 3]))
+    assert text.endswith(says) if says else text == ""

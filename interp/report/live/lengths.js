@@ -14,7 +14,7 @@ function lengthsPart(panel) {
   const bad = svg("path", { class: "live-broken" });
   const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Longer and longer"),
     el("div", { class: "live-slider" }, el("label", { for: id }, "Length"), slider, output),
-    el("div", { class: "live-mapbox" }, el("span", { class: "live-y" }, "wrong \u2190 margin \u2192 right"),
+    el("div", { class: "live-mapbox" }, el("span", { class: "live-y" }, "margin"),
       el("div", { class: "live-frame" }, svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", class: "live-lengths", "aria-hidden": "true" }, svg("line", { x1: 0, x2: 600, y1: 55, y2: 55, class: "live-separator" }), bad, path), mark),
       el("span", { class: "live-ticks" }, el("span", {}, "0"), el("span", {}, "length"), el("span", {}, String(most)))), words);
 
