@@ -1,6 +1,6 @@
 """Check the evidence of a certificate on a bare Python: no torch, no numpy, nothing of the package that wrote it.
 
-    python check.py proof.json.gz [--weights-sha256 HEX] [--checkpoint model.safetensors] [--processes N]
+    python -I -S check.py proof.json.gz [--weights-sha256 HEX] [--checkpoint model.safetensors] [--processes N]
 
 Exit code 0 and "holds", or 1 and the first thing that does not. Nothing that the file says is believed: every
 inequality is derived again from the weights with whole numbers, parts of a domain are counted and must be all of it,
@@ -11,7 +11,9 @@ number format has in its place is within err of it. The claim is about the reals
 there are the same, because the margin exceeds what err adds up to. The premise about a format, with u its unit roundoff
 and eta its smallest normal number: +, -, *, / and sqrt are right to a factor 1 + u, or to eta; a sum of n products, in
 any order, fused or not, is within n u / (1 - n u) of the sum of their sizes; exp is right to 32 units in the last
-place; a softmax rescales at most once for each 128 keys.
+place; a softmax rescales at most once for each 128 keys. Products of three may be formed in either order, and tokens
+that stand later in a row, or nowhere, may take part with weight 0: a claim that names a format is therefore refused
+where a number on the way might come near the format's limits. Every input is run as a row of its own, without padding.
 
 Layout: reading (strict), numbers, the model, and one section for each kind of domain: inputs (a table of them, all
 run), strings (of 0 and 1), counts (boxes of three counts), maxima (the largest of K numbers), sequences (histogram).
@@ -29,6 +31,7 @@ import multiprocessing
 import re
 import struct
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import product
@@ -62,7 +65,7 @@ def read(path: str) -> dict[str, Any]:
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_BYTES + 1)
         need(len(data) <= MAX_BYTES, f"the file holds more than {MAX_BYTES} bytes")
         found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_constant, parse_float=_float)
-    except (OSError, EOFError, ValueError, RecursionError) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise Fault(f"the file cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
     need(type(found) is dict, "the file holds no JSON object")
     return dict(found)
@@ -163,10 +166,14 @@ def exp_between(x: int) -> tuple[int, int]:
 
 
 class Format(NamedTuple):
-    """A number format: u = 2^-bits (bits = 0: the reals, nothing is rounded), eta and the largest number, by 2^-P."""
+    """A number format: u = 2^-bits (bits = 0: the reals, nothing is rounded), eta, and 2^top, which it still holds.
+    Weights stay below 2^weight, sums below `largest`, so that products of a few of either are below 2^top, whatever
+    the order in which they are formed. eta and largest in units of 2^-P."""
 
     bits: int
     eta: int
+    top: int
+    weight: int
     largest: int
 
     def gamma(self, n: int) -> int:
@@ -175,9 +182,10 @@ class Format(NamedTuple):
         return ceil_div(n << P, (1 << self.bits) - n) if self.bits else 0
 
 
-REALS = Format(0, 0, 1 << 9999)
+REALS = Format(0, 0, 0, 0, 1 << 9999)
 FORMATS = {
-    "reals": REALS, "float32": Format(24, 1 << (P - 126), 1 << (P + 123)), "float64": Format(53, 1, 1 << (P + 1019)),
+    "reals": REALS, "float32": Format(24, 1 << (P - 126), 126, 16, 1 << (P + 30)),
+    "float64": Format(53, 1, 1022, 100, 1 << (P + 300)),
 }  # fmt: skip
 
 
@@ -210,9 +218,12 @@ def plus(x: Vec, y: Vec, f: Format) -> Vec:
     found = Vec(*(tuple(map(add, a, b)) for a, b in zip(x, y)))
     if not f.bits:
         return found
-    sizes, rounding = found.sizes(), f.gamma(1)
-    need(max(sizes) < f.largest, "a sum might overflow")
-    return found._replace(err=tuple(e + f.eta + up(rounding * size) for e, size in zip(found.err, sizes)))
+    # Each may be multiplied by a matrix before they are added: then what cancels here is rounded before.
+    sizes, reach = found.sizes(), list(map(add, x.sizes(), y.sizes()))
+    need(max(reach) < f.largest, "a sum might overflow")
+    once, twice = f.gamma(1), f.gamma(len(sizes) + 3)
+    err = (e + f.eta + up(once * size + twice * (most - size)) for e, size, most in zip(found.err, sizes, reach))
+    return found._replace(err=tuple(err))
 
 
 def relu(x: Vec) -> Vec:
@@ -285,6 +296,7 @@ def layer_norm(x: Vec, weight: Sequence[int], bias: Sequence[int], eps: int, f: 
         mids.append((middle * w >> P) + b)
         rads.append(up(radius * abs(w)) + 1)
         size = up((abs(middle) + radius + err) * abs(w)) + abs(b)
+        need(size < f.largest, "a layer norm might overflow")
         errs.append(up(err * abs(w)) + up(f.gamma(4) * size) + up(f.eta * (abs(w) + 4 * ONE + size)))
     return Vec(tuple(mids), tuple(rads), tuple(errs))
 
@@ -309,13 +321,15 @@ def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int,
     if not f.bits:
         return [0 for _ in columns]
     relative, found, reach = softmax_error(scores, keys, f) if softmax else 0, [], max(scores.sizes())
+    under = 4 * keys * up(ONE, 39 if f.bits == 24 else P) if softmax else 0  # the same, of weights times values
     for column in columns:
         size, err = max(s for s, _ in column), max(e for _, e in column)
         if not softmax:  # every product is off by its factors, then as an average of values of that size
             err = keys * up(reach * err + max(scores.err) * size)
             size = keys * up(reach * size)
         need(2 * keys * size < f.largest, "a sum of values might overflow")
-        found.append(err + up((relative + f.gamma(keys + 4) * 2) * (size + err)) + 4 * f.eta * keys * (2 + (size >> P)))
+        err += up((relative + f.gamma(keys + 4) * 2) * (size + err)) + 4 * f.eta * keys * (2 + (size >> P))
+        found.append(err + under)
     return found
 
 
@@ -380,13 +394,16 @@ class Model:
         need({"task", "d_model", "layers"} <= set(spec) <= {"task", "d_model", "layers", *SPEC}, "unknown spec field")
         need(spec["layers"] and all(type(layer) is dict for layer in spec["layers"]), "a layer must be an object")
         need(all({"d_head"} <= set(layer) <= {"d_head", *LAYER} for layer in spec["layers"]), "unknown layer field")
-        self.spec: dict[str, Any] = {**SPEC, **spec}
+        self.given, self.spec = spec, {**SPEC, **spec}
         layers: list[dict[str, Any]] = [{**LAYER, **layer} for layer in spec["layers"]]
         for key, known in KNOWN.items():
             for owner in layers if key in LAYER else [self.spec]:
                 right = any(type(owner[key]) is type(value) and owner[key] == value for value in known)
                 need(right, f"{key} = {owner[key]!r:.60} is not known to this checker")
         self.d, self.f = whole(spec["d_model"], 1, 4096, "d_model"), f
+        need(type(self.spec["readout_at"]) is str, "readout_at must be a text")
+        tolerance = self.spec["tolerance"]
+        need(tolerance is None or (type(tolerance) is float and tolerance > 0), "tolerance must be a positive number")
         task = spec["task"]
         allowed = {"name", "parameters", "data_seed", "table_sha256"}
         need(type(task) is dict and "name" in task and set(task) <= allowed, "spec.task must name a task")
@@ -401,16 +418,17 @@ class Model:
         self.shapes: dict[str, list[int]] = {}
         self.values: dict[str, list[float]] = {}
         for key in weights:
-            shape, values = fields(weights[key], "shape values", f"weights.{key}")
-            self.shapes[key] = wholes(shape, 1, 1 << 24, f"the shape of {key}")
+            shape, values = fields(weights[key], "shape values", "each of the weights")
+            self.shapes[key] = wholes(shape, 1, 1 << 24, "a shape")
             need(len(self.shapes[key]) <= 4, "a tensor has more than four axes")
-            listed(values, f"weights.{key}.values", math.prod(self.shapes[key]))
-            self.values[key] = [hexadecimal(value, key) for value in values]
+            listed(values, "values of weights", math.prod(self.shapes[key]))
+            self.values[key] = [hexadecimal(value, "a weight") for value in values]
         self.sha256 = weights_sha256(self.shapes, self.values)
         need(digest == self.sha256, f"weights_sha256 is {digest!r:.80}, that of the weights is {self.sha256}")
-        for values in self.values.values() if f.bits == 24 else ():
-            right = all(abs(v) < 1e38 and struct.unpack("<f", struct.pack("<f", v))[0] == v for v in values)
-            need(right, "a weight is no float32 number, or too large to be added up")
+        for values in self.values.values() if f.bits else ():
+            need(all(abs(v) < 2.0**f.weight for v in values), "a weight is so large that something might overflow")
+            right = f.bits == 53 or all(struct.unpack("<f", struct.pack("<f", v))[0] == v for v in values)
+            need(right, "a weight is no float32 number")
         self.unused = set(self.shapes)
         self.build(layers)
 
@@ -539,6 +557,10 @@ class Layer:
         self.heads, self.softmax = heads, spec["normalizer"] == "softmax"
         self.linear = spec["mixing"] == "linear"
         need(self.softmax or spec["log_length"] == "none", "log_length is for a softmax")
+        if model.f.bits and not self.linear:  # the score of any two rows, also of those that a query does not see
+            reach = d * (model.f.largest >> P) << model.f.weight
+            score = reach * reach * width * (self.factor(model.longest or 1 << 20)[1] + ONE)
+            need(score < 1 << P + model.f.top, "the score of rows that are not seen might overflow")
         eye = Matrix([[ONE if i == j else 0 for i in range(d)] for j in range(d)])
 
         def per_head(letter: str) -> list[Matrix]:
@@ -678,10 +700,11 @@ def weights_sha256(shapes: dict[str, list[int]], values: dict[str, list[float]])
 
 
 def compare_checkpoint(model: Model, path: str) -> str:
-    """Are the weights those of a safetensors file, bit for bit? Its SHA-256."""
+    """Are the weights those of a safetensors file, bit for bit, and its spec that of the evidence? Its SHA-256."""
     try:
         with open(path, "rb") as file:
-            data = file.read(MAX_BYTES)
+            data = file.read(MAX_BYTES + 1)
+        need(len(data) <= MAX_BYTES, f"{path} holds more than {MAX_BYTES} bytes")
         size = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + size])
         for name, shape in model.shapes.items():
@@ -694,6 +717,12 @@ def compare_checkpoint(model: Model, path: str) -> str:
             need([x.hex() for x in found] == [x.hex() for x in model.values[name]], f"{name} differs from {path}")
         others = [name for name in header if name not in model.shapes and not name.startswith(("__", "task."))]
         need(not others, f"{path} also holds {others[:3]}")
+        if (record := header.get("__metadata__", {}).get("interp")) is not None:
+            specs = [json.dumps({k: v for k, v in spec.items() if k not in ("dtype", "origin")}, sort_keys=True)
+                     for spec in (json.loads(record)["spec"], model.given)]  # fmt: skip
+            need(specs[0] == specs[1], f"{path} says of its model what the evidence does not: {specs[0]:.2000}")
+        else:
+            print(f"{path} says nothing of its model's architecture: the spec is that of the evidence alone")
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise Fault(f"{path} does not hold these weights: {error!r:.100}") from None
     return hashlib.sha256(data).hexdigest()
@@ -749,8 +778,9 @@ def inputs(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     one_length = len({len(row) for row in seen}) == 1 and len(seen) == len(model.words) ** len(parts[0][0])
     every = f"all {len(seen)} = {len(model.words)}^{len(parts[0][0])}" if one_length else f"each of the {len(seen)}"
     where = "" if token is None else f", read at token {token}"
+    answers, most = sum(len(part[1]) for part in parts), max(len(item[1]) for part in parts for item in part[1])
     said = f"{model.task}: right for {every} inputs, rows without padding, of the table of SHA-256 {digest}{where}"
-    answers = sum(len(part[1]) for part in parts)
+    said += f", by the {answers} answers that it gives" + (f", up to {most} outputs for one" if most > 1 else "")
     said += f" but exactly {len(wrong)} of {answers} answers, which are wrong" if wrong else ""
     return said, max(rounding for _, rounding in found)
 
@@ -812,6 +842,7 @@ def strings(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) 
     where = [[n, bad] for n, bad in wrong.items() if bad]
     need(errors == where, f"errors are {where[:20]}, not as claimed")
     said = f"{model.task}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
+    said += ", rows without padding"
     if where:
         each = "; ".join(f"{n} symbols: {bad}" for n, bad in where)
         said += f" but exactly {sum(bad for _, bad in where)}, on which it errs ({each})"
@@ -1362,7 +1393,8 @@ def main() -> int:
         if given.checkpoint is not None:
             print(f"checkpoint {given.checkpoint} of SHA-256 {compare_checkpoint(model, given.checkpoint)}")
     except Fault as fault:
-        print(f"DOES NOT HOLD: {fault}")
+        said = "".join(c if c.isprintable() else "?" for c in str(fault))  # no line that a hostile file wrote
+        print(f"DOES NOT HOLD: {said}")
         return 1
     print(f"holds: {said}")
     print(f"model {model.name}, weights of SHA-256 {model.sha256}; what rounding may do is below {rounding:.3g}")

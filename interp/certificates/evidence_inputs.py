@@ -113,8 +113,9 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     every = f"all {n} = {words}^{length}" if len(by_length) == 1 and n == words**length else f"each of the {n}"
     said = f"{task.name}: right for {every} inputs, rows without padding, of the table of SHA-256 {digest}"
     said += "" if token is None else f", read at token {token}"
+    answers, most = sum(len(reads) for _, reads in parts), max(len(right) for _, reads in parts for _, right in reads)
+    said += f", by the {answers} answers that it gives" + (f", up to {most} outputs for one" if most > 1 else "")
     if wrong:
-        answers = sum(len(reads) for _, reads in parts)
         said += f" but exactly {len(wrong)} of {answers} answers, which are wrong"
 
     def rounding(checked: Model) -> int:

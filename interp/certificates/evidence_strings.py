@@ -50,6 +50,7 @@ def every_string_evidence(model: TaskModel, certificate: Certificate, options: d
 
 def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], margin: float) -> Finding:
     said = f"{model.task.name}: right on every string of 1 to {longest} symbols, {2 ** (longest + 1) - 2} strings"
+    said += ", rows without padding"
     if errors:
         each = "; ".join(f"{n} symbols: {bad}" for n, bad in errors)
         said += f" but exactly {sum(bad for _, bad in errors)}, on which it errs ({each})"

@@ -163,3 +163,178 @@ def test_parts_that_overlap_or_leave_a_hole(minimal):
     for parts in ([[3, 10**5], *rest], [[4, 0], *rest], [[-1, 0], *rest], [[3, 0.0], *rest], [cut, cut, *rest, None],
                   [None], [cut, None], [cut, None, None, None], [], [cut, 5, 6], [cut, True, None]):  # fmt: skip
         refused({**minimal, "parts": parts})
+
+
+# ---------------------------------------------------------------- what a format does beside the inputs themselves
+
+
+def in_float32_alone(model, tokens):
+    with torch.no_grad():
+        return attacks.in_float32(model)(tokens)
+
+
+def test_what_an_average_does_not_look_at_may_overflow():
+    """0 times an infinite key is no number, and an average of layer 1 never asks for a key."""
+    model = interp.build("languages/one")
+    with torch.no_grad():
+        model.blocks[0].attn.W_K.fill_(2.0**126)
+        for component in range(3):
+            model.embed.W_E[:, component] *= 4
+            model.blocks[0].attn.W_V[:, component] /= 4
+            model.blocks[0].mlp.W_in[component] /= 4
+    assert in_float32_alone(model, model.task.enumerate(3).tokens)[:, 0].isnan().all()
+    domain = {"longest": 3, "by": "average", "errors": []}
+    assert "overflow" in refused(attacks.evidence_of(model, "strings", domain, [], 0.02, "float32"))
+
+
+def test_what_stands_later_in_a_row_may_overflow():
+    """A causal query does not see it, and 0 times its infinite value is no number."""
+    model = one_layer(readout_at="all")
+    with torch.no_grad():
+        model.blocks[0].attn.W_Q.zero_()
+        model.blocks[0].attn.W_V.copy_(torch.tensor([[[1.0, 0.0], [0.0, 2.0**100]]]))
+        model.embed.W_E.copy_(torch.tensor([1.0, 0.0]).expand(10, 2))
+        model.embed.W_E[9, 1] = 2.0**60
+        model.unembed.W_U.zero_()[0, 0] = 1
+    assert in_float32_alone(model, torch.tensor([[0, 9]])).isnan().any()
+    assert "overflow" in refused(table_of(model, [[[0, 9], [[0, [0]]]]], "float32", 0.1))
+
+
+def test_a_normalized_row_may_overflow_before_it_is_read():
+    model = one_layer(d_model=32, final_norm="layer_norm")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E[:, 0] = 32
+        model.ln_final.w[0] = 2.0**126
+        model.unembed.W_U[0, :2] = torch.tensor([2.0**-42, -(2.0**-42)])
+    assert in_float32_alone(model, torch.tensor([[0, 9]])).isinf().any()
+    assert "overflow" in refused(table_of(model, [[[0, 9], [[1, [0]]]]], "float32", 1.0))
+
+
+COUNTED = {"counted": [1, 2, 3], "marks": [0, 4], "read": 4, "answers": [5, 6]}
+
+
+def counter(**layer):
+    """Outputs 5 and 6 are plus and minus (n1 - n0 - 1/2) / n in component 3; component 2 marks [EOS]."""
+    spec = {"task": {"name": "count01"}, "d_model": 4, "layers": [{"d_head": 4, "scale": 1.0, **layer}],
+            "readout_at": "=", "dtype": "float64"}  # fmt: skip
+    model = TaskModel(ModelSpec.from_dict(spec), seed=0, dtype="float64")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E[[1, 2, 4], 0] = torch.tensor([-1.0, 1.0, -0.5], dtype=torch.float64)
+        model.embed.W_E[:, 1] = 1
+        model.embed.W_E[7, 2] = 1
+        model.unembed.b_U[[0, 1, 2, 3, 4, 7]] = -9
+    return model
+
+
+def of_counts(model, margin):
+    domain = {"box": [[1, 3], [1, 3], [0, 2]], **COUNTED, "errors": []}
+    return attacks.evidence_of(model, "counts", domain, [[3, 0], None, None], margin, "float32")
+
+
+def sentences(model):
+    counts = torch.cartesian_prod(torch.arange(1, 4), torch.arange(1, 4), torch.arange(3))
+    return model.task.sentences(counts), torch.where(counts[:, 1] > counts[:, 0], 5, 6)
+
+
+def test_a_token_that_is_not_counted_may_overflow():
+    """[EOS] fills up rows behind '=', where nobody looks at it."""
+    model = counter()
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        attn.W_V[0, 0, 0], attn.W_O[0, 0, 3] = 2.0**10, 2.0**-10
+        model.unembed.W_U[3, 5:7] = torch.tensor([1.0, -1.0])
+        check.check({**(plain := of_counts(model, 1e-3)), "claim": said_right(plain)})
+        model.embed.W_E[7, 0] = 2.0**120
+    batch, labels = sentences(model)
+    assert not (attacks.in_float32(model).predict(batch.tokens) == labels).any()
+    assert "overflow" in refused(of_counts(model, 1e-3))
+
+
+def said_right(evidence):
+    """Its claim with the sentence that the checker asks for."""
+    with pytest.raises(check.Fault) as fault:
+        check.check(evidence)
+    return {**evidence["claim"], "sentence": str(fault.value).split("what was checked is ")[1].strip("'")}
+
+
+def test_a_value_may_vanish_beside_a_token_that_is_not_counted():
+    """A forward on counts takes weights relative to the largest score of all tokens; e^-50 times 2^-100 is 0."""
+    model = counter(value_output="identity")
+    attn = model.blocks[0].attn
+    with torch.no_grad():
+        attn.W_Q[0, 1, 0], attn.W_K[0, 2, 0] = 50, 1
+        model.embed.W_E[[1, 2, 4], 0] *= 2.0**-100
+        model.embed.W_E[4, 0] = 0
+        model.embed.W_E[0, 0] = -(2.0**-101)
+        model.unembed.W_U[0, 5:7] = torch.tensor([1.0, -1.0])
+        model.unembed.b_U *= 2.0**-100
+    batch, labels = sentences(model)
+    places = (batch.tokens == 4).int().argmax(1)
+    assert (in_float32_alone(model, batch.tokens)[range(27), places].argmax(1) == labels).all()
+    assert (attacks.in_float32(model).predict(batch.tokens) != labels).any()
+    assert "rounding" in refused(of_counts(model, 2.0**-105))
+
+
+# ---------------------------------------------------------------- files, lines and words
+
+
+def test_no_line_of_a_hostile_file_says_that_something_holds(minimal, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "proof.json"
+    lie = "x\nholds: everything\r\u2028holds: \x1b[2K"
+    for forged in (changed(minimal, spec__positions=lie), {**minimal, lie: 1},
+                   {**minimal, "weights": {**minimal["weights"], lie: {"shape": [1], "values": [0]}}},
+                   {**minimal, "weights": {**minimal["weights"], lie: {}}}):  # fmt: skip
+        path.write_text(json.dumps(forged))
+        monkeypatch.setattr(sys, "argv", ["check.py", str(path)])
+        assert check.main() == 1
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith("DOES NOT HOLD")
+        assert "\x1b" not in line
+
+
+def test_a_torn_gzip_is_refused_in_a_sentence(minimal, tmp_path):
+    data = gzip.compress(json.dumps(minimal).encode())
+    for at in range(12, len(data), 40):
+        (tmp_path / "torn.json.gz").write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        with pytest.raises(check.Fault):
+            check.check(check.read(str(tmp_path / "torn.json.gz")))
+
+
+def test_a_checkpoint_of_another_architecture_is_no_witness(tmp_path):
+    """The same tensors with another scale are another model, and the file says which it is."""
+    file = tmp_path / "model.safetensors"
+    model = interp.build("count01/minimal")
+    interp.save(model, file)
+    evidence = attacks.evidence_of(model, "inputs", {"read": 4, "errors": []}, [[[0, 2, 4], [[2, [5]]]]], 1e-9, "reals")
+    check.compare_checkpoint(the_model(evidence), str(file))
+    for values in ({"spec__layers": [{**evidence["spec"]["layers"][0], "scale": 0.5}]}, {"spec__direction": "causal"}):
+        forged = changed(evidence, **values)
+        with pytest.raises(check.Fault, match="what the evidence does not"):
+            check.compare_checkpoint(the_model(forged), str(file))
+    data = file.read_bytes()
+    (tmp_path / "large.safetensors").write_bytes(data + bytes(check.MAX_BYTES))
+    with pytest.raises(check.Fault, match="more than"):  # or its hash would be that of its beginning
+        check.compare_checkpoint(the_model(evidence), str(tmp_path / "large.safetensors"))
+
+
+def the_model(evidence):
+    return check.Model(*(evidence[name] for name in ("spec", "weights", "model", "weights_sha256")), check.REALS)
+
+
+@pytest.mark.parametrize("values", [{"spec__readout_at": ["="]}, {"spec__readout_at": None}, {"spec__tolerance": "1"}])
+def test_fields_of_another_type_are_refused_in_a_sentence(minimal, values):
+    refused(changed(minimal, **values))
+
+
+def test_a_table_says_whose_answers_it_counts():
+    """Answers of a table are the file's word, and may be few, or all outputs but one."""
+    model = one_layer(readout_at="all")
+    every = range(model.unembed.W_U.shape[1])
+    worst = int(model(torch.tensor([[0, 1]]))[0, 1].argmin())
+    evidence = table_of(model, [[[0, 1], [[1, [j for j in every if j != worst]]]]], margin=2.0**-60)
+    said = said_right(evidence)["sentence"]
+    assert f"by the 1 answers that it gives, up to {len(every) - 1} outputs for one" in said
