@@ -1,7 +1,9 @@
-"""Notebooks run from the first cell to the last, and are shipped without output."""
+"""Notebooks run from the first cell to the last; with a picture they are shipped executed, else without output."""
 
 from __future__ import annotations
 
+import base64
+import re
 from pathlib import Path
 
 import nbformat
@@ -12,10 +14,36 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
+def pictures(path: Path) -> list[str]:
+    """The pictures that a notebook is shipped with, one an output."""
+    outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", [])]
+    return [output["data"]["image/svg+xml"] for output in outputs if "image/svg+xml" in output.get("data", {})]
+
+
+SHIPPED = [path for path in NOTEBOOKS if pictures(path)]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_no_output_is_shipped(path: Path) -> None:
-    cells = nbformat.read(path, as_version=4).cells
-    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
+def test_output_is_shipped_with_a_picture_or_not_at_all(path: Path) -> None:
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    if path in SHIPPED:
+        assert all(cell.get("execution_count") == number for number, cell in enumerate(cells, 1))
+        drawing = [cell for cell in cells if re.search(r"^(report\.)?figures[.\[]", cell.source, re.MULTILINE)]
+        assert len(pictures(path)) == len(drawing)
+        assert path.stat().st_size < 400_000
+        errors = [output for cell in cells for output in cell.outputs if output.output_type == "error"]
+        assert not errors
+    else:
+        assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_nbconvert_shows_the_pictures(path: Path) -> None:
+    from nbconvert import HTMLExporter
+
+    page = HTMLExporter().from_filename(str(path))[0]
+    shown = re.findall(r'<img[^>]* src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert [base64.b64decode(one).decode() for one in shown] == pictures(path)
 
 
 @pytest.mark.slow

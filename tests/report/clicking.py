@@ -7,7 +7,7 @@ from typing import Any
 
 from browser import Page
 
-# Where a point of each trace lies in the window: the last one within its plot (of bars and boxes the largest).
+# Where a point of each trace lies in the window: the last one that is seen (of bars and boxes the largest).
 SPOTS = """
 (plot) => plot.calcdata.flatMap((points, curve) => {
   const { trace } = points[0], full = plot._fullLayout, box = plot.getBoundingClientRect();
@@ -22,7 +22,8 @@ SPOTS = """
   const cells = () => points[0].z.flatMap((row, y) => row.map((_, x) => [x, y])).filter(told);
   const places = trace.type === "heatmap" ? cells() : points.map(middle);
   const inside = places.map(([x, y]) => [xa.c2p(x), ya.c2p(y)])
-    .filter(([x, y]) => x >= 0 && y >= 0 && x <= xa._length && y <= ya._length);
+    .filter(([x, y]) => x >= 0 && y >= 0 && x <= xa._length && y <= ya._length)
+    .filter(([, y]) => box.top + ya._offset + y > 0 && box.top + ya._offset + y < innerHeight);
   return inside.slice(-1).map(([x, y]) => ({ curve, x: box.left + xa._offset + x, y: box.top + ya._offset + y }));
 })
 """
