@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import interp
+from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.architecture.task_model import TaskModel
 from interp.spec import ModelSpec
 
@@ -338,3 +339,25 @@ def test_a_table_says_whose_answers_it_counts():
     evidence = table_of(model, [[[0, 1], [[1, [j for j in every if j != worst]]]]], margin=2.0**-60)
     said = said_right(evidence)["sentence"]
     assert f"by the 1 answers that it gives, up to {len(every) - 1} outputs for one" in said
+
+
+def test_what_cancels_before_a_product_need_not_cancel_after_it():
+    """Token and position cancel in the stream; a forward that looks up their products with a matrix rounds both."""
+    model = one_layer(d_model=64, layers=[{"d_head": 64}], positions="learned", max_length=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+        model.blocks[0].attn.W_Q.zero_()
+        model.embed.W_E.copy_((model.embed.W_E[:1] * 1000).float())
+        model.pos_embed.W_pos.copy_(-model.embed.W_E[:2])
+        model.pos_embed.W_pos[:, 0] += 2.0**-10
+        model.pos_embed.W_pos.copy_(model.pos_embed.W_pos.float())
+    tokens = torch.tensor([[0, 0]])
+    tensors = {name: p.detach()[None] for name, p in attacks.in_float32(model).named_parameters()}
+    inputs = sequence_inputs(model.spec, model.task, tokens[None], torch.tensor([[[1]]]))
+    run = sequence_logits(model.spec, tensors, inputs)[0, 0, 0].tolist()
+    evidence = table_of(model, [], "float32")
+    names = ("spec", "weights", "model", "weights_sha256")
+    checked = check.Model(*(evidence[name] for name in names), check.FORMATS["float32"]).forward([0, 0], [1])[0]
+    for x, mid, rad, err in zip(run, *checked):
+        assert abs(x - mid / check.ONE) <= (rad + err) / check.ONE
