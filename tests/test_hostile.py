@@ -1,8 +1,13 @@
-"""Whatever a file, a name or an argument says: one sentence under 300 characters, before anything large is made."""
+"""Whatever a file, a name or an argument says: one sentence under 300 characters, before anything large is made.
+
+Limits of each refusal: 2 s, as so many calls of functions (a clock would measure the machine), and 1 GB of memory.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import subprocess
 import sys
 import zipfile
@@ -35,13 +40,52 @@ def spec(
     )
 
 
+MOST_CALLS = 2_500_000  # of Python or C functions: two seconds
+PACKAGE = str(Path(interp.__file__).parent)
+MOST_MEMORY = 10**9 // 1024  # kB
+
+
+class Meter:
+    """Calls of functions, and growth of the largest memory that this process ever took."""
+
+    def __enter__(self) -> Meter:
+        self.calls, self.memory = 0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        sys.setprofile(self.count)
+        return self
+
+    def count(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):  # by our code and the readers of files; checks of annotations run in tests only
+            self.calls += any(part in frame.f_code.co_filename for part in (PACKAGE, "tomllib", "json"))
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+        self.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self.memory
+
+
 def refused(call: Callable[[], Any], words: str = "") -> None:
-    with pytest.raises(InterpError) as error:
+    with pytest.raises(InterpError) as error, Meter() as meter:
         call()
+    assert meter.calls < MOST_CALLS
+    assert meter.memory < MOST_MEMORY
     lines = str(error.value).split("\n  - ")  # a spec lists its problems, a line each
     assert len(lines) <= 20
     assert all(len(line) < 300 and "\n" not in line for line in lines), str(error.value)
     assert words in str(error.value)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """What a first call imports is nobody's fault."""
+    interp.build("count01/minimal")
+
+
+def test_the_meter_counts() -> None:
+    with Meter() as meter:
+        torch.ones(3 * 10**7).sum()
+        json.loads(json.dumps(list(range(1000))))
+        spec().problems()
+    assert 5 < meter.calls < 2000
+    assert meter.memory > 10**5 or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 10**6
 
 
 def training(**recipe: Any) -> dict[str, Any]:

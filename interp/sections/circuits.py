@@ -57,7 +57,7 @@ def make(study: Study, report: Report) -> None:
 def _tables(study: Study, report: Report) -> None:
     subject, most = study.subject, study.task.d_vocab
     if words := numbers_in_words(study):
-        report.add_text(words + " Positions and biases aside.")
+        report.add_text(words + " Positions and the attention's biases aside.")
     for which in ("QK", "OV"):
         if which == "OV" and not_additive(subject) is not None:
             continue
