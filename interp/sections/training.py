@@ -18,5 +18,5 @@ def make(study: Study, report: Report) -> None:
         f"{int(last['epoch']):,} epochs; at the end the training loss is {last['loss']:.4g} nats and the accuracy on "
         f"inputs to validate on {last['accuracy']:.4g}.",
     )
-    report.add_figure("training", draw.history(curve), "Loss in training, and accuracy on inputs to validate on, by epoch.")
+    report.add_figure("training", draw.history(curve), "Loss in training, accuracy on inputs to validate on.")
     report.add_fact("final_loss", float(last["loss"]))
