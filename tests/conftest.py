@@ -31,7 +31,8 @@ def checked_modules() -> list[str]:
     return modules
 
 
-jaxtyping.install_import_hook(os.environ.get("INTERP_CHECKED") or checked_modules(), "beartype.beartype")
+only = os.environ.get("INTERP_CHECKED")
+jaxtyping.install_import_hook([module for module in checked_modules() if only in (None, module)], "beartype.beartype")
 
 import torch  # noqa: E402
 

@@ -92,3 +92,21 @@ def test_certificates_hold_a_row_for_every_checkpoint_and_every_exact_model() ->
     }
     assert set(zip(exact["name"], exact["variant"])) == expected
     assert set(exact["status"]) == {"certified"}
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "errors", "yes"),
+    [("palindrome-learned", 8, (33, 10), (49, 26)), ("parity-learned", 10, (1, 1), (513, 513))],
+)
+def test_models_readme_says_what_learned_recognizers_do_on_every_string(model, length, errors, yes) -> None:
+    """Counted here over all strings of the trained length, not sampled."""
+    for seed in range(2):
+        found = interp.load(f"languages/{model}/seed-{seed}")
+        batch = found.task.enumerate_up_to(length)
+        batch = batch[batch.lengths == batch.lengths.max()]
+        said = found.predict(batch.tokens)
+        assert len(said) == 2**length
+        assert int((said != batch.labels).sum()) == errors[seed]
+        assert int(said.sum()) == yes[seed]
+    words = " ".join(README.split())
+    assert f"`{model}` {errors[0]} / {errors[1]} of the {2**length:,}" in words

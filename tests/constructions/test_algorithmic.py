@@ -122,6 +122,7 @@ def test_induction_at_its_default_size() -> None:
         ("max-of-k-exact", {"K": 2, "beta": 1.0}, "at least ln 3"),
         ("modular-addition-fourier", {"p": 10, "frequencies": "1"}, "even"),
         ("modular-addition-fourier", {"p": 9, "frequencies": "3"}, "prime to p"),
+        ("modular-addition-fourier", {"p": 9, "frequencies": "5"}, "from 1 to 4"),
         ("modular-addition-fourier", {"p": 9, "frequencies": "1 1"}, "different"),
         ("modular-addition-fourier", {"p": 9, "frequencies": "x"}, "different"),
         ("induction-exact", {"beta": 1.0}, "no margin"),

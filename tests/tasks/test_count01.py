@@ -174,3 +174,14 @@ def test_bad_input_is_one_sentence(call, word: str) -> None:
         call()
     assert word in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_minimal_pairs_are_a_tie_and_one_1_for_a_0() -> None:
+    """3, 5 and 2 become a tie of 3 with 4 noise tokens: as long as before. A row without a 0 cannot be one."""
+    batch = TASK.sentences(torch.tensor([[3, 5, 2], [4, 4, 0], [7, 2, 1], [0, 3, 1]]), seed=2)
+    pairs = TASK.corrupt(batch, seed=3)
+    sides = [TASK.counts(side.tokens).tolist() for side in (pairs.clean, pairs.corrupted)]
+    found = sorted(sorted(both) for both in zip(*sides, strict=True))
+    assert found == [[[1, 3, 6], [2, 2, 6]], [[2, 4, 4], [3, 3, 4]], [[3, 5, 0], [4, 4, 0]]]
+    assert not (pairs.clean.labels == pairs.corrupted.labels).any()
+    assert ((pairs.clean.tokens != pairs.corrupted.tokens).sum(1) == 2).all()  # and the answer

@@ -103,3 +103,10 @@ def test_text() -> None:
     assert task.format([3, 17]) == "3 17"
     with pytest.raises(InterpError, match="'20'"):
         task.parse("20")
+
+
+def test_splits_of_one_seed_are_different_draws() -> None:
+    task = kgram(N=6, M=5)
+    train, test = (task.sample(200, split, seed=1).tokens for split in ("train", "test"))
+    assert not torch.equal(train, test)
+    assert not torch.equal(test, task.sample(200, "test", seed=2).tokens)
