@@ -128,7 +128,7 @@ def claims() -> str:
     for paper, title in ledger.PAPERS.items():
         rows = table[table["paper"] == paper]
         parts.append(f"## {title}")
-        columns = ["claim", "where", "published", "ours", "status"]
+        columns = ["claim", "status", "published", "ours", "where"]
         lines = [columns, ["---"] * len(columns)]
         lines += [[cell(row[column]) for column in columns] for row in rows.to_dict("records")]
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))

@@ -14,11 +14,16 @@ from pathlib import Path
 
 import interp
 
-WIDTH, HEIGHT = 1240, 1270
+WIDTH, HEIGHT = 1240, 1530
 STATE = "#live=counts:120,121,60;off:0.3"  # as the panel's own links have it
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--hide-scrollbars",
+        "--run-all-compositor-stages-before-draw",
+    ),
 ]
 
 

@@ -69,7 +69,8 @@ def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
     page = f"{slug(name)}.html"
     report.save(out / page)
     state = str(report.facts.get("certificate", "none"))
-    return Entry(name, page, model.task.describe, report.verdict or report.subtitle, state)
+    task, _, found = report.verdict.partition("\n\n")  # what is asked stands in a column of its own
+    return Entry(name, page, model.task.describe, found or task or report.subtitle, state)
 
 
 def _index(entries: Sequence[Entry]) -> str:
