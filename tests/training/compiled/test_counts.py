@@ -62,9 +62,8 @@ def assert_close(found: np.ndarray, wanted: torch.Tensor, tolerance: float, name
     assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-2), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
 def test_loss_and_gradients_are_the_sequence_models(variant: str, dtype: torch.dtype) -> None:
     spec = short_spec(**VARIANTS[variant])
     model = TaskModel(spec, seed=3, dtype=dtype)
@@ -161,17 +160,19 @@ def test_training_is_the_reference_engines(embedding: str) -> None:
     assert torch.equal(fast[0].embed.W_E, start) == (embedding == "frozen")
 
 
-def test_a_model_does_not_depend_on_its_neighbors() -> None:
-    spec = short_spec(dtype="float32")
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+def test_a_model_does_not_depend_on_its_neighbors(dtype: str) -> None:
+    spec = short_spec(dtype=dtype)
     (alone,) = train(spec, [2], engine="count-space-fused")
     together = train(spec, [0, 1, 2], engine="count-space-fused")
     assert all(torch.equal(a, b) for a, b in zip(alone.parameters(), together[2].parameters(), strict=True))
     assert not torch.equal(alone.embed.W_E, together[0].embed.W_E)
 
 
-def test_an_interrupted_run_continues_where_it_stopped(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+def test_an_interrupted_run_continues_where_it_stopped(tmp_path, monkeypatch, dtype: str) -> None:
     monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 0.0)
-    run = functools.partial(train, short_spec(dtype="float32"), [0, 1], snapshots=[0, 1], engine="count-space-fused")
+    run = functools.partial(train, short_spec(dtype=dtype), [0, 1], snapshots=[0, 1], engine="count-space-fused")
 
     def interrupt(done: int, total: int, loss: float) -> None:
         if done == 2:
@@ -185,7 +186,7 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path, monkeypatch) ->
         assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
         assert torch.equal(a.snapshots[1].embed.W_E, b.snapshots[1].embed.W_E)
         assert a.history["loss"].to_list()[1:] == b.history["loss"].to_list()[1:]
-    assert torch.equal(whole[1].snapshots[0].embed.W_E, TaskModel(short_spec(dtype="float32"), seed=1).embed.W_E)
+    assert torch.equal(whole[1].snapshots[0].embed.W_E, TaskModel(short_spec(dtype=dtype), seed=1).embed.W_E)
 
 
 def test_what_it_cannot_train_is_said() -> None:

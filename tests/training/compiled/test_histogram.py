@@ -78,8 +78,7 @@ def as_torch(kernel: HistogramKernel, flat: np.ndarray, dtype: torch.dtype = tor
     return {name: torch.tensor(np.array(view), dtype=dtype, requires_grad=True) for name, view in views.items()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", MODELS)
 def test_loss_and_gradient_equal_autograd(name: str, size: tuple[int, ...], dtype: type) -> None:
@@ -153,8 +152,9 @@ def test_an_epoch_counts_its_steps_and_its_last_batch() -> None:
     assert unused == pytest.approx(largest_second_moment * gradient**2, rel=0.1)
 
 
-def test_training_is_deterministic_and_learns() -> None:
-    kernel = HistogramKernel("dot", True, False, 12, 6, 16, 16, 7)
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+def test_training_is_deterministic_and_learns(dtype: type) -> None:
+    kernel = HistogramKernel("dot", True, False, 12, 6, 16, 16, 7, dtype)
     runs = []
     for _ in range(2):
         flat, m, v = random_parameters(kernel, 5), kernel.init_flat(), kernel.init_flat()
@@ -169,9 +169,10 @@ def test_training_is_deterministic_and_learns() -> None:
     assert kernel.run_epoch(other, kernel.init_flat(), kernel.init_flat(), 0, 2000) != losses[0]
 
 
-def test_kernels_in_threads_do_not_disturb_each_other() -> None:
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+def test_kernels_in_threads_do_not_disturb_each_other(dtype: type) -> None:
     def train(name: str) -> np.ndarray:
-        kernel = HistogramKernel(*MODELS[name], 12, 6, 16, 16, 7)
+        kernel = HistogramKernel(*MODELS[name], 12, 6, 16, 16, 7, dtype)
         flat, m, v = random_parameters(kernel, 9), kernel.init_flat(), kernel.init_flat()
         for epoch in range(3):
             kernel.run_epoch(flat, m, v, 313 * epoch, epoch)
@@ -203,7 +204,7 @@ def test_logits_and_accuracy_equal_the_plain_model(name: str) -> None:
 
 
 def test_a_batch_larger_than_the_work_space() -> None:
-    kernel = HistogramKernel("lin", True, False, 8, 5, 6, 4, 6)
+    kernel = HistogramKernel("lin", True, False, 8, 5, 6, 4, 6, np.float64)
     flat, m, v = random_parameters(kernel, 8), kernel.init_flat(), kernel.init_flat()
     assert np.isfinite(kernel.run_epoch(flat, m, v, 0, 1, n_samples=500, batch=300))
 
