@@ -69,8 +69,9 @@ def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
     page = f"{slug(name)}.html"
     report.save(out / page)
     state = str(report.facts.get("certificate", "none"))
-    task, _, found = report.verdict.partition("\n\n")  # what is asked stands in a column of its own
-    return Entry(name, page, model.task.describe, found or task or report.subtitle, state)
+    said = report.verdict.split("\n\n")
+    found = "\n".join(one for one in said if not one.startswith(f"Task {model.task.name}:"))  # it has its own column
+    return Entry(name, page, model.task.describe, found or report.subtitle, state)
 
 
 def _index(entries: Sequence[Entry]) -> str:
