@@ -333,6 +333,8 @@ def _output_ids(
         if missing := [word for word in words if word not in outputs]:
             raise InterpError(f"outputs lacks {', '.join(missing)} of task {task.name}")
         _check_ids("answer", "outputs", outputs, n_out)
+        if len(set(outputs.values())) < len(outputs):
+            raise InterpError(f"two answers share an output: {dict(outputs)}")
         return torch.tensor([outputs[word] for word in words])
     if token_ids is not None and words == task.vocabulary:
         _check_ids("token", "outputs", dict(zip(words, token_ids.tolist())), n_out)

@@ -89,9 +89,9 @@ def _marks(trace: Any) -> Iterator[Mark]:
     """The finite values of a trace."""
     name = f"{trace.name}, " if trace.name else ""
     if trace.type == "heatmap":
-        values = np.asarray(values_of(trace.z), dtype=float)
+        values, rows, columns = np.asarray(values_of(trace.z), dtype=float), tuple(trace.y), tuple(trace.x)
         for row, column in zip(*np.nonzero(np.isfinite(values))):
-            yield Mark(float(values[row, column]), html.unescape(f"{name}{trace.y[row]}, {trace.x[column]}"))
+            yield Mark(float(values[row, column]), html.unescape(f"{name}{rows[row]}, {columns[column]}"))
         return
     heights = values_of(trace.median if trace.type == "box" else trace.y)
     if heights is None:

@@ -9,11 +9,17 @@ import pandas as pd
 
 from interp.certificates import Certificate
 from interp.measures.accuracy import Accuracy, accuracy
+from interp.measures.runs import affordable
 from interp.report import Report, words
 from interp.report import figures as draw
 from interp.report.words import Mark
 from interp.sections.base import Study, section
 from interp.tasks import Task
+
+SAMPLED, LEAST_SAMPLED = 1000, 200
+"""Inputs of a sample: so many where they take seconds, at least the second number where each takes long."""
+WORK = 2e10
+"""Operations of half a minute, about, of long rows."""
 
 
 @section("accuracy", title="Accuracy", order=100)
@@ -84,8 +90,12 @@ def _measured(report: Report, study: Study, why: str) -> None:
 
 
 def measured(study: Study) -> Accuracy:
-    """Accuracy on all inputs or on a sample; other sections ask for it with study.once."""
-    return accuracy(study.subject)
+    """Accuracy on all inputs or on a sample, smaller where each input takes long; sections ask with study.once."""
+    subject = study.subject
+    if subject.count_space:
+        return accuracy(subject)
+    length = study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1]
+    return accuracy(subject, n=min(SAMPLED, max(LEAST_SAMPLED, affordable(subject, length, work=WORK))))
 
 
 TABLES: dict[str, tuple[str, dict[str, str]]] = {

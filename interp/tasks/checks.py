@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from interp.errors import InterpError
 from interp.tasks.base import Task, find_positions
@@ -34,6 +36,12 @@ def check_made(task: Task) -> None:
 
 def check_padding(task: Task, batch: Batch) -> None:
     """Raise InterpError unless rows are filled up on the right, with the task's pad: masks and places rest on it."""
+    if task.pad_id is not None and bool((inside := _then_a_token(batch.tokens == task.pad_id)).any()):
+        row, place = inside.nonzero()[0].tolist()
+        raise InterpError(
+            f"row {row} of task {task.name} has {task.pad!r} at position {place}, before a token: rows are filled up "
+            "on the right"
+        )
     beyond = ~batch.attention_mask
     if not bool(beyond.any()):
         return
@@ -49,6 +57,11 @@ def check_padding(task: Task, batch: Batch) -> None:
             f"row {row} of task {task.name} has {token!r} at position {place}, beyond its {int(batch.lengths[row])} "
             f"tokens: rows are filled up on the right, with {task.pad!r}"
         )
+
+
+def _then_a_token(pads: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows shorter"]:
+    """Where something else follows padding."""
+    return pads[:, :-1] & ~pads[:, 1:]
 
 
 def _problems(kind: type[Task]) -> Iterator[str]:

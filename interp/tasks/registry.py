@@ -59,9 +59,10 @@ def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) ->
     if isinstance(ref, str):
         ref = TaskRef(name=ref)
     if ref.name not in _REGISTRY:
+        unknown = one_of("task", ref.name, _REGISTRY)
         raise InterpError(
-            f"{one_of('task', ref.name, _REGISTRY)}. A task of your own must be registered first: import the file that "
-            "does it; on the command line, --import my_tasks.py"
+            f"{unknown}{'' if unknown.endswith('?') else '.'} A task of your own must be registered first: import the "
+            "file that does it; on the command line, --import my_tasks.py"
         )
     found = tensors_sha256(tables) if tables else None
     if found != ref.table_sha256:

@@ -238,6 +238,10 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         ({"task": Largest(), "config": fields}, "10 tokens, task largest-elsewhere has 5"),
         ({"task": Largest(), "config": fields, "tokens": TOKENS, "outputs": {"0": 1}}, "outputs lacks 1, 2, 3"),
         ({"task": Largest(), "config": fields, "tokens": TOKENS | {"3": 7}}, "share an id"),
+        (
+            {"task": Largest(), "config": fields, "tokens": TOKENS, "outputs": dict.fromkeys("0123", 1)},
+            "share an output",
+        ),
         ({"task": Largest(), "config": 3}, "config must be"),
         ({"task": Largest(), "config": tmp_path / "none.json"}, "no such file"),
     ):

@@ -116,6 +116,8 @@ def test_rows_are_filled_up_on_the_right_with_the_pad() -> None:
     rows = torch.tensor([[0, 1, 0], [1, 0, 2]])
     check_padding(padded, Batch(rows, lengths, rows[:, 0]))
     with pytest.raises(InterpError, match=r"row 1 .* has '1' at position 2, beyond its 2 tokens: .* with '_'"):
+        check_padding(padded, Batch(torch.tensor([[0, 1, 0], [1, 0, 1]]), lengths, rows[:, 0]))
+    with pytest.raises(InterpError, match=r"row 1 .* has '_' at position 0, before a token: .* on the right"):
         check_padding(padded, Batch(rows.flip(1), lengths, rows[:, 0]))
     with pytest.raises(InterpError, match="have different lengths, but it names no token that fills them up"):
         check_padding(Good(), Batch(rows, lengths, rows[:, 0]))
