@@ -37,6 +37,12 @@ def study(arguments: Arguments) -> Report:
             pd.DataFrame([_row(name, interp.load(name)) for name in shipped]),
             "Every trained histogram model.",
         )
+        report.add_figure(
+            "spectra",
+            draw.lines(_spectra(shipped), "index", "value", "model", y_title="singular value", y_type="log"),
+            "Singular values of the readout's first matrix, from the largest, of every trained histogram model (Figure "
+            "6): an inventory falls after the T-th. Values below a millionth of the largest are left out.",
+        )
     exact = [name for name, kind, family, _ in _models() if kind == "exact" and family == "histogram"]
     report.section("Exact models", "What each is follows from its proof; the verdict must agree.")
     T, L = arguments.pick(32, 32, 6), arguments.pick(10, 10, 4)
@@ -88,6 +94,15 @@ def _trained(name: MixingKind, arguments: Arguments) -> list[dict[str, Any]]:
     spec = histogram_spec(name, task, width, width, origin=recipe)
     models = interp.train(spec, seeds=range(pick(10, 5, 1)))
     return [{"model": name, "seed": model.seed, **_facts(model)} for model in models]
+
+
+def _spectra(names: list[str]) -> pd.DataFrame:
+    """Columns model, index, value."""
+    frames = []
+    for name in names:
+        frame = readout_spectrum(interp.load(name)).to_frame()
+        frames.append(frame[frame["value"] > 1e-6 * frame["value"].max()].assign(model=name))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _row(name: str, model: interp.TaskModel) -> dict[str, Any]:

@@ -75,6 +75,9 @@ def _figure_1(report: Report, tables: Sequence[Path]) -> str:
     for model in [model for model in MODELS if model in set(cells["model"])]:
         drawn = _three_maps(model, cells[cells["model"] == model])
         report.add_figure(f"map_{model}", drawn, f"{model}: mean accuracy over the seeds, last epoch. {MARKS}")
+    for key, (number, what) in SIX.items():
+        drawn = _six_maps(cells, key)
+        report.add_figure(f"figure_{number}", drawn, f"{what} of all models, in percent, ours (Figure {number}).")
     by_model = [("all", cells), *cells.groupby("model", sort=False)]
     report.add_table("z", pd.DataFrame([_spread(name, part) for name, part in by_model]), Z_CAPTION)
     far = cells[z.abs() > 3].assign(why=lambda some: [_why(row, runs) for _, row in some.iterrows()])
@@ -204,6 +207,36 @@ def _three_maps(model: MixingKind, cells: pd.DataFrame) -> go.Figure:
     maps["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.78}
     difference["colorbar"] |= {"x": 1.0, "len": 0.5, "y": 0.22}
     return drawn.update_layout(coloraxis=maps, coloraxis2=difference, meta={"min_width": 720}, showlegend=False)
+
+
+SIX = {
+    "mean": (1, "Mean accuracy over the seeds"),
+    "best": (10, "Best accuracy"),
+    "std": (11, "Spread of the accuracy"),
+}
+"""The columns of the published pictures, with their numbers and words."""
+
+
+def _six_maps(cells: pd.DataFrame, key: str) -> go.Figure:
+    """A map for each model with one color scale, as the published pictures; p across, d up."""
+    models = [model for model in MODELS if model in set(cells["model"])]
+    drawn, places = panels(models, 3, panel_height=230)
+    place = {size: index for index, size in enumerate(SIZES)}
+    for model, (row, column) in zip(models, places):
+        part = cells[cells["model"] == model]
+        grid = np.full((len(SIZES), len(SIZES)), np.nan, np.float32)
+        grid[part["d"].map(place), part["p"].map(place)] = part[key]
+        drawn.add_trace(
+            go.Heatmap(z=grid, x=[f"p = {p}" for p in SIZES], y=[f"d = {d}" for d in SIZES], coloraxis="coloraxis",
+                       xgap=1, ygap=1, hovertemplate="%{y}, %{x}<br>%{z:.1f}<extra></extra>"),
+            row=row, col=column,
+        )  # fmt: skip
+    places_of = {"tickvals": list(range(1, len(SIZES), 3)), "ticktext": list(map(str, SIZES[1::3])), "showgrid": False}
+    drawn.update_xaxes(tickangle=0, tickfont={"size": 10}, **places_of)
+    drawn.update_yaxes(tickfont={"size": 10}, **places_of)
+    drawn.update_yaxes(title_text="d", col=1).update_xaxes(title_text="p", row=places[-1][0])
+    low, high = (0.0, 100.0) if key != "std" else (0.0, float(np.nanmax([1.0, cells[key].max()])))
+    return drawn.update_layout(coloraxis=color_axis(low, high, "%", False), showlegend=False)
 
 
 def _mark_bounds(drawn: go.Figure, model: MixingKind, row: int, column: int) -> None:

@@ -143,6 +143,11 @@ def add_curves(report: Report, curves: pd.DataFrame, table: pd.DataFrame) -> Non
             figure.update_yaxes(range=(-0.03, 1.12)),
             f"{group} ({'Figure 4' if str(group).startswith('FIRST') else 'Figure 5'}).",
         )
+        report.add_figure(
+            f"cross_entropy_{number}",
+            draw.lines(shown, "epoch", "loss", "trained_on", y_title="cross-entropy (nats)", y_type="log"),
+            f"{group}: cross-entropy of the training strings after each epoch, mean over the seeds.",
+        )
 
 
 def add_finals(report: Report, final: pd.DataFrame, table: pd.DataFrame) -> None:

@@ -84,6 +84,12 @@ def published_recipe(report: Report, arguments: Arguments) -> pd.DataFrame:
             figure.update_yaxes(range=(-0.03, 1.12)),
             f"{name.upper()}: accuracy at the training length ({FIGURES[name]}).",
         )
+        report.add_figure(
+            f"cross_entropy_{name}",
+            draw.lines(pd.concat(curves), "epoch", "loss", "trained_on", y_title="cross-entropy (nats)", y_type="log"),
+            f"{name.upper()}: cross-entropy of the training strings, mean over the seeds (lower panels of "
+            f"{FIGURES[name]}). Always answering with the share of members has .69 where half of the strings are.",
+        )
     ours = over_seeds(pd.concat(finals), ["language", "train_length"])
     theirs = published.rename(columns={"accuracy_mean": "published mean", "accuracy_std": "published std"})
     wanted = ["language", "train_length", "test_length", "published mean", "published std"]

@@ -8,7 +8,8 @@
         run(study, __doc__, default="count01/paper")
 
 gives `python analyses/X.py CHECKPOINT --out DIR [--quick | --smoke]`: the verdict on standard output, each table as
-DIR/<key>.csv and everything as DIR/report.html, which says at its top if it is a quick or smoke run.
+DIR/<key>.csv, each figure as DIR/<key>.svg (not in a smoke run; needs the extra `static`), and everything as
+DIR/report.html, which says at its top if it is a quick or smoke run.
 Bad input is one sentence and exit code 2.
 """
 
@@ -70,11 +71,22 @@ def run(
         if mode != "full":
             report.subtitle = f"{mode.capitalize()} run, smaller than the study. {report.subtitle}".strip()
         write(report, given.out)
+        pictures = 0 if mode == "smoke" else len(as_svg(report, given.out))
     except InterpError as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         sys.exit(2)
     print(report.verdict)
-    print(f"wrote {given.out / 'report.html'} and {len(report.tables)} tables", file=sys.stderr)
+    written = f"{len(report.tables)} tables" + f" and {pictures} figures as SVG" * bool(pictures)
+    print(f"wrote {given.out / 'report.html'} and {written}", file=sys.stderr)
+
+
+def as_svg(report: Report, folder: Path) -> list[Path]:
+    """Each figure as DIR/<key>.svg; where the extra `static` or a browser is missing, none, and a line that says so."""
+    try:
+        return report.save_figures(folder) if report.figures else []
+    except InterpError as error:
+        print(f"no figures as SVG: {error}", file=sys.stderr)
+        return []
 
 
 def write(report: Report, folder: Path) -> None:

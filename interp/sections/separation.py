@@ -5,8 +5,9 @@ Zsámboki et al. 2025, sections 5 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from interp.measures.attention import attention_ratios
@@ -53,6 +54,13 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> N
             f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs, the successful heads first "
             "(Figure 3 of the paper).",
         )
+    if len(heads) > 2:
+        order = study.once(shared.by_category)
+        report.add_figure(
+            "pair_gain",
+            draw.heatmap(pair_gains(small, order), order, order, "head", "head", "gain of s-acc", center=0.0),
+            "Pair gain: by how much a pair separates better than its better member (Figure 12), heads as above.",
+        )
     report.add_table("groups", small, "The same as numbers: single heads, then pairs.", max_rows=20)
     if len(heads) > 2:
         sampled = metrics[metrics["sampled"]]
@@ -66,6 +74,18 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> N
 
 
 METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
+
+
+def pair_gains(small: pd.DataFrame, order: Sequence[int]) -> np.ndarray:
+    """s-acc of each pair above that of its better member, symmetric, NaN on the diagonal; heads in the given order."""
+    alone = {group[0]: value for group, value in zip(small["heads"], small["s_acc"]) if len(group) == 1}
+    place = {head: at for at, head in enumerate(order)}
+    gains = np.full((len(order), len(order)), np.nan)
+    for group, value in zip(small["heads"], small["s_acc"]):
+        if len(group) == 2:
+            a, b = group
+            gains[place[a], place[b]] = gains[place[b], place[a]] = value - max(alone[a], alone[b])
+    return gains
 
 
 def heads_table(study: Study) -> pd.DataFrame:
