@@ -22,12 +22,12 @@ run), strings (of 0 and 1), counts (boxes of three counts), maxima (the largest 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import gzip
 import hashlib
 import io
 import json
 import math
-import multiprocessing
 import re
 import struct
 import sys
@@ -1367,8 +1367,11 @@ def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, flo
     def spread(work: Callable[..., Any], items: list[Any]) -> list[Any]:
         if processes == 1:
             return [work(*item) for item in items]
-        with multiprocessing.Pool(processes, _begin, (work,)) as pool:
-            return pool.map(_do, items, chunksize=max(1, len(items) // (processes * 16)))
+        with concurrent.futures.ProcessPoolExecutor(processes, initializer=_begin, initargs=(work,)) as pool:
+            try:
+                return list(pool.map(_do, items, chunksize=max(1, len(items) // (processes * 16))))
+            except concurrent.futures.BrokenExecutor:
+                raise Fault("a process was stopped before it had checked its part; nothing is known") from None
 
     said, rounding = KINDS[kind](model, domain, parts, least_margin, spread)
     need(least_margin > rounding, f"the margin {margin} does not exceed the rounding bound {about(rounding)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -281,6 +282,18 @@ def test_a_value_may_vanish_beside_a_token_that_is_not_counted():
 
 
 # ---------------------------------------------------------------- files, lines and words
+
+
+def killed(items):
+    os._exit(9)
+
+
+def test_a_process_that_is_killed_proves_nothing(minimal, monkeypatch):
+    monkeypatch.setitem(sys.modules, check.__name__, check)  # processes find what they do by its module's name
+    assert check.check(minimal, 2)[1] == minimal["claim"]["sentence"]
+    monkeypatch.setattr(check, "_do", killed)
+    with pytest.raises(check.Fault, match="nothing is known"):
+        check.check(minimal, 2)
 
 
 def test_no_line_of_a_hostile_file_says_that_something_holds(minimal, tmp_path, capsys, monkeypatch):
