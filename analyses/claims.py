@@ -41,6 +41,22 @@ PAPERS = {
     "languages": "Nowak et al. 2022, soft attention",
     "memorization": "Dana 2024, memorization",
 }
+COSTS = {
+    "count01.figure4": "500 random groups of heads in each of four models, every one with its proven separator",
+    "count01.figure2": "trains three seeds of every width and number of heads",
+    "count01.figure14_left": "992 untrained heads from each of four initializations, beside the runs of Table 1",
+    "count01.table1": "trains every run of the table, with one head and with 64",
+    "counting.figure6": "trains the six histogram models, and several seeds of those that can count either way",
+    "counting.frontier_runs": "runs every construction at its smallest width on all worst cases",
+    "languages.learned": "trains ten seeds of four languages at three lengths",
+    "memorization.mlp_equal": "trains ten seeds of two kinds of layers",
+    "memorization.theorem1_epsilon": "solves for up to 256 contexts at several epsilon",
+    "memorization.capacity": "trains two seeds of each of the published cells",
+    "count01.figure10": "trains two models and measures 16 heads at every snapshot",
+    "count01.heads_settle": "trains two models and measures 16 heads at every snapshot",
+    "count01.readout_still": "trains two models and measures 16 heads at every snapshot",
+}
+"""What a check that has not been run would do, by the start of its claim's id: minutes to hours of one core."""
 SMOKE = ("counting.a21", "languages.hahn", "memorization.kl_identity")
 
 Claim = dict[str, Any]
@@ -85,21 +101,25 @@ def status_of(claim: Claim) -> str:
     return str(claim.get("found", {}).get("status", "not checked"))
 
 
+def cost_of(name: str) -> str:
+    return next((cost for start, cost in COSTS.items() if name.startswith(start)), "takes longer than seconds")
+
+
 def table_of(claims: list[Claim]) -> pd.DataFrame:
     """One row a claim."""
     rows = []
     for claim in claims:
         found = claim.get("found", {})
         spread = f" ({found['spread']})" if "spread" in found else ""
-        why = claim.get("why", "" if found else "the check has not been run")
+        why = claim.get("why", "" if found else f"not run: its check {cost_of(claim['id'])}")
         rows.append(
             {
                 "claim": claim["claim"],
-                "where": claim["where"],
+                "status": status_of(claim),
                 "published": claim["published"],
                 "ours": f"{found['value']}{spread}" if found else why,
                 "n": found.get("n", 0),
-                "status": status_of(claim),
+                "where": claim["where"],
                 "convention": claim.get("convention", ""),
                 "command": f"python analyses/claims.py --check {claim['id']}" if claim["id"] in CHECKS else "",
                 "paper": claim["paper"],

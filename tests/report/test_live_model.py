@@ -25,7 +25,7 @@ from interp.tasks import Batch, Count01, make_task, registered_tasks
 from interp.tasks.rules import evaluate
 
 TOLERANCE = 1e-4
-ROWS = 24
+ROWS = 16
 LONGEST = 40
 
 

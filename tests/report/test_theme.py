@@ -78,3 +78,7 @@ def test_a_figure_names_its_axes():
     figure = theme.figure(go.Scatter(x=[1], y=[2]), x="time <s>", y="loss", height=300)
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("time &lt;s&gt;", "loss")
     assert figure.layout.height == 300
+
+
+def test_a_color_scale_goes_from_0_to_1():
+    assert theme.scale("abc") == [[0, "a"], [0.5, "b"], [1, "c"]]

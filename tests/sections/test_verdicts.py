@@ -18,6 +18,7 @@ from interp.sections.counting_mechanism import sentence as mechanism_sentence
 from interp.sections.head_failures import sentence as failures
 from interp.sections.heads import needed
 from interp.sections.question import sentence as question
+from interp.sections.separation import facts_of
 from interp.sections.separation import sentence as heads_sentence
 from interp.sections.string_lengths import sentence as lengths
 from interp.sections.table import sentence as table_sentence
@@ -114,6 +115,7 @@ def facts(**changes: float) -> dict[str, float]:
         ({}, "pseudo-ensemble", "cooperate"),
         ({"successful": 1}, "One head separates the answers alone", "ensemble"),
         ({"successful": 0, "best pair": 0.99}, "The heads cooperate", "ensemble"),
+        ({"successful": 0, "best pair": 0.98}, "The heads cooperate", "ensemble"),  # as much as a successful head has
         ({"successful": 0, "best pair": 0.7}, "No head and no pair", "The heads cooperate"),
         ({"model": 0.03, "successful": 0, "better pairs": 30}, "does not solve the task", "The heads cooperate"),
         ({"model": 0.51, "successful": 4}, "does not solve the task", "pseudo-ensemble"),  # untrained, lucky heads
@@ -125,6 +127,15 @@ def test_heads(changes: dict[str, float], says: str, never: str) -> None:
     text = heads_sentence(facts(**changes))
     assert says in text
     assert never not in text
+
+
+def test_a_pair_is_better_than_the_better_of_its_heads() -> None:
+    heads = pd.DataFrame({"head": [0, 1, 2], "s_acc": [0.9, 0.6, 0.7], "l_acc": [0.5, 0.9, 0.5],
+                          "category": ["mixed", "failed", "mixed"]})  # fmt: skip
+    pairs = pd.DataFrame({"heads": [(0, 1), (0, 2), (1, 2)], "s_acc": [0.905, 0.95, 0.7], "l_acc": [0.5, 0.5, 0.9]})
+    found = facts_of(heads, pairs)
+    assert (found["better pairs"], found["pairs"], found["best pair"]) == (1, 3, 0.95)
+    assert (found["mixed"], found["failed"], found["heads alone"], found["pairs alone"]) == (2, 1, 1, 1)
 
 
 def test_the_first_line_names_the_task_and_one_input() -> None:
