@@ -232,6 +232,7 @@ def _six_maps(cells: pd.DataFrame, key: str) -> go.Figure:
             row=row, col=column,
         )  # fmt: skip
     places_of = {"tickvals": list(range(1, len(SIZES), 3)), "ticktext": list(map(str, SIZES[1::3])), "showgrid": False}
+    places_of["range"] = [-0.5, len(SIZES) - 0.5]
     drawn.update_xaxes(tickangle=0, tickfont={"size": 10}, **places_of)
     drawn.update_yaxes(tickfont={"size": 10}, **places_of)
     drawn.update_yaxes(title_text="d", col=1).update_xaxes(title_text="p", row=places[-1][0])

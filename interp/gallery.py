@@ -22,15 +22,17 @@ STATES = {
     "certified": ("proved", "proved right on every input of its domain"),
     "refuted": ("refuted", "proved wrong on some inputs"),
 }
+COLUMNS = ("model", "what is asked", "what it computes", "how", "state")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the index. page: file name, or "" where no report could be made, and `how` says why."""
+    """One line of the index. page: file name, or "" where no report could be made, and `computes` says why."""
 
     name: str
     page: str
-    what: str
+    asked: str
+    computes: str
     how: str
     state: str
 
@@ -65,18 +67,19 @@ def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
         model = zoo.load(name)
         report = analyze(name, sections=sections)
     except InterpError as error:
-        return Entry(name, "", "", str(error), "none")
+        return Entry(name, "", "", str(error), "", "none")
     page = f"{slug(name)}.html"
     report.save(out / page)
     state = str(report.facts.get("certificate", "none"))
-    said = report.verdict.split("\n\n")
-    found = "\n".join(one for one in said if not one.startswith(f"Task {model.task.name}:"))  # it has its own column
-    return Entry(name, page, model.task.describe, found or report.subtitle, state)
+    said = {about: [one.text for one in report.said if one.about == about] for about in ("what", "how", "proof")}
+    computes = (said["what"] or said["proof"] or [report.subtitle])[0]
+    how = said["how"][-1] if said["how"] else ""  # what is said last is the most particular
+    return Entry(name, page, model.task.describe, computes, how, state)
 
 
 def _index(entries: Sequence[Entry]) -> str:
     rows = "\n".join(_row(entry) for entry in entries)
-    head = "".join(f'<th scope="col">{word}</th>' for word in ("model", "what is asked", "what was found", "state"))
+    head = "".join(f'<th scope="col">{word}</th>' for word in COLUMNS)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -87,6 +90,14 @@ def _index(entries: Sequence[Entry]) -> str:
 <style>
 {variables()}{resource("page.css")}
 td {{ white-space: normal; min-width: 8em; }}
+main {{ margin-top: 20px; }}
+@media (max-width: 700px) {{
+  thead {{ display: none; }}
+  tr, td {{ display: block; }}
+  tr {{ padding: 10px 0; border-bottom: 1px solid var(--muted); }}
+  td, td + td {{ padding: 2px 0; border: 0; }}
+  td:not(:first-child):not(:empty)::before {{ content: attr(data-label) ": "; color: var(--muted); }}
+}}
 .proved {{ color: var(--series-2); font-weight: 600; }}
 .refuted {{ color: var(--warning); font-weight: 600; }}
 </style>
@@ -109,8 +120,9 @@ def _row(entry: Entry) -> str:
     link = f'<a href="{html.escape(entry.page)}">{name}</a>' if entry.page else name
     word, title = STATES.get(entry.state, ("measured" if entry.page else "no report", ""))
     state = f'<span class="{word.split()[0]}" title="{title}">{word}</span>'
-    cells = (link, html.escape(entry.what), html.escape(_first_sentences(entry.how)), state)
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    words = (html.escape(_first_sentences(text)) for text in (entry.asked, entry.computes, entry.how))
+    cells = zip(COLUMNS, (link, *words, state))
+    return "<tr>" + "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in cells) + "</tr>"
 
 
 def _first_sentences(text: str, limit: int = 200) -> str:

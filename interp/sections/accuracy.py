@@ -38,7 +38,7 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
     if by_difference and task.contrast is not None:
         report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what", ["errors"])
     if found.status == "certified":
-        report.say("Exactly what is asked: it is right on every input of the domain below.", "what")
+        report.say("Exactly what is asked: it is right on every input of the domain.", "what")
     report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
@@ -162,7 +162,7 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
     sure = says[~says["mixed"]]
     first = sure[sure["always"]]["difference"].min()
     last = sure[~sure["always"]]["difference"].max()
-    name, where = f"the number of '{one}' minus that of '{zero}'", "On the inputs that were checked (below) it answers"
+    name, where = f"the number of '{one}' minus that of '{zero}'", "On the inputs that were checked it answers"
     if pd.isna(first) or pd.isna(last):
         said = contrast[0 if pd.isna(last) else 1]
         return f"{where} '{said}' whatever the counts." if len(sure) == len(says) else ""
