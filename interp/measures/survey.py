@@ -33,7 +33,8 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     as many classes as there are); and where the head looks (measures.looks).
     test: what is measured on, train: where separators are fitted and replacements come from; by default the task's data
     sets, or fresh inputs where it has none, cut to what takes seconds. attrs of the table: test and train, how many
-    inputs; accuracy, of the whole model; chance, of always giving the answer that is most frequent in `test`.
+    inputs; accuracy, of the whole model; chance, of always giving the answer that is most frequent in `test`; no_s_acc,
+    why there is none (s_acc is NaN then), or None.
     """
     import pandas as pd
 
@@ -63,12 +64,13 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
         whole, *scores = ablate(subject, [[], *([part] for part in parts)], test, mode, train, seed)
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
-    table["s_acc"] = _separation(subject, train, test, len(mlps))
+    table["s_acc"], no_s_acc = _separation(subject, train, test)
     where = looks(subject, within(subject, test, 4))
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     classes = reads(subject, test).classes
     chance = float(classes.bincount().max()) / len(classes)
     table.attrs |= {"test": len(test), "train": len(train), "accuracy": whole.accuracy, "chance": chance}
+    table.attrs["no_s_acc"] = no_s_acc
     return table
 
 
@@ -91,11 +93,13 @@ def head_separation(model: Model, train: Batch, test: Batch) -> list[float]:
     return list(score_groups(z[0], labels[0], z[1], labels[1], singles)["s_acc"])
 
 
-def _separation(subject: Subject, train: Batch, test: Batch, n_mlps: int) -> list[float]:
+def _separation(subject: Subject, train: Batch, test: Batch) -> tuple[list[float], str | None]:
+    """s-acc of each part in the order of the table (NaN for MLPs), or NaN throughout and the reason."""
+    reason = None
     try:
         found = head_separation(subject, train, test)
-    except InterpError:  # one class, or too few rows: nothing to separate
-        found = [float("nan")] * len(heads_of(subject))
+    except InterpError as error:  # one class, too few rows, outputs too badly scaled for a proof
+        found, reason = [float("nan")] * len(heads_of(subject)), str(error)
     ordered = iter(found)
     parts = sorted([*heads_of(subject), *mlps_of(subject)], key=lambda p: (p.layer, p.head is None, p.head or 0))
-    return [float("nan") if part.head is None else next(ordered) for part in parts]
+    return [float("nan") if part.head is None else next(ordered) for part in parts], reason

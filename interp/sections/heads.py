@@ -33,10 +33,8 @@ def make(study: Study, report: Report) -> None:
         "heads",
         shown,
         "effect: what the part adds directly to the right answer over its best rival, in logits. accuracy_*, loss_*: "
-        "of the "
-        "whole model with the part set to zero, to its mean, or to its value on another input (nats). s_acc: accuracy "
-        "of the best linear separator of the head's output where answers are read, of each answer against the rest. "
-        f"entropy to after_same: where the head looks (nats, shares). On {n:,} inputs.",
+        "of the whole model with the part set to zero, to its mean, or to its value on another input (nats). "
+        f"{separable(table)} entropy to after_same: where the head looks (nats, shares). On {n:,} inputs.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
@@ -93,6 +91,16 @@ def needed(table: pd.DataFrame, whole: float, chance: float) -> str:
     return (
         f"Accuracy falls from {words.share(whole)} when one of these is replaced by its mean: "
         f"{words.listed([*named, *more])}{kept}."
+    )
+
+
+def separable(table: pd.DataFrame) -> str:
+    """What s_acc is, or why there is none."""
+    if (reason := table.attrs["no_s_acc"]) is not None:
+        return f"There is no s_acc: {reason}."
+    return (
+        "s_acc: accuracy of the best linear separator of the head's output where answers are read, of each answer "
+        "against the rest."
     )
 
 

@@ -12,6 +12,7 @@ from interp.measures.outputs import head_outputs
 from interp.measures.runs import at_reads, reads
 from interp.measures.separation_classes import score_groups
 from interp.measures.survey import survey
+from interp.sections.heads import separable
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,3 +71,11 @@ def test_head_outputs_add_up_to_the_logits_of_one_output() -> None:
     assert outputs.bias.shape == (2,)
     answers = outputs.logits(range(outputs.n_heads), with_skip=True).argmax(-1).bool()
     assert np.array_equal(answers.numpy(), model.predict(batch.tokens).numpy())
+
+
+def test_why_heads_have_no_s_acc_is_said() -> None:
+    subject = standin("recall")
+    table = survey(subject, subject.task.sample(20, seed=1), subject.task.sample(15, "train", seed=2))
+    assert table["s_acc"].isna().all()
+    assert "15 rows are fewer than 16 features" in table.attrs["no_s_acc"]
+    assert "There is no s_acc: 15 rows are fewer" in separable(table)
