@@ -15,7 +15,7 @@ import interp
 from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import enumeration
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, register_task
 from interp.tasks.registry import _REGISTRY
@@ -188,3 +188,10 @@ def test_refusals(majority: Task) -> None:
     spec = interp.load("count01/paper").spec.replace(positions="learned", max_length=700)
     with pytest.raises(UnsupportedError, match="task count01 does not list its inputs"):
         interp.certify(interp.build(spec))
+
+
+def test_a_task_that_lists_less_than_it_says_is_refused(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = counting(majority, 0.0)
+    monkeypatch.setattr(type(majority), "n_inputs", property(lambda self: 33))
+    with pytest.raises(InterpError, match="lists 32 inputs, and says that there are 33"):
+        interp.certify(model)

@@ -9,7 +9,7 @@ import torch
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import certify_model, method_for
+from interp.certificates import certify_model, method_for, multisets
 from interp.certificates.multisets import refusal
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
 
@@ -74,3 +74,17 @@ def test_positions_and_other_tasks_are_left_to_other_methods() -> None:
     assert "positions" in (refusal(TaskModel(spec_of(positions="learned", max_length=4))) or "")
     assert method_for(interp.build("count01/minimal")).name == "count box"
     assert "does not list its inputs up to order" in (refusal(interp.build("count01/minimal")) or "")
+
+
+def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound of rounding above the smallest margin: nothing is certified; and what is stated is below the margin."""
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=5)
+    batch = next(model.task.inputs(4096))
+    out = model(batch.tokens)[:, -1].detach().double()
+    right = out.gather(1, batch.labels[:, None])[:, 0]
+    least = float((right - out.scatter(1, batch.labels[:, None], -torch.inf).amax(1)).min())
+    for error, status in ((least / 8, "certified"), (least, "undecided")):
+        monkeypatch.setattr(multisets, "logit_error", lambda *_, error=error: error)
+        found = certify_model(model)
+        assert found.status == status
+        assert found.worst_margin == pytest.approx(least - error, abs=1e-6)

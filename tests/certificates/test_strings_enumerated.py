@@ -7,6 +7,7 @@ import torch
 
 import interp
 from interp.architecture.task_model import TaskModel
+from interp.certificates import strings_enumerated
 from interp.certificates.base import method_for
 from interp.certificates.rounding import forward_with_bound
 from interp.certificates.strings_enumerated import by_counts, strings
@@ -83,3 +84,18 @@ def test_a_single_length_that_fails_is_named() -> None:
     found = interp.certify("languages/parity-learned", dtype="float64", longest=10)
     assert found.status == "refuted"
     assert found.tables["lengths"].set_index("length").loc[10, ["right", "wrong"]].tolist() == [1023, 1]
+
+
+def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right by less than the bound of the format is not proved; what is stated is below the margin by this one's."""
+    model = random_model("pre", "relu", 0, "float64")
+    batch = model.task.enumerate(1)
+    margin = torch.where(batch.labels, 1, -1) * model(batch.tokens)[:, 0, 0].detach()
+    least = float(margin.abs().min())
+    seen = torch.stack([margin.abs(), torch.full((2,), least / 4), torch.full((2,), least / 8)])
+    for bound, proved in ((least / 4, 2), (2 * float(seen[0].max()), 0)):
+        seen[1] = bound
+        monkeypatch.setattr(strings_enumerated, "_run", lambda *_: iter([tuple(seen)]))
+        row = strings_enumerated.certify_every_string(model, longest=1).tables["lengths"].iloc[0]
+        assert (row["right"], row["proved"]) == (2, proved)
+        assert row["smallest_margin"] == pytest.approx(least * 7 / 8)
