@@ -346,8 +346,8 @@ def theorem3_domain() -> Found:
 @check("memorization.mlp_equal", cheap=False)
 def mlp_equal() -> Found:
     table = study("memorization_training")["training"]
-    best = table.pivot_table(index=["d", "parameters"], columns="kind", values="mean")
-    wins = int((best.iloc[:, 0] < best.iloc[:, 1]).sum())
+    best = table.pivot_table(index=["d", "size"], columns="model", values="mean").dropna()
+    wins = int((best["attention"] < best["one head + MLP"]).sum())
     return Found(
         f"attention better in {wins} of {len(best)} sizes",
         verdict(0 < wins < len(best), otherwise="not reproduced"),
