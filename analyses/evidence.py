@@ -24,8 +24,8 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from certify_zoo import certified, row_of
-from certify_zoo import models as models_of
+from shared.certified_models import certified, row_of
+from shared.certified_models import models as models_of
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -127,7 +127,7 @@ def study(arguments: Arguments) -> Report:
     chosen = list(models_of(arguments))
     if arguments.checkpoints == ("all",):
         names = list(dict.fromkeys(item[0] for item in chosen))
-        names = names[-arguments.pick(len(names), 3, 1) :]
+        names = names[: arguments.pick(len(names), 3, 1)]
         chosen = [item for item in chosen if item[0] in names]
     rows = []
     for item in chosen:

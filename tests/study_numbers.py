@@ -21,7 +21,7 @@ SAID = {
     "counting_grid": r"the grid's 1176 runs",  # 6 models x 14 x 14 sizes
     "counting_introspection": r"relation-based: .* the answer follows the weights by (1\.0{9}|0\.9{9})",
     "counting_phase": r"36 of 1176 cells\. .*z has mean 0\.02 and std 0\.90",  # of equal models: 0 and 1
-    "evidence": r"right for all 400 = 20\^2 inputs.*\n1 of 1 models have evidence that holds",
+    "evidence": r"right for all 100 = 100\^1 inputs.* but exactly 27 of 100.*\n1 of 1 models have evidence that holds",
     "head_metrics": r"7 of 16 heads are successful .*, 8 failed, 1 mixed\. \d+ of 120 pairs",  # 16 * 15 / 2
     "language_learning": r"PARITY 0\.500 \(0 of 2 runs perfect\), PALINDROME",  # Nowak et al.: not learned
     "max_of_k_proofs": r"at least 0\.9999799 of 16,777,216 .*all but 0 of 512 sequences",  # 64^4, where 85 err; 8^3

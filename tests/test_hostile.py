@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ PACKAGE = str(Path(interp.__file__).parent)
 MOST_MEMORY = 10**9 // 1024  # kB
 
 
+@cache
+def counted(file: str) -> bool:
+    """Our code and the readers of files; checks of annotations run in tests only."""
+    return any(part in file for part in (PACKAGE, "tomllib", "json"))
+
+
 class Meter:
     """Calls of functions, and growth of the largest memory that this process ever took."""
 
@@ -54,8 +61,8 @@ class Meter:
         return self
 
     def count(self, frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_call"):  # by our code and the readers of files; checks of annotations run in tests only
-            self.calls += any(part in frame.f_code.co_filename for part in (PACKAGE, "tomllib", "json"))
+        if event in ("call", "c_call"):
+            self.calls += counted(frame.f_code.co_filename)
 
     def __exit__(self, *error: object) -> None:
         sys.setprofile(None)
@@ -128,13 +135,18 @@ def test_arguments_of_constructions(name: str, sizes: dict[str, Any], words: str
         {"readout": "relu_mlp", "readout_width": 10**9},
         {"n_heads": 10**8},
         {"max_length": 10**9, "positions": "learned"},
-        {"n_layers": 60_000},
         {"origin": training(batch_size=10**12)},
         {"origin": training(data="fresh", samples_per_epoch=10**12)},
     ],
 )
 def test_absurd_sizes_are_refused_before_they_are_made(fields: dict[str, Any]) -> None:
     refused(lambda: interp.build(spec(**fields)), "INTERP_MAX_GB")
+
+
+def test_too_many_layers_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the budget and of the 60,000 layers that pass it, since the meter slows down each of their calls."""
+    monkeypatch.setenv("INTERP_MAX_GB", "0.1")
+    refused(lambda: interp.build(spec(n_layers=6_000)), "layers would take")
 
 
 def test_the_budget_is_raised_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:

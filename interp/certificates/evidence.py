@@ -66,7 +66,8 @@ def register_evidence(*methods: str) -> Callable[[Writer], Writer]:
 def write_evidence(certificate: Certificate, source: Source, path: str | Path) -> Path:
     """Write the evidence of a certificate to a .json or .json.gz file; equal certificates give equal bytes.
 
-    Raises UnsupportedError where the method has no evidence, InterpError where the certificate leaves something open.
+    Raises UnsupportedError where the method has no evidence or the checker cannot read the model, InterpError where the
+    certificate leaves something open.
     """
     path = Path(path)
     if not path.name.endswith((".json", ".json.gz")):
@@ -74,6 +75,10 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
     if source.method not in _WRITERS:
         raise UnsupportedError(f"a certificate by {source.method} has no evidence; those by {', '.join(_WRITERS)} have")
     model = source.model
+    try:
+        checked(model)
+    except check.Fault as fault:
+        raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker cannot read it: {fault}") from None
     found = _WRITERS[source.method](model, certificate, source.options)
     number_format = _format(model, found, certificate)
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"

@@ -80,6 +80,9 @@ def test_refusals(tmp_path, minimal):
         interp.certify("count01/minimal").evidence(tmp_path / "proof.txt")
     with pytest.raises(InterpError, match="question"):
         interp.certify("count01/minimal", question="end").evidence(tmp_path / "proof.json")
+    with pytest.raises(UnsupportedError, match="the checker cannot read it: positions = 'mirror'"):
+        interp.certify(interp.build("languages/palindrome", "mirror")).evidence(tmp_path / "proof.json")
+    assert list(tmp_path.iterdir()) == []
     evidence = json.loads(minimal.read_text())
     assert "multiple" in faulty(evidence, claim__margin="0x1p-300")
     assert "left out" in faulty(evidence, parts=evidence["parts"][:-1])
