@@ -145,9 +145,10 @@ def history(frame: pd.DataFrame) -> go.Figure:
     for position, (seed, part) in enumerate(_groups(frame, "seed")):
         part = part.sort_values("epoch", kind="stable")
         for column, quantity in enumerate(("loss", "accuracy"), start=1):
+            known = part.dropna(subset=[quantity])  # before the first epoch no loss is known
             trace = go.Scatter(
-                x=compact(part["epoch"]),
-                y=compact(part[quantity]),
+                x=compact(known["epoch"]),
+                y=compact(known[quantity]),
                 name=f"seed {plain(seed)}",
                 legendgroup=str(seed),
                 showlegend=column == 1,
