@@ -30,6 +30,8 @@ def execute(path: Path) -> None:
         for output in cell.get("outputs", []):
             if "data" in output:
                 output["data"] = kept(output["data"])
+            if "text" in output:
+                output["text"] = relative(output["text"])
     nbformat.write(notebook, path)
 
 
@@ -42,7 +44,16 @@ def kept(data: dict[str, Any]) -> dict[str, Any]:
         width = int(meta.get("max_width", max(WIDTH, meta.get("min_width", 0))))
         picture = pio.to_image(drawn, format="svg", width=width, height=int(drawn.layout.height or HEIGHT))
         return {"image/svg+xml": picture.decode(), "text/plain": "Figure"}
-    return {kind: value for kind, value in data.items() if len(str(value)) <= LARGEST}
+    return {
+        kind: relative(value) if isinstance(value, str) else value
+        for kind, value in data.items()
+        if len(str(value)) <= LARGEST
+    }
+
+
+def relative(text: str) -> str:
+    """Paths below the project's root as they are in every clone."""
+    return text.replace(f"{ROOT}/", "")
 
 
 if __name__ == "__main__":

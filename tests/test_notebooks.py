@@ -46,6 +46,12 @@ def test_nbconvert_shows_the_pictures(path: Path) -> None:
     assert [base64.b64decode(one).decode() for one in shown] == pictures(path)
 
 
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_no_output_names_a_folder_of_the_machine_that_ran_it(path: Path) -> None:
+    outputs = [cell.get("outputs", []) for cell in nbformat.read(path, as_version=4).cells]
+    assert not re.findall(r"(?<![\w.:/<])/(?:home|root|tmp|work|Users|mnt|opt)/[\w./-]+", str(outputs))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path) -> None:
