@@ -81,7 +81,7 @@ def test_refusals(tmp_path, minimal):
     with pytest.raises(InterpError, match="question"):
         interp.certify("count01/minimal", question="end").evidence(tmp_path / "proof.json")
     with pytest.raises(UnsupportedError, match="the checker cannot read it: positions = 'mirror'"):
-        interp.certify(interp.build("languages/palindrome", "mirror")).evidence(tmp_path / "proof.json")
+        interp.certify(interp.build("languages/palindrome", variant="mirror")).evidence(tmp_path / "proof.json")
     assert list(tmp_path.iterdir()) == []
     evidence = json.loads(minimal.read_text())
     assert "multiple" in faulty(evidence, claim__margin="0x1p-300")
