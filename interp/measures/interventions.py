@@ -7,7 +7,6 @@ rounding (a test holds them together), and fast enough for sweeps over the whole
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,8 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.architecture.answers import decide
-from interp.architecture.reduced import CountedRows, counted_at
-from interp.architecture.reduced import head_outputs as count_space_outputs
+from interp.architecture.reduced import CountedRows, TokenTables, counted_at, head_outputs
 from interp.errors import InterpError, quoted
 from interp.measures.attention import circuit_tables
 from interp.measures.outputs import check_layer, decompose
@@ -80,7 +78,8 @@ def reweighted_outputs(
     """Outputs of a layer's heads at the reads under attention_hook, in float64."""
     subject = Subject.of(model)
     if subject.count_space and subject.read_at != "all":
-        return _from_rows(subject, _rows(subject, batch), token_weights(subject, w01, w02, attended(subject, tokens)))
+        weights = token_weights(subject, w01, w02, attended(subject, tokens))
+        return _from_rows(circuit_tables(subject), _rows(subject, batch), weights)
     return _hooked(subject, batch, (w01, w02), tokens, layer)[0]
 
 
@@ -107,14 +106,15 @@ def _rows(subject: Subject, batch: Batch) -> CountedRows:
 
 
 def _from_rows(
-    subject: Subject, rows: CountedRows, weights: Float[Tensor, "d_vocab"] | None
+    tables: TokenTables, rows: CountedRows, weights: Float[Tensor, "d_vocab"] | None
 ) -> Float[Tensor, "rows heads d_head"]:
     """Head outputs under attention weights per token (None: the model's own); zero where no attended token occurs."""
-    tables = circuit_tables(subject)
     if weights is None:
-        return count_space_outputs(tables, rows)[0]
-    scores = weights.log().expand_as(tables.scores)
-    return count_space_outputs(replace(tables, scores=scores), rows)[0].nan_to_num(0.0)
+        return head_outputs(tables, rows)[0]
+    # All heads and all asking tokens attend alike: one mixture of tokens a row, one product for all heads.
+    shares = rows.counts[0] * (weights / weights.max())
+    shares = (shares / shares.sum(-1, keepdim=True)).nan_to_num(0.0)
+    return (shares @ tables.values[0]).transpose(0, 1)
 
 
 def reweight_attention(
@@ -151,14 +151,15 @@ def reweight_attention(
         raise InterpError("w01 and w02 are both None (attention stays as it is), or both ratios")
     fast = subject.count_space and subject.read_at != "all" and subject.decision.kind == "argmax"
     counted = [_rows(subject, batch) for batch in (train, test)] if fast else None
+    tables = circuit_tables(subject) if fast else None
     labels = [reads(subject, batch).classes for batch in (train, test)]
     frames = []
     for pair in [None] if w01 is None or w02 is None else [(a, b) for a in _as_list(w01) for b in _as_list(w02)]:
-        if counted is None:
+        if counted is None or tables is None:
             (fitted, _), (tested, accuracy) = (_hooked(subject, batch, pair, tokens, layer) for batch in (train, test))
         else:
             weights = None if pair is None else token_weights(subject, *pair, attended(subject, tokens))
-            fitted, tested = (_from_rows(subject, rows, weights) for rows in counted)
+            fitted, tested = (_from_rows(tables, rows, weights) for rows in counted)
             parts = decompose(subject, test, subject.answer_positions(test.tokens), labels[1], tested)
             logits = parts.logits(range(parts.n_heads), with_skip=True)
             accuracy = float((decide(logits, subject.decision) == labels[1]).double().mean())
