@@ -22,6 +22,7 @@ from interp.measures.edges import EMBEDDING, Node, check_edges, nodes, run_edges
 from interp.measures.runs import Part, Score, Tally, data, heads_of, mlps_of, pieces, reads
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
+from interp.words import share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +67,8 @@ class CircuitTest:
     def __str__(self) -> str:
         return (
             f"With all but {', '.join(self.kept) or 'nothing'} {_PAST[self.mode]}, accuracy is "
-            f"{self.circuit.accuracy:.4f} (the whole model {self.model.accuracy:.4f}, nothing "
-            f"{self.nothing.accuracy:.4f})."
+            f"{share(self.circuit.accuracy)} (the whole model {share(self.model.accuracy)}, nothing "
+            f"{share(self.nothing.accuracy)})."
         )
 
 

@@ -37,6 +37,7 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.measures.counting import Counter, Counting, CountingRun, flat_sample
+from interp.words import share
 
 Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
 CLEAR = 0.7
@@ -90,7 +91,8 @@ class Mechanism:
 
     def __str__(self) -> str:
         if self.verdict == "does not count":
-            return f"It does not count well enough to ask how: accuracy {self.accuracy:.3f}, averaged over the counts."
+            said = share(self.accuracy, 3)
+            return f"It does not count well enough to ask how: accuracy {said}, averaged over the counts."
         how = "is partly relation-based and partly inventory-based" if self.verdict == "mixed" else f"is {self.verdict}"
         neurons = "neuron that tells" if self.neurons == 1 else f"{self.neurons} neurons that tell"
         return (

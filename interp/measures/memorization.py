@@ -26,6 +26,7 @@ from interp.theory.decomposition import head_contributions, learned_directions
 from interp.theory.kl import entropy, entropy_rows, kl_rows, log_softmax, right_rows
 from interp.theory.optimum import rank_d_optimum
 from interp.theory.spectrum import subspace_angles
+from interp.words import share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ class Memorization:
     def __str__(self) -> str:
         return (
             f"divergence {self.kl:.4g} nats (entropy {self.entropy:.4g}), {self.memorized} of {self.contexts} "
-            f"associations memorized, accuracy {self.accuracy:.4f}"
+            f"associations memorized, accuracy {share(self.accuracy)}"
         )
 
 

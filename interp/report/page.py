@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.files import write_atomically
 from interp.report.cells import Format, cells
-from interp.report.words import Mark
+from interp.words import Mark
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -36,7 +36,7 @@ from interp.report.page import (
     Verdict,
 )
 from interp.report.reading import finding
-from interp.report.words import MARKS
+from interp.words import MARKS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

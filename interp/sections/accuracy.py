@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from interp import words
 from interp.certificates import Certificate
 from interp.measures.accuracy import Accuracy, accuracy
 from interp.measures.runs import affordable
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
-from interp.report.words import Mark
 from interp.sections.base import Study, section
 from interp.tasks import Task
+from interp.words import Mark
 
 SAMPLED, LEAST_SAMPLED = 1000, 200
 """Inputs of a sample: so many where they take seconds, at least the second number where each takes long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from interp import words
 from interp.measures.circuits import composition, no_circuits, singular_values, token_circuits
 from interp.measures.components import not_additive
 from interp.report import Report
@@ -79,8 +80,8 @@ def _composition(study: Study, report: Report) -> None:
     best = long.loc[long["score"].idxmax()]
     report.add_text(
         f"Heads of two layers compose most through the { {'Q': 'query', 'K': 'key', 'V': 'value'}[best['through']] }: "
-        f"{best['reader']} reads {best['writer']} with a score of {best['score']:.3f} (random matrices: about "
-        f"{study.model.cfg.d_model**-0.5:.3f})."
+        f"{best['reader']} reads {best['writer']} with a score of "
+        f"{words.share(best['score'], 3)} (random matrices: about {study.model.cfg.d_model**-0.5:.3f})."
     )
     if len(found) <= 60:
         report.add_figure(

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp import words
 from interp.measures import counting
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.sections import _shared as shared

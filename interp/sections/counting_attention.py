@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from interp.report import Report, words
+from interp import words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from interp import words
 from interp.measures.mechanism import Mechanism, mechanism
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section

@@ -11,6 +11,7 @@ from interp.measures.runs import data, within
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
+from interp.sections._shared import held
 from interp.sections.base import Study, section
 
 MOST_TOKENS = 64
@@ -33,7 +34,7 @@ def make(study: Study, report: Report) -> None:
     places, shares = principal_components(vectors, 2)
     report.section(
         "Embeddings",
-        f"The first two principal components hold {shares[:2].sum():.4f} of the variance of the {len(words)} "
+        f"The first two principal components hold {held(shares[:2].sum(), 4)} of the variance of the {len(words)} "
         "embeddings.",
     )
     if len(words) <= MOST_TOKENS:
@@ -44,8 +45,8 @@ def make(study: Study, report: Report) -> None:
             "embeddings_plane",
             draw.scatter(frame, "first", "second", "is" if frame["is"].nunique() > 1 else None, "token",
                          x_title="first principal component", y_title="second principal component"),
-            f"The tokens in the plane of their first two principal components ({shares[0]:.3f} and "
-            f"{(shares[1] if len(shares) > 1 else 0.0):.3f} of the variance).",
+            f"The tokens in the plane of their first two principal components ({held(shares[0])} and "
+            f"{held(shares[1] if len(shares) > 1 else 0.0)} of the variance).",
         )  # fmt: skip
         matrix = cosines(vectors)
         report.add_figure(
@@ -85,7 +86,7 @@ def _waves(study: Study, report: Report) -> None:
             names = "none"
         else:
             sentences.append(
-                f"In the {which}, {len(few)} of {len(part)} frequencies hold {few['power'].sum():.3f} of the power: "
+                f"In the {which}, {len(few)} of {len(part)} frequencies hold {held(few['power'].sum())} of the power: "
                 f"{names}."
             )
         report.add_fact(f"frequencies_of_{str(which).replace(' ', '_')}", names)
@@ -94,7 +95,7 @@ def _waves(study: Study, report: Report) -> None:
             share = float(outputs.loc[same, "power"].sum())
             sentences.append(
                 "Waves of these frequencies around the right answer, each the same on every input, explain "
-                f"{share:.3f} of the variance of the logits."
+                f"{held(share)} of the variance of the logits."
             )
             report.add_fact(f"logits_explained_by_{str(which).replace(' ', '_')}", share)
     report.add_text(" ".join(sentences))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from interp import words
 from interp.measures.faithfulness import CircuitTest, test_circuit
 from interp.measures.runs import data, within
 from interp.measures.subject import Subject
@@ -21,18 +22,19 @@ def needs(study: Study) -> str | None:
 
 
 def smallest(subject: Subject, table: pd.DataFrame) -> CircuitTest:
-    """Heads by the loss that mean ablation of each costs, the costliest first, until accuracy is the model's.
+    """Heads by the loss that mean ablation of each costs, the costliest first, as many as bisection says it takes.
 
-    The first set whose accuracy is within .01 of the whole model's, or all heads.
+    No head where accuracy without any is within .01 of the whole model's; else a number of heads that reaches this
+    while the next smaller one that was tried does not; else all heads.
     """
     heads = table[table["kind"] == "head"].reset_index(drop=True)
     by = "loss_mean" if heads["loss_mean"].notna().all() else "accuracy_mean"
     order = heads[by].sort_values(ascending=by == "accuracy_mean", kind="stable").index.to_list()
     test = within(subject, data(subject, "test"), 40)
     train = within(subject, data(subject, "train"), 6)
-    low, high = 1, len(order)
+    low, high = 0, len(order)
     while low < high:  # accuracy need not grow with the set; what is reported is measured on the set that is found
-        size = (low + high) // 2
+        size = (low + high) // 2 if low else 0
         found = test_circuit(subject, heads=order[:size], test=test, reference=train, draws=0)
         if found.circuit.accuracy >= found.model.accuracy - 0.01:
             high = size
@@ -41,33 +43,39 @@ def smallest(subject: Subject, table: pd.DataFrame) -> CircuitTest:
     return test_circuit(subject, heads=order[:low], test=test, reference=train)
 
 
+def sentence(found: CircuitTest, n: int) -> str:
+    """How many of n heads suffice, and what is measured with them, with all and with none."""
+    alone, every, none = (words.share(s.accuracy) for s in (found.circuit, found.model, found.nothing))
+    if not found.kept:
+        return f"No head is needed for that: accuracy is {none} with all of them silenced, {every} with none silenced."
+    if len(found.kept) == n:
+        return f"It takes all {n} heads: accuracy is {every} with them, {none} without any."
+    named = ", ".join(found.kept[:12]) + (" and others" if len(found.kept) > 12 else "")
+    suffice = words.counted(len(found.kept), "head suffices", "heads suffice")
+    measured = f"accuracy is {alone} with the others silenced, {every} with all heads, {none} without any"
+    return f"Of {n} heads {suffice} ({named}): {measured}."
+
+
 @section("faithfulness", title="A circuit of heads", order=800, needs=needs)
 def make(study: Study, report: Report) -> None:
     """The smallest set of heads that the heads section suggests, put to the test."""
     found = smallest(study.subject, study.measure(survey))
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
-    kept = len(found.kept)
-    named = ", ".join(found.kept[:12]) + (" and others" if kept > 12 else "")
     report.section(
         "A circuit of heads",
-        "Heads are taken in the order of the loss that silencing each costs, until accuracy with all other heads "
-        "mean-ablated is within .01 of the whole model's. MLPs stay as they are.\n\n"
-        + (
-            f"It takes all {n} heads."
-            if kept == n
-            else f"{kept} of {n} heads suffice ({named}): accuracy {found.circuit.accuracy:.4f} with the others "
-            "silenced, "
-            f"{found.model.accuracy:.4f} with all, {found.nothing.accuracy:.4f} with none."
-        ),
+        "Heads are taken in the order of the loss that silencing each costs, as many as it takes, found by bisection, "
+        "to bring accuracy with all other heads mean-ablated within .01 of the whole model's. MLPs stay as they are."
+        "\n\n" + sentence(found, n),
     )
     report.add_table(
         "circuit", found.to_frame(), "The whole model, the circuit alone, and no head at all (mean ablation)."
     )
-    report.add_table(
-        "circuit_minimality",
-        found.minimality,
-        "Is a head idle? Accuracy and loss of the circuit with that head silenced too.",
-    )
+    if len(found.minimality):
+        report.add_table(
+            "circuit_minimality",
+            found.minimality,
+            "Is a head idle? Accuracy and loss of the circuit with that head silenced too.",
+        )
     if len(found.completeness):
         report.add_table(
             "circuit_completeness",
@@ -76,5 +84,5 @@ def make(study: Study, report: Report) -> None:
             "loses as "
             "much as the model does (Wang et al. 2022).",
         )
-    report.add_fact("circuit_heads", kept)
+    report.add_fact("circuit_heads", len(found.kept))
     report.add_fact("circuit_accuracy", found.circuit.accuracy)

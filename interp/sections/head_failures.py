@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from interp import words
 from interp.measures.attention_shares import attention_shares
 from interp.measures.outputs import HeadOutputs
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, first_reason, section

@@ -5,8 +5,9 @@ from __future__ import annotations
 import plotly.graph_objects as go
 import torch
 
+from interp import words
 from interp.measures.planes import head_planes
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import counts
 from interp.sections import _shared as shared

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from interp import words
 from interp.measures.looks import KINDS
 from interp.measures.survey import MODES, survey
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
 

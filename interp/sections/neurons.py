@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
+from interp import words
 from interp.measures.embeddings import cycle_place, neuron_spectra
 from interp.measures.neurons import Neuron, feature_at_reads, neurons_that_matter, no_neurons, response
 from interp.measures.runs import data, within
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
+from interp.sections._shared import held
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
@@ -39,7 +41,7 @@ def make(study: Study, report: Report) -> None:
     report.section(
         "Neurons",
         f"Silenced one by one, by their mean over the answers: {fewer}. Without neuron {first['neuron']} accuracy is "
-        f"{first['accuracy']:.4f} ({whole:.4f} with all).",
+        f"{words.share(first['accuracy'])} ({words.share(whole)} with all).",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
     report.add_table(
@@ -88,7 +90,7 @@ def _waves(study: Study, report: Report) -> None:
             f"neurons_waves_{group}",
             draw.bars(waves, "frequency", "neurons", x_title="strongest frequency", y_title="neurons"),
             f"The strongest frequency of each neuron's mean activation over the cycle {group} at position {place}; on "
-            f"average it holds {live['power'].mean():.3f} of a neuron's power (Nanda et al. 2023).",
+            f"average it holds {held(live['power'].mean())} of a neuron's power (Nanda et al. 2023).",
         )
         ordered = live.sort_values("power", ascending=False, ignore_index=True)
         report.add_table(f"neurons_waves_{group}", ordered, "Neuron by neuron, the purest waves first.", max_rows=12)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from interp.report import Report, words
+from interp import words
+from interp.architecture.answers import find_positions
+from interp.report import Report
 from interp.sections.base import Study, section
 from interp.tasks import Batch, Task
 
@@ -36,18 +38,17 @@ def example_of(task: Task, example: Batch) -> str:
     """'For example, INPUT has the answer ANSWER.'; of a long one its first tokens, "" where each has an answer."""
     length = int(example.lengths[0])
     tokens = [task.vocabulary[int(token)] for token in example.tokens[0, :length]]
-    answer = example.labels[0]
-    if answer.ndim:
-        said = " ".join(str(int(one)) if int(one) >= 0 else "-" for one in answer[:length])
-    elif answer.dtype.is_floating_point or answer.dtype.is_complex:
+    if example.labels.dtype.is_floating_point or example.labels.dtype.is_complex:
         return ""
-    elif str(answer.dtype) == "torch.bool":
-        said = task.answer_words[int(answer)] if len(task.answer_words) == 2 else str(bool(answer)).lower()
+    each, classes = task.readout == "all", task.classes(example)[0, :length]
+    if each:
+        said = " ".join(task.answer_words[index] if index >= 0 else "-" for index in classes.tolist())
     else:
-        said = task.answer_words[int(answer)] if 0 <= int(answer) < len(task.answer_words) else str(int(answer))
+        at = find_positions(task, example.tokens, task.readout)
+        said = task.answer_words[int(classes[at])]
     text = " ".join(tokens)
     if len(text) + len(said) <= LONGEST:
         return f"For example, {text} has the answer '{said}'."
-    if answer.ndim:
+    if each:
         return ""
     return f"For example, {' '.join(tokens[:SHOWN])} ... ({length} tokens) has the answer '{said}'."

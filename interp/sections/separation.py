@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from interp import words
 from interp.measures.attention import attention_ratios
 from interp.measures.heads import SUCCESSFUL, head_weights, learned_accuracy
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from interp import words
 from interp.measures import languages as measures
-from interp.report import Report, words
+from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -38,7 +39,7 @@ def make(study: Study, report: Report) -> None:
         "Length and number format",
         f"{STRINGS} strings of each length from the language's distribution, with the weights rounded to each format "
         f"and all arithmetic in it, also beyond the length for which the model is made. Always giving the more "
-        f"frequent answer would be right on {always:.3f}.",
+        f"frequent answer would be right on {words.share(always, 3)}.",
     )
     report.add_figure(
         "accuracy_by_length",

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interp import words
 from interp.measures.memorization import Memorization, OptimumGap, memorization, table_of
-from interp.report import Report, words
+from interp.report import Report
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
@@ -58,7 +59,7 @@ def least_width(study: Study) -> int:
 
 def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least: int) -> str:
     """The answer in words, from the numbers alone. weighted: the contexts are not equally likely."""
-    share = f", which have probability {found.accuracy:.4f}" if weighted else ""
+    share = f", which have probability {words.share(found.accuracy)}" if weighted else ""
     sentences = [
         f"Divergence {found.kl:.4g} nats from the table, whose entropy is {found.entropy:.4g} nats.",
         f"{found.memorized} of {found.contexts} associations are memorized{share}.",

@@ -7,7 +7,7 @@ import pytest
 
 from interp.report import Report, figures
 from interp.report.reading import finding, instead
-from interp.report.words import listed, number
+from interp.words import listed, number
 
 
 def bars(values):

@@ -32,7 +32,10 @@ def test_two_tokens_have_none() -> None:
 def test_key_frequencies_are_those_that_were_put_in_and_a_random_model_has_none() -> None:
     exact = interp.build("algorithmic/modular-addition-fourier", p=29, frequencies="2 7 13")
     twin = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
-    for model, found, words in ((exact, "2, 7, 13", "3 of 14 frequencies hold 1.000"), (twin, "none", "no key freq")):
+    for model, found, words in (
+        (exact, "2, 7, 13", "3 of 14 frequencies hold all"),
+        (twin, "none", "no key freq"),
+    ):
         report = Report("p = 29")
         fill(Study(Subject.of(model)), report, ["embeddings"])
         assert {report.facts[f"frequencies_of_{what}"] for what in ("embedding", "readout")} == {found}

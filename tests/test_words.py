@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp.report.words import counted, share
+from interp.words import counted, share
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,12 @@ def test_shares(value: float, said: str) -> None:
 
 def test_the_largest_number_below_one_is_not_one() -> None:
     assert float(share(1 - 2**-53)) < 1
+
+
+def test_what_arithmetic_moved_is_said_as_it_is() -> None:
+    assert [share(x, 3, rounding=1e-9) for x in (1 + 2e-16, 1 - 2e-16, -1e-17, 0.5, 1 - 2e-9)] == [
+        "1", "1", "0", "0.500", "0.999999998",
+    ]  # fmt: skip
 
 
 def test_counted() -> None:

@@ -15,13 +15,14 @@ MARKS: dict[str, str] = {
 """What each mark of a report means; a page shows it in color and in these words."""
 
 
-def share(value: float, digits: int = 4) -> str:
+def share(value: float, digits: int = 4, rounding: float = 0.0) -> str:
     """A share of 0 to 1 with as many digits as it needs: 0 and 1 are said of 0 and 1 alone.
 
-    share(0.98) is "0.9800", share(1 - 3e-8) "0.99999997", share(1.0) "1".
+    share(0.98) is "0.9800", share(1 - 3e-8) "0.99999997", share(1.0) "1". rounding: how far from 0 and 1 the value may
+    have been moved by the arithmetic that made it.
     """
-    if value in (0, 1):
-        return f"{value:.0f}"
+    if min(abs(value), abs(value - 1)) <= rounding:
+        return f"{abs(value):.0f}"
     while digits < 17 and float(f"{value:.{digits}f}") in (0, 1):
         digits += 1
     return f"{value:.{digits}f}"
