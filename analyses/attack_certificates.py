@@ -221,7 +221,7 @@ def count_box(rng: np.random.Generator) -> Attack:
     return Attack(model, {"box": box}, batch)
 
 
-@attacks("histogram multisets")
+@attacks("occurrences of every token")
 def histogram(rng: np.random.Generator) -> Attack:
     kind = str(rng.choice(["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]))
     task = Histogram(T=int(rng.integers(1, 4)), L=int(rng.integers(1, 4)), bos=kind.startswith("bos"))

@@ -284,13 +284,14 @@ def certify(
     Each method has options of its own, such as the part of the inputs to look at: `interp certify MODEL --options`.
     """
     import interp
-    from interp.certificates import method_for
-    from interp.certificates.options import options_table, parse_options
     from interp.errors import InterpError
 
     if checkpoint.startswith("-"):
         raise InterpError(f"name the model before its options: interp certify MODEL {checkpoint} ...")
-    model = interp.load(checkpoint, dtype=dtype or None)
+    model = interp.load(checkpoint, dtype=dtype or None)  # a wrong name is refused before all that follows is imported
+    from interp.certificates import method_for
+    from interp.certificates.options import options_table, parse_options
+
     method = method_for(model)
     if options:
         typer.echo(f"{checkpoint} is certified by: {method.name}", err=True)

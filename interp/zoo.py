@@ -124,8 +124,6 @@ def load(
         >>> interp.load("count01/paper/seed-2")
         TaskModel(count01-d32-h16-4ab466eb8b, task=Count01(), seed=2: 1 layer of 16 heads, 4,712 parameters)
     """
-    from interp.architecture.task_model import TaskModel
-
     if task is not None:
         if spec is not None:
             raise InterpError("a spec names its task: give spec= or task= with config=, not both")
@@ -142,6 +140,8 @@ def load(
         raise InterpError(
             f"{path} is a spec, not a checkpoint: interp.build makes a fresh model of it, interp.train trains it"
         )
+    from interp.architecture.task_model import TaskModel  # takes seconds: a wrong name is refused before
+
     checkpoint = _read(path, spec)
     model = TaskModel(
         checkpoint.spec, checkpoint.task, checkpoint.tensors, seed=checkpoint.seed, device=device, dtype=dtype

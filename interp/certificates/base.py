@@ -20,6 +20,7 @@ from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import Probes, compare
 from interp.certificates.scope import Takes, not_as_described, refusal_of
 from interp.errors import InterpError, UnsupportedError
+from interp.tasks import Task
 from interp.views import view
 
 Status = Literal["certified", "refuted", "undecided"]
@@ -109,7 +110,8 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to certify. why_not(model): why it does not hold for a model, or None; run(model, **options).
+    """One way to certify. other_task(task): why a task is not of the shape that it is about, or None; why_not(model):
+    why it does not hold for a model, or None; run(model, **options).
 
     takes: the fields of a spec that the argument knows; a model in which any other field is used is refused. None: the
     method runs the model itself on every input, whatever it is. lists: it evaluates input after input, so that an
@@ -117,6 +119,7 @@ class Method:
     """
 
     name: str
+    other_task: Callable[[Task], str | None]
     why_not: Callable[[TaskModel], str | None]
     run: Callable[..., Certificate]
     takes: Takes | None
@@ -133,12 +136,16 @@ _METHODS: dict[str, Method] = {}
 
 
 def register_method(
-    name: str, refusal: Callable[[TaskModel], str | None], takes: Takes | None, lists: bool = False
+    name: str,
+    other_task: Callable[[Task], str | None],
+    refusal: Callable[[TaskModel], str | None],
+    takes: Takes | None,
+    lists: bool = False,
 ) -> Callable[..., Any]:
     """Decorator: make a function from a model (and options) to a Certificate a method of certification."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        _METHODS[name] = Method(name, refusal, run, takes, lists)
+        _METHODS[name] = Method(name, other_task, refusal, run, takes, lists)
         return run
 
     return add
@@ -151,13 +158,25 @@ def registered_methods() -> dict[str, Method]:
 
 
 def method_for(model: TaskModel) -> Method:
-    """The first registered method that holds for a model. Raises UnsupportedError with every method's reason."""
-    reasons = []
+    """The first registered method that holds for a model.
+
+    Raises UnsupportedError with the reasons: first of the methods that are about such a task, then what the task lacks
+    for its inputs to be run; of methods about tasks of another shape there are only the names.
+    """
+    reasons, lacks, others = [], [], []
     for method in registered_methods().values():
         if (reason := method.refusal(model)) is None:
             return method
-        reasons.append(f"{method.name}: {reason}")
-    raise UnsupportedError(f"{model.spec.id} cannot be certified: " + "; ".join(reasons))
+        if method.other_task(model.task) is None:
+            reasons.append(f"{method.name}: {reason}")
+        elif method.takes is None:
+            lacks.append(f"{method.name}: {reason}")
+        else:
+            others.append(method.name)
+    said = "; ".join(reasons + lacks)
+    if others:
+        said += f" (methods for tasks of another shape: {'; '.join(others)})"
+    raise UnsupportedError(f"{model.spec.id} cannot be certified: {said}")
 
 
 def certify_model(model: TaskModel, **options: Any) -> Certificate:

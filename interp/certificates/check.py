@@ -16,7 +16,8 @@ that stand later in a row, or nowhere, may take part with weight 0: a claim that
 where a number on the way might come near the format's limits. Every input is run as a row of its own, without padding.
 
 Layout: reading (strict), numbers, the model, and one section for each kind of domain: inputs (a table of them, all
-run), strings (of 0 and 1), counts (boxes of three counts), maxima (the largest of K numbers), sequences (histogram).
+run), strings (of 0 and 1), counts (boxes of three counts), maxima (the largest of K numbers), sequences (in which every
+position says how often its token occurs).
 """
 
 from __future__ import annotations
@@ -1271,9 +1272,9 @@ def lines(lead: list[int], lo: list[int], hi: list[int]) -> Iterator[tuple[list[
         yield slopes, offset
 
 
-def one_token(model: Model, T: int, L: int, right: Sequence[int], margin: int, t: int, part: Any) -> int:
-    """Checks all inputs around one own token; what rounding may do to them."""
-    layer, rows, hidden = model.layers[0], model.words, Matrix(model.hidden.full)
+def one_token(model: Model, ids: list[int], T: int, L: int, right: list[int], margin: int, t: int, part: Any) -> int:
+    """Checks all inputs around one own token; what rounding may do to them. From here on tokens are places in ids."""
+    layer, rows, hidden = model.layers[0], [model.words[token] for token in ids], Matrix(model.hidden.full)
     softmax, keys, f = layer.softmax, len(rows) - T + L, model.f
     values = [hidden(row, REALS) for row in rows]
     every = layer.pattern[0] if layer.linear else [layer.scores(0, rows[t], rows, 0)]
@@ -1312,25 +1313,42 @@ def one_token(model: Model, T: int, L: int, right: Sequence[int], margin: int, t
     return max(model.drift(rows[t], rows, keys, scores) for scores in every) if f.bits else 0
 
 
+def runs(numbers: Sequence[int]) -> str:
+    """0..31 or [0, 2, 3]."""
+    numbers = list(numbers)
+    plain = len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    return f"{numbers[0]}..{numbers[-1]}" if plain else str(numbers)
+
+
 def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """Histogram: does every position say how often its token occurs, in all T^L sequences?"""
-    fields(domain, "", "claim.domain")
-    known = {"T": 32, "L": 10, "bos": False, "sampler": "published", "zero_class": False}
-    need(model.task == "histogram" and set(model.parameters) <= set(known), "sequences are for histogram")
-    given = {**known, **model.parameters}
-    T, L = whole(given["T"], 1, 4096, "T"), whole(given["L"], 1, 64, "L")
-    bos, zero = given["bos"], given["zero_class"]
-    need(type(bos) is bool and type(zero) is bool, "bos and zero_class must be true or false")
-    fixed_pattern = model.layers[0].linear
+    """Does every position of all T^L rows of the counted tokens, after the marks, say how often its token occurs?"""
+    counted, marks, L, right = fields(domain, "counted marks length classes", "claim.domain")
+    last = len(model.words) - 1
+    counted, marks = wholes(counted, 0, last, "a counted token"), wholes(marks, 0, last, "a mark")
+    T, L = len(counted), whole(L, 1, 64, "length")
+    wholes(right, 0, model.n_out - 1, "a class", L)
+    need(
+        counted and len(marks) <= 1 and len({*counted, *marks}) == T + len(marks),
+        "tokens must differ, one mark at most",
+    )
+    if model.task == "histogram":
+        known = {"T": 32, "L": 10, "bos": False, "sampler": "published", "zero_class": False}
+        given = {**known, **model.parameters}
+        need(set(given) == set(known) and all(type(given[name]) is type(known[name]) for name in known), "parameters")
+        own = [list(range(T)), [T] * given["bos"], [n - (not given["zero_class"]) for n in range(1, L + 1)], T, L]
+        need([counted, marks, right, given["T"], given["L"]] == own, "the histogram has other tokens, or other classes")
+    linear = model.layers[0].linear
     model.require(direction=("bidirectional",), readout=("relu_mlp",), readout_width=None, norm_eps=None, scale=None,
                   mixing=("dot", "linear"), normalizer=("softmax", "none"), value_output=("identity",),
-                  max_length=(L if fixed_pattern else None,))  # fmt: skip
-    need(not (fixed_pattern and bos), "a fixed pattern is checked without [BOS]")
-    need(len(model.words) == T + bos and model.n_out == L + zero, "sizes are not those of the task")
-    right = [n - (not zero) for n in range(1, L + 1)]
+                  max_length=(L if linear else None,))  # fmt: skip
+    need(not (linear and marks), "a fixed pattern is checked without marks")
     work = list(zip(range(T), listed(parts, "parts", T)))
-    rounding = max(spread(partial(one_token, model, T, L, right, margin), work))
-    said = f"histogram: every position has its largest output at how often its token occurs, in all {T}^{L} sequences"
+    rounding = max(spread(partial(one_token, model, [*counted, *marks], T, L, right, margin), work))
+    after = f", each after token {marks[0]}" if marks else ""
+    said = (
+        f"{model.task}: in all {T}^{L} sequences of {L} tokens among {runs(counted)}{after}, every token that "
+        f"occurs 1, 2, ... {L} times in its own has its largest output at {runs(right)}, in this order"
+    )
     return said, rounding
 
 

@@ -26,7 +26,7 @@ from interp.certificates.probes import Probes, margins
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Task
-from interp.tasks.counted import CountBox, CountedShape, check_labels, count_box, sentences, shape_of
+from interp.tasks.counted import CountBox, CountedShape, check_labels, count_box, sentences, shape_of, undeclared
 
 Progress = Callable[[int, int], None]
 QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
@@ -160,7 +160,7 @@ class Bounds:
         return self.known[query]
 
 
-@register_method("count box", refusal, TAKES)
+@register_method("count box", undeclared, refusal, TAKES)
 def certify_box(
     model: TaskModel,
     box: CountBox | str | None = None,

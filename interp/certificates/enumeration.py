@@ -48,16 +48,17 @@ Progress = Callable[[int, int], None]
 
 def refusal(model: TaskModel) -> str | None:
     """Why not every input can be run, or None."""
-    return _no_domain(model.task)
+    return no_domain(model.task)
 
 
-def _no_domain(task: Task) -> str | None:
+def no_domain(task: Task) -> str | None:
+    """Why the inputs of a task cannot be listed, or None."""
     if task.n_inputs is None:
         return f"task {task.name} does not list its inputs (n_inputs and inputs(chunk) in it)"
     return f"{task.n_inputs:,} inputs are more than {MOST:,}" if task.n_inputs > MOST else None
 
 
-@register_method("every input, as run", refusal, takes=None)
+@register_method("every input, as run", no_domain, refusal, takes=None)
 def certify_inputs(
     model: TaskModel, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
 ) -> Certificate:
@@ -76,7 +77,7 @@ def certify_subject(
     LISTED). Raises UnsupportedError for a task that does not list its inputs, a model with hooks, and too many inputs.
     """
     started, task, model = time.perf_counter(), subject.task, subject.model
-    if (reason := _no_domain(task) or hooks_on(model)) is not None:
+    if (reason := no_domain(task) or hooks_on(model)) is not None:
         raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")

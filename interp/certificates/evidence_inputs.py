@@ -21,7 +21,7 @@ from interp.certificates.base import Certificate
 from interp.certificates.check import Model, one_input
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks import Batch, TableTask
+from interp.tasks import Batch
 
 MOST_WORK = 4e9
 """Products that the checker may have to form: about ten minutes of one process."""
@@ -51,11 +51,13 @@ def counterexamples(model: TaskModel, certificate: Certificate) -> Finding:
             f"{certificate.n_inputs:,} inputs are too many for the checker to run them again, and none is known to be "
             "wrong: there is no evidence"
         )
-    errors = certificate.tables.get("errors")
+    errors = certificate.tables.get("wrong inputs", certificate.tables.get("errors"))
     texts = [] if errors is None or "input" not in errors else list(dict.fromkeys(errors["input"]))[:200]
     texts = texts or [certificate.counterexample.split(":")[0]]
-    rows = [row for text in texts for row in rows_of(model, model.task.batch(_tokens(model, text)))]
-    return table(model, rows)
+    inputs = [_tokens(model, text) for text in texts]
+    for tokens in inputs:
+        model.task.check_input(tokens)
+    return table(model, [row for tokens in inputs for row in rows_of(model, model.task.batch(tokens))])
 
 
 def _tokens(model: TaskModel, text: str) -> torch.Tensor:
@@ -76,8 +78,7 @@ def rows_of(model: TaskModel, batch: Batch) -> Iterator[Row]:
 @register_evidence("every context of the table")
 def contexts_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
     """Every context of positive probability, with all its most likely answers."""
-    task = model.task
-    assert isinstance(task, TableTask)
+    task: Any = model.task
     if model.spec.max_length not in (None, task.order):
         raise InterpError(f"evidence is for inputs of one context, {task.order} tokens, not {model.spec.max_length}")
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""Evidence of a histogram certificate: for each own token, sequences cut by how often other tokens occur.
+"""Evidence that a model counts each token right: for each own token, sequences cut by how often other tokens occur.
 
 The parts are those of the certificate's spaces, cut where its own bound is lowest; the checker derives the same bound
 again. A fixed pattern needs one part for each position and count.
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from interp.architecture.task_model import TaskModel
+from interp.certificates import check
 from interp.certificates.base import Certificate
 from interp.certificates.check import Model
 from interp.certificates.evidence import Finding, register_evidence, stated
@@ -18,13 +19,14 @@ from interp.certificates.evidence_inputs import counterexamples
 from interp.certificates.histogram_spaces import Multisets, Nodes, Slots, Space, space_of
 from interp.certificates.histogram_tables import Tables, tables_of
 from interp.errors import InterpError
+from interp.tasks.occurrences import occurrences_of
 from interp.theory.relu_bounds import affine_below, interval_below
 
 MOST_PARTS = 500_000
 CHUNK = 256
 
 
-@register_evidence("histogram multisets")
+@register_evidence("occurrences of every token")
 def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
     """Parts around every own token, cut until a model without errors is proved right on each."""
     if certificate.status == "refuted":
@@ -41,16 +43,22 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
         parts.append(found if isinstance(space, Multisets) else None)
         if sum(len(part) for part in parts if part) > MOST_PARTS:
             raise InterpError(f"evidence would need more than {MOST_PARTS:,} parts")
-    said = "histogram: every position has its largest output at how often its token occurs"
+    shape = occurrences_of(model.task)
+    ids = [*shape.tokens, *shape.marks]
     margin = float.fromhex(stated(min(bounds)))
 
     def rounding(checked: Model) -> int:
-        layer, words, keys = checked.layers[0], checked.words, tables.L + len(checked.words) - tables.T
+        layer, words, keys = checked.layers[0], [checked.words[token] for token in ids], tables.L + len(shape.marks)
         every = [layer.pattern[0] if layer.linear else [layer.scores(0, row, words, 0)] for row in words[: tables.T]]
         return max(checked.drift(row, words, keys, scores) for row, some in zip(words, every) for scores in some)
 
-    said = f"{said}, in all {tables.T}^{tables.L} sequences"
-    return Finding("sequences", {}, parts, margin, said, rounding)
+    domain = {"counted": list(shape.tokens), "marks": list(shape.marks), "length": shape.length,
+              "classes": list(shape.classes)}  # fmt: skip
+    after = f", each after token {shape.marks[0]}" if shape.marks else ""
+    said = (f"{model.task.name}: in all {tables.T}^{tables.L} sequences of {tables.L} tokens among "
+            f"{check.runs(shape.tokens)}{after}, every token that occurs 1, 2, ... {tables.L} times in its own has its "
+            f"largest output at {check.runs(shape.classes)}, in this order")  # fmt: skip
+    return Finding("sequences", domain, parts, margin, said, rounding)
 
 
 def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], float]:

@@ -1,4 +1,4 @@
-"""Is a one-layer histogram model right at every position of all T^L sequences?
+"""Does a one-layer model that counts each token answer right at every position of all T^L sequences?
 
 For an own token and its count, the logit differences are affine in the mixed token as long as no neuron changes its
 sign, and then their smallest value over all sequences is reached where every other slot holds the same token (fixed
@@ -29,7 +29,7 @@ from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import TAKES, Tables, refusal, tables_of
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
-from interp.tasks import Histogram
+from interp.tasks.occurrences import occurrences_of, undeclared
 from interp.theory.ranges import TokenMixing
 
 SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
@@ -41,7 +41,7 @@ PROBED = 300
 ROUNDS = 3
 
 
-@register_method("histogram multisets", refusal, TAKES)
+@register_method("occurrences of every token", undeclared, refusal, TAKES)
 def certify_histogram(
     model: TaskModel,
     budget_seconds: float | int = 10,
@@ -197,8 +197,7 @@ def _conclude(
     model: TaskModel, tables: Tables, parts: list[Part], found: Counterexample | None, least: float, samples: int,
     generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray,
 ) -> Certificate:  # fmt: skip
-    task = model.task
-    assert isinstance(task, Histogram)
+    shape = occurrences_of(model.task)
     frame = _classes(tables, parts)
     status: Status = "refuted" if found else "certified" if _is_right(parts) else "undecided"
     total = float(frame["inputs"].sum())
@@ -222,13 +221,13 @@ def _conclude(
         status=status,
         accuracy=low if decided else (float(low), float(high)),
         n_errors=wrong if decided and (not wrong or frame["inputs"].max() < EXACT_COUNT) else None,
-        n_inputs=task.n_sequences,
-        n_answers=task.n_sequences * task.L,
+        n_inputs=shape.n_inputs,
+        n_answers=shape.n_inputs * shape.length,
         worst_margin=margin,
         rounding=float(closest["rounding"]) if proved else None,
         counterexample=found.text if found else None,
         method="extremes over multisets" if tables.pattern is None else "extremes over slots",
-        domain=f"all {task.T}^{task.L} sequences, every position",
+        domain=f"all {tables.T}^{tables.L} sequences, every position",
         seconds=time.perf_counter() - started,
         notes=notes,
         tables={"classes": frame, "counts": _by_count(frame)},
@@ -238,8 +237,7 @@ def _conclude(
 
 def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray) -> Probes:
     """Suspects of the search, sequences of few tokens (large counts) and random ones, with their margins."""
-    task, generator = model.task, np.random.default_rng(0)
-    assert isinstance(task, Histogram)
+    shape, generator = occurrences_of(model.task), np.random.default_rng(0)
     rows = [sequence for part in parts for _, sequence, _ in part.ledger.candidates[:2]]
     few = [generator.choice(tables.T, min(tables.T, 1 + i % tables.L), replace=False) for i in range(PROBED - 100)]
     rows += [generator.choice(alphabet, tables.L).tolist() for alphabet in few]
@@ -252,11 +250,11 @@ def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarra
                        for part in parts])  # fmt: skip
     low = np.maximum(margin, np.where(np.isfinite(proved), proved, -np.inf)[at])
     bound = (need + slack).max(2)[at]
-    batch = task.of_sequences(torch.from_numpy(sequences))
+    batch = shape.batch(model.task, torch.from_numpy(sequences))
     right = np.zeros((*sequences.shape, tables.lead.shape[1]), dtype=bool)
     np.put_along_axis(right, tables.classes[counts - 1][..., None], True, 2)
     found = [torch.from_numpy(np.ascontiguousarray(a)) for a in (right, low, margin, bound)]
-    if task.bos:  # nothing is said of [BOS]
+    if shape.marks:  # nothing is said of [BOS]
         found = [torch.nn.functional.pad(a, (0, 0) * (a.ndim - 2) + (1, 0)) for a in found]
     return Probes(batch, found[0], found[1], found[2], found[3])
 

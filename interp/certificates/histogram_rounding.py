@@ -37,10 +37,10 @@ def _bound(
 ) -> Float[np.ndarray, "T L n_out"]:
     plain = arrays(model)
     a, (smallest, largest) = {name: np.abs(array) for name, array in plain.items()}, limits
-    embedding, w_in, w_out = a["W_E"], a["W_in"], a["W_out"]
+    embedding, w_in, w_out = a["W_E"], a["W_in"], a["W_out"]  # of every token: those outside the alphabet, too
     d, p = w_in.shape
     keys = tables.L + tables.bos
-    reach = embedding @ w_in  # size that one token's value can have in a neuron's sum
+    reach = embedding[tables.ids] @ w_in  # size that one token's value can have in a neuron's sum
     sums, errors, weight = _mixing(tables, plain, reach, u)
     own = (reach[: tables.T] + a["b_in"])[:, None]
     hidden_error = errors * (1 + gamma(2 * keys, u)) + gamma(keys + d + 8 + extra, u) * (own + sums + errors)
@@ -89,8 +89,8 @@ def _score_error(tables: Tables, a: dict[str, np.ndarray], u: float) -> np.ndarr
     """Error of every score, own token by key token."""
     numbers = Arithmetic(u)
     t = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in a.items()}
-    q = numbers.linear(exact(t["W_E"][: tables.T]), t["W_Q"], t["b_Q"])
-    k = numbers.linear(exact(t["W_E"]), t["W_K"], t["b_K"])
+    q = numbers.linear(exact(t["W_E"][tables.ids[: tables.T]]), t["W_Q"], t["b_Q"])
+    k = numbers.linear(exact(t["W_E"][tables.ids]), t["W_K"], t["b_K"])
     scale, reach, d = 1 / abs(float(a["attn_scale"])), q.size @ k.size.mT, a["W_Q"].shape[1]
     error = q.size @ k.error.mT + q.error @ k.size.mT + numbers.gamma(d + 8) * reach + d * numbers.smallest
     return np.asarray((numbers.bounded(error * scale, reach * max(1.0, scale)) + numbers.smallest).numpy())

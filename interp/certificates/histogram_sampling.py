@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.histogram_tables import Tables
-from interp.tasks import Histogram
+from interp.tasks.occurrences import occurrences_of
 
 CONFIDENCE = 0.999
 MOST_PAIRS = 20_000
@@ -31,20 +31,21 @@ def check(
     model: TaskModel, tables: Tables, sequence: list[int], position: int, slack: Float[np.ndarray, "T L n_out"]
 ) -> Counterexample | None:
     """The sequence as a counterexample, if it is wrong in exact arithmetic and in the model's own forward pass."""
-    task, row = model.task, np.array([sequence])
-    assert isinstance(task, Histogram)
+    task, row, shape = model.task, np.array([sequence]), occurrences_of(model.task)
     token, count = sequence[position], sequence.count(sequence[position])
     active = np.maximum(tables.hidden(row)[0, position], 0)
     lead = tables.lead[count - 1] @ active + tables.lead_bias[count - 1]
     lead[tables.classes[count - 1]] = np.inf
     if not bool((lead < -slack[token, count - 1]).any()):
         return None
-    said = int(model.predict(task.of_sequences(torch.tensor(row)).tokens.to(model.cfg.device))[0, position + task.bos])
-    if said == count:
+    batch, at = shape.batch(task, torch.tensor(row)), position + len(shape.marks)
+    said, right = model.predict(batch.tokens.to(model.cfg.device))[0, at].cpu(), batch.labels[0, at]
+    if bool(said == right):
         return None
     times = "once" if count == 1 else f"{count} times"
-    text = f"{task.format(sequence)}: token {task.vocabulary[token]} at position {position} occurs {times}, "
-    return Counterexample(sequence, position, float(lead.min()), text + f"the model says {said}")
+    text = f"{task.format(batch.tokens[0])}: token {task.vocabulary[int(batch.tokens[0, at])]} at position {at} occurs "
+    text += f"{times}, right is {right.item()}, the model says {said.item()}"
+    return Counterexample(sequence, position, float(lead.min()), text)
 
 
 def suspects(

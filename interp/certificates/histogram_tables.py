@@ -1,4 +1,4 @@
-"""A one-layer histogram model as tables over tokens, in float64: what its readout's neurons see of every sequence."""
+"""A one-layer model that counts each token, as tables over tokens in float64: what its readout's neurons see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.scope import anything
-from interp.tasks import Histogram
+from interp.errors import UnsupportedError
+from interp.tasks.occurrences import occurrences_of
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "max_length", "readout_width", "n_out"),
@@ -27,11 +28,12 @@ TAKES = {
 def refusal(model: TaskModel) -> str | None:
     """Why the method does not hold for this model, or None."""
     spec, task = model.spec, model.task
-    if type(task) is not Histogram:
-        return f"task {task.name} is not the histogram task"
+    try:
+        shape = occurrences_of(task)
+    except UnsupportedError as error:
+        return str(error)
     if (reason := premise_refusal(model)) is not None:
         return reason
-    assert isinstance(task, Histogram)
     if len(spec.layers) != 1:
         return f"the method is for one layer, this model has {len(spec.layers)}"
     layer = spec.layers[0]
@@ -49,10 +51,11 @@ def refusal(model: TaskModel) -> str | None:
     if spec.final_norm != "none":
         return "the method is for a readout without a final layer norm"
     outputs = spec.n_out or task.n_out
-    if outputs < task.L + task.zero_class:
-        return f"{outputs} outputs do not have a class for each count up to {task.L}"
-    if layer.mixing == "linear" and spec.max_length != task.L:
-        return f"the mixing matrix is for sequences of length {spec.max_length}, the task's have length {task.L}"
+    if outputs <= max(shape.classes):
+        return f"{outputs} outputs do not have a class for each count up to {shape.length}"
+    if layer.mixing == "linear" and (spec.max_length != shape.length or shape.marks):
+        return (f"the mixing matrix is for rows of length {spec.max_length} without a mark, the task's have "
+                f"{len(shape.marks)} marks and length {shape.length}")  # fmt: skip
     return None
 
 
@@ -60,11 +63,14 @@ def refusal(model: TaskModel) -> str | None:
 class Tables:
     """Neuron i of a position with token t sees own[t, i] + sum_m A_m value[x_m, i], summed over L slots and [BOS].
 
-    A comes from `scores` (own token by other token, [BOS] last in a bos model), with a softmax or without, or is the
-    finished `pattern` of linear mixing. `own` holds the residual stream and b_in. `classes[k - 1]` is the right class
-    of count k, lead[k - 1, j] = W_out[:, right] - W_out[:, j] and lead_bias the same for b_out.
+    Tokens are places in the task's alphabet of T, then its mark, called [BOS] here whatever it is (`bos`: is there
+    one?); `ids` are theirs in the vocabulary. A comes from `scores` (own token by other token, [BOS] last), with a
+    softmax or without, or is the finished `pattern` of linear mixing. `own` holds the residual stream and b_in.
+    `classes[k - 1]` is the right class of count k, lead[k - 1, j] = W_out[:, right] - W_out[:, j] and lead_bias the
+    same for b_out.
     """
 
+    ids: Int[np.ndarray, " rows"]
     T: int
     L: int
     own: Float[np.ndarray, "T p"]
@@ -108,9 +114,10 @@ class Tables:
 
 def tables_of(model: TaskModel) -> Tables:
     """The tables of a model that the method holds for."""
-    task, layer, a = model.task, model.spec.layers[0], arrays(model)
-    assert isinstance(task, Histogram)
-    value = a["W_E"] @ a["W_in"]
+    shape, layer, a = occurrences_of(model.task), model.spec.layers[0], arrays(model)
+    ids, T = np.array([*shape.tokens, *shape.marks]), len(shape.tokens)
+    rows = a["W_E"][ids]
+    value = rows @ a["W_in"]
     scores = pattern = None
     if layer.mixing == "linear":
         pattern = a["W_mix"]
@@ -118,13 +125,13 @@ def tables_of(model: TaskModel) -> Tables:
             pattern = np.exp(pattern - pattern.max(1, keepdims=True))
             pattern = pattern / pattern.sum(1, keepdims=True)
     else:
-        queries, keys = a["W_E"][: task.T] @ a["W_Q"] + a["b_Q"], a["W_E"] @ a["W_K"] + a["b_K"]
+        queries, keys = rows[:T] @ a["W_Q"] + a["b_Q"], rows @ a["W_K"] + a["b_K"]
         scores = queries @ keys.T / a["attn_scale"]
-    classes = np.arange(1, task.L + 1) - (0 if task.zero_class else 1)
-    w_out, b_out = a["W_out"], a["b_out"]
+    classes, w_out, b_out = np.array(shape.classes), a["W_out"], a["b_out"]
     return Tables(
-        task.T, task.L, value[: task.T] + a["b_in"], value, scores, pattern, layer.normalizer == "softmax", task.bos,
-        classes, (w_out[:, classes].T[:, None] - w_out.T[None]), b_out[classes][:, None] - b_out[None],
+        ids, T, shape.length, value[:T] + a["b_in"], value, scores, pattern, layer.normalizer == "softmax",
+        bool(shape.marks), classes, (w_out[:, classes].T[:, None] - w_out.T[None]),
+        b_out[classes][:, None] - b_out[None],
     )  # fmt: skip
 
 

@@ -34,8 +34,9 @@ from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError, quoted
-from interp.tasks import Language
+from interp.tasks import Task
 from interp.tasks.languages import Decided, decided
+from interp.tasks.roles import LISTED_STRINGS, lacks
 from interp.threads import one_thread
 
 TAKES = {
@@ -61,11 +62,23 @@ PROBED = 10
 """Up to this length, and at the last one, the model itself is run on strings of each length."""
 
 
+def other_task(task: Task) -> str | None:
+    """Why the task is no language over 0 and 1, or None."""
+    if (reason := lacks(task, LISTED_STRINGS)) is not None:
+        return f"no language over 0 and 1: {reason}"
+    alphabet = getattr(task, "alphabet", ())
+    return (
+        None
+        if tuple(alphabet) == ("0", "1")
+        else f"task {task.name} is a language over {', '.join(alphabet)}, not 0, 1"
+    )
+
+
 def refusal(model: TaskModel) -> str | None:
     """Why classes of strings do not decide this model's answers, or None."""
     task, spec = model.task, model.spec
-    if not isinstance(task, Language) or task.alphabet != ("0", "1"):
-        return f"task {task.name} is no language over 0 and 1"
+    if (reason := other_task(task)) is not None:
+        return reason
     if spec.decision != "sigmoid" or spec.readout_at != "[CLS]" or len(spec.layers) > 2:
         return "strings are counted for at most two layers, read at [CLS], decided by the sign"
     if (reason := rounding.refusal(model)) is not None:
@@ -97,9 +110,10 @@ def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
     """Which positions' symbols a later layer may tell apart, for strings of a length with any number of ones."""
     if len(model.spec.layers) == 1:
         return torch.zeros(length, dtype=torch.bool)
-    task, numbers = model.task, Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
-    if not isinstance(task, Language):
-        raise InterpError(f"task {task.name} is no language")
+    task: Any = model.task
+    if (reason := lacks(task, LISTED_STRINGS)) is not None:
+        raise InterpError(reason)
+    numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
     counts = range(length + 1) if counts_matter(model) else (length,)
     symbols = torch.stack([(torch.arange(length) < k).long() for k in counts])
     tokens = task.of_symbols(symbols, torch.full((len(symbols),), length)).tokens
@@ -139,7 +153,7 @@ def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None =
     return torch.tensor(rows)
 
 
-@register_method("strings by counts and seen positions", refusal, TAKES)
+@register_method("strings by counts and seen positions", other_task, refusal, TAKES)
 @one_thread()
 def certify_strings(model: TaskModel, longest: int | None = None, progress: Any = None) -> Certificate:
     """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
@@ -152,8 +166,8 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     """
     if (reason := refusal(model)) is not None:
         raise InterpError(f"{model.spec.id}: {reason}")
-    task, started, rows, wrong, probes = model.task, time.perf_counter(), [], None, []
-    assert isinstance(task, Language)
+    started, rows, wrong, probes = time.perf_counter(), [], None, []
+    task: Any = model.task
     said, own = decided(task), model.embed.W_E.dtype
     longest = (64 if said else CHECKED) if longest is None else check_size("longest", longest)
     if longest > most(LONGEST):
@@ -196,7 +210,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
 
 
 def _probes(
-    model: TaskModel, task: Language, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
+    model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
 ) -> Probes:
     """Strings of the classes with the smallest margins, their other symbols drawn at random within the class."""
     length, generator = symbols.shape[1], torch.Generator().manual_seed(symbols.shape[1])
@@ -211,7 +225,7 @@ def _probes(
     return Probes(batch, right, margin[chosen], margin[chosen], bound[chosen])
 
 
-def _labels_follow(model: TaskModel, task: Language, seen: Bool[Tensor, "length"], said: Decided | None) -> None:
+def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], said: Decided | None) -> None:
     """Raise InterpError unless strings of one class have one label, by what the language says or by looking at all."""
     length, counted = len(seen), counts_matter(model)
     at = seen.nonzero()[:, 0]
@@ -234,8 +248,7 @@ def verdict(
     model: TaskModel, table: pd.DataFrame, wrong: str | None, method: str, started: float, probes: tuple[Probes, ...]
 ) -> Certificate:
     """The certificate of a table of lengths; certified only where every length is."""
-    task = model.task
-    assert isinstance(task, Language)
+    task: Any = model.task
     good = table["status"] == "certified"
     whole = "certified" if good.all() else "refuted" if wrong is not None else "undecided"
     n_inputs = sum(len(task.alphabet) ** int(length) for length in table["length"])

@@ -25,7 +25,8 @@ from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, exact
 from interp.certificates.scope import anything
 from interp.errors import InterpError
-from interp.tasks import TableTask
+from interp.tasks import Task
+from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 from interp.theory.kl import entropy, kl_rows
 
 MOST_SEQUENCES = 1 << 20
@@ -45,12 +46,16 @@ TAKES = {
 }
 
 
+def other_task(task: Task) -> str | None:
+    """Why the task is no conditional table, or None."""
+    reason = lacks(task, CONDITIONAL_TABLE)
+    return None if reason is None else f"no conditional table: {reason}"
+
+
 def refusal(model: TaskModel) -> str | None:
     """Why the whole table cannot be run with a bound, or None."""
-    task, spec = model.task, model.spec
-    if not isinstance(task, TableTask):
-        return f"task {task.name} is no conditional table"
-    if (reason := premise_refusal(model) or format_refusal(model)) is not None:
+    spec = model.spec
+    if (reason := other_task(model.task) or premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     layer = spec.layers[0]
     if len(spec.layers) > 1 or layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none":
@@ -83,7 +88,7 @@ def last_logits_with_bound(
     return torch.cat(values), torch.cat(bounds)
 
 
-@register_method("every context of the table", refusal, TAKES)
+@register_method("every context of the table", other_task, refusal, TAKES)
 def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | None = None) -> Certificate:
     """Is the largest logit at a most likely next token, for every context; and how far is the distribution?
 
@@ -96,8 +101,7 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     started = time.perf_counter()
     if (reason := refusal(model)) is not None:
         raise InterpError(f"{model.spec.id}: {reason}")
-    task = model.task
-    assert isinstance(task, TableTask)
+    task: Any = model.task
     lengths = range(task.order, _longest(model, task, longest) + 1)
     runs = [_run(model, task, length) for length in lengths]
     table = pd.DataFrame([run["summary"] for run in runs])
@@ -132,14 +136,14 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     )
 
 
-def _probes(task: TableTask, run: dict[str, Any]) -> Probes:
+def _probes(task: Any, run: dict[str, Any]) -> Probes:
     """The contexts of smallest margins of a run; right is every most likely next token."""
     chosen = run["margin"].argsort()[:PROBED]
     margin, bound = (torch.from_numpy(run[name][chosen]) for name in ("margin", "rounding"))
     return Probes(task.batch(run["tokens"][chosen]), torch.from_numpy(run["modes"][chosen]), margin, margin, bound)
 
 
-def _longest(model: TaskModel, task: TableTask, asked: int | None) -> int:
+def _longest(model: TaskModel, task: Any, asked: int | None) -> int:
     """The longest inputs that are enumerated."""
     if asked is None:
         limit = model.spec.max_length or task.order
@@ -153,7 +157,7 @@ def _longest(model: TaskModel, task: TableTask, asked: int | None) -> int:
     return asked
 
 
-def _run(model: TaskModel, task: TableTask, length: int) -> dict[str, Any]:
+def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
     """Every input of one length: margins, their rounding, and what they say of the table."""
     likely = torch.from_numpy(task.prior > 0)
     contexts = torch.tensor(task.contexts)[likely]
@@ -219,5 +223,5 @@ def _worse(first: Status, second: Status) -> Status:
     return min(first, second, key=order.index)
 
 
-def _example(task: TableTask, run: dict[str, Any]) -> str:
+def _example(task: Any, run: dict[str, Any]) -> str:
     return task.format(run["tokens"][int((run["margin"] + run["rounding"]).argmin())])

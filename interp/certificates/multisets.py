@@ -50,11 +50,17 @@ LISTED = 1000
 PROBED = 200
 
 
-def refusal(model: TaskModel) -> str | None:
-    """Why multisets do not decide this model's answers, or None."""
-    task = model.task
+def other_task(task: Task) -> str | None:
+    """Why the task does not list multisets, or None."""
     if type(task).multisets is Task.multisets:
         return f"task {task.name} does not list its inputs up to order (multisets(chunk) in it)"
+    return None
+
+
+def refusal(model: TaskModel) -> str | None:
+    """Why multisets do not decide this model's answers, or None."""
+    if (reason := other_task(model.task)) is not None:
+        return reason
     if model.spec.readout_at == "all" or model.spec.decision != "argmax":
         return "multisets are certified for models that are read at one token, by an argmax"
     return count_space_refusal(model.spec)
@@ -74,7 +80,7 @@ class Found:
     nearest: tuple[Batch, Tensor] | None = None
 
 
-@register_method("every multiset", refusal, TAKES)
+@register_method("every multiset", other_task, refusal, TAKES)
 @torch.no_grad()
 def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
     """Is the model right on every input, decided once for all orders of its tokens?

@@ -35,7 +35,7 @@ from interp.certificates.scope import fields
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.spec import Construction
-from interp.tasks import Palindrome
+from interp.tasks import Palindrome, Task
 from interp.threads import one_thread
 
 MOST = 128
@@ -49,10 +49,18 @@ PROBED = 24
 that is looked at."""
 
 
+def other_task(task: Task) -> str | None:
+    """Why the task is not PALINDROME, or None: the proof is about the weights of one construction for this language, so
+    no other task can have it."""
+    return None if type(task) is Palindrome else f"task {task.name} is not PALINDROME"
+
+
 def refusal(model: TaskModel) -> str | None:
     """Why the proof does not speak of this model, or None."""
     origin = model.spec.origin
-    if type(model.task) is not Palindrome or not isinstance(origin, Construction):
+    if (reason := other_task(model.task)) is not None:
+        return reason
+    if not isinstance(origin, Construction):
         return "it is not an exact model of PALINDROME"
     if model.spec.decision != "sigmoid":
         return "a fixed tolerance ends the proof; see largest_length of the construction"
@@ -114,7 +122,7 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
     return margin, 4 * numbers.gamma(n + 16) * (1 + gap)
 
 
-@register_method("proof of PALINDROME", refusal, TAKES)
+@register_method("proof of PALINDROME", other_task, refusal, TAKES)
 @one_thread()
 def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None) -> Certificate:
     """Is an exact PALINDROME model right on every string of 1 to `longest` symbols, in its number format?

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import combinations_with_replacement
 from math import factorial, prod
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,8 +27,9 @@ from interp.certificates.language_strings import CHECKED, ROWS_AT_ONCE
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import forward_with_bound
 from interp.certificates.scope import anything
-from interp.tasks import Language
+from interp.tasks import Task
 from interp.tasks.languages import decided
+from interp.tasks.roles import LISTED_STRINGS, lacks
 from interp.threads import one_thread
 
 TAKES = {
@@ -48,11 +50,17 @@ STRINGS = 1 << 13
 PROBED = 40
 
 
+def other_task(task: Task) -> str | None:
+    """Why the task is no language, or None."""
+    reason = lacks(task, LISTED_STRINGS)
+    return None if reason is None else f"no language of strings: {reason}"
+
+
 def refusal(model: TaskModel) -> str | None:
     """Why not every string can be run with a bound, or None."""
-    task, spec = model.task, model.spec
-    if not isinstance(task, Language):
-        return f"task {task.name} is no language of strings"
+    spec = model.spec
+    if (reason := other_task(model.task)) is not None:
+        return reason
     if spec.decision != "sigmoid" or spec.readout != "scalar" or spec.readout_at not in ("[CLS]", "last"):
         return "strings are judged by the sign of one output, read at [CLS] or at the last token"
     return rounding.refusal(model)
@@ -60,8 +68,7 @@ def refusal(model: TaskModel) -> str | None:
 
 def by_counts(model: TaskModel, length: int) -> bool:
     """Does one string stand for all of its rearrangements, for the model and for the language?"""
-    task = model.task
-    assert isinstance(task, Language)
+    task: Any = model.task
     if model.spec.symmetry != "distinct_tokens" or model.spec.readout_at != "[CLS]":
         return False
     if (said := decided(task)) is not None:
@@ -78,8 +85,7 @@ def by_counts(model: TaskModel, length: int) -> bool:
 
 def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"], Float[np.ndarray, "strings"]]:
     """The strings that are run, and how many each stands for."""
-    task = model.task
-    assert isinstance(task, Language)
+    task: Any = model.task
     letters = len(task.alphabet)
     if not by_counts(model, length):
         words, _ = task.symbols(task.enumerate(length).tokens)
@@ -89,7 +95,7 @@ def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"
     return torch.tensor(rows), np.array(sizes, dtype=float)
 
 
-@register_method("every string, with a rounding bound", refusal, TAKES, lists=True)
+@register_method("every string, with a rounding bound", other_task, refusal, TAKES, lists=True)
 @one_thread()
 def certify_every_string(
     model: TaskModel, longest: int | None = None, progress: Callable[[int, int], None] | None = None
@@ -101,8 +107,8 @@ def certify_every_string(
     right beyond what rounding can do in the model's own format; smallest_margin, rounding, status). Refuted by a string
     that the model's own forward pass gets wrong, too. Raises InterpError for lengths whose strings cannot be listed.
     """
-    started, task = time.perf_counter(), model.task
-    assert isinstance(task, Language)
+    started = time.perf_counter()
+    task: Any = model.task
     longest = _longest(model, task) if longest is None else check_size("longest", longest)
     rows, probes, counterexample = [], [], None
     for length in range(1, longest + 1):
@@ -123,7 +129,7 @@ def certify_every_string(
     return _conclude(model, table, counterexample, tuple(probes), started)
 
 
-def _counterexample(model: TaskModel, task: Language, symbols: Int[Tensor, "strings length"]) -> str | None:
+def _counterexample(model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]) -> str | None:
     """The first of some strings that the model's own forward pass gets wrong."""
     if not len(symbols):
         return None
@@ -132,7 +138,7 @@ def _counterexample(model: TaskModel, task: Language, symbols: Int[Tensor, "stri
     return "".join(task.alphabet[s] for s in symbols[wrong[0]].tolist()) if wrong else None
 
 
-def _longest(model: TaskModel, task: Language) -> int:
+def _longest(model: TaskModel, task: Any) -> int:
     most = model.spec.max_length - task.n_marks if model.spec.max_length is not None else BY_COUNTS
     fits = [n for n in range(1, min(most, BY_COUNTS) + 1)
             if len(task.alphabet) ** n <= STRINGS or by_counts(model, n)]  # fmt: skip
@@ -140,7 +146,7 @@ def _longest(model: TaskModel, task: Language) -> int:
 
 
 def _run(
-    model: TaskModel, task: Language, symbols: Int[Tensor, "strings length"]
+    model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Margins with bounds of their rounding in the model's format and here; outputs that overflow are wrong."""
     length, own = symbols.shape[1], model.embed.W_E.dtype
@@ -156,11 +162,10 @@ def _run(
 def margins_of(model: TaskModel, length: int) -> tuple[Float[np.ndarray, "strings"], Float[np.ndarray, "strings"]]:
     """Margins of the strings of a length, one for all of its rearrangements where that is so, and their numbers."""
     symbols, sizes = strings(model, length)
-    assert isinstance(model.task, Language)
     return torch.cat([margin for margin, _, _ in _run(model, model.task, symbols)]).numpy(), sizes
 
 
-def _probes(task: Language, symbols: Int[Tensor, "strings length"], margin: np.ndarray, bound: np.ndarray) -> Probes:
+def _probes(task: Any, symbols: Int[Tensor, "strings length"], margin: np.ndarray, bound: np.ndarray) -> Probes:
     """The strings of smallest margins."""
     chosen = torch.from_numpy(np.abs(margin).argsort()[:PROBED])
     part = symbols[chosen]

@@ -141,17 +141,22 @@ def _around(task: Task) -> tuple[Tensor, Tensor]:
     return row[: int(places[0])], row[int(places[-1]) + 1 : end]
 
 
+def undeclared(task: Task) -> str | None:
+    """What a task would have to declare to have this shape, or None."""
+    if len(task.counted) != 3 or task.contrast is None or not task.count_ranges:
+        return f"task {task.name} does not declare three counted tokens, a contrast of two answers and count_ranges"
+    if task.readout in ("all", "first"):
+        return f"task {task.name} is read at {task.readout!r}, not after its counted tokens"
+    return None
+
+
 def shape_of(task: Task) -> CountedShape:
     """The shape that a task declares, compared with the task's own labels and classes on CHECKED inputs.
 
     Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
     """
-    if len(task.counted) != 3 or task.contrast is None or not task.count_ranges:
-        raise UnsupportedError(
-            f"task {task.name} does not declare three counted tokens, a contrast of two answers and count_ranges"
-        )
-    if task.readout in ("all", "first"):
-        raise UnsupportedError(f"task {task.name} is read at {task.readout!r}, not after its counted tokens")
+    if (reason := undeclared(task)) is not None or task.contrast is None:
+        raise UnsupportedError(reason or "")
     counted = tuple(task.token_id(token) for token in task.counted)
     more, otherwise = (task.answer_words.index(word) for word in task.contrast)
     counts = _probe_counts(count_box(task))

@@ -57,6 +57,7 @@ class Histogram(Task):
         self.bos, self.zero_class = bool(self.parameters["bos"]), bool(self.parameters["zero_class"])
         self.sampler = check_sampler(str(self.parameters["sampler"]))
         self.vocabulary = (*map(str, range(self.T)), *([BOS_TOKEN] if self.bos else []))
+        self.counted = self.vocabulary[: self.T]
         occurrences = ("-", ("count", ("tokens",), ("own",)), 0 if self.zero_class else 1)
         self.rule = ("if", ("=", ("own",), self.T), -1, occurrences)
 

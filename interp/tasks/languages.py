@@ -57,9 +57,9 @@ def decided_by(*, count: bool = False, places: tuple[int, ...] = ()) -> Callable
     return mark
 
 
-def decided(language: Language) -> Decided | None:
+def decided(language: Task) -> Decided | None:
     """What the language says of its member(), or None."""
-    return getattr(type(language).member, "decided", None)
+    return getattr(getattr(type(language), "member", None), "decided", None)
 
 
 class Language(Task):

@@ -8,6 +8,8 @@ COUNTS_OWN_TOKEN = ("T", "L", "bos", "bos_id", "zero_class", "of_sequences")
 """Declared by tasks whose answer at each position is how often its token occurs: see tasks.Histogram."""
 STRINGS = ("alphabet", "n_marks", "strings", "symbols", "of_symbols", "encode")
 """Declared by tasks of strings over an alphabet, one yes or no for each: see tasks.Language."""
+LISTED_STRINGS = (*STRINGS, "enumerate")
+"""Of these, tasks that list all strings of a length, too."""
 CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "all_contexts")
 """Declared by tasks that are a table of next tokens for every context: see tasks.TableTask."""
 

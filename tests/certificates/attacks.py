@@ -186,7 +186,8 @@ def sequences(rng: random.Random) -> None:
     margin, least, scale = judged(out, model.task.classes(every)[:, bos:].flatten().numpy())
     if margin.min() <= 0:
         return
-    linear = kind.startswith("lin")
+    linear, right = kind.startswith("lin"), [n - (not model.task.zero_class) for n in range(1, L + 1)]
+    domain = {"counted": list(range(T)), "marks": [T] * bos, "length": L, "classes": right}
     for whole_domain in (True, False):
         parts: list[Any] = [None] * T
         if not linear:
@@ -195,8 +196,8 @@ def sequences(rng: random.Random) -> None:
                 rng.shuffle(others)
                 singles: list[int | None] = [at for k in range(1, L + 1) for at in cut(L - k, others)]
                 parts[token] = [None] * L if whole_domain else singles
-        probe(model, "sequences", {}, parts, least, scale, tight=not linear and not whole_domain)
-        covers(model, "sequences", {}, parts, least, moves(out, rounded))
+        probe(model, "sequences", domain, parts, least, scale, tight=not linear and not whole_domain)
+        covers(model, "sequences", domain, parts, least, moves(out, rounded))
 
 
 def cut(left: int, others: list[int]) -> list[int | None]:

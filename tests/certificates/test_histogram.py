@@ -69,9 +69,8 @@ def assert_wrong(model: TaskModel, found: Certificate) -> None:
     sequence, rest = found.counterexample.split(": ", 1)
     tokens = torch.tensor([model.task.parse(sequence)])
     position = int(rest.split("position ")[1].split()[0])
-    batch = model.task.of_sequences(tokens)
-    said = model.predict(batch.tokens)[0, position + model.task.bos]
-    assert said != batch.labels[0, position + model.task.bos]
+    batch = model.task.batch(tokens)
+    assert model.predict(tokens)[0, position] != batch.labels[0, position]
     assert found.worst_margin < 0
 
 
@@ -170,7 +169,7 @@ def test_a_model_that_errs_on_one_multiset_only_is_refuted_with_it(kind: str, va
     found = interp.certify(model)
     assert found.status == "refuted"
     assert found.counterexample is not None
-    sequence = model.task.parse(found.counterexample.split(":")[0])
+    sequence = model.task.parse(found.counterexample.split(":")[0])[int(model.task.bos) :]
     assert sorted(sequence) == sorted(tokens[row].tolist())
     agree(model, found)
 
@@ -206,7 +205,7 @@ def test_a_model_with_many_neurons_that_errs_on_one_multiset_only(kind: MixingKi
     found = interp.certify(wide)
     assert found.status == "refuted"
     assert found.counterexample is not None
-    assert sorted(task.parse(found.counterexample.split(":")[0])) == [0, 1, 2, 3]
+    assert sorted(task.parse(found.counterexample.split(":")[0])[bos:]) == [0, 1, 2, 3]
     agree(wide, found)
 
 

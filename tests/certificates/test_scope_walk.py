@@ -37,7 +37,7 @@ SPECS: dict[str, tuple[Callable[[], ModelSpec], dict[str, Any]]] = {
         ),
         {"box": CountBox((0, 3), (0, 3), (0, 2))},
     ),
-    "histogram multisets": (
+    "occurrences of every token": (
         lambda: histogram_spec("dot", Histogram(T=3, L=3), 3, 4, "float64"),
         {"budget_seconds": 1, "samples": 0},
     ),

@@ -1,0 +1,130 @@
+"""Tasks that ask at every position how often its token occurs: which rows there are, and what is right there.
+
+A task of this shape declares readout = "all" and counted, its alphabet. Its inputs are all rows of one length over that
+alphabet, perhaps after one mark such as [BOS], and what is right at a token depends on how often it occurs in its row.
+The histogram is one (Behrens et al. 2024, section 4); "which letters of this word stand alone?" is another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError, UnsupportedError
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch
+
+CHECKED = 2048
+"""Rows on which the declaration is compared with the task's own labels, about."""
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """What is right at a token depends on how often it occurs in its row; ids are tokens, classes are output indices.
+
+    tokens: the alphabet. marks: what stands before it in every row, at most one token, which is neither counted nor
+    read. length: tokens of the alphabet in a row. classes: right at a token that occurs 1, 2, ..., length times.
+    """
+
+    tokens: tuple[int, ...]
+    marks: tuple[int, ...]
+    length: int
+    classes: tuple[int, ...]
+
+    @property
+    def n_inputs(self) -> int:
+        return int(len(self.tokens) ** self.length)
+
+    def rows(self, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows marked_length"]:
+        """Rows as a model reads them, from sequences of places in the alphabet."""
+        body = torch.tensor(self.tokens)[sequences]
+        return torch.cat([torch.tensor(self.marks, dtype=torch.long).expand(len(body), -1), body], 1)
+
+    def batch(self, task: Task, sequences: Int[Tensor, "rows length"]) -> Batch:
+        return task.batch(self.rows(sequences))
+
+
+def undeclared(task: Task) -> str | None:
+    """What a task would have to declare to have this shape, or None."""
+    if task.counted and task.readout == "all":
+        return None
+    return f"task {task.name} does not declare an alphabet to count at every position (counted, readout = 'all')"
+
+
+def occurrences_of(task: Task) -> Occurrences:
+    """The shape that a task declares, compared with the task's own labels on about CHECKED rows.
+
+    Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
+    """
+    if (reason := undeclared(task)) is not None:
+        raise UnsupportedError(reason)
+    tokens = tuple(task.token_id(token) for token in task.counted)
+    marks, length = _frame(task, tokens)
+    found = Occurrences(tokens, marks, length, ())
+    if task.n_inputs not in (None, found.n_inputs):
+        raise UnsupportedError(
+            f"task {task.name} has {task.n_inputs:,} inputs, not all {len(tokens)}^{length} rows of its counted tokens"
+        )
+    sequences = _probe_sequences(len(tokens), length)
+    try:
+        task.check_input(found.rows(sequences))
+        classes = task.classes(found.batch(task, sequences))
+    except InterpError as error:
+        raise UnsupportedError(f"task {task.name} does not label all rows of its counted tokens: {error}") from None
+    if marks and bool((classes[:, 0] != IGNORED).any()):
+        raise UnsupportedError(f"task {task.name} asks for an answer at {task.vocabulary[marks[0]]!r}, too")
+    said = classes[:, len(marks) :]
+    counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
+    right = torch.full((length + 1,), -1)
+    right[counts.flatten()] = said.flatten()  # the last one wins; the others are compared with it
+    if bool((said != right[counts]).any()) or bool((said < 0).any()):
+        row, at = (said != right[counts]).logical_or(said < 0).nonzero()[0].tolist()
+        text = task.format(found.rows(sequences[row : row + 1])[0])
+        raise UnsupportedError(
+            f"task {task.name} labels position {at + len(marks)} of {text!r} otherwise than other tokens that occur "
+            f"{int(counts[row, at])} times"
+        )
+    right = torch.where(right < 0, right.max(), right)  # counts that no row has, in an alphabet of one token
+    return Occurrences(tokens, marks, length, tuple(right[1:].tolist()))
+
+
+def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """The mark before the alphabet's tokens, and their number, from the task's example and, without a known number of
+    inputs, its samples."""
+    example = task.example
+    if example is None:
+        raise UnsupportedError(f"task {task.name} gives no example, from which the length of its rows could be taken")
+    batches = [example]
+    if task.n_inputs is None:
+        batches += [task.sample(64, split, seed=0) for split in task.splits]
+    frames = set()
+    for batch in batches:
+        for row, n in zip(batch.tokens.tolist(), batch.lengths.tolist()):
+            marks = tuple(token for token in row[:n] if token not in tokens)
+            if len(marks) > 1 or tuple(row[: len(marks)]) != marks:
+                raise UnsupportedError(
+                    f"rows of task {task.name} hold more than its counted tokens after one mark: "
+                    f"{task.format(row[:n])!r}"
+                )
+            frames.add((marks, n - len(marks)))
+    if len(frames) > 1:
+        raise UnsupportedError(f"rows of task {task.name} have several lengths, or several marks before them")
+    return frames.pop()
+
+
+def _probe_sequences(letters: int, length: int) -> Int[Tensor, "rows length"]:
+    """Rows in which a token occurs every number of times, at random places among random others; rows of few tokens."""
+    generator = torch.Generator().manual_seed(0)
+    each = max(1, min(letters, CHECKED // length))
+    chosen = torch.randperm(letters, generator=generator)[:each]
+    own = chosen.repeat_interleave(length)[:, None]
+    often = torch.arange(1, length + 1).repeat(each)[:, None]
+    others = torch.randint(max(1, letters - 1), (len(own), length), generator=generator)
+    others = (others + (others >= own).long()).clamp(max=letters - 1)
+    rows = torch.where(torch.arange(length) < often, own, others)
+    few = torch.randint(letters, (256, length), generator=generator) % torch.arange(1, 257)[:, None].clamp(max=letters)
+    rows = torch.cat([rows, few])
+    return rows.gather(1, torch.rand(rows.shape, generator=generator).argsort(1))

@@ -1,0 +1,169 @@
+"""A user's own task of the histogram's shape has its certificates and evidence; other shapes are told why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+import interp
+from interp.architecture.task_model import TaskModel
+from interp.certificates import check
+from interp.errors import UnsupportedError
+from interp.spec import TaskRef
+from interp.tasks import IGNORED, Batch, Task, register_task
+from interp.tasks.occurrences import occurrences_of
+from interp.tasks.registry import _REGISTRY
+
+PLACES = [3, 0, 5, 1, 4]
+"""Ids of the letters a to e, which stand for the histogram's 0 to 4; 2 is the mark, and 6 is used nowhere."""
+
+
+class Letters(Task):
+    """How often does each letter of a word occur in it?"""
+
+    name = "letters"
+    vocabulary = ("b", "d", "^", "a", "e", "c", "unused")
+    readout = "all"
+    counted = ("a", "b", "c", "d", "e")
+    defaults: ClassVar[dict[str, Any]] = {"L": 4, "marked": True, "alone": False, "tilted": False, "inputs": -1}
+
+    @property
+    def n_out(self) -> int:
+        return 2 if self.parameters["alone"] else int(self.parameters["L"])
+
+    @property
+    def n_inputs(self) -> int | None:
+        return None if self.parameters["inputs"] == -1 else int(self.parameters["inputs"])
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        counts = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
+        labels = (counts == 1).long() if self.parameters["alone"] else counts
+        labels = labels + (tokens == 4) * (counts == 2) if self.parameters["tilted"] else labels
+        return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), labels.masked_fill(tokens == 2, -1))
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        drawn = torch.randint(5, (n, int(self.parameters["L"])), generator=torch.Generator().manual_seed(seed))
+        return self.batch(self.words(drawn))
+
+    def words(self, sequences: Int[Tensor, "rows L"]) -> Int[Tensor, "rows length"]:
+        return torch.nn.functional.pad(torch.tensor(PLACES)[sequences], (int(self.parameters["marked"]), 0), value=2)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        classes = batch.labels if self.parameters["alone"] else batch.labels - 1
+        return classes.masked_fill(batch.tokens == 2, IGNORED)
+
+    def answers(self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]) -> Tensor:
+        return (classes + (0 if self.parameters["alone"] else 1)).masked_fill(tokens == 2, -1)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    register_task(Letters)
+    yield
+    _REGISTRY.pop("letters")
+
+
+def translated(model: TaskModel, **parameters: Any) -> TaskModel:
+    """The same weights, with the letters for the histogram's tokens; the tokens beside them are large and odd."""
+    task = Letters(L=model.task.parameters["L"], marked=bool(model.task.parameters["bos"]), **parameters)
+    spec = model.spec.replace(task=task.ref, n_out=model.cfg.d_vocab_out, origin=None)
+    tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    rows = torch.full((7, model.cfg.d_model), 3.0, dtype=tensors["embed.W_E"].dtype)
+    rows[PLACES] = tensors["embed.W_E"][:5]
+    if model.task.parameters["bos"]:
+        rows[2] = tensors["embed.W_E"][5]
+    return TaskModel(spec, task, tensors | {"embed.W_E": rows}, dtype="float64")
+
+
+def shaken(kind: str, size: float, **sizes: Any) -> TaskModel:
+    model = interp.build(f"histogram/{kind}-exact", T=5, **sizes)
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            generator = torch.Generator().manual_seed(number)
+            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+@pytest.mark.parametrize("size", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["dot", "bos-softmax", "lin"])
+def test_the_same_certificate_and_the_same_numbers(kind: str, size: float, tmp_path: Path) -> None:
+    model = shaken(kind, size, L=4)
+    twin = translated(model)
+    here, there = interp.certify(model, samples=0), interp.certify(twin, samples=0)
+    for name in ("status", "accuracy", "n_inputs", "n_answers", "n_errors", "worst_margin", "rounding", "domain"):
+        assert getattr(there, name) == getattr(here, name), name
+    assert there.tables["classes"].equals(here.tables["classes"])
+    assert here.status == ("refuted" if size else "certified")
+    said = check.check(json.loads(there.evidence(tmp_path / "proof.json").read_text()))[1]
+    if size:
+        assert "1 inputs, rows without padding" in said
+    else:
+        after = ", each after token 2" if "bos" in kind else ""
+        assert said.startswith(
+            f"letters: in all 5^4 sequences of 4 tokens among [3, 0, 5, 1, 4]{after}, every token that occurs 1, 2, "
+            "... 4 times in its own has its largest output at 0..3, in this order; over the reals by 0x"
+        )
+
+
+def test_evidence_of_a_histogram_cannot_be_that_of_other_tokens_or_classes(tmp_path: Path) -> None:
+    model = interp.build("histogram/dot-exact", T=5, L=3)
+    evidence = json.loads(interp.certify(model).evidence(tmp_path / "p.json").read_text())
+    for name, value in (("classes", [1, 1, 2]), ("counted", [0, 1, 2, 3]), ("marks", [4]), ("length", 2)):
+        domain = {**evidence["claim"]["domain"], name: value}
+        with pytest.raises(check.Fault, match=r"other tokens|must be a list of|must differ"):
+            check.check({**evidence, "claim": {**evidence["claim"], "domain": domain}})
+
+
+def test_any_function_of_the_own_count_is_certified_like_brute_force_says() -> None:
+    """Which letters stand alone? Two classes, of which one stands for several counts."""
+    for seed in range(3):
+        model = translated(shaken("bos", 0.3 * seed, L=4), alone=True)
+        with torch.no_grad():  # the readout of count 1 is "alone", the mean of the others "not alone"
+            for parameter in (model.unembed.W_out, model.unembed.b_out):
+                parameter[..., 1] = parameter[..., 0]
+                parameter[..., 0] = parameter[..., 2:].mean(-1)
+                parameter[..., 2:] = -1e3 if parameter.ndim == 1 else 0.0
+        batch = model.task.batch(model.task.words(torch.tensor(list(product(range(5), repeat=4)))))
+        wrong = (model(batch.tokens).argmax(-1) != model.task.classes(batch))[:, 1:]
+        found = interp.certify(model, samples=0, budget_seconds=5)
+        assert (found.status == "refuted") == bool(wrong.any())
+        assert found.n_errors in (None, int(wrong.sum()))
+        assert found.n_inputs == 5**4
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"tilted": True}, "otherwise than other tokens that occur 2 times"),
+        ({"inputs": 7}, "has 7 inputs, not all 5^4 rows of its counted tokens"),
+    ],
+)
+def test_what_a_task_declares_is_compared_with_its_labels(parameters: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=reason.replace("^", r"\^")):
+        occurrences_of(Letters(**parameters))
+
+
+def test_the_reasons_of_a_task_that_declares_little_begin_with_what_it_lacks() -> None:
+    class Plain(Letters):
+        name = "letters-plain"
+        counted = ()
+
+    register_task(Plain)
+    try:
+        spec = shaken("dot", 0.0, L=4).spec.replace(task=TaskRef(name="letters-plain"), origin=None, n_out=4)
+        with pytest.raises(UnsupportedError) as caught:
+            interp.certify(interp.build(spec))
+    finally:
+        _REGISTRY.pop("letters-plain")
+    said = str(caught.value)
+    assert "cannot be certified: every input, as run: task letters-plain does not list its inputs" in said
+    assert said.count(": ") == 3
+    assert " (methods for tasks of another shape: count box; occurrences of every token; " in said
