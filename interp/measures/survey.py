@@ -13,6 +13,7 @@ from interp.measures.looks import looks
 from interp.measures.outputs import head_outputs
 from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads, within
 from interp.measures.separation_classes import score_groups
+from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -24,7 +25,9 @@ COUNTED = 4000  # inputs of a split where outputs come from token counts
 
 
 @torch.no_grad()
-def survey(model: Model, test: Batch | None = None, train: Batch | None = None, seed: int = 0) -> pd.DataFrame:
+def survey(
+    model: Model, test: Batch | None = None, train: Batch | None = None, seed: int = 0, C: float = 1000.0
+) -> pd.DataFrame:
     """One row a head or MLP, layer by layer, in any model with hooks.
 
     Columns: part (its name), kind, layer, head; effect, what it adds on average to right minus best wrong output (NaN
@@ -32,12 +35,13 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     part silenced; s_acc, how well a linear separator of its output at the reads tells the answers apart (heads only, of
     as many classes as there are); and where the head looks (measures.looks).
     test: what is measured on, train: where separators are fitted and replacements come from; by default the task's data
-    sets, or fresh inputs where it has none, cut to what takes seconds. attrs of the table: test and train, how many
-    inputs; accuracy, of the whole model; chance, of always giving the answer that is most frequent in `test`; no_s_acc,
-    why there is none (s_acc is NaN then), or None.
+    sets, or fresh inputs where it has none, cut to what takes seconds. C: weight of errors in the separators'
+    objective. attrs of the table: test and train, how many inputs; accuracy, of the whole model; chance, of
+    always giving the answer that is most frequent in `test`; no_s_acc, why there is none (s_acc is NaN then), or None.
     """
     import pandas as pd
 
+    SeparatorPath(C)  # a C that is no weight is an error, not a reason why there is no s_acc
     subject = Subject.of(model)
     heads, mlps = heads_of(subject), mlps_of(subject)
     runs = len(MODES) * (1 + len(heads) + len(mlps))
@@ -64,7 +68,7 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
         whole, *scores = ablate(subject, [[], *([part] for part in parts)], test, mode, train, seed)
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
-    table["s_acc"], no_s_acc = _separation(subject, train, test)
+    table["s_acc"], no_s_acc = _separation(subject, train, test, C)
     where = looks(subject, within(subject, test, 4))
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     classes = reads(subject, test).classes
@@ -74,7 +78,7 @@ def survey(model: Model, test: Batch | None = None, train: Batch | None = None, 
     return table
 
 
-def head_separation(model: Model, train: Batch, test: Batch) -> list[float]:
+def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) -> list[float]:
     """s-acc of each head alone where answers are read, fitted on train and measured on test; any number of classes.
 
     Raises InterpError for one class only, and for fewer reads than a head has dimensions.
@@ -90,14 +94,14 @@ def head_separation(model: Model, train: Batch, test: Batch) -> list[float]:
         z.append(torch.cat([seen[name] for name in names], 1).numpy())
     labels = [reads(subject, batch).classes.numpy() for batch in (train, test)]
     singles = [(i,) for i in range(z[0].shape[1])]
-    return list(score_groups(z[0], labels[0], z[1], labels[1], singles)["s_acc"])
+    return list(score_groups(z[0], labels[0], z[1], labels[1], singles, C=C)["s_acc"])
 
 
-def _separation(subject: Subject, train: Batch, test: Batch) -> tuple[list[float], str | None]:
+def _separation(subject: Subject, train: Batch, test: Batch, C: float) -> tuple[list[float], str | None]:
     """s-acc of each part in the order of the table (NaN for MLPs), or NaN throughout and the reason."""
     reason = None
     try:
-        found = head_separation(subject, train, test)
+        found = head_separation(subject, train, test, C)
     except InterpError as error:  # one class, too few rows, outputs too badly scaled for a proof
         found, reason = [float("nan")] * len(heads_of(subject)), str(error)
     ordered = iter(found)

@@ -18,6 +18,7 @@ from interp.measures.heads import category, group_metrics
 from interp.measures.languages import language_of
 from interp.measures.outputs import HeadOutputs, head_outputs
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
+from interp.measures.survey import survey
 from interp.sections.base import Study, first_reason
 from interp.spec import Construction
 from interp.tasks import IGNORED, Batch
@@ -94,32 +95,42 @@ def first(found: HeadOutputs, n: int) -> HeadOutputs:
     return replace(found, **cut)
 
 
-def metrics(study: Study, groups: int = SAMPLED_GROUPS) -> pd.DataFrame:
+def weighed(C: float) -> str:
+    """What to add where a separator is said to be fitted: nothing for the paper's objective."""
+    return "" if C == 1000.0 else f" with errors weighted by C = {C:g} in its objective"
+
+
+def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:
+    """measures.survey with separators of this objective, for all sections that look at single parts."""
+    return survey(study.subject, C=C)
+
+
+def metrics(study: Study, groups: int = SAMPLED_GROUPS, C: float = 1000.0) -> pd.DataFrame:
     """s-acc, l-acc and ROC AUC of single heads, of pairs, and of `groups` groups of every size, fitted once.
 
-    Column sampled: is the group one of those that stand for its size?
+    Column sampled: is the group one of those that stand for its size? C: weight of errors in the separators' objective.
     """
     n_heads = study.once(outputs, "test").n_heads
     few = 2**n_heads - 1 <= groups
     sampled = all_subsets(n_heads) if few else sample_subsets(n_heads, groups, seed=0)
     small = select_groups("singles+pairs" if n_heads > 1 else "singles", n_heads)
     wanted = [*small, *(group for group in sampled if len(group) > 2 or group not in set(small))]
-    table = group_metrics(study.once(outputs, "train"), study.once(outputs, "test"), wanted)
+    table = group_metrics(study.once(outputs, "train"), study.once(outputs, "test"), wanted, C=C)
     return table.assign(sampled=table["heads"].isin(set(sampled)))
 
 
-def singles(study: Study) -> pd.DataFrame:
+def singles(study: Study, C: float = 1000.0) -> pd.DataFrame:
     """One row a head: head, category, s_acc, l_acc, roc_auc."""
-    table = study.once(metrics)
+    table = study.once(metrics, SAMPLED_GROUPS, C)
     alone = table[table["size"] == 1].reset_index(drop=True)
     heads = pd.DataFrame({"head": [group[0] for group in alone["heads"]]})
     heads["category"] = [category(value) for value in alone["s_acc"]]
     return heads.join(alone[["s_acc", "l_acc", "roc_auc"]])
 
 
-def by_category(study: Study) -> list[int]:
+def by_category(study: Study, C: float = 1000.0) -> list[int]:
     """The heads as figures show them: successful, mixed, failed, in each the best s-acc first."""
-    heads = study.once(singles)
+    heads = study.once(singles, C)
     return [int(head) for head in heads.sort_values("s_acc", ascending=False, kind="stable")["head"]]
 
 

@@ -8,8 +8,8 @@ from interp import words
 from interp.measures.faithfulness import CircuitTest, test_circuit
 from interp.measures.runs import data, within
 from interp.measures.subject import Subject
-from interp.measures.survey import survey
 from interp.report import Report
+from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
 
@@ -59,7 +59,7 @@ def sentence(found: CircuitTest, n: int) -> str:
 @section("faithfulness", title="A circuit of heads", order=800, needs=needs)
 def make(study: Study, report: Report) -> None:
     """The smallest set of heads that the heads section suggests, put to the test."""
-    found = smallest(study.subject, study.measure(survey))
+    found = smallest(study.subject, study.once(shared.surveyed))
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     report.section(
         "A circuit of heads",

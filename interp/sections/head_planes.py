@@ -15,9 +15,9 @@ from interp.sections.base import Study, section
 
 
 @section("head_planes", title="Head outputs", order=320, needs=shared.needs_two_answers)
-def make(study: Study, report: Report) -> None:
-    """The best and the worst head by s-acc, then all of them."""
-    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles)
+def make(study: Study, report: Report, C: float = 1000.0) -> None:
+    """The best and the worst head by s-acc, then all of them. C: weight of errors in the separators' objective."""
+    tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles, C)
     d_head = tested.z.shape[-1]
     axes = {1: "across is its one coordinate, up the answer", 2: "the axes are its two coordinates"}
     report.section(
@@ -26,7 +26,7 @@ def make(study: Study, report: Report) -> None:
         f"{axes.get(d_head, 'the axes are the first two principal components of its outputs')}.",
     )
     seen = study.once(tokens_seen)
-    planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, seen)
+    planes = head_planes(study.subject, study.once(shared.outputs, "train"), tested, seen, C)
     points, values, lines = planes.points, planes.values, planes.lines
     if study.subject.count_space:
         points.attrs["counted"] = study.task.counted
@@ -43,16 +43,16 @@ def make(study: Study, report: Report) -> None:
     )
     for word, head in chosen.items():
         mine, its_values = (frame[frame["head"] == head] for frame in (points, values))
-        line = " The line is the separator that was fitted on the training set." if head in lines else ""
+        line = f" The line is the separator that was fitted on the training set{shared.weighed(C)}."
         report.add_figure(
             f"{word}_head",
             _named(draw.head_plane(mine, its_values, lines.get(head), head, planes.variance.get(head)), d_head),
-            f"The {word} head by s-acc ({notes[head]}; Figures 6 and 7).{line}{vectors}",
+            f"The {word} head by s-acc ({notes[head]}; Figures 6 and 7).{line if head in lines else ''}{vectors}",
         )
     if len(heads) > 1:
         report.add_figure(
             "all_heads",
-            draw.head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category)),
+            draw.head_planes_grid(points, values, lines, notes, order=study.once(shared.by_category, C)),
             "The same for every head, the best by s-acc first (Figure 15).",
         )
 

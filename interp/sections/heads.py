@@ -6,9 +6,10 @@ import pandas as pd
 
 from interp import words
 from interp.measures.looks import KINDS
-from interp.measures.survey import MODES, survey
+from interp.measures.survey import MODES
 from interp.report import Report
 from interp.report import figures as draw
+from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
 MOST_PARTS, MOST_NAMED = 200, 6
@@ -23,9 +24,9 @@ def needs(study: Study) -> str | None:
 
 
 @section("heads", title="Heads and MLPs", order=300, needs=needs)
-def make(study: Study, report: Report) -> None:
-    """One table for all parts, and what it shows."""
-    table = study.measure(survey)
+def make(study: Study, report: Report, C: float = 1000.0) -> None:
+    """One table for all parts, and what it shows. C: weight of errors in the separators' objective."""
+    table = study.once(shared.surveyed, C)
     n, layers = table.attrs["test"], study.model.cfg.n_layers
     report.section("Heads and MLPs", _words(study, table))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
@@ -35,7 +36,7 @@ def make(study: Study, report: Report) -> None:
         shown,
         "effect: what the part adds directly to the right answer over its best rival, in logits. accuracy_*, loss_*: "
         "of the whole model with the part set to zero, to its mean, or to its value on another input (nats). "
-        f"{separable(table)} entropy to after_same: where the head looks (nats, shares). On {n:,} inputs.",
+        f"{separable(table, C)} entropy to after_same: where the head looks (nats, shares). On {n:,} inputs.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
@@ -95,13 +96,13 @@ def needed(table: pd.DataFrame, whole: float, chance: float) -> str:
     )
 
 
-def separable(table: pd.DataFrame) -> str:
-    """What s_acc is, or why there is none."""
+def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
+    """What s_acc is (C: as in head_metrics), or why there is none."""
     if (reason := table.attrs["no_s_acc"]) is not None:
         return f"There is no s_acc: {reason}."
     return (
         "s_acc: accuracy of the best linear separator of the head's output where answers are read, of each answer "
-        "against the rest."
+        f"against the rest{shared.weighed(C)}."
     )
 
 

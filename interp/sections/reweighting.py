@@ -26,8 +26,17 @@ def needs(study: Study) -> str | None:
 
 
 @section("reweighting", title="Interventions on attention", order=510, needs=needs)
-def make(study: Study, report: Report, w01: tuple[float, ...] = SWEEP_W01, w02: tuple[float, ...] = SWEEP_W02) -> None:
-    """s-acc of the heads against the ratio of attention to two tokens: w01 without the third token, w02 at w01 = 1."""
+def make(
+    study: Study,
+    report: Report,
+    w01: tuple[float, ...] = SWEEP_W01,
+    w02: tuple[float, ...] = SWEEP_W02,
+    C: float = 1000.0,
+) -> None:
+    """s-acc of the heads against the ratio of attention to two tokens: w01 without the third token, w02 at w01 = 1.
+
+    C: weight of errors in the separators' objective, as in head_metrics; the figures hinge on it.
+    """
     counted = one, two, three = study.task.counted
     fit = partial(
         reweight_attention,
@@ -35,11 +44,13 @@ def make(study: Study, report: Report, w01: tuple[float, ...] = SWEEP_W01, w02: 
         train=study.once(shared.rows, "train"),
         test=study.once(shared.rows, "test"),
         tokens=counted,
+        C=C,
     )
     report.section(
         "Interventions on attention",
         f"The attention at '{study.subject.read_at}' is set by hand, everything else stays: what a head could do if it "
-        "looked elsewhere.",
+        "looked elsewhere. s-acc: accuracy of the best linear separator of its outputs, fitted on the training "
+        f"set{shared.weighed(C)}.",
     )
     swept = {
         "w01": (fit(w01=w01), "Figure 8"),

@@ -27,10 +27,13 @@ SOLVES = 0.5
 
 
 @section("separation", title="Heads that separate the answers", order=310, needs=shared.needs_two_answers)
-def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> None:
-    """Single heads and pairs as tables and maps, `groups` groups of every size as distributions."""
-    metrics = study.once(shared.metrics, groups)
-    heads = study.once(heads_table)
+def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: float = 1000.0) -> None:
+    """Single heads and pairs as tables and maps, `groups` groups of every size as distributions.
+
+    C: weight of errors in the separators' objective, as in head_metrics.
+    """
+    metrics = study.once(shared.metrics, groups, C)
+    heads = study.once(heads_table, C)
     pairs = metrics[metrics["size"] == 2]
     facts = facts_of(heads, pairs) | {"model": study.once(whole_model), "guess": study.once(best_guess)}
     for name in ("successful", "failed", "mixed", "best s_acc"):
@@ -39,7 +42,8 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> N
     one, other = study.task.contrast or ("", "")
     report.section(
         "Heads that separate the answers",
-        "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training set. l-acc: "
+        "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training "
+        f"set{shared.weighed(C)}. l-acc: "
         f"accuracy when all other heads are silenced. ROC AUC: the better of the '{one}' and '{other}' logits as a "
         f"score. weight: the head's share in the readout of '{one}' against '{other}'. accuracy_without: of the whole "
         "model when the head is silenced.",
@@ -51,12 +55,12 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS) -> N
     for metric, name in METRICS.items():
         report.add_figure(
             f"heads_{metric}",
-            draw.heads_heatmap(small, metric, study.once(shared.by_category)),
+            draw.heads_heatmap(small, metric, study.once(shared.by_category, C)),
             f"{name[0].upper()}{name[1:]} of single heads (diagonal) and of pairs, the successful heads first "
             "(Figure 3 of the paper).",
         )
     if len(heads) > 2:
-        order = study.once(shared.by_category)
+        order = study.once(shared.by_category, C)
         report.add_figure(
             "pair_gain",
             draw.heatmap(pair_gains(small, order), order, order, "head", "head", "gain of s-acc", center=0.0),
@@ -89,10 +93,10 @@ def pair_gains(small: pd.DataFrame, order: Sequence[int]) -> np.ndarray:
     return gains
 
 
-def heads_table(study: Study) -> pd.DataFrame:
+def heads_table(study: Study, C: float = 1000.0) -> pd.DataFrame:
     """One row a head with all that is measured of it alone."""
     subject, tested = study.subject, study.once(shared.outputs, "test")
-    heads = study.once(shared.singles)
+    heads = study.once(shared.singles, C)
     if len(study.task.counted) == 3:
         batch = None if subject.count_space else study.once(shared.rows, "test")
         ratios = attention_ratios(subject, at=subject.read_at, tokens=study.task.counted, batch=batch)
