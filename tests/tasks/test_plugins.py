@@ -1,0 +1,42 @@
+"""Tasks of installed packages: found by their entry point, and one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import interp
+from interp.tasks import plugins, registry
+
+TASK = """
+import interp
+@interp.register_task
+class Installed(interp.tasks.Parity):
+    "Parity under another name."
+    name = "installed-test"
+"""
+
+
+def installed(folder: Path, package: str, source: str) -> None:
+    """What an installer leaves behind: a module, and metadata that name it."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (folder / f"{package}.py").write_text(source, "utf-8")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\nmine = {package}\n", "utf-8")
+
+
+def test_an_installed_package_brings_its_tasks(tmp_path, monkeypatch) -> None:
+    installed(tmp_path, "broken_tasks_of_a_test", "raise RuntimeError('half installed')")
+    installed(tmp_path, "tasks_of_a_test", TASK)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        with pytest.warns(UserWarning, match="mine = broken_tasks_of_a_test could not be imported: RuntimeError: half"):
+            plugins.load_installed()
+        assert "installed-test" in list(interp.list_tasks()["name"])
+        assert registry.make_task("installed-test").sample(3).labels.dtype.is_floating_point is False
+    finally:
+        registry._REGISTRY.pop("installed-test", None)
+        sys.modules.pop("tasks_of_a_test", None)
