@@ -28,6 +28,11 @@ def share(value: float, digits: int = 4, rounding: float = 0.0) -> str:
     return f"{value:.{digits}f}"
 
 
+def portion(value: float, digits: int = 4, rounding: float = 0.0) -> str:
+    """How much "of the answers" or "of the variance": a share, but "all" for 1 and "none" for 0."""
+    return {"1": "all", "0": "none"}.get(said := share(value, digits, rounding), said)
+
+
 def counted(n: int, one: str, several: str | None = None) -> str:
     """counted(1, "head") is "1 head", counted(2, "head") "2 heads"."""
     return f"{n:,} {one if n == 1 else several or one + 's'}"

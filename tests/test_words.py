@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp.words import counted, share
+from interp.words import counted, portion, share
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,12 @@ def test_the_largest_number_below_one_is_not_one() -> None:
 def test_what_arithmetic_moved_is_said_as_it_is() -> None:
     assert [share(x, 3, rounding=1e-9) for x in (1 + 2e-16, 1 - 2e-16, -1e-17, 0.5, 1 - 2e-9)] == [
         "1", "1", "0", "0.500", "0.999999998",
+    ]  # fmt: skip
+
+
+def test_portions_of_something() -> None:
+    assert [f"{portion(x)} of the answers" for x in (1.0, 0.0, 0.25)] == [
+        "all of the answers", "none of the answers", "0.2500 of the answers",
     ]  # fmt: skip
 
 

@@ -34,12 +34,6 @@ SAMPLED_GROUPS = 320
 """Groups of heads behind Figure 4: every size 20 times, where there are 16 heads."""
 
 
-def held(value: float, digits: int = 3) -> str:
-    """How much of a variance or power is held: "0.868", "all"; what float64 sums miss 0 and 1 by is not said."""
-    said = words.share(float(value), digits, rounding=1e-9)
-    return "all" if said == "1" else said
-
-
 def numbers_in_words(study: Study) -> str:
     """What each of a few heads does with numbers where the answer is read; nothing for a task without such."""
     try:
@@ -52,11 +46,11 @@ def numbers_in_words(study: Study) -> str:
             ""
             if np.isnan(row.copied)
             else f" What it adds for a number, with the readout's bias, is largest at that number for "
-            f"{words.share(row.copied, 3)} of them."
+            f"{words.portion(row.copied, 3)} of them."
         )
         sentences.append(
             f"At '{study.subject.read_at}', head {row.layer}.{row.head}'s score grows at "
-            f"{words.share(row.grows, 3)} of the steps from one "
+            f"{words.portion(row.grows, 3)} of the steps from one "
             f"number to the next, by {row.range:.4g} from the first to the last.{copied}"
         )
     return " ".join(sentences)

@@ -11,12 +11,14 @@ from interp.measures.runs import data, within
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
-from interp.sections._shared import held
 from interp.sections.base import Study, section
+from interp.words import portion
 
 MOST_TOKENS = 64
 MOST_POWER = 0.85
 """Frequencies that hold this share of the power together are the key ones, if they are at most half of all."""
+ROUNDING = 1e-9
+"""Sums of shares in float64 miss 0 and 1 by less."""
 
 
 def needs(study: Study) -> str | None:
@@ -34,8 +36,8 @@ def make(study: Study, report: Report) -> None:
     places, shares = principal_components(vectors, 2)
     report.section(
         "Embeddings",
-        f"The first two principal components hold {held(shares[:2].sum(), 4)} of the variance of the {len(words)} "
-        "embeddings.",
+        f"The first two principal components hold {portion(shares[:2].sum(), 4, ROUNDING)} of the variance of the "
+        f"{len(words)} embeddings.",
     )
     if len(words) <= MOST_TOKENS:
         frame = pd.DataFrame({"first": places[:, 0], "second": places[:, 1], "token": words, "is": "token"})
@@ -45,8 +47,8 @@ def make(study: Study, report: Report) -> None:
             "embeddings_plane",
             draw.scatter(frame, "first", "second", "is" if frame["is"].nunique() > 1 else None, "token",
                          x_title="first principal component", y_title="second principal component"),
-            f"The tokens in the plane of their first two principal components ({held(shares[0])} and "
-            f"{held(shares[1] if len(shares) > 1 else 0.0)} of the variance).",
+            f"The tokens in the plane of their first two principal components ({portion(shares[0], 3, ROUNDING)} and "
+            f"{portion(shares[1] if len(shares) > 1 else 0.0, 3, ROUNDING)} of the variance).",
         )  # fmt: skip
         matrix = cosines(vectors)
         report.add_figure(
@@ -86,8 +88,8 @@ def _waves(study: Study, report: Report) -> None:
             names = "none"
         else:
             sentences.append(
-                f"In the {which}, {len(few)} of {len(part)} frequencies hold {held(few['power'].sum())} of the power: "
-                f"{names}."
+                f"In the {which}, {len(few)} of {len(part)} frequencies hold "
+                f"{portion(few['power'].sum(), 3, ROUNDING)} of the power: {names}."
             )
         report.add_fact(f"frequencies_of_{str(which).replace(' ', '_')}", names)
         if outputs is not None and names != "none" and few["what"].iloc[0] == "readout":
@@ -95,7 +97,7 @@ def _waves(study: Study, report: Report) -> None:
             share = float(outputs.loc[same, "power"].sum())
             sentences.append(
                 "Waves of these frequencies around the right answer, each the same on every input, explain "
-                f"{held(share)} of the variance of the logits."
+                f"{portion(share, 3, ROUNDING)} of the variance of the logits."
             )
             report.add_fact(f"logits_explained_by_{str(which).replace(' ', '_')}", share)
     report.add_text(" ".join(sentences))

@@ -114,16 +114,16 @@ def _at_least(accuracies: pd.Series) -> str:
 def _words(study: Study, table: pd.DataFrame) -> str:
     """What the table says, from its numbers."""
     worst = table.loc[table["accuracy_mean"].idxmin()]
-    least = words.share(float(worst["accuracy_mean"]))
     sentences = [
-        f"Without any one part, mean-ablated, accuracy is {least} or more; it is lowest without {worst['part']}."
+        f"Without any one part, mean-ablated, accuracy is {_at_least(table['accuracy_mean'])}; it is lowest "
+        f"without {worst['part']}."
     ]
     separable = table[table["s_acc"].notna()]
     if len(separable):
         best = separable.loc[separable["s_acc"].idxmax()]
         sentences.append(
             f"The answers are most nearly read off {best['part']}: a linear separator of its output is right on "
-            f"{words.share(float(best['s_acc']))} of the answers."
+            f"{words.portion(float(best['s_acc']))} of the answers."
         )
     heads = table[(table["kind"] == "head") & (table["after_same"] > 0.5)]
     if len(heads):

@@ -11,7 +11,6 @@ from interp.measures.runs import data, within
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
-from interp.sections._shared import held
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
@@ -28,11 +27,22 @@ def measured(subject: Subject) -> pd.DataFrame:
     return neurons_that_matter(subject, inputs(subject), SILENCED)
 
 
+def most_needed(table: pd.DataFrame) -> str:
+    """Which neuron accuracy, or at least the loss, misses most."""
+    worst, whole = table.loc[table["accuracy"].idxmin()], table.attrs["accuracy"]
+    if worst["accuracy"] < whole:
+        return (
+            f"Accuracy is lowest without neuron {worst['neuron']}: {words.share(worst['accuracy'])} "
+            f"({words.share(whole)} with all)."
+        )
+    grows, said = table.iloc[0], f"None of them alone costs accuracy, which is {words.share(whole)} with all"
+    return f"{said}; the loss grows most without neuron {grows['neuron']}." if grows["change"] > 0 else f"{said}."
+
+
 @section("neurons", title="Neurons", order=700, needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
     """A table of the most harmful losses, and the responses of the first few."""
     table = study.measure(measured)
-    first, whole = table.iloc[0], table.attrs["accuracy"]
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"
         if len(table) < table.attrs["neurons"]
@@ -40,8 +50,7 @@ def make(study: Study, report: Report) -> None:
     )
     report.section(
         "Neurons",
-        f"Silenced one by one, by their mean over the answers: {fewer}. Without neuron {first['neuron']} accuracy is "
-        f"{words.share(first['accuracy'])} ({words.share(whole)} with all).",
+        f"Silenced one by one, by their mean over the answers: {fewer}. {most_needed(table)}",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
     report.add_table(
@@ -90,7 +99,8 @@ def _waves(study: Study, report: Report) -> None:
             f"neurons_waves_{group}",
             draw.bars(waves, "frequency", "neurons", x_title="strongest frequency", y_title="neurons"),
             f"The strongest frequency of each neuron's mean activation over the cycle {group} at position {place}; on "
-            f"average it holds {held(live['power'].mean())} of a neuron's power (Nanda et al. 2023).",
+            f"average it holds {words.portion(live['power'].mean(), 3, rounding=1e-9)} of a neuron's power (Nanda et "
+            "al. 2023).",
         )
         ordered = live.sort_values("power", ascending=False, ignore_index=True)
         report.add_table(f"neurons_waves_{group}", ordered, "Neuron by neuron, the purest waves first.", max_rows=12)

@@ -142,7 +142,7 @@ def sentence(facts: Mapping[str, int | float]) -> str:
     heads, good, pairs = int(facts["heads"]), int(facts["successful"]), int(facts["pairs"])
     if facts["model"] < facts["guess"] + SOLVES * (1 - facts["guess"]):
         found = [
-            f"The model does not solve the task: it is right for {words.share(facts['model'])} of the test inputs, "
+            f"The model does not solve the task: it is right for {words.portion(facts['model'])} of the test inputs, "
             f"where the more frequent answer alone has {words.share(facts['guess'])}. So its heads neither compete nor "
             "cooperate in solving it."
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sections.standin_report import one_section
 from standins import NAMES
@@ -12,6 +13,7 @@ from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.base import Study, fill
+from interp.sections.neurons import most_needed
 
 
 @pytest.mark.parametrize("name", [*NAMES[1:], "histogram/dot"])
@@ -21,6 +23,23 @@ def test_neurons(name) -> None:
     assert len(table) == 24
     assert table["accuracy"].is_monotonic_increasing
     assert set(report.figures) == {"neurons_response"} or len(report.figures) == 4
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "change", "says"),
+    [
+        ([0.7, 0.9], [0.4, 0.1], "Accuracy is lowest without neuron 0.3: 0.7000 (1 with all)."),
+        ([0.99996, 1.0], [0.1, 0.0], "Accuracy is lowest without neuron 0.3: 0.99996 (1 with all)."),
+        ([1.0, 1.0], [0.2, 0.1],
+         "None of them alone costs accuracy, which is 1 with all; the loss grows most without neuron 0.3."),
+        ([1.0, 1.0], [-0.1, -0.2], "None of them alone costs accuracy, which is 1 with all."),
+        ([1.0, 1.0], [np.nan, np.nan], "None of them alone costs accuracy, which is 1 with all."),
+    ],
+)  # fmt: skip
+def test_which_neuron_is_missed_most(accuracy, change, says) -> None:
+    table = pd.DataFrame({"neuron": ["0.3", "0.5"], "accuracy": accuracy, "change": change})
+    table.attrs["accuracy"] = 1.0
+    assert most_needed(table) == says
 
 
 def test_no_neurons() -> None:
