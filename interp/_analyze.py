@@ -24,6 +24,7 @@ from interp.report import Report
 from interp.sections import Study, availability, fill
 from interp.spec import Construction, ModelSpec, Training
 from interp.tasks import Task
+from interp.threads import threads_for
 
 Source = str | Path | HookedTransformer | Subject
 
@@ -91,9 +92,10 @@ def certify(
     """
     _check_source(source)
     subject, _ = _subject(source, task, tokens, outputs, padding, device, dtype)
-    if isinstance(subject.model, TaskModel) and subject.token_ids is None:
-        return certify_model(subject.model, **options)
-    return certify_subject(subject, **options)
+    with threads_for(subject.model):
+        if isinstance(subject.model, TaskModel) and subject.token_ids is None:
+            return certify_model(subject.model, **options)
+        return certify_subject(subject, **options)
 
 
 def _sources(source: Source | Sequence[Source]) -> list[Source]:
@@ -189,7 +191,8 @@ def _page(
 ) -> Report:
     """One model's report."""
     report = Report(name, subtitle=_subtitle(subject), metadata=_metadata(subject))
-    fill(Study(subject, f"model = interp.load({name!r})" if named else None), report, sections, options)
+    with threads_for(subject.model):
+        fill(Study(subject, f"model = interp.load({name!r})" if named else None), report, sections, options)
     report.spare_figures()
     return report
 

@@ -19,7 +19,7 @@ from interp.report.live.minify import minify
         ("a\n++b", "a\n++b"),
         ("x = {\n  a,\n  b,\n}\ny", "x={a,b,}\ny"),
         ('s = "a  // b" + \'c  "d"\'', 's="a  // b"+\'c  "d"\''),
-        ("t = `a  ${ f({ b: `c  ${d}` }) }  // e` + 1", "t=`a  ${ f({ b: `c  ${d}` }) }  // e`+1"),
+        ("t = `a  ${ f({ b: `c  ${d}` }) }  // e` + 1", "t=`a  ${f({b:`c  ${d}`})}  // e`+1"),
         ('t.replace(/[/ ]  \\/ "/g, x) / 2 / y', 't.replace(/[/ ]  \\/ "/g,x)/2/y'),
         ("if (a) b\nelse c", "if(a)b\nelse c"),
         ("a /* b\n c */ = 1", "a=1"),

@@ -1,0 +1,41 @@
+"""Small models get one thread: on busy cores threads wait for each other longer than they work."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import interp
+from interp.sections.base import _SECTIONS
+from interp.threads import SMALL, threads_for
+
+
+@pytest.fixture(autouse=True)
+def _two() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("parameters", "threads"), [(SMALL, 1), (SMALL + 1, 2)])
+def test_only_small_models_get_one(parameters: int, threads: int) -> None:
+    model = torch.nn.Linear(parameters, 1, bias=False, device="meta")
+    with threads_for(model):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
+
+
+def test_a_report_is_made_with_one_thread() -> None:
+    seen: list[int] = []
+
+    @interp.section("threads", title="Threads", order=950)
+    def threads(study, report) -> None:
+        seen.append(torch.get_num_threads())
+
+    try:
+        interp.analyze("count01/minimal", sections=["threads"])
+    finally:
+        _SECTIONS.pop("threads")
+    assert seen == [1]
+    assert torch.get_num_threads() == 2
