@@ -18,7 +18,7 @@ from interp import zoo
 from interp._lens import HookedTransformer, is_bridge
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, certify_subject
-from interp.errors import InterpError
+from interp.errors import InterpError, of_type
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections import Study, availability, fill
@@ -114,8 +114,7 @@ def _check_source(source: object) -> None:
         hint = "; build it first: interp.build(spec)" if isinstance(source, ModelSpec) else ""
         hint = "; convert it first: interp.load(bridge, task=...)" if is_bridge(source) else hint
         raise InterpError(
-            f"a {type(source).__name__} is no model: give a name such as 'count01/paper', a checkpoint's path, "
-            f"or a model{hint}"
+            f"{of_type(source)} is no model: give a name such as 'count01/paper', a checkpoint's path, or a model{hint}"
         )
 
 

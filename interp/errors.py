@@ -74,6 +74,12 @@ def short(value: object, most: int = LONG) -> str:
     return text if len(text) <= most else f"{text[: most - 20]}...{text[-15:]}"
 
 
+def of_type(value: object) -> str:
+    """What a value is, with its article: "an int", "a list"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
+
+
 def quoted(value: object) -> str:
     """repr of a value as a sentence shows it; what is too big or too deep to be written out is named by its type."""
     try:
@@ -83,7 +89,7 @@ def quoted(value: object) -> str:
             else short(f"{type(value).__name__} of {len(value):,} entries")
         )
     except (ValueError, RecursionError, MemoryError):  # an integer of 5,000 digits, a list 1,000 deep
-        return f"a {type(value).__name__} too long to write out"
+        return f"{of_type(value)} too long to write out"
 
 
 def listed(names: Iterable[object], most: int = 4) -> str:

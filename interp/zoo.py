@@ -18,7 +18,7 @@ from interp.architecture.checkpoint import Checkpoint, read_checkpoint, save_che
 from interp.architecture.foreign import named_tensors, read_state_dict, read_tensors
 from interp.architecture.limits import LengthLimit
 from interp.constructions import Construct, construct, registered_constructions
-from interp.errors import InterpError, UnsupportedError, as_path, short
+from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
 from interp.model_files import expanded, find_checkpoint, find_spec, is_file
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
@@ -174,7 +174,7 @@ def _load_foreign(
         source = from_bridge(source)
     if isinstance(source, HookedTransformer):
         if config is not None:
-            raise InterpError(f"a {type(source).__name__} has its config: leave config= out")
+            raise InterpError(f"{of_type(source)} has its config: leave config= out")
         model = source
     else:
         if config is None:
@@ -199,14 +199,18 @@ def _load_foreign(
 
 def _path(source: object) -> Path:
     if not isinstance(source, (str, Path)):
-        raise InterpError(f"cannot load a {type(source).__name__}: give a file, a state dict or a HookedTransformer")
+        raise InterpError(f"cannot load {of_type(source)}: give a file, a state dict or a HookedTransformer")
     return expanded(source)
 
 
 def _check_name(name: object) -> None:
+    if isinstance(name, torch.nn.Module):
+        raise InterpError(
+            "this is a model already: build and load take a name such as 'count01/paper', a path or a spec"
+        )
     if not isinstance(name, (str, Path)):
         raise InterpError(
-            f"a {type(name).__name__} is no model: give a name such as 'count01/paper' or the path of a checkpoint"
+            f"{of_type(name)} is no model: give a name such as 'count01/paper' or the path of a checkpoint"
         )
 
 
@@ -226,7 +230,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
 
     if not isinstance(model, TaskModel):
         raise InterpError(
-            f"save needs a task model (interp.build, load or train), not a {type(model).__name__}; "
+            f"save needs a task model (interp.build, load or train), not {of_type(model)}; "
             "a state dict of your own is loaded with its spec beside it"
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}

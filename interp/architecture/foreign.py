@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp.architecture.checkpoint import MAX_BYTES, Checkpoint, as_checkpoint_error, opened, regular_file
 from interp.architecture.parameters import check_parameters, outputs, parameter_shapes
-from interp.errors import CheckpointError, InterpError, SpecError, short
+from interp.errors import CheckpointError, InterpError, SpecError, of_type, short
 from interp.spec import ModelSpec, read_json
 from interp.tasks import Task, make_task
 
@@ -108,7 +108,7 @@ def named_tensors(found: object) -> dict[str, Tensor]:
     Of a mapping that holds other things besides, the one entry that is a state dict is taken ("model", "state_dict").
     """
     if not isinstance(found, Mapping) or not found:
-        raise InterpError(f"it holds a {type(found).__name__}; it must be a state dict, names to tensors")
+        raise InterpError(f"it holds {of_type(found)}; it must be a state dict, names to tensors")
     nested = [value for value in found.values() if _is_state_dict(value)]
     entries: Mapping[Any, Any] = nested[0] if not _is_state_dict(found) and len(nested) == 1 else found
     tensors = {}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, of_type
 from interp.measures.outputs import HeadOutputs, check_finite
 
 _CHUNK = 2**28  # bytes of one layer's activations that are alive together
@@ -64,7 +64,7 @@ def from_model(
 def check_tokens(model: HookedTransformer, tokens: Tensor) -> None:
     """Raise InterpError unless these are rows of the model's token ids."""
     if not isinstance(model, HookedTransformer):
-        raise InterpError(f"a {type(model).__name__} is no HookedTransformer; see interp.load and interp.build")
+        raise InterpError(f"{of_type(model)} is no HookedTransformer; see interp.load and interp.build")
     if tokens.ndim != 2 or 0 in tokens.shape:
         raise InterpError(f"tokens has shape {tuple(tokens.shape)}, but (rows, length) with at least one is needed")
     low, high = int(tokens.min()), int(tokens.max())

@@ -15,7 +15,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.answers import Decision, decide, decision_of, find_positions, reads, right_classes
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError, one_of, quoted
+from interp.errors import InterpError, UnsupportedError, of_type, one_of, quoted
 from interp.tasks import Batch, Task, make_task
 from interp.tasks.checks import check_made, check_padding
 from interp.tasks.registry import registered_tasks
@@ -61,7 +61,7 @@ class Subject:
             _check_nothing_else(model.task, "a subject", task, tokens, outputs, padding)
             return model
         if not isinstance(model, HookedTransformer):
-            raise InterpError(f"a {type(model).__name__} is no HookedTransformer; see interp.load and interp.build")
+            raise InterpError(f"{of_type(model)} is no HookedTransformer; see interp.load and interp.build")
         if isinstance(model, TaskModel):
             _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
             return cls(model, model.task)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, of_type, one_of
 from interp.files import write_atomically
 from interp.report.cells import Format, cells
 from interp.words import Mark
@@ -202,7 +202,7 @@ class Report:
 
         self._check_key(key, "table", self.tables)
         if not isinstance(frame, pd.DataFrame):
-            raise UnsupportedError(f"table {key!r} is a {type(frame).__name__}; a pandas DataFrame is wanted")
+            raise UnsupportedError(f"table {key!r} is {of_type(frame)}; a pandas DataFrame is wanted")
         if max_rows < 1:
             raise InterpError(f"max_rows of table {key!r} is {max_rows}; it must be at least 1")
         frame = frame.copy()
@@ -223,7 +223,7 @@ class Report:
 
         self._check_key(key, "figure", self.figures)
         if not isinstance(figure, go.Figure):
-            raise UnsupportedError(f"figure {key!r} is a {type(figure).__name__}; a plotly Figure is wanted")
+            raise UnsupportedError(f"figure {key!r} is {of_type(figure)}; a plotly Figure is wanted")
         self.items.append(FigureItem(key, str(caption), figure))
         self.figures[key] = figure
 

@@ -269,6 +269,8 @@ def fill(
     """
     known = {one.name: one for one in all_sections()}
     wanted = None if wanted is None else as_list(wanted, "sections", '["accuracy", "heads"]')
+    if wanted == []:
+        raise InterpError("sections is empty: name at least one, or leave it out for all that apply")
     options = options or {}
     if not isinstance(options, Mapping) or not all(isinstance(given, Mapping) for given in options.values()):
         raise InterpError('options are keyword arguments of sections by name, such as {"heads": {...}}')

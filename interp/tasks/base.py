@@ -70,7 +70,9 @@ class Task(ABC):
         for name, value in parameters.items():
             wanted = type(self.defaults[name])
             if wanted is not type(value) and not (wanted is float and type(value) is int):
-                raise InterpError(f"{self.name}: {name} = {quoted(value)} must be a {wanted.__name__}")
+                raise InterpError(
+                    f"{self.name}: {name} = {quoted(value)} must be {'an' if wanted is int else 'a'} {wanted.__name__}"
+                )
             if type(value) is int and abs(value) > most(2**20):
                 raise InterpError(
                     f"{self.name}: {name} = {quoted(value)} is beyond {most(2**20):,}; "

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.errors import InterpError
+from interp.errors import InterpError, of_type
 from interp.tasks.base import Task, find_positions
 from interp.tasks.batch import IGNORED, Batch
 
@@ -29,7 +29,7 @@ def check_task(kind: type[Task]) -> None:
 def check_made(task: Task) -> None:
     """The same for a task that nobody registered, as it was made."""
     if not isinstance(task, Task):
-        raise InterpError(f"a {type(task).__name__} is no task; give a name such as 'count01', or an interp.Task")
+        raise InterpError(f"{of_type(task)} is no task; give a name such as 'count01', or an interp.Task")
     for problem in _of_task(task):
         raise InterpError(f"task {task.name}: {problem}")
 
@@ -125,7 +125,7 @@ def _words(task: Task) -> Iterator[str]:
 
 def _batch(batch: Any) -> Iterator[str]:
     if not isinstance(batch, Batch):
-        yield f"sample({ROWS}) gives a {type(batch).__name__}; it must be an interp.Batch(tokens, lengths, labels)"
+        yield f"sample({ROWS}) gives {of_type(batch)}; it must be an interp.Batch(tokens, lengths, labels)"
         return
     tokens, lengths, labels = batch.tokens, batch.lengths, batch.labels
     if tokens.ndim != 2 or len(tokens) != ROWS or tokens.dtype != torch.long:

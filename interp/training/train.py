@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.architecture.problems import as_device, as_dtype, model_problems
 from interp.budget import SEED_LIMIT, most
-from interp.errors import InterpError, SpecError, as_path, one_of, quoted, short
+from interp.errors import InterpError, SpecError, as_path, of_type, one_of, quoted, short
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
@@ -145,7 +145,7 @@ def train_parameters(
     """
     if not isinstance(spec, ModelSpec):
         raise InterpError(
-            f"train needs a ModelSpec, not a {type(spec).__name__}: interp.ModelSpec.from_toml(file) reads one, and "
+            f"train needs a ModelSpec, not {of_type(spec)}: interp.ModelSpec.from_toml(file) reads one, and "
             "model.spec is that of a model"
         )
     if isinstance(spec.origin, Construction):

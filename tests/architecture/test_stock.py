@@ -249,7 +249,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
             interp.load(state, **arguments)
     with pytest.raises(InterpError, match="a NoneType is no model"):
         interp.load(None)
-    with pytest.raises(InterpError, match="cannot load a int"):
+    with pytest.raises(InterpError, match="cannot load an int"):
         interp.load(3, task=Largest(), config=fields)
     with pytest.raises(SpecError, match="lacks n_layers"):
         read_config({})

@@ -178,3 +178,8 @@ def test_a_name_is_taken_once(own: None) -> None:
 
         @section("accuracy", title="Another")
         def another(study: Study, report: Report) -> None: ...
+
+
+def test_no_sections_are_no_report() -> None:
+    with pytest.raises(InterpError, match="sections is empty: name at least one"):
+        base.fill(Study(Subject.of(interp.build("count01/minimal"))), Report("empty"), [])

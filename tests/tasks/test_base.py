@@ -102,7 +102,7 @@ def test_references_and_tasks_are_inverse() -> None:
     ("parameters", "word"),
     [
         ({"j": 1}, "'j'"),
-        ({"k": 2.5}, "k = 2.5 must be a int"),
+        ({"k": 2.5}, "k = 2.5 must be an int"),
         ({"k": True}, "k = True"),
         ({"flag": 1}, "flag = 1"),
         ({"word": 1}, "word = 1"),
