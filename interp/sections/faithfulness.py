@@ -11,6 +11,7 @@ from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
+from interp.tasks import Batch
 
 
 def needs(study: Study) -> str | None:
@@ -19,6 +20,11 @@ def needs(study: Study) -> str | None:
     if n < 2:
         return "there is one head, so there is nothing to leave out"
     return f"{n} heads are too many to silence one by one" if n > 200 else None
+
+
+def rows(subject: Subject) -> Batch:
+    """Test inputs, as many as seconds allow."""
+    return within(subject, data(subject, "test"), 40)
 
 
 def smallest(subject: Subject, table: pd.DataFrame) -> CircuitTest:
@@ -30,7 +36,7 @@ def smallest(subject: Subject, table: pd.DataFrame) -> CircuitTest:
     heads = table[table["kind"] == "head"].reset_index(drop=True)
     by = "loss_mean" if heads["loss_mean"].notna().all() else "accuracy_mean"
     order = heads[by].sort_values(ascending=by == "accuracy_mean", kind="stable").index.to_list()
-    test = within(subject, data(subject, "test"), 40)
+    test = rows(subject)
     train = within(subject, data(subject, "train"), 6)
     low, high = 0, len(order)
     while low < high:  # accuracy need not grow with the set; what is reported is measured on the set that is found
@@ -43,17 +49,19 @@ def smallest(subject: Subject, table: pd.DataFrame) -> CircuitTest:
     return test_circuit(subject, heads=order[:low], test=test, reference=train)
 
 
-def sentence(found: CircuitTest, n: int) -> str:
-    """How many of n heads suffice, and what is measured with them, with all and with none."""
+def sentence(found: CircuitTest, n: int, inputs: int) -> str:
+    """How many of n heads suffice, and what is measured on so many inputs with them, with all and with none."""
+    on = f"On {words.counted(inputs, 'test input')}"
     alone, every, none = (words.share(s.accuracy) for s in (found.circuit, found.model, found.nothing))
     if not found.kept:
-        return f"No head is needed for that: accuracy is {none} with all of them silenced, {every} with none silenced."
+        silenced = f"accuracy is {none} with all of them silenced, {every} with none silenced"
+        return f"{on} no head is needed for that: {silenced}."
     if len(found.kept) == n:
-        return f"It takes all {n} heads: accuracy is {every} with them, {none} without any."
+        return f"{on} it takes all {n} heads: accuracy is {every} with them, {none} without any."
     named = ", ".join(found.kept[:12]) + (" and others" if len(found.kept) > 12 else "")
     suffice = words.counted(len(found.kept), "head suffices", "heads suffice")
     measured = f"accuracy is {alone} with the others silenced, {every} with all heads, {none} without any"
-    return f"Of {n} heads {suffice} ({named}): {measured}."
+    return f"{on} {suffice} of {n} ({named}): {measured}."
 
 
 @section("faithfulness", title="A circuit of heads", order=800, needs=needs)
@@ -65,7 +73,7 @@ def make(study: Study, report: Report) -> None:
         "A circuit of heads",
         "Heads are taken in the order of the loss that silencing each costs, as many as it takes, found by bisection, "
         "to bring accuracy with all other heads mean-ablated within .01 of the whole model's. MLPs stay as they are."
-        "\n\n" + sentence(found, n),
+        "\n\n" + sentence(found, n, len(rows(study.subject))),
     )
     report.add_table(
         "circuit", found.to_frame(), "The whole model, the circuit alone, and no head at all (mean ablation)."

@@ -115,8 +115,8 @@ def _words(study: Study, table: pd.DataFrame) -> str:
     """What the table says, from its numbers."""
     worst = table.loc[table["accuracy_mean"].idxmin()]
     sentences = [
-        f"Without any one part, mean-ablated, accuracy is {_at_least(table['accuracy_mean'])}; it is lowest "
-        f"without {worst['part']}."
+        f"Without any one part, mean-ablated, accuracy is {_at_least(table['accuracy_mean'])} "
+        f"({words.share(table.attrs['accuracy'])} with all); it is lowest without {worst['part']}."
     ]
     separable = table[table["s_acc"].notna()]
     if len(separable):

@@ -35,6 +35,15 @@ def measured(subject: Subject) -> Patched:
     return patch(subject, make_pairs(subject, min(200, affordable(subject, length, sites(subject)))))
 
 
+def told_apart(clean: float, corrupted: float) -> str:
+    """A warning where the model, on average, prefers the same answer in both runs: it has nothing to lose, or to
+    recover; "" otherwise.
+    """
+    if clean * corrupted < 0:
+        return ""
+    return "On average the model prefers the same answer in both runs, so shares of their difference say little. "
+
+
 @section("patching", title="Patching", order=500, needs=needs)
 def make(study: Study, report: Report) -> None:
     """The stream by layer and position, then heads and MLPs."""
@@ -47,6 +56,7 @@ def make(study: Study, report: Report) -> None:
         "value in the clean run, and all else runs on: 0 is the corrupted run's difference of the two answers' logits, "
         "1 "
         f"the clean run's ({found.corrupted:.4g} and {found.clean:.4g}, means over {found.reads:,} answers).\n\n"
+        f"{told_apart(found.clean, found.corrupted)}"
         f"Of single parts, {best['part']} recovers most: {best['recovered']:.3g}.",
     )
     stream = found.stream.pivot(index="layer", columns="position", values="recovered")

@@ -55,12 +55,12 @@ def make(study: Study, report: Report) -> None:
         matrix["row"] = matrix["feature"] + (", " + matrix["site"] if len(sites) > 1 else "")
         grid = matrix.pivot(index="row", columns="layer", values=quantity).loc[list(dict.fromkeys(matrix["row"]))]
         last = study.model.cfg.n_layers
-        columns = [f"after {last - 1}" if layer == last else f"before {layer}" for layer in grid.columns]
+        columns = [f"after layer {last - 1}" if layer == last else f"before layer {layer}" for layer in grid.columns]
         report.add_figure(
             f"variables_{quantity}",
             draw.heatmap(
-                grid.to_numpy(), columns, list(grid.index), "layer", "variable", title, ends=(0.0, 1.0), square=False,
-                show_values=grid.size <= 80,
+                grid.to_numpy(), columns, list(grid.index), "residual stream", "variable", title, ends=(0.0, 1.0),
+                square=False, show_values=grid.size <= 80,
             ),
             "Accuracy of a linear probe."
             if quantity == "probe"

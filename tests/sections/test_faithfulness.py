@@ -27,16 +27,20 @@ def test_a_circuit_of_heads(name) -> None:
         (
             (),
             (0.4, 0.395, 0.395),
-            "No head is needed for that: accuracy is 0.3950 with all of them silenced, 0.4000 with",
+            "On 8 test inputs no head is needed for that: accuracy is 0.3950 with all of them silenced, 0.4000 with",
         ),
-        (("head 0.1",), (1.0, 0.99996, 0.5), "Of 2 heads 1 head suffices (head 0.1): accuracy is 0.99996 with the o"),
+        (
+            ("head 0.1",),
+            (1.0, 0.99996, 0.5),
+            "On 8 test inputs 1 head suffices of 2 (head 0.1): accuracy is 0.99996 with the o",
+        ),
         (
             ("head 0.0", "head 0.1"),
             (0.99, 0.99, 0.2),
-            "It takes all 2 heads: accuracy is 0.9900 with them, 0.2000 witho",
+            "On 8 test inputs it takes all 2 heads: accuracy is 0.9900 with them, 0.2000 witho",
         ),
     ],
 )
 def test_how_many_heads_it_takes(kept, accuracies, says) -> None:
     scores, empty = [Score(accuracy, 1.0) for accuracy in accuracies], pd.DataFrame()
-    assert sentence(CircuitTest(*scores, "mean", kept, empty, empty), 2).startswith(says)
+    assert sentence(CircuitTest(*scores, "mean", kept, empty, empty), 2, 8).startswith(says)
