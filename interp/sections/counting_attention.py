@@ -19,7 +19,7 @@ def make(study: Study, report: Report) -> None:
     task = counter.task
     run = counter.run(task.example)
     names = [f"{i}: {task.vocabulary[int(token)]}" for i, token in enumerate(run.tokens[0])]
-    report.section("Attention")
+    report.section("Attention by relation")
     report.add_figure(
         "attention_blocks",
         draw.heatmap(

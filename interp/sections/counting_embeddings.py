@@ -18,7 +18,7 @@ def make(study: Study, report: Report) -> None:
     counter = study.once(shared.counter)
     overlaps = counting.embedding_overlaps(counter)
     task = counter.task
-    report.section("Embeddings")
+    report.section("Overlaps of embeddings")
     matrix = overlaps["cosine"].to_numpy().reshape(task.T, task.d_vocab)
     report.add_figure(
         "overlaps",

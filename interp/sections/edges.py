@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from interp import words
 from interp.measures.edges import edge_effects, edges, nodes
 from interp.measures.pairs import make_pairs
 from interp.report import Report
@@ -35,9 +36,8 @@ def make(study: Study, report: Report, pairs: int = 64) -> None:
         "What one part writes in the clean run is put into the input of one later part of the corrupted run, and "
         "nowhere "
         "else; then all runs on. Nothing is linearized.\n\n"
-        f"The strongest edge is from {best['sender']} to {best['receiver']}: it recovers {best['recovered']:.3g} of "
-        "the "
-        "clean run's logit difference.",
+        f"The strongest edge is from {best['sender']} to {best['receiver']}: it recovers "
+        f"{words.portion(float(best['recovered']), 3)} of the clean run's logit difference.",
     )
     order = [str(node) for node in nodes(study.subject)]
     matrix = found.pivot(index="sender", columns="receiver", values="recovered")

@@ -31,12 +31,13 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     report.section("Heads and MLPs", _words(study, table))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
     shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
+    shown = shown if normalized(table) else shown.drop(columns="uniform", errors="ignore")
     report.add_table(
         "heads",
         shown,
         "effect: what the part adds directly to the right answer over its best rival, in logits. accuracy_*, loss_*: "
         "of the whole model with the part set to zero, to its mean, or to its value on another input (nats). "
-        f"{separable(table, C)} entropy to after_same: where the head looks (nats, shares). On {n:,} inputs.",
+        f"{separable(table, C)} {looking(table)} On {n:,} inputs.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
@@ -57,15 +58,18 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     )  # fmt: skip
     heads = table[table["kind"] == "head"]
     if len(heads) and heads[list(KINDS)].notna().any(axis=None):
+        given = (
+            "Share of each head's attention" if normalized(heads) else "Scores of each head (no softmax, so no shares)"
+        )
         report.add_figure(
             "heads_look",
             draw.heatmap(
                 heads[list(KINDS)].to_numpy(float), [kind.replace("_", " ") for kind in KINDS], heads["part"].to_list(),
-                "key", "head", "share of attention", square=False, show_values=len(heads) <= 16,
+                "key", "head", "share of attention" if normalized(heads) else "score", square=False,
+                show_values=len(heads) <= 16,
             ),
-            "Share of each head's attention, averaged over all positions: to the position itself, the one before, the "
-            "first "
-            "one, others with the same token, and those behind an earlier same token (induction).",
+            f"{given}, averaged over all positions: to the position itself, the one before, the first one, others with "
+            "the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
     report.say(needed(table, table.attrs["accuracy"], table.attrs["chance"]), "how", ["heads_ablated"])
     worst = table.loc[table["accuracy_mean"].idxmin()]
@@ -103,6 +107,20 @@ def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
     return (
         "s_acc: accuracy of the best linear separator of the head's output where answers are read, of each answer "
         f"against the rest{shared.weighed(C)}."
+    )
+
+
+def normalized(heads: pd.DataFrame) -> bool:
+    """Whether what the heads give adds up to 1: an entropy is known of those alone."""
+    return bool(heads["entropy"].notna().any())
+
+
+def looking(table: pd.DataFrame) -> str:
+    """What the columns from entropy on are."""
+    if normalized(table):
+        return "entropy to after_same: where the head looks (nats, shares)."
+    return (
+        "self to after_same: scores of the head for such keys together; there is no softmax that makes shares of them."
     )
 
 

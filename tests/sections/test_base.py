@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -183,3 +185,12 @@ def test_a_name_is_taken_once(own: None) -> None:
 def test_no_sections_are_no_report() -> None:
     with pytest.raises(InterpError, match="sections is empty: name at least one"):
         base.fill(Study(Subject.of(interp.build("count01/minimal"))), Report("empty"), [])
+
+
+def test_no_two_sections_have_the_same_heading() -> None:
+    files = sorted(Path(interp.sections.__file__).parent.glob("[a-z]*.py"))
+    headings = {path.stem: set(re.findall(r'report\.section\(\s*"([^"]+)"', path.read_text("utf-8"))) for path in files}
+    headings.pop("base")  # an example in its docstring
+    seen = Counter(heading for each in headings.values() for heading in each)
+    assert len(seen) > 30
+    assert [heading for heading, n in seen.items() if n > 1] == []

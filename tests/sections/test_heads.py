@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from sections.standin_report import one_section
 from standins import NAMES
+
+from interp.sections.heads import looking
 
 
 @pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned"])
@@ -19,3 +22,8 @@ def test_every_part_has_its_row(name) -> None:
     assert lowest.idxmin() == report.facts["most_needed_part"]
     assert set(report.figures) == {"heads_ablated", "heads_look"}
     assert max(study.times.values()) == 1
+
+
+@pytest.mark.parametrize(("entropy", "says"), [(0.5, "(nats, shares)"), (float("nan"), "there is no softmax")])
+def test_what_a_head_gives_is_called_a_share_where_it_is_one(entropy, says) -> None:
+    assert says in looking(pd.DataFrame({"entropy": [entropy, float("nan")]}))
