@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import shutil
 import subprocess
@@ -12,9 +14,18 @@ import pytest
 
 from interp.report.live import engine
 
+LISTEN = """
+require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const { code, given } = JSON.parse(line);
+  let said;
+  try { said = { value: new Function("given", code)(given) }; } catch (error) { said = { error: String(error.stack) }; }
+  process.stdout.write(JSON.stringify(said) + "\\n");
+});
+"""
+
 RUN = """
-const jobs = JSON.parse(require("fs").readFileSync(0, "utf8")), plain = (data) => Array.from(data, String);
-process.stdout.write(JSON.stringify(jobs.map(({ payload, runs }) => {
+const plain = (data) => Array.from(data, String);
+return given.map(({ payload, runs }) => {
   const model = makeModel(payload), truth = makeTruth(payload);
   model.sliders = payload.counts ? payload.counts.sliders : [];
   const tables = payload.arch.counts ? countTables(model) : null;
@@ -27,7 +38,7 @@ process.stdout.write(JSON.stringify(jobs.map(({ payload, runs }) => {
     const counted = tables && !replace && places.map((place) => plain(countForward(tables, tokens[place], countsAt(model, tokens, place), silent, ratios && ratioWeights(model, ratios)).logits));
     return { logits: plain(found.logits), cache: result ? cache : null, places, counted, right: places.map((place) => truth(tokens, place)) };
   });
-})));
+});
 """  # noqa: E501
 
 
@@ -38,11 +49,31 @@ def needs_node() -> None:
 
 def run(jobs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """For each {payload, runs: [{tokens, off, ratios, result, replace}]} what the page would compute."""
-    found = subprocess.run(
-        ["node", "-e", engine() + RUN], input=json.dumps(jobs), capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stderr[-2000:]
-    return list(json.loads(found.stdout))
+    return list(javascript(RUN, jobs))
+
+
+def javascript(code: str, given: Any) -> Any:
+    """What `code`, the body of a function of `given`, returns where the page's functions are known."""
+    process = _node()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps({"code": engine() + code, "given": given}) + "\n")
+    process.stdin.flush()
+    answer = json.loads(process.stdout.readline())
+    assert "error" not in answer, answer["error"][-2000:]
+    return answer["value"]
+
+
+@functools.cache
+def _node() -> subprocess.Popen[str]:
+    """One node for all tests of a process: to start it takes longer than most of what it is asked."""
+    process = subprocess.Popen(["node", "-e", LISTEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    @atexit.register
+    def end() -> None:
+        process.communicate()
+
+    return process
 
 
 def numbers(data: list[str], shape: tuple[int, ...] | list[int]) -> np.ndarray:

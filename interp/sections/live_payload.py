@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         "arch": {**arch, "n_out": n_out},
         "weights": {name: plain.pack(tensor) for name, tensor in tensors.items()},
         "task": _task(subject, inputs, n_out),
-        "frame": inputs.frame(),
+        "frame": inputs.frame,
         "examples": inputs.examples(),
         "tests": {
             "tokens": [row.tokens[0].tolist() for row in tests],
@@ -157,16 +158,18 @@ class Inputs:
         labels = one.labels[:, :length] if one.labels.ndim == 2 else one.labels
         return Batch(one.tokens[:, :length], torch.tensor([length]), labels)
 
+    @cached_property
     def frame(self) -> dict[str, Any]:
         """Tokens that every sample begins and ends with, those between, and the only length, where there is one."""
-        shortest = min(map(len, self.rows))
-        same = [len({int(row[i]) for row in self.rows}) == 1 for i in range(shortest)]
-        ends = [len({int(row[-1 - i]) for row in self.rows}) == 1 for i in range(shortest)]
+        rows = [row.tolist() for row in self.rows]
+        shortest = min(map(len, rows))
+        same = [len({row[i] for row in rows}) == 1 for i in range(shortest)]
+        ends = [len({row[-1 - i] for row in rows}) == 1 for i in range(shortest)]
         before = next((i for i, equal in enumerate(same) if not equal), 0)
         after = next((i for i, equal in enumerate(ends) if not equal), 0)
-        first = self.rows[0].tolist()
+        first = rows[0]
         prefix, suffix = first[:before], first[len(first) - after :]
-        alphabet = sorted({int(token) for row in self.rows for token in row[before : len(row) - after]})
+        alphabet = sorted({token for row in rows for token in row[before : len(row) - after]})
         return {"prefix": prefix, "suffix": suffix, "alphabet": alphabet, "only": self._only_length()}
 
     def _only_length(self) -> int | None:
@@ -200,7 +203,7 @@ class Inputs:
 
     def _shortened(self, row: list[int]) -> list[int]:
         """A long input with fewer tokens between its fixed ends, [] where the task or the model knows no such input."""
-        frame, spec = self.frame(), getattr(self.subject.model, "spec", None)
+        frame, spec = self.frame, getattr(self.subject.model, "spec", None)
         if frame["only"] is not None or self.task.rule is None or (spec is not None and spec.max_length is not None):
             return []
         start, end = len(frame["prefix"]), len(frame["suffix"])
