@@ -10,10 +10,16 @@ from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
 from interp.measures.subject import Subject
 
+SECTIONS = [
+    "question", "accuracy", "live", "separation", "head_planes", "attention_ratios", "reweighting", "head_logits",
+    "token_circuits",
+]  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def report() -> interp.Report:
-    return interp.analyze("count01/paper")
+    options = {"reweighting": {"w01": (0.1, 1.0, 10.0), "w02": (0.1, 1.0, 10.0)}}
+    return interp.analyze("count01/paper", sections=SECTIONS, options=options)
 
 
 def test_it_holds_what_the_paper_shows(report) -> None:

@@ -93,7 +93,9 @@ def test_both_engines_train_the_same_models() -> None:
         assert a.history["accuracy"].to_list() == b.history["accuracy"].to_list()
 
 
-@pytest.mark.parametrize("engine", ["count-space", "count-space-fused", "reference"])
+@pytest.mark.parametrize(
+    "engine", ["count-space", pytest.param("count-space-fused", marks=pytest.mark.slow), "reference"]
+)
 def test_a_model_does_not_depend_on_its_neighbors_and_seeds_differ(engine: str) -> None:
     spec = small_spec()
     alone, together, again = (train(spec, seeds, engine=engine) for seeds in ([2], [0, 1, 2], [2]))
@@ -104,7 +106,9 @@ def test_a_model_does_not_depend_on_its_neighbors_and_seeds_differ(engine: str) 
     assert not torch.equal(alone[0].embed.W_E, together[0].embed.W_E)
 
 
-@pytest.mark.parametrize("engine", ["count-space", "count-space-fused", "reference"])
+@pytest.mark.parametrize(
+    "engine", ["count-space", pytest.param("count-space-fused", marks=pytest.mark.slow), "reference"]
+)
 def test_snapshots_hold_the_models_of_their_epochs(engine: str) -> None:
     spec = small_spec()
     (model,) = train(spec, [1], snapshots=[0, 2, 4], engine=engine)

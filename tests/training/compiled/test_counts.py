@@ -62,8 +62,9 @@ def assert_close(found: np.ndarray, wanted: torch.Tensor, tolerance: float, name
     assert np.abs(found - expected).max() <= tolerance * max(np.abs(expected).max(), 1e-2), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_loss_and_gradients_are_the_sequence_models(variant: str, dtype: torch.dtype) -> None:
     spec = short_spec(**VARIANTS[variant])
     model = TaskModel(spec, seed=3, dtype=dtype)
@@ -112,6 +113,7 @@ def plain_loss(s: Sizes, p: dict[str, torch.Tensor], sequences: list[list[int]],
     return total / len(targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stretch", "safe"), [(1.0, 500.0), (40.0, 500.0), (4.0, 8.0)])
 def test_larger_vocabularies_and_scores_that_would_underflow(stretch: float, safe: float) -> None:
     """19 tokens and 11 classes fill no whole number of vectors. Stretched, scores differ by thousands: a row that lacks
@@ -146,6 +148,7 @@ def test_larger_vocabularies_and_scores_that_would_underflow(stretch: float, saf
     )  # the case is what it says
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embedding", ["learned", "frozen"])
 def test_training_is_the_reference_engines(embedding: str) -> None:
     """Same batches, same schedule, same Adam: 60 sentences in batches of 16, the last one of 12."""
@@ -160,7 +163,8 @@ def test_training_is_the_reference_engines(embedding: str) -> None:
     assert torch.equal(fast[0].embed.W_E, start) == (embedding == "frozen")
 
 
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_model_does_not_depend_on_its_neighbors(dtype: str) -> None:
     spec = short_spec(dtype=dtype)
     (alone,) = train(spec, [2], engine="count-space-fused")
@@ -169,7 +173,8 @@ def test_a_model_does_not_depend_on_its_neighbors(dtype: str) -> None:
     assert not torch.equal(alone.embed.W_E, together[0].embed.W_E)
 
 
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_an_interrupted_run_continues_where_it_stopped(tmp_path, monkeypatch, dtype: str) -> None:
     monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 0.0)
     run = functools.partial(train, short_spec(dtype=dtype), [0, 1], snapshots=[0, 1], engine="count-space-fused")

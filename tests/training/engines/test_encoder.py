@@ -18,6 +18,9 @@ from interp.training.engines.encoder import held_out_strings
 from interp.training.engines.reference import batch_loss
 from interp.training.train import choose_engine, train
 
+ENGINES = ["encoder", pytest.param("encoder-fused", marks=pytest.mark.slow)]
+"""The compiled loop takes a quarter of a minute to compile."""
+
 
 def published(task: str = "first", positions: str = "first", readout_at: str = "[CLS]", **layer: object) -> ModelSpec:
     """The published architecture and recipe, smaller."""
@@ -96,7 +99,7 @@ def test_compiled_gradients_are_the_sequence_models(name: str) -> None:
         torch.testing.assert_close(torch.from_numpy(gradient[key].copy()), wanted, rtol=1e-10, atol=1e-10, msg=key)
 
 
-@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["first", "i/n", "no positions, read last"])
 def test_engines_train_the_references_models(name: str, engine: str) -> None:
     spec = SPECS[name]
@@ -112,7 +115,7 @@ def test_engines_train_the_references_models(name: str, engine: str) -> None:
         assert mine.history["accuracy"].iloc[-1] == pytest.approx(float(right), abs=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 0.0)
     spec = published(norm_eps=0.1)
@@ -130,7 +133,9 @@ def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, m
         assert mine.history["loss"].to_list()[1:] == its.history["loss"].to_list()[1:]
 
 
-@pytest.mark.parametrize(("engine", "atol"), [("encoder", 1e-12), ("encoder-fused", 0.0)])
+@pytest.mark.parametrize(
+    ("engine", "atol"), [("encoder", 1e-12), pytest.param("encoder-fused", 0.0, marks=pytest.mark.slow)]
+)
 def test_a_model_does_not_depend_on_its_neighbors(engine: str, atol: float) -> None:
     """The compiled loop to the bit; torch's product of many models at once rounds otherwise than that of one."""
     spec = published("one", "fraction")
@@ -139,7 +144,7 @@ def test_a_model_does_not_depend_on_its_neighbors(engine: str, atol: float) -> N
         torch.testing.assert_close(mine, its, rtol=0.0, atol=atol)
 
 
-@pytest.mark.parametrize("engine", ["encoder", "encoder-fused"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_frozen_embedding_stays(engine: str) -> None:
     spec = published().replace(embedding="frozen")
     (model,) = train(spec, [2], engine=engine, snapshots=[0], progress=False)
