@@ -8,12 +8,14 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.check import LANGUAGES, Model, each_string, one_average, one_class
 from interp.certificates.evidence import Finding, register_evidence, stated
-from interp.certificates.evidence_inputs import counterexamples, rows_of, table
+from interp.certificates.evidence_inputs import counterexamples, rows_of, table, work
 from interp.certificates.strings_enumerated import margins_of
 from interp.errors import InterpError
 
 EACH = 10
 """PALINDROME is checked string by string, which ends here."""
+MOST_WORK = 5e8
+"""Products for strings that are checked one by one: two or three minutes of one process."""
 
 
 @register_evidence("strings by counts and seen positions", "proof of PALINDROME")
@@ -39,12 +41,17 @@ def every_string_evidence(model: TaskModel, certificate: Certificate, options: d
             return counterexamples(model, certificate)
         return table(model, (row for n in range(1, longest + 1) for row in rows_of(model, task.enumerate(n))))
     by = "class" if model.spec.positions in ("none", "first") and task.name != "palindrome" else "string"
+    if by == "string":  # what is claimed may end before the certificate does
+        longest = max(n for n in range(1, longest + 1) if n == 1 or work(model, 2 ** (n + 1), n + 2) <= MOST_WORK)
     wrong, least = [], float("inf")
     for length in range(1, longest + 1):
         margin, sizes = margins_of(model, length)
         wrong.append([length, int(sizes[margin <= 0].sum())])
         least = min(least, float(abs(margin).min()))
-    return finding(model, longest, by, [pair for pair in wrong if pair[1]], least)
+    errors = [pair for pair in wrong if pair[1]]
+    if certificate.status == "refuted" and not errors:
+        return counterexamples(model, certificate)
+    return finding(model, longest, by, errors, least)
 
 
 def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], margin: float) -> Finding:

@@ -18,9 +18,10 @@ from majority import Majority
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import check
+from interp.certificates import check, evidence_strings
 from interp.certificates.base import Certificate, Source
 from interp.certificates.evidence import weights_sha256
+from interp.certificates.evidence_inputs import work
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Batch
@@ -185,6 +186,17 @@ def test_learned_recognizers_hold_with_their_errors(tmp_path):
             assert check.check(changed)[1] == said
         else:
             assert "alike" in faulty(changed)
+
+
+def test_strings_that_are_too_many_to_be_checked_one_by_one_end_earlier(tmp_path, monkeypatch):
+    model = interp.load("languages/palindrome-learned/seed-0", dtype="float64")
+    certificate = interp.certify(model, longest=4)
+    monkeypatch.setattr(evidence_strings, "MOST_WORK", work(model, 16, 5))
+    found = check.check(json.loads(certificate.evidence(tmp_path / "proof.json").read_text()))[1]
+    assert found.startswith("palindrome: right on every string of 1 to 3 symbols, 14 strings, rows without padding but")
+    monkeypatch.setattr(evidence_strings, "MOST_WORK", 0)
+    one = check.check(json.loads(certificate.evidence(tmp_path / "proof.json").read_text()))[1]
+    assert one.startswith("palindrome: right on every string of 1 to 1 symbols, 2 strings, rows without padding but")
 
 
 def test_refuted_models_show_an_input_on_which_they_err(tmp_path):
