@@ -14,8 +14,8 @@ from interp.errors import InterpError
 
 EACH = 10
 """PALINDROME is checked string by string, which ends here."""
-MOST_WORK = 5e8
-"""Products for strings that are checked one by one: two or three minutes of one process."""
+MOST_WORK = 1.5e8
+"""Products for strings that are checked one by one: about half a minute of one process."""
 
 
 @register_evidence("strings by counts and seen positions", "proof of PALINDROME")
