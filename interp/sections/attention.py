@@ -17,7 +17,9 @@ MOST_HEADS, LONGEST, MOST_TOKENS = 24, 24, 16
 
 
 def needs(study: Study) -> str | None:
-    """Few enough heads to draw."""
+    """Few enough heads to draw, and something to choose from."""
+    if study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1] == 1:
+        return "each input is one token, so that heads can look at nothing else"
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     return f"the patterns of {n} heads are too many to draw" if n > MOST_HEADS else None
 

@@ -71,31 +71,32 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
             f"{given}, averaged over all positions: to the position itself, the one before, the first one, others with "
             "the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
-    report.say(needed(table, table.attrs["accuracy"], table.attrs["chance"]), "how", ["heads_ablated"])
+    report.say(needed(table, table.attrs["accuracy"], table.attrs["chance"], n), "how", ["heads_ablated"])
     worst = table.loc[table["accuracy_mean"].idxmin()]
     report.add_fact("most_needed_part", str(worst["part"]))
     report.add_fact("accuracy_without_it", float(worst["accuracy_mean"]))
 
 
-def needed(table: pd.DataFrame, whole: float, chance: float) -> str:
-    """Which parts the model needs, from the table's columns part and accuracy_mean; "" where it has nothing to lose:
-    it answers no better than one who always gives the most frequent answer (chance).
+def needed(table: pd.DataFrame, whole: float, chance: float, inputs: int) -> str:
+    """Which parts the model needs on so many inputs, from the table's columns part and accuracy_mean; "" where it has
+    nothing to lose: it answers no better than one who always gives the most frequent answer (chance).
     """
     if len(table) < 2 or whole <= chance + NEEDED:
         return ""
+    on = f"On {words.counted(inputs, 'test input')}"
     without = table.set_index("part")["accuracy_mean"]
     lost = without[without < whole - NEEDED].sort_values()
     rest = without.drop(lost.index)
     kept = f"; without any other one it is {_at_least(rest)}" if len(rest) else ""
     if lost.empty:
         return (
-            f"No single part costs more than {NEEDED:g} of accuracy when it is replaced by its mean: accuracy is then "
-            f"{_at_least(rest)} ({words.share(whole)} with all)."
+            f"{on} no single part costs more than {NEEDED:g} of accuracy when it is replaced by its mean: accuracy is "
+            f"then {_at_least(rest)} ({words.share(whole)} with all)."
         )
     named = [f"{part} (to {words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items()]
     more = [f"{len(lost) - MOST_NAMED} more"] if len(lost) > MOST_NAMED else []
     return (
-        f"Accuracy falls from {words.share(whole)} when one of these is replaced by its mean: "
+        f"{on} accuracy falls from {words.share(whole)} when one of these is replaced by its mean: "
         f"{words.listed([*named, *more])}{kept}."
     )
 

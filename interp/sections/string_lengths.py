@@ -53,7 +53,8 @@ def make(study: Study, report: Report) -> None:
             "cross_entropy_by_length",
             draw.lines(curve[curve["cross_entropy_bits"] > 0], "length", "cross_entropy_bits", "dtype", "symbols",
                        "cross-entropy (bits)", "log", "log", markers=True),
-            "Cross-entropy against length: 1 bit is a coin's. A proof of the sign alone leaves it near 1.",
+            "Cross-entropy against length: 1 bit is a coin's."
+            + (" A proof of the sign alone leaves it near 1." if shared.is_exact(study) else ""),
         )  # fmt: skip
     mine = curve[curve["dtype"] == own]
     kinds = mine.melt("length", ["false_accept_rate", "false_reject_rate"], "kind", "rate").dropna()

@@ -6,9 +6,17 @@ import pytest
 from sections.standin_report import one_section
 from standins import NAMES
 
+import interp
+
 
 @pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned"])
 def test_patterns(name) -> None:
     study, report = one_section(name, "attention")
     assert {"attention_by_position", "attention_by_token"} <= set(report.figures)
     assert ("attention_at_reads" in report.tables) == (study.subject.read_at != "all")
+
+
+def test_of_one_token_no_attention_is_drawn() -> None:
+    found = interp.list_sections("memorization/bigram").set_index("section")
+    for name in ("attention", "example"):
+        assert found.loc[name, "note"] == "each input is one token, so that heads can look at nothing else"

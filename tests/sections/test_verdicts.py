@@ -175,7 +175,7 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
          "or more."),
         ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (to "
          "0) and 0.0 (to 0.1000)."),
-        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "No single part costs more than 0.05 of accuracy"),
+        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "no single part costs more than 0.05 of accuracy"),
         ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
         ({"0.0": 0.31, "0.1": 0.45}, 0.46, "falls from 0.4600 when one of these"),  # of many classes
         ({"0.0": 0.02}, 1.0, ""),  # one part: nothing to tell apart
@@ -184,7 +184,8 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
 )  # fmt: skip
 def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
     table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
-    text = needed(table, whole, 0.3)
+    text = needed(table, whole, 0.3, 95)
+    assert text == "" or text.startswith("On 95 test inputs ")
     assert says in text if says else text == ""
 
 
