@@ -5,7 +5,8 @@
 
 A mutant is killed when a test fails, or when the tests take ten times as long as without it. The score is printed by
 room. Each entry of mutants.toml names a file, a text that stands in it once, what to put in its place, and the tests
-where those are not tests/ROOM/test_FILE.py. `survives` explains a mutant that no test can notice, or that none should.
+where those are not tests/ROOM/test_FILE.py; `slow` where those are in the long suite. `survives` explains a mutant that
+no test can notice, or that none should.
 
 Verdicts gather in a file of JSON lines outside version control, under what they depend on: the mutant, its file and
 its tests. After an interruption the same command goes on where it was; what has changed since runs again.
@@ -35,7 +36,7 @@ LIST = ROOT / "tests" / "mutants.toml"
 RESULTS = ROOT / ".mutants.jsonl"
 LIBRARIES = ("numpy", "torch", "pandas", "scipy.optimize", "sklearn.svm", "plotly.graph_objects", "pytest", "pydantic",
              "transformer_lens", "jaxtyping", "beartype", "safetensors.torch", "typer", "rich", "jinja2")  # fmt: skip
-OPTIONS = ("-x", "-q", "-m", "not slow", "-p", "no:xdist", "--tb=line",
+OPTIONS = ("-x", "-q", "-p", "no:xdist", "--tb=line",
            "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip # libraries with plugins are loaded before
 
 
@@ -46,6 +47,7 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
     survives: str = ""  # why no test notices, where that is known
+    slow: bool = False  # its tests are in the long suite
 
     @property
     def room(self) -> str:
@@ -83,7 +85,14 @@ def mirrored(file: str) -> tuple[str, ...]:
 def read(path: Path = LIST) -> list[Mutant]:
     entries = tomllib.loads(path.read_text("utf-8"))["mutant"]
     return [
-        Mutant(e["file"], e["old"], e["new"], tuple(e.get("tests", mirrored(e["file"]))), e.get("survives", ""))
+        Mutant(
+            e["file"],
+            e["old"],
+            e["new"],
+            tuple(e.get("tests", mirrored(e["file"]))),
+            e.get("survives", ""),
+            e.get("slow", False),
+        )
         for e in entries
     ]
 
@@ -123,7 +132,7 @@ def run_tests(tree: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
 
         code = 1
         try:
-            code = pytest.main([*OPTIONS, *mutant.tests])
+            code = pytest.main([*OPTIONS, "-m", "" if mutant.slow else "not slow", *mutant.tests])
         finally:
             os._exit(int(code))
     while True:

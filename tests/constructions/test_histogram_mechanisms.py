@@ -91,6 +91,19 @@ def test_linear_frames_with_large_overlaps_silence_foreign_neurons(reference):
     assert reference.leads("lin-softmax", softmax, reference.all_sequences(10, 3)).min() > 0
 
 
+def test_an_overlap_between_the_two_bounds_already_makes_foreign_neurons_leak(monkeypatch):
+    """Erratum 13: three points in the plane of which two overlap by .4, above 1/(L+1) and below 1/L at L = 2."""
+    from interp.constructions.histogram_exact import lin_exact
+
+    angles = torch.tensor([0.0, math.acos(0.4), 3.5], dtype=torch.float64)
+    points = torch.stack([angles.cos(), angles.sin()], 1)
+    monkeypatch.setattr("interp.constructions.histogram_linear.frame_for", lambda *given, **options: points)
+    lin = lin_exact(T=3, L=2, d_model=2, variant="frame")
+    assert lin.numbers["highest_overlap"] == pytest.approx(0.4)
+    # A foreign neuron sees the overlap once, where its own token stands everywhere else: just silent.
+    assert 0.4 + lin.numbers["a"] * (1 + 0.4) == pytest.approx(1)
+
+
 def test_counter_coordinate_needs_no_small_alpha():
     """Erratum 15: alpha = 0.001, 0.1, 1, 3 give the same gap 0.1111."""
     from interp.constructions.histogram_exact import dot_exact

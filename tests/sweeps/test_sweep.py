@@ -20,8 +20,8 @@ from interp import cli
 from interp.errors import InterpError
 from interp.sweeps.estimate import estimate
 from interp.sweeps.grid import make_grid
-from interp.sweeps.jobs import jobs_of
-from interp.sweeps.table import FILE, read_runs
+from interp.sweeps.jobs import failed, jobs_of
+from interp.sweeps.table import FILE, RunTable, read_runs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -126,13 +126,26 @@ def test_an_interrupted_sweep_says_how_to_go_on_and_exits_with_130(tmp_path: Pat
     assert said in capsys.readouterr().err.replace("\n", "")
 
 
-def test_a_sweep_whose_runs_are_all_there_exits_with_0(tmp_path: Path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(("error", "code"), [("", 0), ("no memory", 1)])
+def test_the_exit_code_says_whether_a_run_failed(error: str, code: int, tmp_path: Path, monkeypatch, capsys) -> None:
     grid = tmp_path / "grid.toml"
     grid.write_text(tomli_w.dumps(small_grid()))
-    runs = pd.DataFrame({"readout_width": [4], "seed": [0], "error": [""]})
+    runs = pd.DataFrame({"readout_width": [4], "seed": [0], "error": [error]})
     monkeypatch.setattr(interp, "sweep", lambda *arguments, **options: runs)
-    assert shell(monkeypatch, grid, "-o", tmp_path / "out", "--workers", 1) == 0
-    assert "1 of 1 runs are in" in capsys.readouterr().err
+    assert shell(monkeypatch, grid, "-o", tmp_path / "out", "--workers", 1) == code
+    assert f"{1 - code} of 1 runs are in" in capsys.readouterr().err
+
+
+def test_a_table_is_continued_only_with_resume(tmp_path: Path) -> None:
+    """All runs are in the table, so nothing is trained: with resume it is given back, without it is refused."""
+    grid = make_grid(small_grid(axes={"readout_width": [4]}))
+    with RunTable(tmp_path) as table:
+        for job in jobs_of(grid, {}, "cpu"):
+            table.append([{**outcome.row, "error": ""} for outcome in failed(job, "")])
+    runs = interp.sweep(grid, tmp_path, workers=1, progress=False)
+    assert runs["seed"].to_list() == [0, 1]
+    with pytest.raises(InterpError, match="has a table of 2 runs; continue it with resume"):
+        interp.sweep(grid, tmp_path, workers=1, resume=False, progress=False)
 
 
 @pytest.mark.slow
