@@ -7,6 +7,8 @@ from sections.standin_report import one_section
 from standins import NAMES
 
 import interp
+from interp.measures.subject import Subject
+from interp.sections import Study, all_sections
 
 
 @pytest.mark.parametrize("name", [*NAMES, "languages/palindrome-learned"])
@@ -17,6 +19,7 @@ def test_patterns(name) -> None:
 
 
 def test_of_one_token_no_attention_is_drawn() -> None:
-    found = interp.list_sections("memorization/bigram").set_index("section")
+    study = Study(Subject.of(interp.load("memorization/bigram")))
+    known = {one.name: one for one in all_sections()}
     for name in ("attention", "example"):
-        assert found.loc[name, "note"] == "each input is one token, so that heads can look at nothing else"
+        assert known[name].why_not(study) == "each input is one token, so that heads can look at nothing else"

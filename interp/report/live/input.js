@@ -86,7 +86,7 @@ function inputPart(panel) {
       if (![...select.options].some((option) => +option.value === inner[i])) select.append(el("option", { value: inner[i] }, vocabulary[inner[i]]));
       select.value = inner[i];
     });
-    setText(note, `${tokens.length} tokens`);
+    setText(note, `${tokens.length} token${tokens.length === 1 ? "" : "s"}`);
   };
   return { node, update };
 }
