@@ -134,6 +134,8 @@ def test_ties_leave_an_interval() -> None:
     found = interp.certify(model, box=BOX)
     assert (found.accuracy, found.n_errors) == ((0.0, 1.0), None)
     assert found.status == "refuted"  # argmax of equal logits is token 0, a wrong one
+    walked = sweep(model, BOX)
+    assert (len(walked.wrong), walked.tied, walked.close) == (found.n_inputs, found.n_inputs, 0)  # at margin 0: wrong
 
 
 def test_the_question_between_the_answers_is_asked_alone() -> None:

@@ -106,7 +106,9 @@ def test_ties_are_undecided_and_equally_likely_tokens_are_all_right() -> None:
     with torch.no_grad():
         for parameter in twin.parameters():
             parameter.zero_()
-    assert interp.certify(twin).status == "undecided"
+    tied = interp.certify(twin)
+    assert tied.status == "undecided"
+    assert not tied.tables["contexts"]["right"].any()  # at margin 0 nothing is right
     with torch.no_grad():
         twin.embed.W_E[:, 0] = torch.tensor([-1.0, 1.0])
         twin.unembed.W_U[0] = torch.tensor([0.0, 0.0, 1.0])  # the first two outputs are always tied

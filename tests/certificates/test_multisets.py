@@ -70,6 +70,18 @@ def test_a_wrong_weight_is_found() -> None:
     assert found.n_errors > 0
 
 
+def test_ties_are_wrong_and_leave_room_for_being_right() -> None:
+    """Outputs 0 and 1 are equal and above the others: 8 of 64 inputs have such a maximum, the other 56 are wrong."""
+    task = TaskRef(name="max-of-k", parameters={"K": 3, "v": 4})
+    model = TaskModel(ModelSpec(task=task, d_model=4, layers=(Layer(d_head=4),), readout_at="=", dtype="float64"))
+    with torch.no_grad():
+        for parameter in model.unembed.parameters():
+            parameter.zero_()
+        model.unembed.b_U[:2] = 1.0
+    found = interp.certify(model)
+    assert (found.n_inputs, found.n_errors, found.accuracy) == (64, None, (0.0, 8 / 64))
+
+
 def test_positions_and_other_tasks_are_left_to_other_methods() -> None:
     assert "positions" in (refusal(TaskModel(spec_of(positions="learned", max_length=4))) or "")
     assert method_for(interp.build("count01/minimal")).name == "count box"

@@ -53,6 +53,8 @@ def test_response_is_a_mean_by_feature() -> None:
     _, cache = subject.model.run_with_cache(batch.tokens)
     act = cache["blocks.0.mlp.hook_post"][..., 3]
     for row in table.itertuples():
-        assert row.activation == pytest.approx(float(act[batch.labels == row.answer].mean()), rel=1e-5)
+        mine = act[batch.labels == row.answer].double()
+        assert (row.activation, row.reads) == (pytest.approx(float(mine.mean()), rel=1e-5), len(mine))
+        assert row.spread == pytest.approx(float(((mine - mine.mean()) ** 2).mean().sqrt()), rel=1e-5)
     with pytest.raises(InterpError, match="unknown feature of task standin_balance 'parity'; known: answer"):
         response(subject, batch, Neuron(0, 3), ("parity",))
