@@ -92,6 +92,12 @@ def test_certificates_hold_a_row_for_every_checkpoint_and_every_exact_model() ->
     }
     assert set(zip(exact["name"], exact["variant"])) == expected
     assert set(exact["status"]) == {"certified"}
+    holds = table["evidence"].str.startswith("holds: ")
+    assert (holds | table["evidence"].str.startswith("none: ")).all()
+    for column in ("evidence_sha256", "weights_sha256"):
+        assert (table[column].str.fullmatch("[0-9a-f]{64}") == holds).all()
+    assert f"{holds.sum()} of the {len(table)} rows have evidence that holds" in README
+    assert not (table["status"] == "no method").any()
 
 
 @pytest.mark.parametrize(
