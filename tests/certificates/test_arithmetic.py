@@ -113,6 +113,14 @@ def test_fused_and_explicit_softmax_stay_within_their_bound(
         assert error.max() > 0.4 * ROUNDOFF[dtype] * np.abs(truth).max()
 
 
+def test_weights_that_underflow_stay_within_their_bound() -> None:
+    """e^-110 is below the smallest number of float32, which makes it 0: an error of all of it."""
+    scores = torch.tensor([[0.0, -110.0]], dtype=torch.float64)
+    found = Arithmetic(ROUNDOFF[torch.float32]).softmax(exact(scores))
+    assert scores.float().softmax(-1)[0, 1] == 0
+    assert 0 < found.value[0, 1] < found.error[0, 1] < 1e-37
+
+
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("k", [3, 64, 1000])
 def test_sums_of_products_stay_within_gamma_in_every_order(k: int, dtype: torch.dtype, threads: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates.count_boxes import sweep
+from interp.certificates.count_boxes import Sweep, _interval, sweep
 from interp.certificates.count_rounding import logit_error
 from interp.constructions.count01_minimal import minimal
 from interp.errors import InterpError, UnsupportedError
@@ -134,8 +134,16 @@ def test_ties_leave_an_interval() -> None:
     found = interp.certify(model, box=BOX)
     assert (found.accuracy, found.n_errors) == ((0.0, 1.0), None)
     assert found.status == "refuted"  # argmax of equal logits is token 0, a wrong one
+    assert interp.certify(model, box=BOX, question="4 against 5").status == "refuted"  # neither is above the other
     walked = sweep(model, BOX)
     assert (len(walked.wrong), walked.tied, walked.close) == (found.n_inputs, found.n_inputs, 0)  # at margin 0: wrong
+
+
+def test_errors_and_ties_widen_the_interval() -> None:
+    """Of 10 inputs 3 have a margin of at most 0, and 2 one that this evaluation cannot tell from 0, on either side."""
+    nothing = np.zeros(3, dtype=int)
+    found = Sweep(np.zeros((3, 3), dtype=int), -1.0, nothing, 0.1, 0, 2, 0, 0.1, np.zeros((0, 3), dtype=int))
+    assert _interval(found, 10) == (0.5, 0.9)
 
 
 def test_the_question_between_the_answers_is_asked_alone() -> None:
