@@ -35,14 +35,17 @@ def sentence(task: Task) -> str:
 
 
 def example_of(task: Task, example: Batch) -> str:
-    """'For example, INPUT has the answer ANSWER.'; of a long one its first tokens, "" where each has an answer."""
+    """'For example, INPUT has the answer ANSWER.'; of a long one its first tokens, with their answers where each has one
+    ("-" where none is read), or "" where none of the first has.
+    """
     length = int(example.lengths[0])
     tokens = [task.vocabulary[int(token)] for token in example.tokens[0, :length]]
     if example.labels.dtype.is_floating_point or example.labels.dtype.is_complex:
         return ""
     each, classes = task.readout == "all", task.classes(example)[0, :length]
     if each:
-        said = " ".join(task.answer_words[index] if index >= 0 else "-" for index in classes.tolist())
+        answers = [task.answer_words[index] if index >= 0 else "-" for index in classes.tolist()]
+        said = " ".join(answers)
     else:
         at = find_positions(task, example.tokens, task.readout)
         said = task.answer_words[int(classes[at])]
@@ -50,5 +53,7 @@ def example_of(task: Task, example: Batch) -> str:
     if len(text) + len(said) <= LONGEST:
         return f"For example, {text} has the answer '{said}'."
     if each:
-        return ""
+        if int(classes[:SHOWN].max()) < 0:
+            return ""
+        said = f"{' '.join(answers[:SHOWN])} ..."
     return f"For example, {' '.join(tokens[:SHOWN])} ... ({length} tokens) has the answer '{said}'."

@@ -146,6 +146,8 @@ def test_the_first_line_names_the_task_and_one_input() -> None:
     assert "= 4 [EOS] has the answer '4'." in text or "= 5 [EOS] has the answer '5'." in text
     asks = type("Asks", (interp.tasks.Count01,), {"describe": "More 1s than 0s?"})
     assert question(asks()).startswith("Task count01: More 1s than 0s? For example")
+    copied = question(interp.load("algorithmic/induction").task)  # answers at every position, too many to show them all
+    assert copied.endswith("[BOS] 4 1 6 2 9 4 1 6 2 ... (25 tokens) has the answer '- - - - - - 1 6 2 9 ...'.")
 
 
 @pytest.mark.parametrize(
