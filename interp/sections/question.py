@@ -35,7 +35,7 @@ def sentence(task: Task) -> str:
 
 
 def example_of(task: Task, example: Batch) -> str:
-    """'For example, INPUT has the answer ANSWER.'; of a long one its first tokens, with their answers where each has one
+    """'For example, INPUT has the answer ANSWER.'; of a long one its first tokens, with their answers if each has one
     ("-" where none is read), or "" where none of the first has.
     """
     length = int(example.lengths[0])
