@@ -2,6 +2,8 @@
 
 For max-of-k and one head the checker itself finds what it needs: outputs times the sum of weights are sums over
 positions, extreme where each number is its worst (a compact proof, Gross et al. 2024). Only the errors are claimed.
+This one asks for the task's class: the checker reads K and v from the parameters of a task that it knows by name, and
+no declaration of a task says "the largest of these". Any other task that lists its inputs has a table.
 """
 
 from __future__ import annotations

@@ -102,8 +102,10 @@ def test_the_same_certificate_and_the_same_numbers(kind: str, size: float, tmp_p
         assert getattr(there, name) == getattr(here, name), name
     assert there.tables["classes"].equals(here.tables["classes"])
     assert here.status == ("refuted" if size else "certified")
-    said = check.check(json.loads(there.evidence(tmp_path / "proof.json").read_text()))[1]
+    evidence = json.loads(there.evidence(tmp_path / "proof.json").read_text())
+    said = check.check(evidence)[1]
     if size:
+        assert (evidence["parts"][0][0][0] == 2) == ("bos" in kind)  # the mark stands before a counterexample, too
         assert "1 inputs, rows without padding" in said
     else:
         after = ", each after token 2" if "bos" in kind else ""
