@@ -7,12 +7,12 @@ import functools
 import numpy as np
 import pytest
 import torch
+from short_count01 import Short
 
-import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.spec import Bias, Layer, ModelSpec, Training
-from interp.tasks import IGNORED, Count01
+from interp.tasks import IGNORED
 from interp.training.compiled.counts_engine import (
     FusedCountSpaceEngine,
     data_of,
@@ -25,17 +25,6 @@ from interp.training.train import choose_engine, train
 
 pytest.importorskip("numba")
 CPU = torch.device("cpu")
-
-
-class Short(Count01):
-    """Count01 with short sentences and small data sets."""
-
-    name = "count01-short"
-    boxes = {split: type(box)((0, 6), (0, 6), (0, 6)) for split, box in Count01.boxes.items()}  # noqa: RUF012
-    sizes = {"train": 60, "validation": 20, "test": 20}  # noqa: RUF012
-
-
-interp.register_task(Short)
 
 
 def short_spec(**changes: object) -> ModelSpec:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from short_count01 import Short
 
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
@@ -68,7 +69,7 @@ SPECS = {
         direction="bidirectional", max_length=5, embedding="frozen",
     ),
     "two answers a row": spec_of(
-        TaskRef(name="count01"), [{"norm": "pre"}], readout_at="=",
+        TaskRef(name=Short.name), [{"norm": "pre"}], readout_at="=",
         origin=RECIPE.model_copy(update={"samples_per_epoch": 3, "batch_size": 2, "epochs": 1}),
     ),
 }  # fmt: skip
