@@ -6,6 +6,7 @@ have none. The notebooks are run; with INTERP_DOCS_QUICK=1 they are shown as the
 
 from __future__ import annotations
 
+import base64
 import html
 import inspect
 import os
@@ -24,6 +25,8 @@ GALLERY = [
     *("languages/parity-learned", "memorization/bigram", "algorithmic/max-of-k", "algorithmic/modular-addition"),
     *("algorithmic/induction", "algorithmic/brackets"),
 ]
+ROWS = 8
+"""Of a table in a notebook that are shown."""
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s]+)\)")
 
 
@@ -86,29 +89,46 @@ def gallery() -> dict[str, str]:
 
 
 def notebooks() -> str:
-    """Every notebook with what its cells put out."""
+    """Every notebook with what its cells put out; figures are the pictures that it is shipped with."""
     import nbformat
     from nbclient import NotebookClient
 
-    parts = ["# Notebooks\n\nRun when this page was made.\n"]
+    quick = bool(os.environ.get("INTERP_DOCS_QUICK"))
+    parts = ["# Notebooks\n\n" + ("As they are shipped.\n" if quick else "Run when this page was made.\n")]
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
-        if not os.environ.get("INTERP_DOCS_QUICK"):
+        shipped = [picture(cell) for cell in notebook.cells]
+        if not quick:
             NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
-        for cell in notebook.cells:
+        for cell, drawn in zip(notebook.cells, shipped):
             source = cell.source.strip()
             if cell.cell_type == "markdown":
                 parts.append(re.sub(r"^#", "##", LINK.sub(r"] (`\1`)", source), flags=re.MULTILINE))
             elif source:
                 parts.append(f"```python\n{source}\n```")
                 parts += [shown for output in cell.get("outputs", []) if (shown := as_text(output))]
+                parts += drawn
     return "\n\n".join(parts)
 
 
+def picture(cell: Any) -> list[str]:
+    """The figures that a cell is shipped with."""
+    found = [output.get("data", {}).get("image/svg+xml", "") for output in cell.get("outputs", [])]
+    coded = [base64.b64encode(one.encode()).decode() for one in found if one]
+    return [f'<img alt="Figure" src="data:image/svg+xml;base64,{one}">' for one in coded]
+
+
 def as_text(output: Any) -> str:
-    """An output as text; pictures and pages are left to the notebook itself."""
-    text = output.get("text") or output.get("data", {}).get("text/plain", "")
-    lines = str(text).strip().splitlines()
+    """An output as a table or as text; figures are shipped, and whole reports are left to the notebook itself."""
+    data = output.get("data", {})
+    if {"image/svg+xml", "application/vnd.plotly.v1+json"} & set(data):
+        return ""
+    text = output.get("text") or data.get("text/plain", "")
+    rows = re.findall(r"<tr.*?</tr>", data.get("text/html", ""), re.DOTALL)
+    if rows and 'class="dataframe"' in data["text/html"]:
+        more = f"<p>The first {ROWS} of {len(rows) - 1} rows.</p>" if len(rows) > ROWS + 1 else ""
+        return f"<table>{''.join(rows[: ROWS + 1]).replace(chr(10), '')}</table>{more}"
+    lines = str(text).strip("\n").rstrip().splitlines()
     if not lines:
         return ""
     shown = [*lines[:25], *(["..."] if len(lines) > 25 else [])]
