@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import interp
 from interp.certificates import certify_model
 from interp.certificates.language_strings import classes, counts_matter, refusal, seen_positions
 from interp.certificates.palindrome_proof import binary_margin, certify_palindrome
@@ -120,3 +121,14 @@ def test_palindrome_beyond_the_bound_is_undecided() -> None:
     certificate = certify_palindrome(construct("languages/palindrome").model(dtype="float32"), longest=40)
     assert certificate.status == "undecided"
     assert 0 < certificate.accuracy[0] < 1
+
+
+def test_margins_and_bounds_of_exactly_zero_prove_nothing() -> None:
+    model = interp.build("languages/first")
+    with torch.no_grad():
+        for parameter in model.unembed.parameters():
+            parameter.zero_()
+    found = interp.certify(model, longest=3)
+    assert found.tables["lengths"]["rounding"].to_list() == [0.0, 0.0, 0.0]
+    assert (found.status, found.worst_margin, found.counterexample) == ("undecided", 0.0, None)
+    assert found.notes[0] == "certified at every length up to 0"

@@ -73,6 +73,13 @@ def test_errors_are_counted_and_shown() -> None:
     assert list(found.tables["contexts"]["right"]) == [tuple(c) not in wrong for c in LOOKUP.contexts]
 
 
+def test_a_margin_may_lose_the_bounds_of_two_logits() -> None:
+    model = interp.build(memorization_spec(LOOKUP, 3, 1, dtype="float32"), seed=2)
+    found, bound = interp.certify(model), last_logits_with_bound(model, LOOKUP.all_contexts().tokens)[1]
+    row = found.tables["contexts"]["margin"].to_numpy().argmin()
+    assert found.rounding == pytest.approx(2 * float(bound[row].max()))
+
+
 def test_a_model_that_is_right_everywhere() -> None:
     task = kgram(N=4, M=4, k=2, concentration=1.0)
     model = interp.build("memorization/theorem1", table=task, d_model=3)
@@ -108,6 +115,7 @@ def test_ties_are_undecided_and_equally_likely_tokens_are_all_right() -> None:
             parameter.zero_()
     tied = interp.certify(twin)
     assert tied.status == "undecided"
+    assert tied.accuracy == (0.0, 1.0)
     assert not tied.tables["contexts"]["right"].any()  # at margin 0 nothing is right
     with torch.no_grad():
         twin.embed.W_E[:, 0] = torch.tensor([-1.0, 1.0])
