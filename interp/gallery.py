@@ -21,6 +21,7 @@ from interp.report.render import resource, slug, variables
 STATES = {
     "certified": ("proved", "proved right on every input of its domain"),
     "refuted": ("refuted", "proved wrong on some inputs"),
+    "undecided": ("undecided", "proved neither right nor wrong"),
 }
 COLUMNS = ("model", "what is asked", "what it computes", "how", "state")
 
@@ -78,8 +79,9 @@ def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
 
 
 def _index(entries: Sequence[Entry]) -> str:
-    rows = "\n".join(_row(entry) for entry in entries)
-    head = "".join(f'<th scope="col">{word}</th>' for word in COLUMNS)
+    columns = [word for word in COLUMNS if word != "how" or any(entry.how for entry in entries)]
+    rows = "\n".join(_row(entry, columns) for entry in entries)
+    head = "".join(f'<th scope="col">{word}</th>' for word in columns)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -115,14 +117,16 @@ main {{ margin-top: 20px; }}
 """
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: Entry, columns: Sequence[str]) -> str:
     name = html.escape(entry.name)
     link = f'<a href="{html.escape(entry.page)}">{name}</a>' if entry.page else name
     word, title = STATES.get(entry.state, ("measured" if entry.page else "no report", ""))
     state = f'<span class="{word.split()[0]}" title="{title}">{word}</span>'
     words = (html.escape(_first_sentences(text)) for text in (entry.asked, entry.computes, entry.how))
     cells = zip(COLUMNS, (link, *words, state))
-    return "<tr>" + "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in cells) + "</tr>"
+    return (
+        "<tr>" + "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in cells if label in columns) + "</tr>"
+    )
 
 
 def _first_sentences(text: str, limit: int = 200) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interp.errors import InterpError
-from interp.gallery import _first_sentences, gallery
+from interp.gallery import Entry, _first_sentences, _index, gallery
 
 
 def test_pages_and_index(tmp_path: Path) -> None:
@@ -22,6 +22,17 @@ def test_pages_and_index(tmp_path: Path) -> None:
     assert "proved" in first
     assert "needs table" in second
     assert "no report" in second
+
+
+def test_columns_that_say_something_and_states_in_words() -> None:
+    made = [Entry("a", "a.html", "asked", "computes", "", state) for state in ("certified", "undecided", "none")]
+    index = _index(made)
+    assert [word for word in ("proved", "undecided", "measured") if f'">{word}</span>' in index] == [
+        "proved", "undecided", "measured"
+    ]  # fmt: skip
+    assert ">how<" not in index
+    assert 'data-label="how"' not in index
+    assert 'data-label="how">by counting.<' in _index([*made, Entry("b", "b.html", "asked", "", "by counting", "none")])
 
 
 def test_an_unknown_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
