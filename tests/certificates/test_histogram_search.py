@@ -1,0 +1,80 @@
+"""Branch and bound against every sequence: what it calls right, wrong, too close or tied, and the margin it keeps."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.certificates.histogram_search import Search
+from interp.certificates.histogram_spaces import space_of
+from interp.certificates.histogram_tables import Tables, tables_of
+
+T, L = 4, 4
+
+
+def broken(kind: str, damage: float) -> interp.TaskModel:
+    """An exact model of T = L = 4 whose readout is damaged so that some sequences are wrong."""
+    model = interp.build(f"histogram/{kind}", T=T, L=L, dtype="float64")
+    noise = torch.randn(model.unembed.W_out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    with torch.no_grad():
+        model.unembed.W_out += damage * model.unembed.W_out.std() * noise
+    return model
+
+
+def truth(model: interp.TaskModel, token: int) -> dict[int, np.ndarray]:
+    """The margins at every position with this token in all T^L sequences, by count, by the model itself."""
+    tokens = torch.tensor(list(itertools.product(range(T), repeat=L)))
+    batch = model.task.batch(tokens)
+    logits = model(tokens).detach().double().numpy()
+    right = model.task.classes(batch).numpy()
+    mine = np.take_along_axis(logits, right[..., None], -1)[..., 0]
+    np.put_along_axis(logits, right[..., None], -np.inf, -1)
+    margins = mine - logits.max(-1)
+    here, counts = tokens.numpy() == token, batch.labels.numpy()
+    return {k: margins[here & (counts == k)] for k in range(1, L + 1)}
+
+
+def searched(tables: Tables, token: int, need: float, slack: float) -> Search:
+    space = space_of(tables, token)
+    assert space is not None
+    shape = tables.lead.shape[:2]
+    search = Search(tables, space, np.full(shape, need), np.full(shape, slack))
+    assert not len(search.explore(search.start(), 1e9).nodes)
+    return search
+
+
+@pytest.mark.parametrize("damage", [0.4, 1.6])
+@pytest.mark.parametrize("kind", ["dot-exact", "dot-softmax-exact", "lin-exact"])
+def test_every_sequence_is_told_as_brute_force_tells_it(kind, damage) -> None:
+    model = broken(kind, damage)
+    tables, n_wrong = tables_of(model), 0
+    for token in range(T):
+        margins, found = truth(model, token), searched(tables, token, 1e-9, 1e-9).ledger
+        for k in range(1, L + 1):
+            assert found.total[k - 1] == len(margins[k])
+            assert found.right[k - 1] == (margins[k] > 1e-9).sum()
+            assert found.wrong[k - 1] == (margins[k] < -1e-9).sum()
+        n_wrong += int(found.wrong.sum())
+    assert n_wrong > 0
+
+
+@pytest.mark.parametrize("kind", ["dot-exact", "lin-exact"])
+def test_thresholds_and_the_margin_that_is_kept(kind) -> None:
+    model = broken(kind, 0.0)
+    tables, margins = tables_of(model), truth(model, 1)
+    least, most = min(m.min() for m in margins.values()), max(m.max() for m in margins.values())
+    assert least > 0
+    size = np.array([len(margins[k]) for k in range(1, L + 1)])
+    right = searched(tables, 1, least / 2, least / 4).ledger
+    assert (right.right == size).all()
+    for k in range(1, L + 1):  # a bound of the margin less what rounding did to it: never above, and near
+        assert right.margin[k - 1] <= margins[k].min() - least / 4 + 1e-12
+    close = searched(tables, 1, 2 * most, least / 2).ledger
+    assert (close.right == 0).all()
+    assert (close.close == size).all()
+    tied = searched(tables, 1, 2 * most, 2 * most).ledger
+    assert ((tied.right == 0) & (tied.wrong == 0) & (tied.close == 0) & (tied.tied == size)).all()
