@@ -26,7 +26,16 @@ from interp.certificates.probes import Probes, margins
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.tasks import Task
-from interp.tasks.counted import CountBox, CountedShape, check_labels, count_box, sentences, shape_of, undeclared
+from interp.tasks.counted import (
+    CountBox,
+    CountedShape,
+    check_labels,
+    count_box,
+    hearsay,
+    sentences,
+    shape_of,
+    undeclared,
+)
 
 Progress = Callable[[int, int], None]
 QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
@@ -211,7 +220,7 @@ def certify_box(
         method="every input, in count space, float64",
         domain=str(whole),
         seconds=time.perf_counter() - started,
-        notes=_notes(model, found),
+        notes=_notes(model, found) + hearsay(task, whole),
         tables={"errors": _by_difference(found.wrong, whole), "frontier": _frontier(found.wrong),
                 "accuracy": accuracies},
         probes=tuple(_probes(model, whole, question, found)),

@@ -29,7 +29,7 @@ from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import TAKES, Tables, refusal, tables_of
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
-from interp.tasks.occurrences import occurrences_of, undeclared
+from interp.tasks.occurrences import hearsay, occurrences_of, undeclared
 from interp.theory.ranges import TokenMixing
 
 SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
@@ -205,7 +205,7 @@ def _conclude(
     high = 1 - wrong / total
     decided = not frame[["undecided", "tied"]].to_numpy().any()
     low = high if decided else float(frame[["right", "close"]].to_numpy().sum()) / total
-    notes = _notes(model, parts, frame, status)
+    notes = _notes(model, parts, frame, status) + hearsay(model.task, shape)
     if samples and (frame["undecided"] > 0).any():
         sound = (low, high)
         low, high = _narrowed(tables, frame, *sound, samples, generator)

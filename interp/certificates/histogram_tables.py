@@ -12,7 +12,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
-from interp.tasks.occurrences import occurrences_of
+from interp.tasks.occurrences import labels_differ, occurrences_of
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "embedding", "max_length", "readout_width", "n_out"),
@@ -32,7 +32,7 @@ def refusal(model: TaskModel) -> str | None:
         shape = occurrences_of(task)
     except UnsupportedError as error:
         return str(error)
-    if (reason := premise_refusal(model)) is not None:
+    if (reason := labels_differ(task, shape) or premise_refusal(model)) is not None:
         return reason
     if len(spec.layers) != 1:
         return f"the method is for one layer, this model has {len(spec.layers)}"

@@ -8,6 +8,7 @@ that holds for any order of summation (count_rounding).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ TAKES = {
 CHUNK = 1 << 15
 LISTED = 1000
 PROBED = 200
+COMPARED = 1 << 16
+"""Up to so many inputs, all are compared with the multiset that stands for them."""
 
 
 def other_task(task: Task) -> str | None:
@@ -87,6 +90,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
 
     Evaluated in float64, certified in the model's own format: every margin exceeds the rounding bound. n_inputs and
     n_errors count inputs, not multisets. tables: "errors" (input, orders, answer, right, margin; the first 1000).
+    Raises InterpError where the task's multisets are not its inputs, or do not decide its labels.
     """
     started, task = time.perf_counter(), model.task
     if reason := refusal(model):
@@ -94,6 +98,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
     bounds: dict[int, tuple[float, float]] = {}
     found = Found()
+    compared = labels_follow(task)
     lines: list[tuple[object, ...]] = []
     probes: list[tuple[Batch, Tensor, float, int]] = []
     total = task.n_inputs or 0
@@ -123,6 +128,8 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     notes: tuple[str, ...] = (
         f"{found.multisets:,} multisets stand for {total:,} inputs, {total / found.multisets:.1f} times as many",
     )
+    if not compared:
+        notes += (f"labels: task {task.name} is taken at its word that the order of tokens does not change them",)
     if found.close:
         notes += (f"{found.close:,} right inputs have a margin within the rounding bound of {dtype}: there the model's "
                   "own arithmetic may answer otherwise",)  # fmt: skip
@@ -142,6 +149,39 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
         probes=tuple(_probes(task, probes)),
     )
+
+
+def labels_follow(task: Task) -> bool:
+    """Do the multisets stand for the inputs with their labels? All inputs are compared, of at most COMPARED.
+
+    False where they are more, or not listed. Raises InterpError for an input that no multiset stands for with its
+    label, or multisets that stand for another number of inputs than they say.
+    """
+    if (task.n_inputs or math.inf) > COMPARED or type(task).inputs is Task.inputs:
+        return False
+    left: dict[tuple[int, ...], tuple[int, int]] = {}
+    for batch, orders in task.multisets(CHUNK):
+        for key, right, number in zip(_keys(task, batch), batch_classes(task, batch).tolist(), orders.tolist()):
+            if key in left:
+                raise InterpError(f"task {task.name} lists the multiset of {task.format(key)!r} twice")
+            left[key] = (right, number)
+    for batch in task.inputs(CHUNK):
+        for row, key, right in zip(batch.tokens, _keys(task, batch), batch_classes(task, batch).tolist()):
+            known, number = left.get(key, (None, 0))
+            if known != right or not number:
+                raise InterpError(
+                    f"task {task.name} labels {task.format(row)!r} otherwise than its multiset, or has none for it"
+                )
+            left[key] = (right, number - 1)
+    if more := [key for key, (_, number) in left.items() if number]:
+        raise InterpError(f"task {task.name} has fewer inputs like {task.format(more[0])!r} than its multiset says")
+    return True
+
+
+def _keys(task: Task, batch: Batch) -> list[tuple[int, ...]]:
+    """What stands before the token that is read, sorted, and that token."""
+    at = find_positions(task, batch.tokens, task.readout).tolist()
+    return [(*sorted(row[:end]), row[end]) for row, end in zip(batch.tokens.tolist(), at)]
 
 
 def batch_classes(task: Task, batch: Batch) -> Int[Tensor, "rows"]:

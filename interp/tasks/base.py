@@ -37,6 +37,9 @@ class Task(ABC):
     contrast: the two answers of a difference of logits, e.g. contrast = ("4", "5").
     count_ranges: with three counted tokens and a contrast, how often each occurs, by split: see tasks.counted; e.g.
     count_ranges = {"train": ((0, 9),) * 3, "test": ((0, 20),) * 3}.
+    label_counts: not an attribute but a method, where a function of counts defines what is right: see tasks.counted and
+    tasks.occurrences. Without it, what counted says is compared with the labels as far as that can be done, and
+    certificates say how far.
     rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.
     cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
 

@@ -4,11 +4,16 @@ A task of this shape declares counted = (less, more, noise), contrast = (answer 
 and count_ranges, the numbers of each counted token by split. Its inputs are some marks, the same in every input, around
 counted tokens in any order. Count01 is one (Zsámboki et al. 2025, Definition 3.1); a majority vote over two of three
 letters is another.
+
+The declarations are compared with the task's own labels at every count of a box where sentences of all have at most
+LISTED tokens, each in one order. Of more counts a sample is compared. `hearsay` says which, unless the task defines
+what is right as a function: label_counts, from counts to the right output index.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Int
@@ -19,7 +24,9 @@ from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_first
 
 CHECKED = 64
-"""Inputs on which the declarations are compared with the task's own labels."""
+"""Inputs on which the declarations are compared with the task's own labels, whatever the box."""
+LISTED = 1 << 22
+COUNTS_AT_ONCE = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -155,8 +162,9 @@ def shape_of(task: Task) -> CountedShape:
 
     Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
     """
-    if (reason := undeclared(task)) is not None or task.contrast is None:
-        raise UnsupportedError(reason or "")
+    if (reason := undeclared(task)) is not None:
+        raise UnsupportedError(reason)
+    assert task.contrast is not None
     counted = tuple(task.token_id(token) for token in task.counted)
     more, otherwise = (task.answer_words.index(word) for word in task.contrast)
     counts = _probe_counts(count_box(task))
@@ -184,19 +192,43 @@ def shape_of(task: Task) -> CountedShape:
 
 
 def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 << 20) -> None:
-    """Compare the declared rule with the task's own label_counts, where it has one, on every input of a box.
+    """Compare the declared rule with label_counts, or else with the task's own labels, at the counts of a box.
 
-    Raises InterpError for counts that it labels otherwise. (Without label_counts, shape_of has compared samples.)
+    Raises InterpError for counts that it labels otherwise. Without label_counts, a box of too many tokens is left
+    to the samples of shape_of.
     """
     label = getattr(task, "label_counts", None)
     if label is None:
-        return
+        label, chunk = partial(_own_classes, task), COUNTS_AT_ONCE
+        if not _is_listed(box):
+            return
     for start in range(0, len(box), chunk):
         counts = box.counts(start, start + chunk)
         if (wrong := label(counts) != shape.label(counts)).any():
             raise InterpError(
                 f"task {task.name} labels counts {counts[wrong][0].tolist()} otherwise than its contrast declares"
             )
+
+
+def hearsay(task: Task, box: CountBox) -> tuple[str, ...]:
+    """What a certificate must say of labels that nobody compared; nothing where label_counts defines them."""
+    if hasattr(task, "label_counts"):
+        return ()
+    compared = "at every count" if _is_listed(box) else f"at {CHECKED} counts"
+    return (
+        f"labels: compared {compared}, in one order of the tokens; else task {task.name} is taken at its word that its "
+        "counts decide (label_counts would define it)",
+    )
+
+
+def _is_listed(box: CountBox) -> bool:
+    return len(box) * sum(high for _, high in box.ranges.values()) <= LISTED
+
+
+def _own_classes(task: Task, counts: Int[Tensor, "rows 3"]) -> Int[Tensor, "rows"]:
+    """What the task itself says is right where the answer is read, for one sentence of each count."""
+    batch = sentences(task, counts, seed=1)
+    return task.classes(batch)[torch.arange(len(batch)), _read_at(task, batch)]
 
 
 def _read_at(task: Task, batch: Batch) -> Int[Tensor, "rows"]:

@@ -180,12 +180,15 @@ class Histogram(Task):
         counts = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
         return counts.masked_fill(tokens == self.T, -1) if self.bos else counts
 
+    def label_counts(self, counts: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+        """The class that is right for a token that occurs so often."""
+        return counts - (0 if self.zero_class else 1)
+
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
         """The class of each count, IGNORED at [BOS]. Raises InterpError for counts that have no class."""
         if len(batch) and int(batch.labels.max()) > self.L:
             raise InterpError(f"a count of {int(batch.labels.max())} has no class: task {self!r} counts up to {self.L}")
-        classes = batch.labels.long() - (0 if self.zero_class else 1)
-        return classes.masked_fill(batch.labels < 0, IGNORED)
+        return self.label_counts(batch.labels.long()).masked_fill(batch.labels < 0, IGNORED)
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]

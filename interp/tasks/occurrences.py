@@ -3,11 +3,15 @@
 A task of this shape declares readout = "all" and counted, its alphabet. Its inputs are all rows of one length over that
 alphabet, perhaps after one mark such as [BOS], and what is right at a token depends on how often it occurs in its row.
 The histogram is one (Behrens et al. 2024, section 4); "which letters of this word stand alone?" is another.
+
+The declaration is compared with the task's own labels, on every row where there are at most LISTED of them. Of more
+rows a sample is compared, and `hearsay` says so, unless the task defines what is right as a function: label_counts,
+from how often a token occurs to the right output index.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int
@@ -18,7 +22,9 @@ from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 
 CHECKED = 2048
-"""Rows on which the declaration is compared with the task's own labels, about."""
+"""Rows that are compared where there are too many to compare all, about."""
+LISTED = 1 << 17
+ROWS_AT_ONCE = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def undeclared(task: Task) -> str | None:
 
 
 def occurrences_of(task: Task) -> Occurrences:
-    """The shape that a task declares, compared with the task's own labels on about CHECKED rows.
+    """The shape that a task declares, as a sample of its own labels has it (see labels_differ for the others).
 
     Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
     """
@@ -69,26 +75,74 @@ def occurrences_of(task: Task) -> Occurrences:
             f"task {task.name} has {task.n_inputs:,} inputs, not all {len(tokens)}^{length} rows of its counted tokens"
         )
     sequences = _probe_sequences(len(tokens), length)
+    said = _own_classes(task, found, sequences)
+    right = torch.full((length + 1,), -1)
+    right[_counts(sequences).flatten()] = said.flatten()  # the last one wins; the others are compared with it
+    if (label := getattr(task, "label_counts", None)) is not None:
+        right[1:] = label(torch.arange(1, length + 1))
+    right = torch.where(right < 0, right.max(), right)  # counts that no row has, in an alphabet of one token
+    found = replace(found, classes=tuple(right[1:].tolist()))
+    if (reason := _differs(task, found, sequences, said)) is not None:
+        raise UnsupportedError(reason)
+    return found
+
+
+def labels_differ(task: Task, shape: Occurrences) -> str | None:
+    """The first row that the task labels otherwise than its shape says, or None; all rows, of at most LISTED."""
+    if shape.n_inputs > LISTED:
+        return None
+    places = len(shape.tokens) ** torch.arange(shape.length)
+    for index in torch.arange(shape.n_inputs).split(ROWS_AT_ONCE):
+        sequences = index[:, None] // places % len(shape.tokens)
+        try:
+            said = _own_classes(task, shape, sequences)
+        except UnsupportedError as error:
+            return str(error)
+        if (reason := _differs(task, shape, sequences, said)) is not None:
+            return reason
+    return None
+
+
+def hearsay(task: Task, shape: Occurrences) -> tuple[str, ...]:
+    """What a certificate must say of labels that were not compared; nothing where label_counts defines them."""
+    if shape.n_inputs <= LISTED or hasattr(task, "label_counts"):
+        return ()
+    return (
+        f"labels: compared on {len(_probe_sequences(len(shape.tokens), shape.length)):,} rows; on all others task "
+        f"{task.name} is taken at its word that a token's number of occurrences decides (label_counts would define it)",
+    )
+
+
+def _own_classes(task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+    """What the task itself says at every token of the alphabet. Raises UnsupportedError where it says nothing."""
     try:
-        task.check_input(found.rows(sequences))
-        classes = task.classes(found.batch(task, sequences))
+        task.check_input(shape.rows(sequences))
+        classes = task.classes(shape.batch(task, sequences))
     except InterpError as error:
         raise UnsupportedError(f"task {task.name} does not label all rows of its counted tokens: {error}") from None
-    if marks and bool((classes[:, 0] != IGNORED).any()):
-        raise UnsupportedError(f"task {task.name} asks for an answer at {task.vocabulary[marks[0]]!r}, too")
-    said = classes[:, len(marks) :]
-    counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
-    right = torch.full((length + 1,), -1)
-    right[counts.flatten()] = said.flatten()  # the last one wins; the others are compared with it
-    if bool((said != right[counts]).any()) or bool((said < 0).any()):
-        row, at = (said != right[counts]).logical_or(said < 0).nonzero()[0].tolist()
-        text = task.format(found.rows(sequences[row : row + 1])[0])
-        raise UnsupportedError(
-            f"task {task.name} labels position {at + len(marks)} of {text!r} otherwise than other tokens that occur "
-            f"{int(counts[row, at])} times"
-        )
-    right = torch.where(right < 0, right.max(), right)  # counts that no row has, in an alphabet of one token
-    return Occurrences(tokens, marks, length, tuple(right[1:].tolist()))
+    if shape.marks and bool((classes[:, 0] != IGNORED).any()):
+        raise UnsupportedError(f"task {task.name} asks for an answer at {task.vocabulary[shape.marks[0]]!r}, too")
+    return classes[:, len(shape.marks) :]
+
+
+def _counts(sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+    """How often each token occurs in its row."""
+    return (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
+
+
+def _differs(
+    task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"], said: Int[Tensor, "rows length"]
+) -> str | None:
+    counts = _counts(sequences)
+    wrong = (said != torch.tensor(shape.classes)[counts - 1]) | (said < 0)
+    if not bool(wrong.any()):
+        return None
+    row, at = wrong.nonzero()[0].tolist()
+    text = task.format(shape.rows(sequences[row : row + 1])[0])
+    return (
+        f"task {task.name} labels position {at + len(shape.marks)} of {text!r} otherwise than other tokens that occur "
+        f"{int(counts[row, at])} times"
+    )
 
 
 def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:

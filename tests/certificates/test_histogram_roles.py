@@ -18,12 +18,16 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.errors import UnsupportedError
 from interp.spec import TaskRef
-from interp.tasks import IGNORED, Batch, Task, register_task
+from interp.tasks import IGNORED, Batch, Task, occurrences, register_task
 from interp.tasks.occurrences import occurrences_of
 from interp.tasks.registry import _REGISTRY
 
 PLACES = [3, 0, 5, 1, 4]
 """Ids of the letters a to e, which stand for the histogram's 0 to 4; 2 is the mark, and 6 is used nowhere."""
+
+
+RARE = [4, 1, 5, 0, 3, 3, 0]
+"""edcbaab."""
 
 
 class Letters(Task):
@@ -33,7 +37,8 @@ class Letters(Task):
     vocabulary = ("b", "d", "^", "a", "e", "c", "unused")
     readout = "all"
     counted = ("a", "b", "c", "d", "e")
-    defaults: ClassVar[dict[str, Any]] = {"L": 4, "marked": True, "alone": False, "tilted": False, "inputs": -1}
+    defaults: ClassVar[dict[str, Any]] = {"L": 4, "marked": True, "alone": False, "tilted": False, "inputs": -1,
+                                          "rare": False}  # fmt: skip
 
     @property
     def n_out(self) -> int:
@@ -47,6 +52,8 @@ class Letters(Task):
         counts = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
         labels = (counts == 1).long() if self.parameters["alone"] else counts
         labels = labels + (tokens == 4) * (counts == 2) if self.parameters["tilted"] else labels
+        if self.parameters["rare"]:  # one word of all
+            labels = labels.masked_fill((tokens[:, -7:] == torch.tensor(RARE)[-tokens.shape[1] :]).all(1, True), 1)
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), labels.masked_fill(tokens == 2, -1))
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
@@ -151,6 +158,25 @@ def test_any_function_of_the_own_count_is_certified_like_brute_force_says() -> N
 def test_what_a_task_declares_is_compared_with_its_labels(parameters: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason.replace("^", r"\^")):
         occurrences_of(Letters(**parameters))
+
+
+def test_a_label_that_deviates_on_one_row_of_78125_is_found_and_no_certificate_hides_it() -> None:
+    model = translated(shaken("dot", 0.0, L=7), rare=True)
+    word = torch.tensor([RARE])
+    assert (model.predict(word) != model.task.batch(word).labels).any()
+    occurrences_of(model.task)  # a sample does not tell
+    with pytest.raises(UnsupportedError, match=r"labels position [0-9] of 'edcbaab' otherwise"):
+        interp.certify(model, samples=0)
+
+
+def test_where_not_every_row_is_compared_the_certificate_says_whose_word_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = translated(shaken("dot", 0.0, L=4))
+    assert interp.certify(model, samples=0).notes == ()
+    monkeypatch.setattr(occurrences, "LISTED", 5**4 - 1)
+    assert "task letters is taken at its word" in interp.certify(model, samples=0).notes[0]
+    assert interp.certify(interp.build("histogram/dot-exact", T=5, L=4), samples=0).notes == ()
 
 
 def test_the_reasons_of_a_task_that_declares_little_begin_with_what_it_lacks() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +12,10 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model, method_for, multisets
-from interp.certificates.multisets import refusal
+from interp.certificates.multisets import labels_follow, refusal
+from interp.errors import InterpError
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
+from interp.tasks import Batch, MaxOfK
 
 TASK = TaskRef(name="max-of-k", parameters={"K": 3, "v": 5})
 PLAIN = Layer(n_heads=2, d_head=3)
@@ -100,3 +104,39 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
         found = certify_model(model)
         assert found.status == status
         assert found.worst_margin == pytest.approx(least - error, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ("label", "labels '2 0 1 =' otherwise than its multiset"),
+        ("twice", "lists the multiset of '0 0 0 =' twice"),
+        ("orders", "fewer inputs like '0 1 2 =' than its multiset says"),
+    ],
+)
+def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sentence: str) -> None:
+    """One word of 27 has another label, though its sorted form has not; or the multisets are wrong."""
+
+    class Rare(MaxOfK):
+        name = "multisets-test-rare"
+
+        def batch(self, tokens: torch.Tensor) -> Batch:
+            batch = super().batch(tokens)
+            rare = (tokens[:, :3] == torch.tensor([2, 0, 1])).all(1)
+            return replace(batch, labels=batch.labels.masked_fill(rare, 0)) if changed == "label" else batch
+
+        def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, torch.Tensor]]:
+            for batch, orders in super().multisets(chunk):
+                yield batch, orders + (changed == "orders") * (orders == 6)
+                if changed == "twice":
+                    yield batch, orders
+
+    with pytest.raises(InterpError, match=sentence):
+        labels_follow(Rare(K=3, v=3))
+
+
+def test_the_note_says_whose_word_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
+    assert len(interp.certify(model).notes) == 1
+    monkeypatch.setattr(multisets, "COMPARED", 26)
+    assert interp.certify(model).notes[1].startswith("labels: task max-of-k is taken at its word")

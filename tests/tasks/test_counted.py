@@ -9,9 +9,9 @@ import torch
 from majority import Majority
 
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks import Count01
+from interp.tasks import Batch, Count01, counted
 from interp.tasks.count01 import BOS, EOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
-from interp.tasks.counted import CountBox, check_labels, count_box, sentences, shape_of
+from interp.tasks.counted import CountBox, check_labels, count_box, hearsay, sentences, shape_of
 
 
 def test_the_shape_of_count01_is_that_of_its_definition() -> None:
@@ -72,3 +72,30 @@ def test_every_label_of_a_box_is_compared() -> None:
     with pytest.raises(InterpError, match=r"labels counts \[160, 199, 7\] otherwise"):
         check_labels(task, shape_of(task), count_box(task))
     check_labels(task, shape_of(task), CountBox((0, 9), (0, 9), (0, 9)))
+
+
+def test_without_a_function_of_counts_every_count_of_a_small_box_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rare(Majority):
+        """More a than b? But not where 3 a stand against 2 b without noise."""
+
+        name = "counted-test-rare"
+
+        def batch(self, tokens: torch.Tensor) -> Batch:
+            numbers = torch.stack([(tokens == token).sum(1) for token in (1, 0, 2)], 1)
+            rare = (numbers == torch.tensor([2, 3, 0])).all(1)
+            right = super().batch(tokens)
+            return Batch(tokens, right.lengths, right.labels.masked_fill(rare, 0))
+
+    def sampled(box: CountBox) -> torch.Tensor:
+        return torch.tensor([[4, 5, 2], [0, 1, 0]])
+
+    monkeypatch.setattr(counted, "_probe_counts", sampled)  # a sample that does not tell
+    task, box = Rare(), count_box(Rare())
+    shape = shape_of(task)
+    with pytest.raises(InterpError, match=r"labels counts \[2, 3, 0\] otherwise"):
+        check_labels(task, shape, box)
+    check_labels(Majority(), shape_of(Majority()), box)
+    assert hearsay(Majority(), box)[0].startswith("labels: compared at every count, in one order")
+    monkeypatch.setattr(counted, "LISTED", 1)
+    assert hearsay(Majority(), box)[0].startswith("labels: compared at 64 counts")
+    assert hearsay(Count01(), box) == ()
