@@ -12,6 +12,8 @@ softmax            the largest score is subtracted first. Fused attention walks 
                    it has by one more exponential for each: blocks of 512 keys in aten's FlashAttentionKernel.cpp; here
                    a rescaling for each KEYS_PER_RESCALING is allowed.
 GELU               off by at most GELU_UNITS u |x| (an erf of 1 unit in the last place, and a few roundings).
+position codes     of sines and a logarithm, in float64: off by at most 256 u of each component. A proof here takes them
+                   as they were computed; check.py, which speaks of the formula itself, allows for this.
 division, square root   correctly rounded.
 
 tests/certificates/test_arithmetic.py measures each on the machine it runs on, and fails where the premise does not

@@ -11,7 +11,8 @@ number format has in its place is within err of it. The claim is about the reals
 there are the same, because the margin exceeds what err adds up to. The premise about a format, with u its unit roundoff
 and eta its smallest normal number: +, -, *, / and sqrt are right to a factor 1 + u, or to eta; a sum of n products, in
 any order, fused or not, is within n u / (1 - n u) of the sum of their sizes; exp is right to 32 units in the last
-place; a softmax rescales at most once for each 128 keys. Products of three may be formed in either order, and tokens
+place; a softmax rescales at most once for each 128 keys; a position code of sines and a logarithm, computed in float64,
+is right to 256 u of each component. Products of three may be formed in either order, and tokens
 that stand later in a row, or nowhere, may take part with weight 0: a claim that names a format is therefore refused
 where a number on the way might come near the format's limits. Every input is run as a row of its own, without padding.
 
@@ -124,6 +125,8 @@ def hexadecimal(value: Any, what: str) -> float:
 
 P, S, WIDE = 192, 40, 256
 ONE = 1 << P
+PI = 0x3_243F6A88_85A308D3_13198A2E_03707344_A4093822_299F31D0
+"""pi, cut after 192 bits."""
 
 
 def fixed(value: float, what: str = "a weight") -> int:
@@ -164,6 +167,29 @@ def exp_between(x: int) -> tuple[int, int]:
     for _ in range(k):
         low, high = low * low >> bits, up(high * high, bits)
     return low >> 64, up(high, 64)
+
+
+def log_between(n: int) -> tuple[int, int]:
+    """Bounds of ln(n), found in any way and proved by exponentials."""
+    middle, off = fixed(math.log(n)), ONE >> 40
+    need(n == 1 or (exp_between(off - middle)[0] * n >= ONE >= exp_between(-off - middle)[1] * n),
+         "a logarithm is not what it should be")  # fmt: skip
+    return (middle - off, middle + off) if n > 1 else (0, 0)
+
+
+def sine_between(a: int, b: int) -> tuple[int, int]:
+    """Bounds of sin(pi a / b) for 0 <= a <= b / 2, by Taylor's series at the ends of what is known of pi a / b."""
+    ends = []
+    for x in (PI * a // b, ceil_div((PI + 1) * a, b)):
+        total = term = x
+        i = 1
+        while term:
+            i += 2
+            term = (term * x >> P) * x // ((i - 1) * i << P)
+            total += term if i % 4 == 1 else -term
+        ends.append((total, 4 * i))  # each term is cut by less than 4, and they fall from x <= pi / 2 on
+    (low, cut), (high, also) = ends
+    return max(0, low - cut), high + also
 
 
 class Format(NamedTuple):
@@ -378,13 +404,31 @@ KNOWN: dict[str, Sequence[Any]] = {
     "readout": ("linear", "scalar", "relu_mlp"), "readout_bias": (True, False),
     "decision": ("argmax", "sigmoid", "indicator"),
 }  # fmt: skip
-CODES: dict[str, Callable[[int, int], list[tuple[int, int]]]] = {
-    "first": lambda i, n: [(int(i == 1), 1)],
-    "fraction": lambda i, n: [(i, n)],
-    "parity": lambda i, n: [(i, n), (1 - 2 * (i % 2), 1)],
-    "halves": lambda i, n: [(i, 1), (n - 1 - i, 1), (int(2 * i <= n - 1), 1), (int(2 * i >= n - 1), 1)],
+
+
+def ratio(a: int, b: int = 1) -> tuple[int, int, int]:
+    return (a << P) // b, ceil_div(a << P, b), 3 if b > 1 else 0
+
+
+def mirror(i: int, n: int) -> list[tuple[int, int, int]]:
+    """sqrt(ln(16 n) / 2) / sin(pi / 2m) times cos(pi i / m) and sin(pi i / m), with m = n - 1."""
+    m, (low, high) = max(1, n - 1), log_between(16 * n)
+    down, over = sine_between(1, 2 * m)
+    low, high = (isqrt(low << P - 1) << P) // over, ceil_div(isqrt(high << P - 1) + 1 << P, down)
+    (c, d), (a, b) = sine_between(abs(m - 2 * i), 2 * m), sine_between(min(i, m - i), m)
+    c, d = (c, d) if 2 * i <= m else (-d, -c)
+    return [(min(low * x, high * x) >> P, up(max(low * y, high * y)), 256) for x, y in ((c, d), (a, b))]
+
+
+CODES: dict[str, Callable[[int, int], list[tuple[int, int, int]]]] = {
+    "first": lambda i, n: [ratio(i == 1)],
+    "fraction": lambda i, n: [ratio(i, n)],
+    "parity": lambda i, n: [ratio(i, n), ratio(1 - 2 * (i % 2))],
+    "halves": lambda i, n: [ratio(i), ratio(n - 1 - i), ratio(2 * i <= n - 1), ratio(2 * i >= n - 1)],
+    "mirror": mirror,
 }
-"""Position codes: fractions in the first components, for position i of n tokens ([CLS] is position 0)."""
+"""Position codes in the first components, for position i of n tokens ([CLS] is position 0): two numbers that each lies
+between, and how many units roundoff of its size a format may be off."""
 
 
 class Model:
@@ -510,9 +554,8 @@ class Model:
             return row
         code = CODES[self.spec["positions"]](i, n)
         need(len(code) <= self.d, "the position code needs more components")
-        padded = code + [(0, 1)] * (self.d - len(code))
-        low, high = [(a << P) // b for a, b in padded], [ceil_div(a << P, b) for a, b in padded]
-        err = [up(self.f.gamma(3) * abs(h)) if b > 1 else 0 for h, (_, b) in zip(high, padded)]
+        low, high, units = zip(*code, *[(0, 0, 0)] * (self.d - len(code)))
+        err = [up(self.f.gamma(k) * max(abs(a), abs(b))) for a, b, k in zip(low, high, units)]
         return plus(row, Vec.between(low, high, err), self.f)
 
     def forward(self, tokens: Sequence[int], places: Sequence[int]) -> list[Vec]:
@@ -618,11 +661,8 @@ class Layer:
             high = low + 1
         if (length := self.spec["log_length"]) == "none":
             return low, high
-        length = n if length == "current" else length
-        middle, off = fixed(math.log(length)), ONE >> 40
-        need(length == 1 or (exp_between(off - middle)[0] * length >= ONE >= exp_between(-off - middle)[1] * length),
-             "a logarithm is not what it should be")  # fmt: skip
-        return (low * (middle - off) >> P, up(high * (middle + off))) if length > 1 else (0, 0)
+        small, large = log_between(n if length == "current" else length)
+        return low * small >> P, up(high * large)
 
     @lru_cache(maxsize=1 << 12)  # noqa: B019
     def query(self, h: int, row: Vec) -> Vec:

@@ -25,7 +25,8 @@ def strings_evidence(model: TaskModel, certificate: Certificate, options: dict[s
     if certificate.status != "certified":
         raise InterpError(f"evidence of strings is for a certified model, this one is {certificate.status}")
     lengths = certificate.tables["lengths"]
-    by = {"first": "class", "none": "class", "halves": "string"}.get(model.spec.positions, "average")
+    ways = {"first": "class", "none": "class", "halves": "string", "mirror": "string"}
+    by = ways.get(model.spec.positions, "average")
     if by == "string":
         lengths = lengths[lengths["length"] <= EACH]
     return finding(model, int(lengths["length"].max()), by, [], float(lengths["smallest_margin"].min()))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import interp
+from interp.architecture.formulas import position_formula
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import (
     EXP_ULPS,
@@ -86,6 +87,20 @@ def test_exponentials_are_as_near_as_the_premise_says(how: str, dtype: torch.dty
     error = np.abs(long(found) - right)
     assert (error <= 2 * EXP_ULPS * u * right + smallest).all()
     assert (error > 0.4 * u * right).any()  # there is something to bound: no premise of zero holds
+
+
+def test_position_codes_are_as_near_as_the_premise_says() -> None:
+    """Sines and a logarithm of the mirror code, each component against 80-bit numbers."""
+    pi, worst = 4 * np.arctan(LONG(1)), 0.0
+    for n in (2, 3, 4, 12, 130, 10_002):
+        found = position_formula("mirror")(torch.arange(n).double()[None], torch.tensor([[float(n)]]).double(), 2)[0]
+        i, m = np.arange(n).astype(LONG), LONG(n - 1)
+        strength = np.sqrt(np.log(16 * LONG(n)) / 2) / np.sin(pi / (2 * m))
+        right = np.stack([np.sin(pi * (m - 2 * i) / (2 * m)), np.sin(pi * np.minimum(i, m - i) / m)], 1) * strength
+        error = np.abs(long(found) - right)
+        assert (error <= 256 * ROUNDOFF[torch.float64] * np.abs(right)).all()
+        worst = max(worst, float((error / np.maximum(np.abs(right), LONG(1e-300))).max()))
+    assert worst > 0.4 * ROUNDOFF[torch.float64]
 
 
 SHAPES = [(256, 1, 8, 16), (2, 4, 8, 2000), (1, 1, 800, 1500), (64, 2, 40, 40), (2, 1, 300, 600), (1, 3, 1, 5)]

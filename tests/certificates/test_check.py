@@ -12,8 +12,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import torch
 
 import interp
+from interp.architecture.formulas import position_formula
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import exp_error
 from interp.spec import Layer, ModelSpec
@@ -57,6 +59,39 @@ def test_exponentials_are_enclosed():
         assert fraction(high) >= truth * (1 - Fraction(1, 2**380))
         assert high - low <= 2**40
     assert check.exp_between(-200 * check.ONE) == (0, 1)
+
+
+def test_pi_and_its_sines_are_enclosed():
+    """pi by Machin's formula; sines by their series in fractions of a rational angle near enough to pi a / b."""
+
+    def arc(x: int) -> Fraction:
+        return sum((Fraction((-1) ** n, (2 * n + 1) * x ** (2 * n + 1)) for n in range(150)), Fraction(0))
+
+    pi = 16 * arc(5) - 4 * arc(239)
+    assert fraction(check.PI) < pi < fraction(check.PI + 1)
+    for a, b in ((0, 1), (1, 2), (1, 3), (1, 1998), (499, 1998), (5, 11), (49, 100)):
+        low, high = check.sine_between(a, b)
+        x, total = Fraction(int(pi * a / b * 2**400), 2**400), Fraction(0)
+        for n in range(60):
+            total += (-1) ** n * x ** (2 * n + 1) / math.factorial(2 * n + 1)
+            total = Fraction(int(total * 2**500), 2**500)
+        assert fraction(low) - Fraction(1, 2**380) <= total <= fraction(high) + Fraction(1, 2**380)
+        assert high - low < 2000
+    for n in (1, 2, 3, 160, 10**9):
+        low, high = check.log_between(n)
+        assert low / check.ONE <= math.log(n) <= high / check.ONE
+
+
+@pytest.mark.parametrize("name", list(check.CODES))
+def test_position_codes_are_those_of_the_model(name):
+    """What the model adds, for every position of some lengths, against what encloses the formula."""
+    for n in (1, 2, 3, 4, 7, 12, 129, 1000):
+        codes = position_formula(name)(*(torch.tensor(x).double() for x in ([range(n)], [[n]])), 4)[0].tolist()
+        for i, code in enumerate(codes):
+            for found, (low, high, units) in zip(code, check.CODES[name](i, n)):
+                off = units * Fraction(1, 2**53) * max(abs(fraction(low)), abs(fraction(high)))
+                assert fraction(low) - off <= Fraction(found) <= fraction(high) + off, (i, n)
+                assert high - low <= max(1, abs(high)) * 2.0**-38 or abs(high) < 2**30
 
 
 def test_sums_and_layer_norms_hold_the_truth():
@@ -150,7 +185,7 @@ def test_hostile_files_are_refused_in_a_sentence(tmp_path):
 
 FIELDS: dict[str, tuple[object, ...]] = {
     "direction": ("causal", "bidirectional"), "embedding": ("frozen",), "positions_enter": ("attention",),
-    "positions": ("learned", "sinusoidal", "first", "fraction", "parity", "halves"), "max_length": (3, 10),
+    "positions": ("learned", "sinusoidal", "first", "fraction", "parity", "halves", "mirror"), "max_length": (3, 10),
     "readout": ("linear", "scalar", "relu_mlp"), "readout_bias": (False, True), "readout_width": (1, 7),
     "readout_at": ("all", "last", "=", "[CLS]"), "n_out": (1, 4, 9), "decision": ("argmax", "sigmoid", "indicator"),
     "tolerance": (0.5,), "dtype": ("float32",), "final_norm": ("layer_norm",),
@@ -163,12 +198,17 @@ LAYER_FIELDS: dict[str, tuple[object, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["count01/minimal", "languages/parity", "languages/one", "dot", "bos-softmax", "lin"])
+@pytest.mark.parametrize(
+    "name", ["count01/minimal", "languages/parity", "languages/one", "mirror", "dot", "bos-softmax", "lin"]
+)
 def test_what_holds_for_another_spec_is_true_of_its_model(tmp_path, name):
     """Every field of the spec, changed alone under the same weights: refused, or right on every input of a domain."""
     domain = {"count01/minimal": {"box": CountBox((0, 6), (0, 6), (0, 3))}}
-    domain |= {"languages/parity": {"longest": 4}, "languages/one": {"longest": 4}}
-    model = interp.build(name) if "/" in name else interp.build(f"histogram/{name}-exact", T=4, L=3)
+    domain |= {key: {"longest": 4} for key in ("languages/parity", "languages/one", "mirror")}
+    if name == "mirror":
+        model = interp.build("languages/palindrome", variant="mirror")
+    else:
+        model = interp.build(name) if "/" in name else interp.build(f"histogram/{name}-exact", T=4, L=3)
     evidence = json.loads(interp.certify(model, **domain.get(name, {})).evidence(tmp_path / "proof.json").read_text())
     check.check(evidence)
     assert set(FIELDS) | {"schema_version", "task", "d_model", "layers", "origin"} == set(ModelSpec.model_fields)

@@ -81,8 +81,11 @@ def test_refusals(tmp_path, minimal):
         interp.certify("count01/minimal").evidence(tmp_path / "proof.txt")
     with pytest.raises(InterpError, match="question"):
         interp.certify("count01/minimal", question="end").evidence(tmp_path / "proof.json")
-    with pytest.raises(UnsupportedError, match="the checker cannot read it: positions = 'mirror'"):
-        interp.certify(interp.build("languages/palindrome", variant="mirror")).evidence(tmp_path / "proof.json")
+    spec = ModelSpec.from_dict({"task": {"name": "histogram", "parameters": {"T": 2, "L": 2}}, "d_model": 2,
+                                "layers": [{"d_head": 2}], "positions": "sinusoidal"})  # fmt: skip
+    waves = TaskModel(spec, seed=0)
+    with pytest.raises(UnsupportedError, match="the checker cannot read it: positions = 'sinusoidal'"):
+        interp.certify(waves).evidence(tmp_path / "proof.json")
     assert list(tmp_path.iterdir()) == []
     evidence = json.loads(minimal.read_text())
     assert "multiple" in faulty(evidence, claim__margin="0x1p-300")
@@ -90,6 +93,15 @@ def test_refusals(tmp_path, minimal):
     assert "more parts" in faulty(evidence, parts=[*evidence["parts"], None])
     assert "exceeds" in faulty(evidence, parts=[evidence["parts"][0], 3, evidence["parts"][2]])
     assert "exceeds" in faulty(evidence, claim__margin="0x1p-10")
+
+
+def test_a_palindrome_s_mirror_image_is_found_by_sines(tmp_path):
+    """The position code of sines and a logarithm is enclosed; test_check tries every other code."""
+    model = interp.build("languages/palindrome", variant="mirror")
+    evidence = json.loads(interp.certify(model, longest=4).evidence(tmp_path / "proof.json").read_text())
+    assert check.check(evidence)[1].startswith("palindrome: right on every string of 1 to 4 symbols, 30 strings")
+    assert evidence["claim"]["format"] == "float64"
+    assert "margin" in faulty(evidence, claim__margin=(float.fromhex(evidence["claim"]["margin"]) * 1.01).hex())
 
 
 @pytest.mark.parametrize("name", ["dot", "dot-softmax", "bos", "bos-softmax", "lin", "lin-softmax"])

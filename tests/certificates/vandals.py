@@ -47,6 +47,7 @@ def small_evidence(folder: Path) -> dict[str, Evidence]:
         "parity": (interp.build("languages/parity"), {"longest": 5}),
         "first": (interp.build("languages/first"), {"longest": 4}),
         "palindrome": (interp.build("languages/palindrome"), {"longest": 3}),
+        "mirror": (interp.build("languages/palindrome", variant="mirror"), {"longest": 3}),
         "parity with errors": (interp.load("languages/parity-learned/seed-0", dtype="float64"), {"longest": 3}),
         "bigram": (interp.load("memorization/bigram/seed-0", dtype="float64"), {}),
         "counterexample": (interp.load("histogram/lin/seed-0", dtype="float64"), {"budget_seconds": 0.1}),
