@@ -4,15 +4,24 @@ The hook takes a list of modules, not the package: it would wrap compiled kernel
 compile, and a package's name would take all of its modules in. The checker of evidence runs on a bare Python, in
 millions of small steps: it is left as it is. tests/mutants.py, which starts over for every mutant, names the one module
 that it changed in INTERP_CHECKED: to check all of them takes longer than most of its tests.
+
+A function is checked on its first calls in every test. What is called a hundred thousand times within one test, in a
+search or a sum over a domain, took five times as long when each call was checked, and shows nothing new.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import os
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the notebooks, studies and commands that tests start, side by side
 
@@ -32,6 +41,44 @@ def checked_modules() -> list[str]:
     return modules
 
 
+CHECKED_CALLS = 200
+calls: Counter[str] = Counter()
+"""Of every function, in the present test."""
+
+
+def first_calls(thing: Any = None, *, typechecker: Any, decorate: Callable[..., Any] = jaxtyping.jaxtyped) -> Any:
+    """jaxtyped, which the hook puts before every function and class, for the first calls of a test."""
+    if thing is None:
+        return functools.partial(first_calls, typechecker=typechecker)
+    if inspect.isclass(thing):
+        plain = thing.__init__
+        decorate(thing, typechecker=typechecker)  # puts a dataclass' __init__ in place of its own
+        if thing.__init__ is not plain:
+            thing.__init__ = alternating(thing.__init__, plain)  # type: ignore[misc]
+        return thing
+    name = f"{thing.__module__}.{thing.__qualname__}"
+    calls[name] += 1  # a function within a function is made anew, and decorated, in every call of the outer one
+    return thing if calls[name] > CHECKED_CALLS else alternating(decorate(thing, typechecker=typechecker), thing)
+
+
+def alternating(checked: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    name = f"{plain.__module__}.{plain.__qualname__}"
+
+    @functools.wraps(plain)
+    def call(*args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        calls[name] += 1
+        return (checked if calls[name] <= CHECKED_CALLS else plain)(*args, **options)
+
+    return call
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    calls.clear()
+
+
+jaxtyping.jaxtyped = first_calls
 only = os.environ.get("INTERP_CHECKED")
 jaxtyping.install_import_hook([module for module in checked_modules() if only in (None, module)], "beartype.beartype")
 

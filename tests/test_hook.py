@@ -31,6 +31,14 @@ def test_a_wrong_dtype_fails() -> None:
         Count01.label_counts(torch.zeros(2, 3))
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_every_test_is_checked_whatever_was_called_in_those_before(again: bool) -> None:
+    with pytest.raises(jaxtyping.TypeCheckError):
+        Count01.label_counts(torch.zeros(3, 4, dtype=torch.long))
+    for _ in range(300):
+        Count01.label_counts(torch.zeros(2, 3, dtype=torch.long))
+
+
 def test_every_axis_of_an_annotation_is_quoted() -> None:
     """An unquoted single axis is an unknown name, and beartype then checks nothing of that function."""
     unquoted = re.compile(r"\b(?:Float|Int|Bool|Complex|Num|Shaped)\[(?:Tensor|np\.ndarray|NDArray[^,]*), *[A-Za-z*]")
