@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -127,3 +128,28 @@ def test_an_interrupted_run_goes_on_with_the_engine_that_began_it(tmp_path: Path
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(InterpError, match="the fused engine trains in float32 or float64"):
         FusedEngine(spec_of(1), TASK, [0], CPU, torch.bfloat16)
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+@pytest.mark.parametrize("was_on", [False, True])
+def test_an_epoch_knows_no_subnormal_numbers_and_leaves_the_thread_as_it_was(seeds: list[int], was_on: bool) -> None:
+    def vanishes() -> bool:
+        return bool(np.float32(1e-40) * np.float32(1) == 0)
+
+    seen: list[bool] = []
+
+    class Looks(FusedEngine):
+        def train_one(self, index: int, epoch: int) -> float:
+            seen.append(vanishes())
+            return 0.0
+
+        def accuracy_of(self, index: int) -> float:
+            return 0.0
+
+    torch.set_flush_denormal(was_on)
+    try:
+        Looks(spec_of(1), TASK, seeds, CPU, torch.float32).run_epoch(0)
+        assert vanishes() == was_on
+    finally:
+        torch.set_flush_denormal(False)
+    assert seen == [True] * len(seeds)
