@@ -192,7 +192,7 @@ class Replacements:
         where = reads(self.subject, piece).mask(piece)
         if self.mode == "mean":
             return {name: torch.where(_like(where, pair[0]), pair[0], pair[1]) for name, pair in self.means.items()}
-        donors = self.reference[self.donors[here]]
+        donors = self.subject.trimmed(self.reference[self.donors[here]])
         _, seen = activations(self.subject, donors, self.names)
         index = aligned(self.subject, piece, donors).to(self.subject.model.cfg.device)
         rows = torch.arange(len(piece), device=index.device)[:, None]

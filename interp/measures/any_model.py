@@ -19,8 +19,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, of_type
 from interp.measures.outputs import HeadOutputs, check_finite
-
-_CHUNK = 2**28  # bytes of one layer's activations that are alive together
+from interp.measures.subject import budget
 
 
 @torch.no_grad()
@@ -90,7 +89,7 @@ def _run(
         names.append("ln_final.hook_scale")
     cfg, length = model.cfg, tokens.shape[1]
     row_bytes = 4 * length * (cfg.n_heads * length + 4 * cfg.d_model + (cfg.d_mlp or 0))
-    chunk = max(1, _CHUNK // row_bytes)
+    chunk = max(1, budget(model) // row_bytes)
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for start in range(0, len(tokens), chunk):
         here = at[start : start + chunk]

@@ -51,7 +51,7 @@ def _log_weights(
     low = torch.full((n_heads, len(ids)), torch.inf, dtype=torch.float64)
     high, largest = -low, torch.zeros(n_heads, dtype=torch.float64)
     for rows in subject.chunks(batch):
-        piece = batch[rows]
+        piece = subject.trimmed(batch[rows])
         _, cache = subject.run_with_cache(piece, names_filter=names)
         position = find_positions(subject.task, piece.tokens, at)
         pattern, scores = (cache[name][torch.arange(len(piece)), :, position].double().cpu() for name in names)

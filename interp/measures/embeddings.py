@@ -167,10 +167,10 @@ def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.
     names = [f"blocks.{layer}.mlp.hook_post" for layer in layers]
     sums: dict[str, Tensor] = {}
     number = torch.zeros(len(ids), dtype=torch.float64)
-    for _, piece in pieces(subject, batch, 2 * len(names) * (subject.model.cfg.d_mlp or 0)):
+    for here, piece in pieces(subject, batch, 2 * len(names) * (subject.model.cfg.d_mlp or 0)):
         _, seen = activations(subject, piece, names)
         where = reads(subject, piece)
-        of = (piece.tokens[:, position].cpu()[where.rows][:, None] == ids).double()
+        of = (batch.tokens[here, position].cpu()[where.rows][:, None] == ids).double()
         number += of.sum(0)
         for name in names:
             sums[name] = sums.get(name, 0) + of.T @ where.pick(seen[name]).double().cpu()

@@ -103,7 +103,6 @@ def two_logits(found: HeadOutputs) -> HeadOutputs:
 
 
 _LARGEST = 2**30  # bytes of one table of contributions
-PIECE_BYTES = 2**30  # of the (heads, length, length) patterns that one piece of a batch makes
 
 
 def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
@@ -160,16 +159,14 @@ def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Ten
 
 @torch.no_grad()
 def from_cache(model: Model, batch: Batch, positions: Tensor, layer: int = -1) -> Float[Tensor, "rows heads d_head"]:
-    """hook_z at one position of each row, in pieces whose patterns stay under PIECE_BYTES."""
+    """hook_z at one position of each row, in pieces of bounded memory."""
     subject = Subject.of(model)
     layer %= subject.model.cfg.n_layers
-    name, length = f"blocks.{layer}.attn.hook_z", batch.tokens.shape[1]
-    chunk = max(1, PIECE_BYTES // (8 * subject.model.cfg.n_heads * length * length))
-    found = []
-    for start in range(0, len(batch), chunk):
-        part = batch[slice(start, start + chunk)]
+    name, found = f"blocks.{layer}.attn.hook_z", []
+    for here in subject.chunks(batch):
+        part = subject.trimmed(batch[here])
         _, cache = subject.run_with_cache(part, names_filter=name)
-        found.append(cache[name][torch.arange(len(part)), positions[start : start + chunk]])
+        found.append(cache[name][torch.arange(len(part)), positions[here]])
     return torch.cat(found).double()
 
 

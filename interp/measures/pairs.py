@@ -195,10 +195,10 @@ def _pieces(
 ) -> Iterator[tuple[Pairs, dict[str, Tensor], Compared]]:
     """Pairs that run together, with their positions and reads; rows without a read that differs are left out."""
     for here, _ in pieces(subject, pairs.corrupted, kept):
-        piece = pairs[here]
-        where = compared(subject, piece)
+        piece = Pairs(subject.trimmed(pairs.clean[here]), subject.trimmed(pairs.corrupted[here]))
+        where, length = compared(subject, piece), piece.corrupted.tokens.shape[1]
         if len(where.rows):
-            yield piece, {name: mask[here] for name, mask in groups.items()}, where
+            yield piece, {name: mask[here, :length] for name, mask in groups.items()}, where
 
 
 def make_pairs(model: Model, batch_size: int = 200, seed: int = 0, split: str | None = None) -> Pairs:

@@ -18,10 +18,9 @@ from torch import Tensor
 from interp.architecture.answers import decide, losses
 from interp.errors import InterpError
 from interp.measures.accuracy import distinct
-from interp.measures.subject import Subject
+from interp.measures.subject import Subject, budget
 from interp.tasks import Batch
 
-BUDGET = 2**28  # bytes of activations that one forward may keep
 Hook = tuple[str, Callable[..., Any]]
 
 # ---------------------------------------------------------------- where a model is read
@@ -59,16 +58,17 @@ def reads(subject: Subject, batch: Batch) -> Reads:
 
 
 def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slice, Batch]]:
-    """Slices of a batch whose forward keeps within BUDGET; at least one row each.
+    """Slices of a batch whose forward keeps within the subject's budget, and their rows; at least one each.
 
-    kept: numbers a position that the caller keeps beside the forward's own.
+    Columns that are padding in all rows of a piece are left out of it. kept: numbers a position that the caller keeps
+    beside the forward's own.
     """
     cfg, length = subject.model.cfg, batch.tokens.shape[1]
     own = 2 * cfg.n_heads * length + 10 * cfg.d_model + 3 * (cfg.d_mlp or 0) + 2 * cfg.d_vocab_out
-    size = max(1, BUDGET // (cfg.dtype.itemsize * length * (own + kept)))
+    size = max(1, budget(subject.model) // (cfg.dtype.itemsize * length * (own + kept)))
     for start in range(0, len(batch), size):
         here = slice(start, min(start + size, len(batch)))
-        yield here, batch[here]
+        yield here, subject.trimmed(batch[here])
 
 
 @torch.no_grad()

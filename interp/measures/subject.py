@@ -20,8 +20,9 @@ from interp.tasks import Batch, Task, make_task
 from interp.tasks.checks import check_made, check_padding
 from interp.tasks.registry import registered_tasks
 
-ROW_BYTES = 2**28
-"""Activations of the rows that run together stay below this (256 MB)."""
+LEAST_BYTES, MOST_BYTES = 2**24, 2**28
+"""Activations of the rows that run together stay below 16 MB, which caches and allocators take well; below the size of
+the weights, which each forward reads anyway, where that is more; below 256 MB in any case."""
 
 Hooks: TypeAlias = "Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]"
 """TransformerLens hooks (name, function), or, where they depend on the row, a function from rows to hooks."""
@@ -89,7 +90,7 @@ class Subject:
         """May outputs be computed from counts? Only from a spec that says so, with nobody's hooks in the way."""
         if not isinstance(self.model, TaskModel) or count_space_refusal(self.model.spec) is not None:
             return False
-        return not any(hook.fwd_hooks for hook in self.model.hook_dict.values())
+        return not hooked(self.model)
 
     def parameters(self) -> dict[str, Tensor]:
         """The model's parameters in float64."""
@@ -143,9 +144,10 @@ class Subject:
         depend on the row are given as a function of the slice of rows.
         """
         places, found = self.reads(batch), []
-        for rows in self.chunks(batch, chunk):
+        for rows in self.chunks(batch, chunk, MOST_BYTES if fwd_hooks and not callable(fwd_hooks) else None):
             hooks = fwd_hooks(rows) if callable(fwd_hooks) else fwd_hooks
-            found.append(self._outputs(batch[rows], places[rows], hooks).cpu())
+            piece = batch[rows] if hooks else self.trimmed(batch[rows])  # hooks may know the batch's length
+            found.append(self._outputs(piece, places[rows, : piece.tokens.shape[1]], hooks).cpu())
         if not found:
             return torch.zeros(0, self.n_classes if self.n_classes > 2 else self.task.n_out)
         return self.columns(torch.cat(found))
@@ -192,12 +194,22 @@ class Subject:
 
     # ------------------------------------------------------------ running
 
-    def chunks(self, batch: Batch, chunk: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose activations are bounded by ROW_BYTES."""
+    def trimmed(self, batch: Batch) -> Batch:
+        """The batch without the columns that are padding in all its rows, where no position looks at padding."""
+        if (self.model.cfg.attention_dir != "causal" and self.padding == "attend") or hooked(self.model):
+            return batch
+        length, used = batch.tokens.shape[1], int(batch.lengths.max()) if len(batch) else 0
+        if not 0 < used < length:
+            return batch
+        labels = batch.labels[:, :used] if batch.labels.ndim == 2 else batch.labels
+        return Batch(batch.tokens[:, :used], batch.lengths, labels)
+
+    def chunks(self, batch: Batch, chunk: int | None = None, most: int | None = None) -> Iterator[slice]:
+        """Slices of rows whose activations stay within so many bytes, the model's budget by default."""
         cfg, length = self.model.cfg, batch.tokens.shape[1]
         width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.d_vocab_out + 4 * cfg.n_heads * cfg.d_head
         row_bytes = 4 * length * (3 * cfg.n_heads * length + width)
-        size = max(1, min(4096, ROW_BYTES // max(1, row_bytes))) if chunk is None else chunk
+        size = max(1, min(4096, (most or budget(self.model)) // max(1, row_bytes))) if chunk is None else chunk
         for start in range(0, len(batch), size):
             yield slice(start, min(start + size, len(batch)))
 
@@ -268,14 +280,27 @@ class Subject:
             return self.model.embed.W_E.detach().double().cpu()[batch.tokens[rows, positions]]
         name = f"blocks.{layer % self.model.cfg.n_layers}.hook_resid_pre"
         found = []
-        for start in range(0, len(batch), 64):
-            part = batch[slice(start, start + 64)]
+        for here in self.chunks(batch):
+            part = self.trimmed(batch[here])
             _, cache = self.run_with_cache(part, names_filter=name)
-            found.append(cache[name][torch.arange(len(part)), positions[start : start + 64]])
+            found.append(cache[name][torch.arange(len(part)), positions[here]])
         return torch.cat(found).double().cpu()
 
 
 Model: TypeAlias = "HookedTransformer | Subject"
+
+
+def hooked(model: HookedTransformer) -> bool:
+    """Does the model carry somebody's hooks, which may do anything, and know the shape of a batch?"""
+    return any(hook.fwd_hooks for hook in model.hook_dict.values())
+
+
+def budget(model: HookedTransformer) -> int:
+    """Bytes of activations that one forward may keep; as many as may be where hooks may know a batch's rows."""
+    if hooked(model):
+        return MOST_BYTES
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    return min(MOST_BYTES, max(LEAST_BYTES, weights))
 
 
 def _attention_only(block: torch.nn.Module) -> bool:

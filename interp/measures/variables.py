@@ -115,8 +115,8 @@ def _streams(subject: Subject, batch: Batch) -> list[Float[Tensor, "rows length 
     """The residual stream before each layer and after the last."""
     names = [hook_of(subject, layer) for layer in range(subject.model.cfg.n_layers + 1)]
     found: dict[str, list[Tensor]] = {name: [] for name in names}
-    for _, piece in pieces(subject, batch, len(names) * subject.model.cfg.d_model):
-        _, seen = activations(subject, piece, names)
+    for here, _ in pieces(subject, batch, len(names) * subject.model.cfg.d_model):
+        _, seen = activations(subject, batch[here], names)
         for name in names:
             found[name].append(seen[name].cpu())
     return [torch.cat(found[name]) for name in names]
@@ -220,7 +220,7 @@ def _interchanged(subject: Subject, batch: Batch, site: Site, pairs: Interchange
     right = 0
     for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
         bases, sources = pairs.base[here], pairs.source[here]
-        base, source = batch[where.rows[bases]], batch[where.rows[sources]]
+        base, source = (subject.trimmed(batch[where.rows[some]]) for some in (bases, sources))
         at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
                      for some in (bases, sources))  # fmt: skip
         _, seen = activations(subject, source, [name])

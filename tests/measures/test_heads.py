@@ -198,7 +198,8 @@ def test_pieces_of_a_batch_end_where_they_should(model, rows, monkeypatch) -> No
     batch = model.task.sentences(torch.randint(1, 4, (rows, 3), generator=torch.Generator().manual_seed(0)), seed=1)
     at = (batch.tokens == 4).int().argmax(1)
     _, cache = model.run_with_cache(batch.tokens)
-    monkeypatch.setattr(outputs, "PIECE_BYTES", 32 * 8 * 16 * batch.tokens.shape[1] ** 2)
+    chunks = Subject.chunks
+    monkeypatch.setattr(Subject, "chunks", lambda self, batch: chunks(self, batch, 32))
     close(outputs.from_cache(model, batch, at), cache["z", 0][torch.arange(rows), at], atol=1e-12)
 
 

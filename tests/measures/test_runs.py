@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from standins import standin
+from standins import padding_hooks, standin
 
 from interp.measures import runs
+from interp.measures import subject as subject_module
+from interp.measures.ablation import ablate
+from interp.measures.looks import looks
+from interp.measures.pairs import make_pairs, patch
+from interp.measures.subject import Subject
+from interp.measures.variables import variables
 
 
 def test_reads_of_pieces_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,7 +21,7 @@ def test_reads_of_pieces_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch)
     whole = runs.at_reads(subject, batch, names)
     assert len(whole[names[0]]) == batch.tokens.numel()  # it is read at every position
     assert len(list(runs.pieces(subject, batch))) == 1
-    monkeypatch.setattr(runs, "BUDGET", 1)
+    monkeypatch.setattr(runs, "budget", lambda model: 1)
     assert [here for here, _ in runs.pieces(subject, batch)] == [slice(row, row + 1) for row in range(7)]
     for name, found in runs.at_reads(subject, batch, names).items():
         torch.testing.assert_close(found, whole[name])
@@ -28,3 +34,34 @@ def test_affordable_inputs_are_spread_from_the_first_to_the_last(monkeypatch: py
     assert runs.within(subject, batch).tokens.tolist() == batch.tokens[[0, 5, 10, 14, 19]].tolist()
     monkeypatch.setattr(runs, "affordable", lambda subject, length, n_runs: 20)
     assert runs.within(subject, batch) is batch
+
+
+def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row by row and cut to its own length, or all rows in one piece as wide as the longest: the same numbers."""
+    subject = standin("ends")
+    batch = subject.task.sample(40, seed=3)
+    pairs = make_pairs(subject, 20)
+    parts = [*runs.heads_of(subject), *runs.mlps_of(subject)]
+    with torch.no_grad():
+        plain = subject.model.run_with_hooks(batch.tokens, fwd_hooks=padding_hooks(subject.model, batch))[:, 0]
+
+    def measured() -> list[torch.Tensor]:
+        scores = [ablate(subject, [[part] for part in parts], batch, mode, batch) for mode in ("mean", "resample")]
+        losses = torch.tensor([[score.loss for score in some] for some in scores])
+        patched = patch(subject, pairs)
+        used = variables(subject, batch)[["probe", "interchange", "along_probe"]]
+        looked = looks(subject, batch).to_numpy(dtype=float)
+        frames = (patched.stream["recovered"], patched.parts["recovered"], used.fillna(-1))
+        found = [torch.tensor(frame.to_numpy(float)) for frame in frames]
+        return [subject.logits(batch), losses, torch.tensor(looked), *found]
+
+    whole = measured()
+    assert {piece.tokens.shape[1] for _, piece in runs.pieces(subject, batch)} == {8}
+    for module in (runs, subject_module):
+        monkeypatch.setattr(module, "budget", lambda model: 1)
+    assert [piece.tokens.shape[1] for _, piece in runs.pieces(subject, batch)] == batch.lengths.tolist()
+    for again, before in zip(measured(), whole):
+        torch.testing.assert_close(again, before, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(subject.logits(batch), plain, atol=1e-5, rtol=1e-4)
+    attending = Subject.of(subject.model, subject.task, padding="attend")
+    assert attending.trimmed(batch[0:1]).tokens.shape[1] == 8
