@@ -30,6 +30,8 @@ from interp.certificates.scope import hooks_on
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
+from interp.tasks.checks import check_batch
+from interp.tasks.domain import every_input, n_inputs
 from interp.threads import one_thread
 
 CLOSE = 8.0
@@ -81,7 +83,7 @@ def certify_subject(
         raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")
-    total = task.n_inputs or 0
+    total = n_inputs(task)
     if total > most:
         raise UnsupportedError(
             f"{_name(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
@@ -92,8 +94,8 @@ def certify_subject(
         found.take(subject, ran, CLOSE * slip)
         if progress is not None:
             progress(found.rows, total)
-    if found.rows != total:
-        raise InterpError(f"task {task.name} lists {found.rows:,} inputs, and says that there are {total:,}")
+    if not found.answers:
+        raise InterpError(f"task {task.name} asks for no answer in any of its {total:,} inputs")
     status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
     parameter = next(model.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
@@ -145,7 +147,7 @@ def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
             return Ran(batch, out, _margins(subject, batch, out), subject.right_of(out, batch))
 
     with one_thread(), ThreadPoolExecutor(workers) as pool:
-        for batch in subject.task.inputs(batch_size):
+        for batch in every_input(subject.task, batch_size):
             pending.append(pool.submit(run, batch))
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
@@ -171,6 +173,12 @@ class Found:
         batch, out, finite = ran.batch, ran.out, ran.out.isfinite().all(-1)
         right = ran.right & finite
         margin = torch.where(finite, ran.margin, -torch.inf)
+        if bool((shared := right & (margin < -near)).any()):
+            said = int(decide(out[shared][:1], subject.decision))
+            raise UnsupportedError(
+                f"task {subject.task.name} counts output {said} as right where its classes name another one: margins are "
+                "about tasks with one right output for each label"
+            )
         nearly = right & (margin <= near)
         self.rows, self.answers = self.rows + len(batch), self.answers + len(right)
         self.worst = min(self.worst, float(margin.min()))
@@ -210,6 +218,7 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
     eps = torch.finfo(next(subject.model.parameters()).dtype).eps
     for batch in islice(subject.task.inputs(batch_size), 0, None, step):
+        check_batch(subject.task, batch, f"inputs({batch_size})")
         own = subject.logits(batch, chunk=len(batch))
         other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
         if not bool((finite := own.isfinite().all(-1)).any()):

@@ -35,6 +35,7 @@ from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.tasks import Batch, Task
+from interp.tasks.domain import every_input
 
 Progress = Callable[[int, int], None]
 TAKES = {
@@ -165,7 +166,7 @@ def labels_follow(task: Task) -> bool:
             if key in left:
                 raise InterpError(f"task {task.name} lists the multiset of {task.format(key)!r} twice")
             left[key] = (right, number)
-    for batch in task.inputs(CHUNK):
+    for batch in every_input(task, CHUNK):
         for row, key, right in zip(batch.tokens, _keys(task, batch), batch_classes(task, batch).tolist()):
             known, number = left.get(key, (None, 0))
             if known != right or not number:

@@ -12,6 +12,7 @@ from interp.architecture.answers import losses
 from interp.errors import InterpError
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
+from interp.tasks.domain import every_input
 
 FEW = 100_000
 """Up to this many inputs a task's whole domain is run rather than sampled."""
@@ -62,7 +63,7 @@ def accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 
     subject = Subject.of(model)
     task = subject.task
     if split is None and task.n_inputs is not None and task.n_inputs <= few:
-        parts = task.inputs()
+        parts = every_input(task)
         exact = True
     else:
         parts = iter([distinct(task.sample(n, split or task.splits[-1], seed))])

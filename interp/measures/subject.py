@@ -115,6 +115,11 @@ class Subject:
         length, most = tokens.shape[1], self.model.cfg.n_ctx
         if length > most and not isinstance(self.model, TaskModel):
             raise InterpError(f"inputs of task {self.task.name} have {length} tokens; the model's n_ctx is {most}")
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.task.d_vocab:
+            raise InterpError(
+                f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
+                f"task {self.task.name} has ids 0 to {self.task.d_vocab - 1}"
+            )
         return tokens if self.token_ids is None else self.token_ids[tokens]
 
     def columns(self, outputs: Float[Tensor, "*rows n_model_out"]) -> Float[Tensor, "*rows n_out"]:

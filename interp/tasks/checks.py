@@ -15,6 +15,7 @@ from interp.tasks.batch import IGNORED, Batch
 
 ROWS = 3
 """Inputs that are sampled for the checks."""
+WHAT = f"sample({ROWS})"
 
 
 def check_task(kind: type[Task]) -> None:
@@ -32,6 +33,23 @@ def check_made(task: Task) -> None:
         raise InterpError(f"{of_type(task)} is no task; give a name such as 'count01', or an interp.Task")
     for problem in _of_task(task):
         raise InterpError(f"task {task.name}: {problem}")
+
+
+def check_batch(task: Task, batch: Batch, what: str) -> None:
+    """Raise InterpError for a batch whose rows, labels or classes do not fit the task or each other.
+
+    what: where it is from, such as "inputs(4096)". A batch in which no position is read is left alone.
+    """
+    problems = list(_batch(batch, what, None))
+    if not problems and len(batch):
+        check_padding(task, batch)
+        problems = list(_tokens(task, batch, what))
+        if not problems and bool((task.classes(batch) != IGNORED).any()):
+            problems = list(_classes(task, batch))
+    for problem in problems:
+        raise InterpError(f"task {task.name}: {problem}")
+    if len(batch):
+        task.check_input(batch.tokens)
 
 
 def check_padding(task: Task, batch: Batch) -> None:
@@ -81,7 +99,8 @@ def _of_task(task: Task) -> Iterator[str]:
     yield from _words(task)
     try:
         batch: Any = task.sample(ROWS, task.splits[-1], seed=0)
-        yield from _batch(batch)
+        yield from _batch(batch, WHAT, ROWS)
+        yield from _tokens(task, batch, WHAT)
         yield from _classes(task, batch)
     except NameError as error:
         yield f"its methods use a name that does not exist yet ({error}); define it above the class"
@@ -123,26 +142,32 @@ def _words(task: Task) -> Iterator[str]:
             yield f"contrast names {answer!r}, which is none of its answer_words {', '.join(answers)}"
 
 
-def _batch(batch: Any) -> Iterator[str]:
+def _batch(batch: Any, what: str, rows: int | None) -> Iterator[str]:
+    """What is wrong with the shapes and kinds of a batch, of so many rows if that is asked."""
     if not isinstance(batch, Batch):
-        yield f"sample({ROWS}) gives {of_type(batch)}; it must be an interp.Batch(tokens, lengths, labels)"
+        yield f"{what} gives {of_type(batch)}; it must be an interp.Batch(tokens, lengths, labels)"
         return
     tokens, lengths, labels = batch.tokens, batch.lengths, batch.labels
-    if tokens.ndim != 2 or len(tokens) != ROWS or tokens.dtype != torch.long:
-        yield f"sample({ROWS}) has tokens of {_kind(tokens)}; they must be ({ROWS}, length) of torch.long"
+    n = len(tokens) if rows is None else rows
+    if tokens.ndim != 2 or len(tokens) != n or tokens.dtype != torch.long:
+        wanted = "rows" if rows is None else n
+        yield f"{what} has tokens of {_kind(tokens)}; they must be ({wanted}, length) of torch.long"
         return
-    if lengths.shape != (ROWS,) or lengths.dtype != torch.long or int(lengths.max()) > tokens.shape[1]:
-        yield f"sample({ROWS}) has lengths of {_kind(lengths)}; they must be ({ROWS},) of torch.long, up to the width"
-    if labels.shape not in ((ROWS,), tuple(tokens.shape)) or labels.dtype not in (torch.long, torch.bool):
+    if lengths.shape != (n,) or lengths.dtype != torch.long or (n and int(lengths.max()) > tokens.shape[1]):
+        yield f"{what} has lengths of {_kind(lengths)}; they must be ({n},) of torch.long, up to the width"
+    if labels.shape not in ((n,), tuple(tokens.shape)) or labels.dtype not in (torch.long, torch.bool):
         yield (
-            f"sample({ROWS}) has labels of {_kind(labels)}; they must be ({ROWS},), or {tuple(tokens.shape)} for an "
+            f"{what} has labels of {_kind(labels)}; they must be ({n},), or {tuple(tokens.shape)} for an "
             "answer at each position, of torch.long or torch.bool"
         )
 
 
-def _classes(task: Task, batch: Batch) -> Iterator[str]:
+def _tokens(task: Task, batch: Batch, what: str) -> Iterator[str]:
     if not 0 <= int(batch.tokens.min()) <= int(batch.tokens.max()) < task.d_vocab:
-        yield f"sample({ROWS}) has token ids outside 0 to {task.d_vocab - 1}"
+        yield f"{what} has token ids outside 0 to {task.d_vocab - 1}"
+
+
+def _classes(task: Task, batch: Batch) -> Iterator[str]:
     classes = task.classes(batch)
     if not isinstance(classes, torch.Tensor) or classes.shape != batch.tokens.shape:
         shape = tuple(classes.shape) if isinstance(classes, torch.Tensor) else type(classes).__name__
@@ -173,12 +198,13 @@ def _answers(task: Task, batch: Batch, classes: torch.Tensor, read: torch.Tensor
                 f"answers are read at {task.readout!r}, which is position {int(places[row])} of row {row}, where "
                 "classes(batch) is IGNORED"
             )
+            return
     if task.readout == "all":
         said, right = task.answers(classes.masked_fill(~read, 0), batch.tokens), batch.labels
         if said.shape == right.shape == read.shape:
             said, right = said[read], right[read]
     else:
-        said, right = task.answers(classes.gather(1, read.int().argmax(1)[:, None])[:, 0], batch.tokens), batch.labels
+        said, right = task.answers(classes.gather(1, places[:, None])[:, 0], batch.tokens), batch.labels
     if said.shape != right.shape or said.dtype != right.dtype:
         yield f"answers(...) gives {_kind(said)}, and labels are {_kind(right)}; both must be in the same units"
     elif not said.equal(right):

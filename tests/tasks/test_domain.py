@@ -1,0 +1,154 @@
+"""What a task lists as its inputs: each lie of a small task is told in one sentence; honest ones pass as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.accuracy import accuracy
+from interp.spec import Layer, ModelSpec
+from interp.tasks import IGNORED, Batch, MaxOfK, Parity, Task, domain, register_task
+from interp.tasks.domain import every_input
+from interp.tasks.registry import _REGISTRY
+
+WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])
+
+
+class Five(Task):
+    """Are there more b than a among five?"""
+
+    name = "domain-test-five"
+    vocabulary = ("a", "b", "?")
+    readout = "last"
+    promised: Any = 32
+    listed: Tensor = WORDS
+    label: Callable[[Tensor], Tensor]
+
+    @property
+    def n_out(self) -> int:
+        return 2
+
+    @property
+    def n_inputs(self) -> Any:
+        return self.promised
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        for part in self.listed.split(chunk):
+            yield self.batch(part)
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        return Batch(tokens, torch.full((len(tokens),), 6), type(self).label(tokens))
+
+    @staticmethod
+    def label(tokens: Tensor) -> Tensor:
+        return ((tokens == 1).sum(1) > 2).long()
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(WORDS[torch.randint(32, (n,), generator=torch.Generator().manual_seed(seed))])
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        classes = torch.full_like(batch.tokens, IGNORED)
+        classes[:, -1] = batch.labels
+        return classes
+
+    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+        return classes
+
+
+def above_its_batch(tokens: Tensor) -> Tensor:
+    often = (tokens == 1).sum(1).double()
+    return (often > often.mean()).long()
+
+
+def random(tokens: Tensor) -> Tensor:
+    return (torch.rand(len(tokens)) < 0.5).long()
+
+
+LIES: dict[str, tuple[dict[str, Any], str]] = {
+    "twice": ({"listed": WORDS[16:].repeat(2, 1)}, "lists '[ab]{5}[?]' more than once"),
+    "fewer": ({"listed": WORDS[:31]}, "lists 31 inputs, and says that there are 32"),
+    "more": ({"promised": 31}, "lists 32 inputs, and says that there are 31"),
+    "some": ({"listed": WORDS[16:], "promised": 16}, "samples 'a[ab]{4}[?]' in split 'test', and does not list it"),
+    "none": ({"promised": 0}, "n_inputs = 0 must be a positive integer"),
+    "outside": ({"listed": WORDS + 1}, r"inputs\(7\) has token ids outside 0 to 2"),
+    "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function of its"),
+    "random": ({"label": staticmethod(random)}, "in two ways"),
+}
+
+
+def told(changes: dict[str, Any]) -> Task:
+    return type("Lying", (Five,), {**changes, "__doc__": Five.__doc__})()
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_task_that_says_something_false_of_its_inputs_is_refused(lie: str) -> None:
+    changes, sentence = LIES[lie]
+    with pytest.raises(InterpError, match=sentence):
+        list(every_input(told(changes), 7))
+
+
+def little_endian() -> Tensor:
+    return torch.nn.functional.pad(torch.arange(32)[:, None] // 2 ** torch.arange(5) % 2, (0, 1), value=2)
+
+
+@pytest.mark.parametrize("listed", [WORDS, little_endian(), WORDS[torch.randperm(32)]], ids=["left", "right", "none"])
+def test_every_input_is_passed_on_in_any_order(listed: Tensor) -> None:
+    task = told({"listed": listed})
+    for chunk in (1, 5, 32):
+        assert torch.cat([batch.tokens for batch in every_input(task, chunk)]).equal(listed)
+
+
+def test_where_rows_cannot_be_remembered_an_order_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domain, "REMEMBERED", 32 * 6 - 1)
+    for listed in (WORDS, little_endian()):
+        assert len(list(every_input(told({"listed": listed})))) == 1
+    for listed in (WORDS.roll(1, 0), torch.cat([WORDS[1:], WORDS[:1]])):
+        with pytest.raises(UnsupportedError, match="list them in lexicographic order"):
+            list(every_input(told({"listed": listed}), 8))
+
+
+def test_rows_of_several_lengths_are_told_apart() -> None:
+    """Those of a language, padded: 0 and 00 are two strings; each again is found, wherever it stands."""
+    task = Parity(length=3, shortest=1)
+    assert sum(map(len, every_input(task, 4))) == 14
+
+
+def test_max_of_k_in_all_orders_of_its_chunks() -> None:
+    class Shuffled(MaxOfK):
+        name = "domain-test-shuffled"
+        order: tuple[int, ...] = ()
+
+        def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+            parts = list(super().inputs(2))
+            yield from (parts[place] for place in self.order)
+
+    task = Shuffled(K=2, v=2)
+    for order in permutations(range(2)):
+        task.order = order
+        assert sum(map(len, every_input(task))) == 4
+    task.order = (1, 1)
+    with pytest.raises(InterpError, match="more than once"):
+        list(every_input(task))
+
+
+@pytest.mark.parametrize("lie", ["twice", "batch", "outside"])
+def test_no_certificate_and_no_exact_accuracy_rests_on_a_lie(lie: str) -> None:
+    """A model that counts b answered 32 times, and was certified and exact on all 32 of them."""
+    kind = type("Lying", (Five,), {**LIES[lie][0], "name": f"domain-test-{lie}", "__doc__": Five.__doc__})
+    task = register_task(kind)()
+    try:
+        spec = ModelSpec(task=task.ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")
+        model = interp.build(spec)
+        for look in (interp.certify, accuracy):
+            with pytest.raises(InterpError, match=LIES[lie][1].replace("7", "4096")):
+                look(model)
+    finally:
+        del _REGISTRY[task.name]
