@@ -161,6 +161,7 @@ class TaskModel(HookedTransformer):
         """Outputs where the spec reads them: from token counts where they decide and nobody's hook is in the way."""
         if self.spec.readout_at == "all":
             return self(tokens, attention_mask=mask)
+        self._check_tokens(tokens)  # counts of tokens would pass over one that is none
         positions = self.answer_positions(tokens)
         if count_space_refusal(self.spec) is None and not any(hook.fwd_hooks for hook in self.hook_dict.values()):
             keep = torch.ones_like(tokens) if mask is None else mask

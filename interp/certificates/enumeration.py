@@ -176,8 +176,8 @@ class Found:
         if bool((shared := right & (margin < -near)).any()):
             said = int(decide(out[shared][:1], subject.decision))
             raise UnsupportedError(
-                f"task {subject.task.name} counts output {said} as right where its classes name another one: margins are "
-                "about tasks with one right output for each label"
+                f"task {subject.task.name} counts output {said} as right where its classes name another one: "
+                "margins are about tasks with one right output for each label"
             )
         nearly = right & (margin <= near)
         self.rows, self.answers = self.rows + len(batch), self.answers + len(right)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from jaxtyping import Int, Integer
+from jaxtyping import Integer
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
@@ -72,7 +72,7 @@ def _check_labels(task: Task, batch: Batch) -> None:
         again, listed = task.batch(batch.tokens[rows]).labels, batch.labels[rows]
         if again.shape != listed.shape:
             raise InterpError(
-                f"task {task.name} lists labels of shape {tuple(batch.labels.shape)} for {len(batch):,} rows, and gives "
+                f"task {task.name} lists labels of shape {tuple(batch.labels.shape)} for {len(batch):,} rows, and "
                 f"{tuple(again.shape)} for {len(rows)} of them"
             )
         if bool((other := (again != listed).reshape(len(rows), -1).any(1)).any()):
@@ -122,7 +122,7 @@ class _Once:
                 self.kept = None
         if self.kept is None and not self.orders:
             raise UnsupportedError(
-                f"task {self.task.name} lists its inputs in no order, and too many to see whether one comes twice: list "
+                f"task {self.task.name} lists its inputs in no order, and too many to see if one comes twice: list "
                 "them in lexicographic order"
             )
 

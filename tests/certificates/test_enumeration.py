@@ -196,3 +196,23 @@ def test_a_task_that_lists_less_than_it_says_is_refused(majority: Task, monkeypa
     monkeypatch.setattr(type(majority), "n_inputs", property(lambda self: 33))
     with pytest.raises(InterpError, match="lists 32 inputs, and says that there are 33"):
         interp.certify(model)
+
+
+def test_outputs_that_share_a_label_have_no_margin() -> None:
+    """A task that calls both outputs right was undecided "by less than" a margin that was far below zero."""
+
+    class Generous(Majority):
+        name = "five-generous"
+
+        def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+            return Batch(tokens, torch.full((len(tokens),), 6), torch.zeros(len(tokens), dtype=torch.long))
+
+        def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+            return torch.zeros_like(classes)
+
+    task = register_task(Generous)()
+    try:
+        with pytest.raises(UnsupportedError, match="counts output 1 as right where its classes name another"):
+            interp.certify(counting(task, 0.0))
+    finally:
+        del _REGISTRY[Generous.name]

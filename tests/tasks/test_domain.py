@@ -14,6 +14,7 @@ from torch import Tensor
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
+from interp.measures.subject import Subject
 from interp.spec import Layer, ModelSpec
 from interp.tasks import IGNORED, Batch, MaxOfK, Parity, Task, domain, register_task
 from interp.tasks.domain import every_input
@@ -79,7 +80,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "some": ({"listed": WORDS[16:], "promised": 16}, "samples 'a[ab]{4}[?]' in split 'test', and does not list it"),
     "none": ({"promised": 0}, "n_inputs = 0 must be a positive integer"),
     "outside": ({"listed": WORDS + 1}, r"inputs\(7\) has token ids outside 0 to 2"),
-    "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function of its"),
+    "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function"),
     "random": ({"label": staticmethod(random)}, "in two ways"),
 }
 
@@ -137,6 +138,15 @@ def test_max_of_k_in_all_orders_of_its_chunks() -> None:
     task.order = (1, 1)
     with pytest.raises(InterpError, match="more than once"):
         list(every_input(task))
+
+
+def test_tokens_outside_a_vocabulary_are_refused_wherever_a_model_is_read() -> None:
+    """Counts of tokens do not see an unknown one: it was answered as if it were not there."""
+    model = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
+    tokens = torch.tensor([[9, 1, 3]])
+    for look in (model.read, lambda tokens: Subject.of(model).logits(Batch(tokens, torch.tensor([3]), tokens[:, 1]))):
+        with pytest.raises(InterpError, match="token ids run from 1 to 9; task max-of-k has ids 0 to 3"):
+            look(tokens)
 
 
 @pytest.mark.parametrize("lie", ["twice", "batch", "outside"])
