@@ -49,7 +49,8 @@ class Certificate:
     n_answers says how many in all, and n_errors counts wrong answers. arithmetic: what was proved, "reals, with a
     rounding bound" (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way).
     tables: by name, what else was learned on the way, such as where the errors lie. probes: what the proof says of
-    single inputs, which the model itself was compared with; `probed` counts them.
+    single inputs, which the model itself was compared with; `probed` counts them. on_trust: what the claim takes from
+    the task that nobody compared with its labels, in words; empty where everything was.
 
     Example:
 
@@ -75,6 +76,7 @@ class Certificate:
     arithmetic: str = IN_REALS
     probes: tuple[Probes, ...] = field(default=(), repr=False, compare=False)
     probed: int = 0
+    on_trust: tuple[str, ...] = ()
 
     def evidence(self, path: str | Path) -> Path:
         """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.py.
@@ -98,14 +100,16 @@ class Certificate:
         """The claim and what it rests on, a line each; what is not known is left out."""
         row = self.to_frame().iloc[0].to_dict() | {"n_inputs": f"{self.n_inputs:,}", "seconds": f"{self.seconds:.2g}"}
         rows = [(name, value) for name, value in row.items() if value is not None and name not in ("model", "status")]
-        rows += [("note", note) for note in self.notes] + [("tables", ", ".join(self.tables))] * bool(self.tables)
+        rows += [("note", note) for note in (*self.notes, *self.on_trust)] + [
+            ("tables", ", ".join(self.tables))
+        ] * bool(self.tables)
         return view(f"{self.model}: {self.status}", rows)
 
     def __str__(self) -> str:
         share = self.accuracy if isinstance(self.accuracy, float) else f"in {self.accuracy}"
         tail = f"; wrong at {self.counterexample}" if self.counterexample else ""
         first = f"{self.model}: {self.status} on {self.n_inputs:,} inputs ({self.domain}), accuracy {share}{tail}"
-        return "\n  ".join([first, *self.notes])
+        return "\n  ".join([first, *self.notes, *self.on_trust])
 
 
 @dataclass(frozen=True)

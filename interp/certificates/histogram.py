@@ -205,7 +205,7 @@ def _conclude(
     high = 1 - wrong / total
     decided = not frame[["undecided", "tied"]].to_numpy().any()
     low = high if decided else float(frame[["right", "close"]].to_numpy().sum()) / total
-    notes = _notes(model, parts, frame, status) + hearsay(model.task, shape)
+    notes = _notes(model, parts, frame, status)
     if samples and (frame["undecided"] > 0).any():
         sound = (low, high)
         low, high = _narrowed(tables, frame, *sound, samples, generator)
@@ -230,6 +230,7 @@ def _conclude(
         domain=f"all {tables.T}^{tables.L} sequences, every position",
         seconds=time.perf_counter() - started,
         notes=notes,
+        on_trust=hearsay(model.task, shape),
         tables={"classes": frame, "counts": _by_count(frame)},
         probes=(_probes(model, tables, parts, need, slack),),
     )

@@ -34,7 +34,7 @@ from interp.certificates.probes import Probes
 from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
 from interp.certificates.scope import anything, refusal_of
 from interp.errors import InterpError, quoted
-from interp.tasks import Task
+from interp.tasks import Batch, Task
 from interp.tasks.languages import Decided, decided
 from interp.tasks.roles import LISTED_STRINGS, lacks
 from interp.threads import one_thread
@@ -50,9 +50,11 @@ TAKES = {
 }
 
 CHECKED = 14
+"""Up to this length, labels are compared on every string; beyond it the language itself must say what decides them."""
 LONGEST = 1 << 12
 """Longer strings are looked at only where the budget is raised: they take minutes."""
-"""Up to this length, labels are compared on every string; beyond it the language itself must say what decides them."""
+DRAWN = 64
+"""Pairs of longer strings of one class each whose labels are compared."""
 
 MOST_SEEN = 8
 """More seen positions than this make too many classes."""
@@ -162,7 +164,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     smallest_margin, rounding, status). Labels must be decided by the class too: every string is looked at up to length
     CHECKED, and longer ones are asked for only where the language says what decides it (`decided_by`).
     longest: by default 64, or CHECKED where the language does not say. Raises InterpError for models that this does not
-    fit, and for strings whose labels nobody can compare.
+    fit, and for strings whose labels nobody can compare, or that say otherwise than the language.
     """
     if (reason := refusal(model)) is not None:
         raise InterpError(f"{model.spec.id}: {reason}")
@@ -180,7 +182,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     for length in range(1, longest + 1):
         seen = seen_positions(model, length)
         symbols = classes(model, length, seen)
-        batch = task.of_symbols(symbols, torch.full((len(symbols),), length))
+        batch = labelled(task, symbols)
         _labels_follow(model, task, seen, said)
         margins, bounds, slacks = [], [], []
         step = max(1, ROWS_AT_ONCE // (length + 2) ** 2)
@@ -206,7 +208,42 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     how = "one string of each class of counts and seen positions"
     found = verdict(model, table, wrong, how, started, tuple(probes))
-    return found if said else replace(found, notes=(*found.notes, f"labels compared on every string up to {longest}"))
+    return replace(found, on_trust=hearsay(task, longest)) if said else replace(
+        found, notes=(*found.notes, f"labels compared on every string up to {longest}")
+    )  # fmt: skip
+
+
+def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
+    """Strings of one length with their labels. Raises InterpError where of_symbols and batch differ in these."""
+    batch: Batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
+    if bool((other := task.batch(batch.tokens).labels != batch.labels).any()):
+        raise InterpError(
+            f"task {task.name} labels {task.format(batch.tokens[other][0])!r} in two ways, by of_symbols and by batch"
+        )
+    return batch
+
+
+def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
+    """Every string of a length and its label. Raises InterpError where `enumerate` lists others than these."""
+    base = len(task.alphabet)
+    words, lengths = task.symbols(task.enumerate(length).tokens)
+    if (
+        words.shape != (base**length, length)
+        or bool((lengths != length).any())
+        or len(words.unique(dim=0)) < len(words)
+    ):
+        raise InterpError(f"task {task.name}: enumerate({length}) is not every string of {length} symbols once")
+    return words, labelled(task, words).labels
+
+
+def hearsay(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
+    """What a certificate must say of labels of longer strings than were compared."""
+    if longest <= compared:
+        return ()
+    return (
+        f"labels: compared on every string of up to {compared} symbols, on some longer ones; else task {task.name} is "
+        "taken at its word on what decides them (decided_by)",
+    )
 
 
 def _probes(
@@ -229,19 +266,44 @@ def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], sa
     """Raise InterpError unless strings of one class have one label, by what the language says or by looking at all."""
     length, counted = len(seen), counts_matter(model)
     at = seen.nonzero()[:, 0]
-    if said is not None and (counted or not said.count) and {p for p in said.places if p < length} <= {*at.tolist()}:
-        return
+    follows = said is not None and (counted or not said.count)
     if length <= CHECKED:
-        everything = task.enumerate(length)
-        words, _ = task.symbols(everything.tokens)
-        keys = torch.cat([words[:, at], words.sum(1, keepdim=True) * int(counted)], 1)
-        _, group = keys.unique(dim=0, return_inverse=True)
-        members = torch.zeros(int(group.max()) + 1, dtype=torch.double)
-        size = members.index_add(0, group, torch.ones(len(group), dtype=torch.double))
-        share = members.index_add(0, group, everything.labels.double()) / size
-        if bool(((share == 0) | (share == 1)).all()):
-            return
-    raise InterpError(f"strings of length {length} that {model.spec.id} cannot tell apart have different labels")
+        words, labels = all_labels(task, length)
+    elif said is not None and follows and {p for p in said.places if p < length} <= {*at.tolist()}:
+        words, labels = _pairs(task, seen, counted)
+    else:
+        raise InterpError(
+            f"task {task.name} does not say that what decides labels of {length} symbols is what {model.spec.id} sees"
+        )
+    keys = torch.cat([words[:, at], words.sum(1, keepdim=True) * int(counted)], 1)
+    if not one_label_each(keys, labels):
+        raise InterpError(f"strings of length {length} that {model.spec.id} cannot tell apart have different labels")
+
+
+def one_label_each(keys: Int[Tensor, "strings columns"], labels: Bool[Tensor, "strings"]) -> bool:
+    """Have strings of equal keys equal labels?"""
+    _, group = keys.unique(dim=0, return_inverse=True)
+    size, share = torch.zeros(2, int(group.max()) + 1, dtype=torch.double)
+    size.index_add_(0, group, torch.ones(len(group), dtype=torch.double))
+    share.index_add_(0, group, labels.double())
+    return bool(((share == 0) | (share == size)).all())
+
+
+def _pairs(
+    task: Any, seen: Bool[Tensor, "length"], counted: bool
+) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
+    """Random strings with many and few ones, each with another of its class."""
+    length, generator = len(seen), torch.Generator().manual_seed(len(seen))
+    share = torch.rand(DRAWN, 1, generator=generator)
+    words = (torch.rand(DRAWN, length, generator=generator) < share).long()
+    others, free = words.clone(), torch.nonzero(~seen)[:, 0]
+    for row in others:
+        if counted:
+            row[free] = row[free[torch.randperm(len(free), generator=generator)]]
+        else:
+            row[free] = torch.randint(0, 2, (len(free),), generator=generator)
+    both = torch.cat([words, others])
+    return both, labelled(task, both).labels
 
 
 def verdict(

@@ -129,8 +129,6 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     notes: tuple[str, ...] = (
         f"{found.multisets:,} multisets stand for {total:,} inputs, {total / found.multisets:.1f} times as many",
     )
-    if not compared:
-        notes += (f"labels: task {task.name} is taken at its word that the order of tokens does not change them",)
     if found.close:
         notes += (f"{found.close:,} right inputs have a margin within the rounding bound of {dtype}: there the model's "
                   "own arithmetic may answer otherwise",)  # fmt: skip
@@ -147,6 +145,9 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         rounding=need,
         n_errors=found.wrong if not found.tied else None,
         notes=notes,
+        on_trust=()
+        if compared
+        else (f"labels: task {task.name} is taken at its word that the order of tokens does not change them",),
         tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
         probes=tuple(_probes(task, probes)),
     )

@@ -2,7 +2,8 @@
 
 Without positions the output at the place that is read depends on how often each symbol occurs, and not on their order:
 then one string stands for all of its rearrangements, if the language's labels agree (they are compared on every string
-up to CHECKED symbols; beyond, the language must say that counts decide it). With positions every string is run.
+up to CHECKED symbols; beyond, the language must say that counts decide it, and the certificate says whose word that
+is). With positions every string is run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from interp.architecture.task_model import TaskModel
 from interp.budget import check_size
 from interp.certificates import rounding
 from interp.certificates.base import Certificate, Status, register_method
-from interp.certificates.language_strings import CHECKED, ROWS_AT_ONCE
+from interp.certificates.language_strings import (
+    CHECKED,
+    DRAWN,
+    ROWS_AT_ONCE,
+    all_labels,
+    hearsay,
+    labelled,
+    one_label_each,
+)
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import forward_with_bound
 from interp.certificates.scope import anything
@@ -71,16 +80,22 @@ def by_counts(model: TaskModel, length: int) -> bool:
     task: Any = model.task
     if model.spec.symmetry != "distinct_tokens" or model.spec.readout_at != "[CLS]":
         return False
-    if (said := decided(task)) is not None:
-        return said.count and not said.places
-    if length > CHECKED or len(task.alphabet) ** length > 1 << CHECKED:
-        return False
-    everything = task.enumerate(length)
-    words, _ = task.symbols(everything.tokens)
-    _, group = words.sort(1).values.unique(dim=0, return_inverse=True)
-    share = torch.zeros(int(group.max()) + 1).index_add(0, group, everything.labels.float())
-    size = torch.zeros(len(share)).index_add(0, group, torch.ones(len(group)))
-    return bool(((share == 0) | (share == size)).all())
+    if not _compared(task, length):
+        said = decided(task)
+        if said is None or not said.count or said.places:
+            return False
+        generator = torch.Generator().manual_seed(length)
+        drawn = torch.randint(len(task.alphabet), (DRAWN, length), generator=generator)
+        words = torch.cat([drawn, drawn.gather(1, torch.rand(drawn.shape, generator=generator).argsort(1))])
+        labels = labelled(task, words).labels
+    else:
+        words, labels = all_labels(task, length)
+    return one_label_each(words.sort(1).values, labels)
+
+
+def _compared(task: Any, length: int) -> bool:
+    """Are the labels of every string of a length looked at?"""
+    return length <= CHECKED and len(task.alphabet) ** length <= 1 << CHECKED
 
 
 def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"], Float[np.ndarray, "strings"]]:
@@ -88,7 +103,7 @@ def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"
     task: Any = model.task
     letters = len(task.alphabet)
     if not by_counts(model, length):
-        words, _ = task.symbols(task.enumerate(length).tokens)
+        words, _ = all_labels(task, length)
         return words, np.ones(len(words))
     rows = list(combinations_with_replacement(range(letters), length))
     sizes = [factorial(length) // prod(factorial(row.count(letter)) for letter in range(letters)) for row in rows]
@@ -151,7 +166,7 @@ def _run(
     """Margins with bounds of their rounding in the model's format and here; outputs that overflow are wrong."""
     length, own = symbols.shape[1], model.embed.W_E.dtype
     for part in symbols.split(max(1, ROWS_AT_ONCE // (length + 2) ** 2)):
-        batch = task.of_symbols(part, torch.full((len(part),), length))
+        batch = labelled(task, part)
         value, slack = forward_with_bound(model, batch.tokens, dtype=torch.float64)
         bound = slack if own == torch.float64 else forward_with_bound(model, batch.tokens)[1]
         margin = torch.where(batch.labels, value[:, 0], -value[:, 0]).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
@@ -187,7 +202,9 @@ def _conclude(
         proved = f"proved at {_ranges(good)} symbols" if good else "proved at no length"
         notes.append(f"as run, in any order of evaluation: {proved}; a float64 copy (dtype = float64) goes further")
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    if sum(1 for length in table["length"] if by_counts(model, int(length))) == len(table):
+    counted = [n for n in map(int, table["length"]) if by_counts(model, n)]
+    compared = max((n for n in map(int, table["length"]) if _compared(model.task, n)), default=0)
+    if len(counted) == len(table):
         how = "one string for all of its rearrangements"
     else:
         how = "every string run"
@@ -204,6 +221,7 @@ def _conclude(
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
         seconds=time.perf_counter() - started,
         notes=tuple(notes),
+        on_trust=hearsay(model.task, max(counted, default=0), compared),
         tables={"lengths": table},
         probes=probes,
     )

@@ -39,7 +39,8 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
     if by_difference and task.contrast is not None:
         report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what", ["errors"])
     if found.status == "certified":
-        report.say("Exactly what is asked: it is right on every input of the domain.", "what")
+        word = ", if the task labels its inputs as it declares" if found.on_trust else ""
+        report.say(f"Exactly what is asked{word}: it is right on every input of the domain.", "what")
     report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
@@ -117,6 +118,10 @@ def mark_of(found: Certificate) -> Mark:
 
 def certificate_sentence(found: Certificate) -> str:
     """What a certificate says, in words. No sentence calls an accuracy 1 beside an input that is wrong."""
+    return " ".join([_verdict_of(found), *(f"{one[:1].upper()}{one[1:]}." for one in found.on_trust)])
+
+
+def _verdict_of(found: Certificate) -> str:
     where = f"the {found.n_inputs:,} inputs of the domain ({found.domain})"
     if found.status == "certified":
         return f"Proved right on all of {where}."
@@ -199,7 +204,9 @@ def _as_rows(found: Certificate) -> pd.DataFrame:
     row = found.to_frame().iloc[0].drop("model")
     row["accuracy"] = share(found)
     named = [(name.replace("_", " "), _said(value)) for name, value in row.items() if value is not None]
-    return pd.DataFrame([*named, *(("note", note) for note in found.notes)], columns=["property", "value"])
+    return pd.DataFrame(
+        [*named, *(("note", note) for note in (*found.notes, *found.on_trust))], columns=["property", "value"]
+    )
 
 
 def _said(value: object) -> str:

@@ -173,10 +173,10 @@ def test_where_not_every_row_is_compared_the_certificate_says_whose_word_it_take
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = translated(shaken("dot", 0.0, L=4))
-    assert interp.certify(model, samples=0).notes == ()
+    assert interp.certify(model, samples=0).on_trust == ()
     monkeypatch.setattr(occurrences, "LISTED", 5**4 - 1)
-    assert "task letters is taken at its word" in interp.certify(model, samples=0).notes[0]
-    assert interp.certify(interp.build("histogram/dot-exact", T=5, L=4), samples=0).notes == ()
+    assert "task letters is taken at its word" in interp.certify(model, samples=0).on_trust[0]
+    assert interp.certify(interp.build("histogram/dot-exact", T=5, L=4), samples=0).on_trust == ()
 
 
 def test_the_reasons_of_a_task_that_declares_little_begin_with_what_it_lacks() -> None:

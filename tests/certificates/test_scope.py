@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from interp.certificates.scope import ANY, fields, unknown
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
+from interp.tasks import Batch
 from interp.tasks.languages import Language, decided_by, uniform_bits
 from interp.tasks.registry import _REGISTRY, make_task, register_task
 
@@ -218,10 +220,42 @@ def test_labels_beyond_what_was_compared_are_not_certified() -> None:
 
 
 def test_what_a_language_says_of_itself_is_compared_with_strings() -> None:
-    """A wrong promise is not looked at string by string, but the model is run on some, and that shows."""
+    """Of up to 14 symbols every one, of longer ones a sample; a promise of `decided_by` was taken for the labels."""
     member = decided_by(places=(0,))(lambda self, symbols, lengths: Late.member(self, symbols, lengths))
-    with pytest.raises(Mismatch, match="proof and model disagree"):
-        interp.certify(late_model(member=member), longest=20)
+    for late, first in ((4, 5), (17, 18)):
+        with pytest.raises(InterpError, match=rf"strings of length {first} that .* cannot tell apart have different"):
+            interp.certify(late_model(member=member, late=late), longest=20)
+    found = interp.certify(late_model(member=member, late=100), longest=15)
+    assert found.on_trust[0].startswith("labels: compared on every string of up to 14 symbols, on some longer ones")
+    assert found.on_trust[0] in str(found)
+    assert interp.certify(late_model(member=member, late=100), longest=14).on_trust == ()
+
+
+def rare(symbols: Tensor) -> Tensor:
+    """Is it 11111? A sample of a few hundred strings does not meet it."""
+    return (symbols.sum(1) == 5) & (symbols.shape[1] == 5)
+
+
+def test_one_string_of_a_language_that_promises_otherwise_is_found() -> None:
+    """FIRST, but 11111 is no member, or batch says so, or enumerate leaves it out: all were certified."""
+    member = decided_by(places=(0,))(lambda self, symbols, lengths: (symbols[:, 0] == 1) & ~rare(symbols))
+    plain = decided_by(places=(0,))(lambda self, symbols, lengths: symbols[:, 0] == 1)
+
+    def batch(self: Language, tokens: Tensor) -> Batch:
+        found = Language.batch(self, tokens)
+        return replace(found, labels=found.labels & ~rare(self.symbols(tokens)[0]))
+
+    def enumerate(self: Language, length: int) -> Batch:
+        found = Language.enumerate(self, length)
+        return found[~rare(self.symbols(found.tokens)[0])]
+
+    for changes, sentence in (
+        ({"member": member}, "strings of length 5 that .* cannot tell apart"),
+        ({"member": plain, "batch": batch}, "labels '.CLS.11111' in two ways, by of_symbols and by batch"),
+        ({"member": plain, "enumerate": enumerate}, r"enumerate\(5\) is not every string of 5 symbols once"),
+    ):
+        with pytest.raises(InterpError, match=sentence):
+            interp.certify(late_model(**changes), longest=6)
 
 
 def test_a_subclass_that_says_anew_who_is_a_member_keeps_no_promise() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -12,6 +13,9 @@ from interp.certificates.base import method_for
 from interp.certificates.rounding import forward_with_bound
 from interp.certificates.strings_enumerated import by_counts, strings
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
+from interp.tasks import Parity
+from interp.tasks.languages import decided_by
+from interp.tasks.registry import _REGISTRY, register_task
 
 NAME = "every string, with a rounding bound"
 
@@ -99,3 +103,38 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
         row = strings_enumerated.certify_every_string(model, longest=1).tables["lengths"].iloc[0]
         assert (row["right"], row["proved"]) == (2, proved)
         assert row["smallest_margin"] == pytest.approx(least * 7 / 8)
+
+
+def test_a_language_that_says_that_counts_decide_is_compared_with_every_string() -> None:
+    """One string stood for its rearrangements wherever the language said so, 1000 for 0001 too."""
+
+    class Tilted(Parity):
+        name = "strings-test-tilted"
+        first_only = False
+
+        @decided_by(count=True)
+        def member(self, symbols: Tensor, lengths: Tensor) -> Tensor:
+            if self.first_only:
+                return symbols[:, 0] == 1
+            odd = (symbols.sum(1) == 1) & (symbols[:, 0] == 1) & (symbols.shape[1] == 4)
+            return super().member(symbols, lengths) ^ odd
+
+    plain = random_model("pre", "relu", 0, "float64")
+    task = register_task(Tilted)()
+    try:
+        model = TaskModel(plain.spec.replace(task=task.ref), task, dict(plain.named_parameters()), dtype="float64")
+    finally:
+        del _REGISTRY[Tilted.name]
+    assert [by_counts(model, length) for length in (3, 4, 5, 15)] == [True, False, True, True]
+    assert interp.certify(model, longest=4).n_errors == interp.certify(plain, longest=4).n_errors + changed(
+        model, plain
+    )
+    assert interp.certify(model, longest=15).on_trust[0].startswith("labels: compared on every string of up to 14")
+    task.first_only = True
+    assert not by_counts(model, 15)
+
+
+def changed(model: TaskModel, plain: TaskModel) -> int:
+    """How many more errors 1000 makes under the other label."""
+    batch = model.task.encode(["1000"])
+    return int(bool((model.predict(batch.tokens) != batch.labels).all())) * 2 - 1
