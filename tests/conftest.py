@@ -87,6 +87,12 @@ import torch  # noqa: E402
 torch.set_num_threads(1)  # tests run side by side, and one thread adds up in one order
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, or one of two workers waits for it at the end: a fresh environment, notebooks."""
+    first = ["test_wheel.py", "test_notebooks.py"]
+    items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: not to look through it again and again for garbage saves a twentieth of the time."""
     gc.collect()

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 from browser import Page, browser, find_browser
 from report.clicking import click, draw, heard, hover, listen, spots
-from report.test_shipped_figures import drawing_sections
-
-import interp
-from interp.report import Report
+from report.test_shipped_figures import CLICKED, whole
 
 pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason="no Chromium: figures are not clicked"),
@@ -39,16 +36,7 @@ def page() -> Iterator[Page]:
         yield found
 
 
-def whole(name: str) -> Report:
-    model = interp.load(name)
-    applies = interp.list_sections(model).query("status == 'applies'")["section"]
-    return interp.analyze(name, sections=["live", *sorted({*drawing_sections()} & {*applies} - {"live"})])
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["count01/paper", "histogram/dot", "languages/first-learned", "memorization/lookup", "algorithmic/max-of-k-exact"],
-)
+@pytest.mark.parametrize("name", CLICKED)
 def test_every_figure_is_clicked_and_names_what_is_under_the_pointer(page: Page, tmp_path: Path, name: str) -> None:
     page.size(1280, 1400)
     page.errors.clear()
