@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from browser import Page, browser, find_browser
 from report.clicking import click, draw, heard, hover, listen, spots
-from report.test_shipped_figures import CLICKED, whole
+from report.shipped_reports import CLICKED, whole
 
 pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason="no Chromium: figures are not clicked"),

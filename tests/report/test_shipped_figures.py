@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-from functools import cache
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from report.figure_checks import problems
+from report.shipped_reports import CLICKED, drawn, whole
 
 import interp
 from interp.errors import InterpError
 from interp.listing import list_models
-from interp.report import Report, figures
+from interp.report import figures
 from interp.report.page import FigureItem
-from interp.sections import all_sections
-
-
-def drawing_sections() -> list[str]:
-    """Sections whose file draws a figure."""
-    files = {one.name: importlib.import_module(one.make.__module__).__file__ for one in all_sections()}
-    return [name for name, path in files.items() if path and "add_figure" in Path(path).read_text()]
-
-
-CLICKED = (
-    "count01/paper",
-    "histogram/dot",
-    "languages/first-learned",
-    "memorization/lookup",
-    "algorithmic/max-of-k-exact",
-)
-"""Models whose figures are clicked as well (test_clicks.py): their reports are made once for both."""
-
-
-def drawn(name: str, *others: str) -> Report:
-    """Every section that draws and applies, after the others."""
-    applies = interp.list_sections(name).query("status == 'applies'")["section"]
-    return interp.analyze(name, sections=[*others, *sorted({*drawing_sections()} & {*applies} - {*others})])
-
-
-@cache
-def whole(name: str) -> Report:
-    """With the live panel that clicks load."""
-    return drawn(name, "live")
 
 
 @pytest.mark.slow
