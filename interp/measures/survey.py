@@ -8,6 +8,7 @@ import torch
 
 from interp.errors import InterpError
 from interp.measures.ablation import ablate
+from interp.measures.accuracy import distinct
 from interp.measures.components import components, not_additive
 from interp.measures.looks import looks
 from interp.measures.outputs import head_outputs
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MODES = ("zero", "mean", "resample")
-COUNTED = 4000  # inputs of a split where outputs come from token counts
+COUNTED = 10_000  # inputs of a split where outputs come from token counts
 
 
 @torch.no_grad()
@@ -36,7 +37,8 @@ def survey(
     as many classes as there are); and where the head looks (measures.looks).
     test: what is measured on, train: where separators are fitted and replacements come from; by default the task's data
     sets, or fresh inputs where it has none, cut to what takes seconds. C: weight of errors in the separators'
-    objective. attrs of the table: test and train, how many inputs; accuracy, of the whole model; chance, of
+    objective. attrs of the table: test and train, how many inputs, added and looked, on how many effects and looks were
+    measured; different, whether no test input occurs twice; accuracy, of the whole model; chance, of
     always giving the answer that is most frequent in `test`; no_s_acc, why there is none (s_acc is NaN then), or None.
     """
     import pandas as pd
@@ -46,6 +48,8 @@ def survey(
     heads, mlps = heads_of(subject), mlps_of(subject)
     runs = len(MODES) * (1 + len(heads) + len(mlps))
     fast = subject.count_space and subject.read_at != "all"  # heads and what they add come from counts, not from runs
+    # As many for what parts add, which takes two forwards, as where that is looked at by itself.
+    added = within(subject, data(subject, "test") if test is None else test, 2)
     if test is None:
         test = data(subject, "test")[slice(0, COUNTED)] if fast else within(subject, data(subject, "test"), runs)
     if train is None:
@@ -61,19 +65,21 @@ def survey(
     )
     effects: dict[str, float] = {}
     if not_additive(subject) is None:
-        added = components(subject, within(subject, test, 2)).to_frame()
-        effects = dict(zip(added["component"], added["effect"]))
+        found = components(subject, added).to_frame()
+        effects = dict(zip(found["component"], found["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
         whole, *scores = ablate(subject, [[], *([part] for part in parts)], test, mode, train, seed)
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"], no_s_acc = _separation(subject, train, test, C)
-    where = looks(subject, within(subject, test, 4))
+    seen = within(subject, test, 4)
+    where = looks(subject, seen)
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     classes = reads(subject, test).classes
     chance = float(classes.bincount().max()) / len(classes)
-    table.attrs |= {"test": len(test), "train": len(train), "accuracy": whole.accuracy, "chance": chance}
+    table.attrs |= {"test": len(test), "train": len(train), "added": len(added), "looked": len(seen)}
+    table.attrs |= {"accuracy": whole.accuracy, "chance": chance, "different": len(distinct(test)) == len(test)}
     table.attrs["no_s_acc"] = no_s_acc
     return table
 

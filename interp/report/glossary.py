@@ -44,7 +44,9 @@ NOTES: dict[str, str] = {
 """Word and note. Words are found as they are written here, or with a capital at the start of a sentence."""
 
 _IDS = {word: f"note-{re.sub('[^a-z0-9]+', '-', word.lower())}" for word in NOTES}
-_WORDS = re.compile(r"(?<![\w'-])(" + "|".join(map(re.escape, sorted(NOTES, key=len, reverse=True))) + r")(?![\w'-])")
+_WORDS = re.compile(
+    r"(\(?)(?<![\w'-])(" + "|".join(map(re.escape, sorted(NOTES, key=len, reverse=True))) + r")(?![\w'-])([),.:;]*)"
+)
 
 
 def annotated(text: str, told: set[str]) -> Markup:
@@ -52,11 +54,13 @@ def annotated(text: str, told: set[str]) -> Markup:
     from markupsafe import Markup, escape
 
     def button(match: re.Match[str]) -> str:
-        word = match[1]
+        before, word, after = match.groups()
         if word in told:
-            return word
+            return match[0]
         told.add(word)
-        return f'<button type="button" class="term" popovertarget="{_IDS[word]}">{word}</button>'
+        said = f'<button type="button" class="term" popovertarget="{_IDS[word]}">{word}</button>'
+        # A line may break on either side of a button, so what belongs to the word would be left alone.
+        return f'<span class="whole">{before}{said}{after}</span>' if before or after else said
 
     return Markup(_WORDS.sub(button, str(escape(text))))
 

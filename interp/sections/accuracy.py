@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -66,15 +67,15 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
     if "lengths" in found.tables:
         both = found.tables["lengths"].melt("length", ["smallest_margin", "rounding"], "quantity", "value")
         both["quantity"] = both["quantity"].str.replace("_", " ")
-        both = both[np.isfinite(both["value"])]  # where no bound holds, the table says so
-        report.add_figure(
-            "margins",
-            draw.lines(
-                both[both["value"] > 0], "length", "value", "quantity", "symbols", "size of the logit", y_type="log"
-            ),
-            "The margin of the string nearest to a wrong answer, and how much rounding may move it, in any order of "
-            "evaluation. Where the margin is larger, every string of that length is right.",
-        )
+        both = both[np.isfinite(both["value"]) & (both["value"] > 0)]  # where no bound holds, the table says so
+        if len(both):
+            report.add_figure(
+                "margins",
+                draw.lines(both, "length", "value", "quantity", "symbols", "size of the logit", y_type="log"),
+                "The margin of the string nearest to a wrong answer, and how much rounding may move it, in any order "
+                "of evaluation. Where the margin is larger, every string of that length is right.",
+            )
+        report.add_table("lengths", found.tables["lengths"], LENGTHS, max_rows=12)
     report.add_fact("accuracy", share(found))
     report.add_fact("exact", isinstance(found.accuracy, float))
     report.add_fact("certificate", found.status)
@@ -84,6 +85,7 @@ def _measured(report: Report, study: Study, why: str) -> None:
     found = study.once(measured)
     report.section("Accuracy on every input" if found.exact else "Accuracy on a sample", f"No certificate: {why}.")
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
+    report.say(as_asked(found), "what")
     report.say(accuracy_sentence(found), "proof")
     report.mark = "measured"
     report.add_fact("accuracy", found.accuracy)
@@ -100,6 +102,10 @@ def measured(study: Study) -> Accuracy:
     return accuracy(subject, n=min(SAMPLED, max(LEAST_SAMPLED, affordable(subject, length, work=WORK))))
 
 
+LENGTHS = (
+    "The certificate by length. smallest_margin: of the string nearest to a wrong answer, below 0 where it is answered "
+    "wrongly. rounding: how much that may move in any order of evaluation; inf where no bound holds."
+)
 TABLES: dict[str, tuple[str, dict[str, str]]] = {
     "accuracy": ("Exact accuracy of each answer that is read.", {"accuracy": ".6f"}),
     "counts": (
@@ -153,6 +159,16 @@ def accuracy_sentence(found: Accuracy) -> str:
         f"Accuracy {words.share(found.accuracy)} on a sample of {found.rows:,} different inputs "
         f"(95% interval {words.share(found.low)} to {words.share(found.high)})."
     )
+
+
+def as_asked(found: Accuracy) -> str:
+    """Whether a model computes what its task asks, as far as it was run."""
+    wrong = round((1 - found.accuracy) * found.answers)
+    run = f"the {words.counted(found.answers, 'answer')} {'there are' if found.exact else 'that were sampled'}"
+    if not wrong:
+        asked = "Exactly what is asked" if found.exact else "What is asked, as far as it was run"
+        return f"{asked}: right in all of {run}."
+    return f"Not always what is asked: wrong in {wrong:,} of {run}."
 
 
 def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[str, str]) -> str:
@@ -212,4 +228,4 @@ def _as_rows(found: Certificate) -> pd.DataFrame:
 def _said(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, Integral) else str(value)

@@ -30,7 +30,8 @@ def make(study: Study, report: Report) -> None:
         "scales "
         "are not, so tables are up to a positive factor behind a norm.",
     )
-    table = largest.join(rank.add_suffix("_rank")).reset_index()
+    order = list(dict.fromkeys(values["head"]))  # by number: 0.2 before 0.10
+    table = largest.join(rank.add_suffix("_rank")).loc[order].reset_index()
     table = table.rename(columns={"QK": "QK_largest", "OV": "OV_largest"})
     report.add_table(
         "circuits",

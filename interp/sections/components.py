@@ -9,7 +9,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
 
-SHOWN = 40
+SHOWN, ROUNDING = 40, 1e-13
 
 
 def needs(study: Study) -> str | None:
@@ -27,6 +27,7 @@ def make(study: Study, report: Report) -> None:
     """The right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
     found = study.measure(measured)
     table = found.to_frame()
+    table["effect"] = table["effect"].where(table["effect"].abs() > ROUNDING * table["effect"].abs().max(), 0.0)
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
     first = by_size.iloc[0]
     mean = float(found.difference.mean())

@@ -37,7 +37,7 @@ def make(study: Study, report: Report, pairs: int = 64) -> None:
         "nowhere "
         "else; then all runs on. Nothing is linearized.\n\n"
         f"The strongest edge is from {best['sender']} to {best['receiver']}: it recovers "
-        f"{words.portion(float(best['recovered']), 3)} of the clean run's logit difference.",
+        f"{words.number(float(best['recovered']), 3)} of the clean run's logit difference.",
     )
     order = [str(node) for node in nodes(study.subject)]
     matrix = found.pivot(index="sender", columns="receiver", values="recovered")

@@ -57,7 +57,8 @@ def sentence(found: CircuitTest, n: int, inputs: int) -> str:
         silenced = f"accuracy is {none} with all of them silenced, {every} with none silenced"
         return f"{on} no head is needed for that: {silenced}."
     if len(found.kept) == n:
-        return f"{on} it takes all {n} heads: accuracy is {every} with them, {none} without any."
+        both = "both heads" if n == 2 else f"all {n} heads"
+        return f"{on} it takes {both}: accuracy is {every} with them, {none} without any."
     named = ", ".join(found.kept[:12]) + (" and others" if len(found.kept) > 12 else "")
     suffice = words.counted(len(found.kept), "head suffices", "heads suffice")
     measured = f"accuracy is {alone} with the others silenced, {every} with all heads, {none} without any"
@@ -84,7 +85,7 @@ def make(study: Study, report: Report) -> None:
             found.minimality,
             "Is a head idle? Accuracy and loss of the circuit with that head silenced too.",
         )
-    if len(found.completeness):
+    if len(found.completeness) and len(found.kept) < n:  # the circuit of all heads is the model itself
         report.add_table(
             "circuit_completeness",
             found.completeness,

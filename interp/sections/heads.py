@@ -27,8 +27,8 @@ def needs(study: Study) -> str | None:
 def make(study: Study, report: Report, C: float = 1000.0) -> None:
     """One table for all parts, and what it shows. C: weight of errors in the separators' objective."""
     table = study.once(shared.surveyed, C)
-    n, layers = table.attrs["test"], study.model.cfg.n_layers
-    report.section("Heads and MLPs", _words(study, table))
+    layers = study.model.cfg.n_layers
+    report.section("Heads and MLPs", " ".join(filter(None, [lowest(table), readable(table), induction(table)])))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
     shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
     shown = shown if normalized(table) else shown.drop(columns="uniform", errors="ignore")
@@ -37,7 +37,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         shown,
         "effect: what the part adds directly to the right answer over its best rival, in logits. accuracy_*, loss_*: "
         "of the whole model with the part set to zero, to its mean, or to its value on another input (nats). "
-        f"{separable(table, C)} {looking(table)} On {n:,} inputs.",
+        f"{separable(table, C)} {looking(table)} {on_inputs(table)}",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
@@ -71,19 +71,20 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
             f"{given}, averaged over all positions: to the position itself, the one before, the first one, others with "
             "the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
-    report.say(needed(table, table.attrs["accuracy"], table.attrs["chance"], n), "how", ["heads_ablated"])
+    whole, chance = table.attrs["accuracy"], table.attrs["chance"]
+    report.say(needed(table, whole, chance, table.attrs["test"], table.attrs["different"]), "how", ["heads_ablated"])
     worst = table.loc[table["accuracy_mean"].idxmin()]
     report.add_fact("most_needed_part", str(worst["part"]))
     report.add_fact("accuracy_without_it", float(worst["accuracy_mean"]))
 
 
-def needed(table: pd.DataFrame, whole: float, chance: float, inputs: int) -> str:
+def needed(table: pd.DataFrame, whole: float, chance: float, inputs: int, different: bool = False) -> str:
     """Which parts the model needs on so many inputs, from the table's columns part and accuracy_mean; "" where it has
     nothing to lose: it answers no better than one who always gives the most frequent answer (chance).
     """
     if len(table) < 2 or whole <= chance + NEEDED:
         return ""
-    on = f"On {words.counted(inputs, 'test input')}"
+    on = f"On {words.counted(inputs, 'different test input' if different else 'test input')}"
     without = table.set_index("part")["accuracy_mean"]
     lost = without[without < whole - NEEDED].sort_values()
     rest = without.drop(lost.index)
@@ -119,10 +120,20 @@ def normalized(heads: pd.DataFrame) -> bool:
 def looking(table: pd.DataFrame) -> str:
     """What the columns from entropy on are."""
     if normalized(table):
-        return "entropy to after_same: where the head looks (nats, shares)."
+        return "entropy to after_same: where the head looks from any position (nats, shares)."
     return (
-        "self to after_same: scores of the head for such keys together; there is no softmax that makes shares of them."
+        "self to after_same: scores of the head for such keys together, mean over all positions; there is no softmax "
+        "that makes shares of them."
     )
+
+
+def on_inputs(table: pd.DataFrame) -> str:
+    """On how many inputs each column was measured."""
+    n, others = table.attrs["test"], {"where it looks": table.attrs["looked"]}
+    if table["effect"].notna().any():
+        others = {"effect": table.attrs["added"], **others}
+    fewer = [f"{what} on {number:,}" for what, number in others.items() if number != n]
+    return f"On {words.counted(n, 'input')}{f' ({words.listed(fewer)})' if fewer else ''}."
 
 
 def _at_least(accuracies: pd.Series) -> str:
@@ -130,22 +141,38 @@ def _at_least(accuracies: pd.Series) -> str:
     return least if least == "1" else f"{least} or more"
 
 
-def _words(study: Study, table: pd.DataFrame) -> str:
-    """What the table says, from its numbers."""
-    worst = table.loc[table["accuracy_mean"].idxmin()]
-    sentences = [
-        f"Without any one part, mean-ablated, accuracy is {_at_least(table['accuracy_mean'])} "
-        f"({words.share(table.attrs['accuracy'])} with all); it is lowest without {worst['part']}."
-    ]
-    separable = table[table["s_acc"].notna()]
-    if len(separable):
-        best = separable.loc[separable["s_acc"].idxmax()]
-        sentences.append(
-            f"The answers are most nearly read off {best['part']}: a linear separator of its output is right on "
-            f"{words.portion(float(best['s_acc']))} of the answers."
+def lowest(table: pd.DataFrame) -> str:
+    """How low accuracy falls without one part; accuracy of the whole model: attrs["accuracy"]."""
+    without, whole = table.set_index("part")["accuracy_mean"], words.share(table.attrs["accuracy"])
+    if len(without) == 1:
+        left = words.share(float(without.iloc[0]))
+        return f"Without {without.index[0]}, the only part, mean-ablated, accuracy is {left} ({whole} with it)."
+    said = f"Without any one part, mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
+    return said + ("." if without.nunique() == 1 else f"; it is lowest without {without.idxmin()}.")
+
+
+def readable(table: pd.DataFrame) -> str:
+    """Off which head the answers can be read, where a separator of one does better than the most frequent answer."""
+    separable, chance = table.set_index("part")["s_acc"].dropna(), table.attrs["chance"]
+    if separable.empty:
+        return ""
+    best = words.portion(float(separable.max()))
+    if separable.max() <= chance + NEEDED:
+        return (
+            f"The answers cannot be read off a single head: a linear separator of its output is right on at most "
+            f"{best} of them, and always giving the most frequent one on {words.portion(chance)}."
         )
+    return (
+        f"The answers are most nearly read off {separable.idxmax()}: a linear separator of its output is right on "
+        f"{best} of the answers."
+    )
+
+
+def induction(table: pd.DataFrame) -> str:
+    """Which heads look behind an earlier same token."""
     heads = table[(table["kind"] == "head") & (table["after_same"] > 0.5)]
-    if len(heads):
-        names = ", ".join(heads["part"])
-        sentences.append(f"Most attention goes behind an earlier same token (induction) in {names}.")
-    return " ".join(sentences)
+    return (
+        f"Most attention goes behind an earlier same token (induction) in {', '.join(heads['part'])}."
+        if len(heads)
+        else ""
+    )

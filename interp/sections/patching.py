@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from interp import words
 from interp.measures.pairs import MAX_POSITIONS, Patched, make_pairs, patch
 from interp.measures.runs import affordable, heads_of, mlps_of
 from interp.measures.subject import Subject
@@ -57,7 +58,7 @@ def make(study: Study, report: Report) -> None:
         "1 "
         f"the clean run's ({found.corrupted:.4g} and {found.clean:.4g}, means over {found.reads:,} answers).\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Of single parts, {best['part']} recovers most: {best['recovered']:.3g}.",
+        f"Of single parts, {best['part']} recovers most: {words.number(float(best['recovered']), 3)}.",
     )
     stream = found.stream.pivot(index="layer", columns="position", values="recovered")
     stream = stream[list(dict.fromkeys(found.stream["position"]))]

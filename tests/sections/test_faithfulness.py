@@ -37,7 +37,7 @@ def test_a_circuit_of_heads(name) -> None:
         (
             ("head 0.0", "head 0.1"),
             (0.99, 0.99, 0.2),
-            "On 8 test inputs it takes all 2 heads: accuracy is 0.9900 with them, 0.2000 witho",
+            "On 8 test inputs it takes both heads: accuracy is 0.9900 with them, 0.2000 witho",
         ),
     ],
 )

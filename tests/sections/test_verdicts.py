@@ -12,11 +12,11 @@ from interp.measures.accuracy import Accuracy
 from interp.measures.mechanism import Mechanism
 from interp.measures.memorization import Memorization
 from interp.report import Report
-from interp.sections.accuracy import accuracy_sentence, certificate_sentence, mark_of, rule_sentence
+from interp.sections.accuracy import accuracy_sentence, as_asked, certificate_sentence, mark_of, rule_sentence
 from interp.sections.counting_answers import sentence as which_counts
 from interp.sections.counting_mechanism import sentence as mechanism_sentence
 from interp.sections.head_failures import sentence as failures
-from interp.sections.heads import needed
+from interp.sections.heads import lowest, needed, on_inputs, readable
 from interp.sections.question import sentence as question
 from interp.sections.separation import facts_of
 from interp.sections.separation import sentence as heads_sentence
@@ -189,6 +189,75 @@ def test_parts_that_are_needed(without: dict[str, float], whole: float, says: st
     text = needed(table, whole, 0.3, 95)
     assert text == "" or text.startswith("On 95 test inputs ")
     assert says in text if says else text == ""
+
+
+def test_a_weighted_accuracy_stands_beside_different_inputs() -> None:
+    table = pd.DataFrame({"part": ["head 0.0", "head 0.1"], "accuracy_mean": [0.38, 0.37]})
+    assert needed(table, 0.74, 0.1, 95, different=True).startswith("On 95 different test inputs accuracy falls")
+
+
+@pytest.mark.parametrize(
+    ("without", "whole", "says"),
+    [
+        ({"head 0.0": 0.03}, 1.0, "Without head 0.0, the only part, mean-ablated, accuracy is 0.0300 (1 with it)."),
+        (
+            {"head 0.0": 0.9, "MLP 0": 0.99999},
+            1.0,
+            "accuracy is 0.9000 or more (1 with all); it is lowest without head 0.0.",
+        ),
+        ({"head 0.0": 1.0, "head 0.1": 1.0}, 1.0, "Without any one part, mean-ablated, accuracy is 1 (1 with all)."),
+    ],
+)
+def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], whole: float, says: str) -> None:
+    table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
+    table.attrs["accuracy"] = whole
+    assert lowest(table).endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("s_acc", "chance", "says", "never"),
+    [
+        (
+            {"head 0.0": 1.0, "head 0.1": 0.5},
+            0.5,
+            "read off head 0.0: a linear separator of its output is right on all",
+            "cannot",
+        ),
+        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read off a single head", "most nearly"),
+        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "most nearly"),
+        ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
+        ({"head 0.0": float("nan")}, 0.5, "", "read off"),
+    ],
+)
+def test_answers_are_read_off_a_head_where_that_beats_guessing(
+    s_acc: dict[str, float], chance: float, says: str, never: str
+) -> None:
+    table = pd.DataFrame({"part": list(s_acc), "s_acc": list(s_acc.values())})
+    table.attrs["chance"] = chance
+    assert says in readable(table)
+    assert never not in readable(table)
+
+
+def test_a_caption_says_which_columns_are_of_fewer_inputs() -> None:
+    table = pd.DataFrame({"effect": [0.1]})
+    table.attrs |= {"test": 1500, "added": 8, "looked": 8}
+    assert on_inputs(table) == "On 1,500 inputs (effect on 8 and where it looks on 8)."
+    table.attrs |= {"added": 1500, "looked": 1500}
+    assert on_inputs(table) == "On 1,500 inputs."
+    assert on_inputs(table.assign(effect=float("nan")).copy()) == "On 1,500 inputs."
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "exact", "says"),
+    [
+        (1.0, True, "Exactly what is asked: right in all of the 200 answers there are."),
+        (1.0, False, "What is asked, as far as it was run: right in all of the 200 answers that were sampled."),
+        (0.995, False, "Not always what is asked: wrong in 1 of the 200 answers that were sampled."),
+        (0.0, True, "Not always what is asked: wrong in 200 of the 200 answers there are."),
+    ],
+)
+def test_whether_a_model_computes_what_is_asked(accuracy: float, exact: bool, says: str) -> None:
+    assert as_asked(Accuracy(accuracy, accuracy, accuracy, 200, 200, exact)) == says
 
 
 def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
