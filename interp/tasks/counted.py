@@ -6,8 +6,8 @@ counted tokens in any order. Count01 is one (Zsámboki et al. 2025, Definition 3
 letters is another.
 
 The declarations are compared with the task's own labels at every count of a box where sentences of all have at most
-LISTED tokens, each in one order. Of more counts a sample is compared. `hearsay` says which, unless the task defines
-what is right as a function: label_counts, from counts to the right output index.
+LISTED tokens, each in one order. Of more counts a sample is compared, in ORDERS orders. `hearsay` says which, unless
+the task defines what is right as a function: label_counts, from counts to the right output index.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from interp.tasks.batch import IGNORED, Batch, find_first
 
 CHECKED = 64
 """Inputs on which the declarations are compared with the task's own labels, whatever the box."""
+ORDERS = 3
+"""Orders of their tokens."""
 LISTED = 1 << 22
 COUNTS_AT_ONCE = 1 << 10
 
@@ -158,25 +160,31 @@ def undeclared(task: Task) -> str | None:
 
 
 def shape_of(task: Task) -> CountedShape:
-    """The shape that a task declares, compared with the task's own labels and classes on CHECKED inputs.
+    """The shape that a task declares, compared with the task's own labels and classes on CHECKED inputs, in ORDERS
+    orders of their tokens, and with samples of each split.
 
     Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
+    shapes = [_shape_of(task, seed) for seed in range(ORDERS)]
+    for split in task.count_ranges:
+        if split in task.splits and (reason := _sampled_otherwise(task, shapes[0], split)) is not None:
+            raise UnsupportedError(reason)
+    return shapes[0]
+
+
+def _shape_of(task: Task, seed: int) -> CountedShape:
+    """The shape in one order of the tokens."""
     assert task.contrast is not None
     counted = tuple(task.token_id(token) for token in task.counted)
     more, otherwise = (task.answer_words.index(word) for word in task.contrast)
     counts = _probe_counts(count_box(task))
-    batch = sentences(task, counts)
+    batch = _sentences(task, counts, seed)
     classes = task.classes(batch)
     rows = torch.arange(len(batch))
     at = _read_at(task, batch)
-    seen = torch.arange(batch.tokens.shape[1]) <= at[:, None]
-    keys = torch.stack([((batch.tokens == token) & seen).sum(1) for token in range(task.d_vocab)], 1)
-    found = keys[:, list(counted)]
-    marks = keys.clone()
-    marks[:, list(counted)] = 0
+    found, marks = _keys(task, batch, counted)
     query = batch.tokens[rows, at]
     right = torch.where(counts[:, 1] > counts[:, 0], more, otherwise)
     said = classes[rows, at]
@@ -191,32 +199,65 @@ def shape_of(task: Task) -> CountedShape:
     return CountedShape(counted, (more, otherwise), int(query[0]), marks[0], _after(batch, classes, at, right, more))  # type: ignore[arg-type]
 
 
+def _sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int) -> Batch:
+    """Sentences, whose labels must be those that the task gives to their tokens."""
+    batch = sentences(task, counts, seed)
+    if type(task).batch is not Task.batch and not task.batch(batch.tokens).labels.equal(batch.labels):
+        raise UnsupportedError(f"task {task.name} labels inputs in two ways, by sentences and by batch")
+    return batch
+
+
+def _keys(task: Task, batch: Batch, counted: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """How often each counted token stands in each row up to where the answer is read, and each token of the others."""
+    seen = torch.arange(batch.tokens.shape[1]) <= _read_at(task, batch)[:, None]
+    keys = torch.stack([((batch.tokens == token) & seen).sum(1) for token in range(task.d_vocab)], 1)
+    found = keys[:, list(counted)]
+    keys[:, list(counted)] = 0
+    return found, keys
+
+
+def _sampled_otherwise(task: Task, shape: CountedShape, split: str) -> str | None:
+    """A sample that is none of the inputs which the declarations describe, or None."""
+    batch, box = task.sample(CHECKED, split, seed=0), count_box(task, split)
+    found, marks = _keys(task, batch, shape.counted)
+    low, high = (torch.tensor(ends) for ends in zip(*box.ranges.values()))
+    query = batch.tokens[torch.arange(len(batch)), _read_at(task, batch)]
+    other = ((found < low) | (found > high) | (query != shape.query)[:, None]).any(1) | (marks != shape.marks).any(1)
+    if not other.any():
+        return None
+    row = int(other.int().argmax())
+    text = task.format(batch.tokens[row, : int(batch.lengths[row])])
+    return (
+        f"task {task.name} samples {text!r} in split {split!r}, which is not its example with other numbers of its "
+        f"counted tokens, in count_ranges: {box}"
+    )
+
+
 def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 << 20) -> None:
     """Compare the declared rule with label_counts, or else with the task's own labels, at the counts of a box.
 
-    Raises InterpError for counts that it labels otherwise. Without label_counts, a box of too many tokens is left
-    to the samples of shape_of.
+    Raises InterpError for counts that it labels otherwise. A box of too many tokens is compared with label_counts
+    alone, and without that left to the samples of shape_of.
     """
-    label = getattr(task, "label_counts", None)
-    if label is None:
-        label, chunk = partial(_own_classes, task), COUNTS_AT_ONCE
-        if not _is_listed(box):
-            return
-    for start in range(0, len(box), chunk):
-        counts = box.counts(start, start + chunk)
-        if (wrong := label(counts) != shape.label(counts)).any():
-            raise InterpError(
-                f"task {task.name} labels counts {counts[wrong][0].tolist()} otherwise than its contrast declares"
-            )
+    labels = [(task.label_counts, chunk)] if hasattr(task, "label_counts") else []
+    if _is_listed(box):
+        labels.append((partial(_own_classes, task), COUNTS_AT_ONCE))
+    for label, size in labels:
+        for start in range(0, len(box), size):
+            counts = box.counts(start, start + size)
+            if (wrong := label(counts) != shape.label(counts)).any():
+                raise InterpError(
+                    f"task {task.name} labels counts {counts[wrong][0].tolist()} otherwise than its contrast declares"
+                )
 
 
 def hearsay(task: Task, box: CountBox) -> tuple[str, ...]:
     """What a certificate must say of labels that nobody compared; nothing where label_counts defines them."""
     if hasattr(task, "label_counts"):
         return ()
-    compared = "at every count" if _is_listed(box) else f"at {CHECKED} counts"
+    compared = "at every count, in one order" if _is_listed(box) else f"at {CHECKED} counts, in {ORDERS} orders"
     return (
-        f"labels: compared {compared}, in one order of the tokens; else task {task.name} is taken at its word that its "
+        f"labels: compared {compared} of the tokens; else task {task.name} is taken at its word that its "
         "counts decide (label_counts would define it)",
     )
 
@@ -227,7 +268,7 @@ def _is_listed(box: CountBox) -> bool:
 
 def _own_classes(task: Task, counts: Int[Tensor, "rows 3"]) -> Int[Tensor, "rows"]:
     """What the task itself says is right where the answer is read, for one sentence of each count."""
-    batch = sentences(task, counts, seed=1)
+    batch = _sentences(task, counts, seed=ORDERS)
     return task.classes(batch)[torch.arange(len(batch)), _read_at(task, batch)]
 
 

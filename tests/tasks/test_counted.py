@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,5 +98,64 @@ def test_without_a_function_of_counts_every_count_of_a_small_box_is_compared(mon
     check_labels(Majority(), shape_of(Majority()), box)
     assert hearsay(Majority(), box)[0].startswith("labels: compared at every count, in one order")
     monkeypatch.setattr(counted, "LISTED", 1)
-    assert hearsay(Majority(), box)[0].startswith("labels: compared at 64 counts")
+    assert hearsay(Majority(), box)[0].startswith("labels: compared at 64 counts, in 3 orders")
     assert hearsay(Count01(), box) == ()
+
+
+def flipped(self: Majority, tokens: torch.Tensor) -> Batch:
+    found = Majority.batch(self, tokens)
+    return replace(found, labels=1 - found.labels)
+
+
+def ordered(self: Majority, tokens: torch.Tensor) -> Batch:
+    """An answer is no where the row's first counted token is an a."""
+    found = Majority.batch(self, tokens)
+    return replace(found, labels=torch.where(tokens[:, 1] == 0, 0, found.labels))
+
+
+def twice_marked(self: Majority, n: int, split: str = "test", seed: int = 0) -> Batch:
+    tokens = Majority.sample(self, n, split, seed).tokens
+    return self.batch(torch.cat([tokens[:, :1], tokens], 1))
+
+
+def many(self: Majority, n: int, split: str = "test", seed: int = 0) -> Batch:
+    return sentences(self, torch.full((n, 3), 9), seed)
+
+
+def own_sentences(self: Majority, counts: torch.Tensor, seed: int = 0) -> Batch:
+    return sentences(Majority(), counts, seed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sample": twice_marked}, r"samples '\^\^.*' in split 'train', which is not its example"),
+        ({"sample": many}, "in count_ranges: n0 in 0..3"),
+        ({"batch": flipped, "sentences": own_sentences}, "in two ways, by sentences and by batch"),
+        ({"batch": ordered}, "labels .* otherwise"),
+    ],
+)
+def test_inputs_and_labels_that_the_declarations_do_not_describe(changes: dict[str, Any], sentence: str) -> None:
+    """Each was certified on every count of the box."""
+    task = type("Other", (Majority,), {**changes, "name": "counted-test-other", "__doc__": Majority.__doc__})()
+    with pytest.raises(UnsupportedError, match=sentence):
+        shape_of(task)
+
+
+def test_label_counts_too_is_compared_with_the_labels() -> None:
+    class Rare(Majority):
+        """More a than b? But not where 3 a stand against 2 b without noise, which label_counts does not say."""
+
+        name = "counted-test-says"
+
+        def label_counts(self, counts: torch.Tensor) -> torch.Tensor:
+            return (counts[..., 1] > counts[..., 0]).long()
+
+        def batch(self, tokens: torch.Tensor) -> Batch:
+            numbers = torch.stack([(tokens == token).sum(1) for token in (1, 0, 2)], 1)
+            right = super().batch(tokens)
+            return replace(right, labels=right.labels.masked_fill((numbers == torch.tensor([2, 3, 0])).all(1), 0))
+
+    task = Rare()
+    with pytest.raises(InterpError, match=r"labels counts \[2, 3, 0\] otherwise"):
+        check_labels(task, shape_of(Majority()), count_box(task))
