@@ -28,6 +28,7 @@ from interp.errors import InterpError
 from interp.tasks import Task
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 from interp.theory.kl import entropy, kl_rows
+from interp.theory.table import as_table
 
 MOST_SEQUENCES = 1 << 20
 """Longer inputs are enumerated up to so many sequences of one length."""
@@ -96,12 +97,14 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     that are enumerated, for models of inputs longer than a context; by default as many as there are weights for, up to
     about a million sequences. tables: "divergence" (one row a length: kl and a bound of its rounding error, entropy,
     cross-entropy, in nats, accuracy, memorized contexts) and "contexts" (one row a context, at length k: its margin,
-    divergence and answer). Raises InterpError for a `longest` that cannot be enumerated.
+    divergence and answer). Raises InterpError for a `longest` that cannot be enumerated, a table that is none, and
+    labels that are no most likely next tokens.
     """
     started = time.perf_counter()
     if (reason := refusal(model)) is not None:
         raise InterpError(f"{model.spec.id}: {reason}")
     task: Any = model.task
+    as_table(task)  # raises InterpError for what is none: rows or a prior that do not sum to one, a context twice
     lengths = range(task.order, _longest(model, task, longest) + 1)
     runs = [_run(model, task, length) for length in lengths]
     table = pd.DataFrame([run["summary"] for run in runs])
@@ -170,6 +173,13 @@ def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
     pi, weight = task.conditional[rows], task.prior[rows] / len(before)
     slack = last_logits_with_bound(model, tokens, torch.float64)[1].numpy()
     modes = pi == pi.max(axis=1, keepdims=True)
+    labels = task.batch(tokens).labels.numpy()
+    if not (said := modes[np.arange(len(labels)), labels]).all():
+        row = int(said.argmin())
+        raise InterpError(
+            f"task {task.name} labels {task.format(tokens[row])!r} {labels[row]}, which is no most likely next token "
+            "of its table"
+        )
     best, other = np.where(modes, values, -np.inf).max(axis=1), np.where(modes, -np.inf, values).max(axis=1)
     margin, rounded = best - other, 2 * bounds.max(axis=1)
     least = float(np.nan_to_num(margin - 2 * slack.max(axis=1), nan=-np.inf).min())  # a bound of the exact margins

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -12,10 +14,10 @@ import torch
 import interp
 from interp.certificates import method_for
 from interp.certificates.base import registered_methods
-from interp.certificates.memorization import last_logits_with_bound
+from interp.certificates.memorization import certify_table, last_logits_with_bound
 from interp.constructions.memorization_models import memorization_spec
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks import bigram, kgram, lookup, table
+from interp.tasks import Batch, bigram, kgram, lookup, table
 
 LOOKUP = lookup(N=6, M=6, noise=0.05)
 
@@ -152,3 +154,28 @@ def test_refusals(change: dict[str, str]) -> None:
     assert method_for(model).name == "every input, as run"
     with pytest.raises(UnsupportedError, match=r"another shape: .*every context of the table"):
         method_for(interp.build(interp.ModelSpec(task={"name": "histogram"}, d_model=2, layers=({"d_head": 2},))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"batch": "one label"}, "labels '7 7' [0-9]+, which is no most likely next token of its table"),
+        ({"prior": lambda task: task.table.prior * 3}, "sum"),
+        ({"conditional": lambda task: task.table.conditional * 2}, "sum"),
+        ({"contexts": lambda task: (task.table.contexts[0],) * len(task.table.contexts)}, "must all be different"),
+    ],
+)
+def test_a_table_that_is_none_and_labels_of_another_one_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    """One label of 400 was certified, because its margin was none of the smallest."""
+    model = interp.load("memorization/lookup")
+    kind = type(model.task)
+
+    def batch(self: Any, tokens: torch.Tensor) -> Batch:
+        found = kind.batch(self, tokens)
+        seven = (tokens == 7).all(1)
+        return replace(found, labels=torch.where(seven, (found.labels + 1) % self.n_out, found.labels))
+
+    members = {name: batch if name == "batch" else property(value) for name, value in changes.items()}
+    model.task.__class__ = type("Other", (kind,), members)
+    with pytest.raises(InterpError, match=sentence):
+        certify_table(model)
