@@ -12,6 +12,7 @@ from interp.certificates import language_strings as language_strings
 from interp.certificates import memorization as memorization
 from interp.certificates import multisets as multisets
 from interp.certificates import palindrome_proof as palindrome_proof
+from interp.certificates import products as products
 from interp.certificates import strings_enumerated as strings_enumerated
 from interp.certificates.base import Certificate as Certificate
 from interp.certificates.base import certify_model as certify_model

@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.architecture.reduced import SAFE_SPREAD
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error
+from interp.spec import Layer
 
 DIFFERENCES = 2.0
 """Readouts of two tokens may be subtracted before anything is multiplied: once more what rounding does to both."""
@@ -29,29 +30,23 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
     then their outputs, then logits (sequences); heads, then logits at once (counts); logits of every key, then heads
     (slabs). Infinite for a format or a layer without a bound.
     """
+    return difference_error(model, exact(dict(model.named_parameters())["embed.W_E"]), query, keys, n, dtype)
+
+
+@torch.no_grad()
+def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: int, dtype: torch.dtype) -> float:
+    """The same for rows x of the stream, such as tokens at places: the query and the keys are rows of it."""
     layer, parts = model.spec.layers[0], dict(model.named_parameters())
     if dtype not in ROUNDOFF or layer.value_output != "learned" or layer.query_key != "learned":
         return float("inf")
     numbers = Arithmetic(ROUNDOFF[dtype])
-    x = inner = exact(parts["embed.W_E"])
-    if layer.norm == "pre":
-        inner = numbers.layer_norm(x, parts["blocks.0.ln1.w"], parts["blocks.0.ln1.b"], layer.norm_eps)
-
-    def project(name: str) -> Tracked:
-        bias = parts.get(f"blocks.0.attn.b_{name}")
-        table = Tracked(inner.value[None], inner.error[None])
-        return numbers.linear(table, parts[f"blocks.0.attn.W_{name}"], None if bias is None else bias[:, None])
-
-    q, k, v = project("Q")[:, query : query + 1], project("K"), project("V")[:, keys]
-    scale = layer.factor(model.spec.d_model)
-    reach = (q.size @ k.size.mT) * scale
-    scores = (q.value @ k.value.mT) * scale
-    slip = (q.size @ k.error.mT + q.error @ k.size.mT) * scale + numbers.gamma(layer.d_head + 4) * reach
-    slip = numbers.bounded(slip + (1 + scale) * layer.d_head * numbers.smallest, reach * max(1.0, 1 / scale))
-    weights = Weights.of(numbers, scores, slip, n, SAFE_SPREAD[dtype])
+    q, k, v = (projected(numbers, model, x, name) for name in "QKV")
+    scores = scores_of(numbers, layer, model.spec.d_model, q[:, [query]], k)
+    weights = Weights.of(numbers, scores.value, scores.error, n, SAFE_SPREAD[dtype])
+    v = v[:, keys]
     write, read = parts["blocks.0.attn.W_O"].double(), parts["unembed.W_U"].double()
     bias = [parts.get(name) for name in ("blocks.0.attn.b_O", "unembed.b_U")]
-    skip = exact(parts["embed.W_E"][query].double().abs()[None])
+    skip = Tracked(x.size[[query]], x.error[[query]])
     if bias[0] is not None:
         skip = numbers.add(skip, exact(bias[0].abs()[None]))
     offset = numbers.linear(skip, read.abs(), None if bias[1] is None else bias[1].abs())
@@ -68,6 +63,25 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
     worst = torch.stack([logits.error.flatten() for logits in (by_stream, at_once, by_key)]).nan_to_num(nan=torch.inf)
     two = worst.amax(0).topk(min(2, worst.shape[1])).values.sum()
     return DIFFERENCES * float(two)
+
+
+def projected(numbers: Arithmetic, model: TaskModel, x: Tracked, name: str) -> Tracked:
+    """Queries, keys or values of rows of the stream, (heads, rows, d_head)."""
+    layer, parts = model.spec.layers[0], dict(model.named_parameters())
+    if layer.norm == "pre":
+        x = numbers.layer_norm(x, parts["blocks.0.ln1.w"], parts["blocks.0.ln1.b"], layer.norm_eps)
+    bias = parts.get(f"blocks.0.attn.b_{name}")
+    table = Tracked(x.value[None], x.error[None])
+    return numbers.linear(table, parts[f"blocks.0.attn.W_{name}"], None if bias is None else bias[:, None])
+
+
+def scores_of(numbers: Arithmetic, layer: Layer, d_model: int, q: Tracked, k: Tracked) -> Tracked:
+    """Scores of queries (heads, queries, d_head) and keys (heads, keys, d_head), scaled."""
+    scale = layer.factor(d_model)
+    reach = (q.size @ k.size.mT) * scale
+    slip = (q.size @ k.error.mT + q.error @ k.size.mT) * scale + numbers.gamma(layer.d_head + 4) * reach
+    slip = slip + (1 + scale) * layer.d_head * numbers.smallest
+    return Tracked((q.value @ k.value.mT) * scale, numbers.bounded(slip, reach * max(1.0, 1 / scale)))
 
 
 @dataclass(frozen=True)

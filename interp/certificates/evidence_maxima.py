@@ -22,7 +22,7 @@ REFUTED_MARGIN = 2.0**-16
 """Claimed of a model that errs, whose least distance is not in its certificate: the checker says if it is too much."""
 
 
-@register_evidence("every input, as run", "every multiset")
+@register_evidence("every input, as run", "every multiset", "every product of token sets")
 def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
     """The number of errors for each maximum."""
     task, spec = model.task, model.spec

@@ -84,7 +84,7 @@ class Found:
     nearest: tuple[Batch, Tensor] | None = None
 
 
-@register_method("every multiset", other_task, refusal, TAKES)
+@register_method("every multiset", other_task, refusal, TAKES, lists=True)
 @torch.no_grad()
 def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
     """Is the model right on every input, decided once for all orders of its tokens?

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from itertools import chain, combinations_with_replacement, islice
+from itertools import chain, combinations_with_replacement, islice, product
 from typing import ClassVar
 
 import torch
@@ -21,6 +21,7 @@ from interp.budget import check_size
 from interp.spec import Scalar
 from interp.tasks.algorithmic import EqualsTask
 from interp.tasks.batch import Batch
+from interp.tasks.products import Product
 from interp.tasks.registry import register_task
 
 
@@ -59,7 +60,14 @@ class MaxOfK(EqualsTask):
             "is_largest": (batch.tokens == top[:, None]).long(),
         }
 
-    # ------------------------------------------------------------ the domain up to order
+    # ------------------------------------------------------------ the domain in parts
+
+    def products(self) -> Iterator[Product]:
+        """For each number m and place: m there for the first time, smaller ones before it, none larger behind it."""
+        for m, at in product(range(self.base), range(self.terms)):
+            if m or not at:
+                behind = (range(m + 1),) * (self.terms - 1 - at)
+                yield Product((*(range(m),) * at, (m,), *behind, (self.base,)), m)
 
     @property
     def n_multisets(self) -> int:

@@ -13,6 +13,9 @@ LISTED_STRINGS = (*STRINGS, "enumerate")
 CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "all_contexts")
 """Declared by tasks that are a table of next tokens for every context: see tasks.TableTask."""
 
+PRODUCTS = ("products",)
+"""Declared by tasks whose inputs are products of sets of tokens, with one answer each: see tasks.products."""
+
 
 def lacks(task: Task, names: tuple[str, ...]) -> str | None:
     """The reason, where a task lacks some of these; None where it has all."""

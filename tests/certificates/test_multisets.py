@@ -12,7 +12,7 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model, method_for, multisets
-from interp.certificates.multisets import labels_follow, refusal
+from interp.certificates.multisets import certify_multisets, labels_follow, refusal
 from interp.errors import InterpError
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import Batch, MaxOfK
@@ -57,19 +57,19 @@ def test_errors_and_the_worst_margin_are_those_of_all_sequences(name: str) -> No
 
 def test_an_exact_model_is_certified_with_its_margin() -> None:
     for dtype in ("float64", "float32"):
-        found = interp.certify(interp.build("algorithmic/max-of-k-exact", K=4, v=9, dtype=dtype))
+        found = certify_multisets(interp.build("algorithmic/max-of-k-exact", K=4, v=9, dtype=dtype))
         assert found.status == "certified"
         assert found.n_inputs == 9**4
         assert "495 multisets stand for 6,561 inputs, 13.3 times as many" in found.notes[0]
     blunt = interp.build("algorithmic/max-of-k-exact", K=4, v=9, beta=1.5)
-    assert interp.certify(blunt).worst_margin == pytest.approx(math.tanh((1.5 - math.log(4)) / 2), abs=1e-9)
+    assert certify_multisets(blunt).worst_margin == pytest.approx(math.tanh((1.5 - math.log(4)) / 2), abs=1e-9)
 
 
 def test_a_wrong_weight_is_found() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=6)
     with torch.no_grad():
         model.unembed.W_U[0, 4] += 3.0
-    found = certify_model(model)
+    found = certify_multisets(model)
     assert found.status == "refuted"
     assert found.n_errors > 0
 
@@ -82,7 +82,7 @@ def test_ties_are_wrong_and_leave_room_for_being_right() -> None:
         for parameter in model.unembed.parameters():
             parameter.zero_()
         model.unembed.b_U[:2] = 1.0
-    found = interp.certify(model)
+    found = certify_multisets(model)
     assert (found.n_inputs, found.n_errors, found.accuracy) == (64, None, (0.0, 8 / 64))
 
 
@@ -101,7 +101,7 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
     least = float((right - out.scatter(1, batch.labels[:, None], -torch.inf).amax(1)).min())
     for error, status in ((least / 8, "certified"), (least, "undecided")):
         monkeypatch.setattr(multisets, "logit_error", lambda *_, error=error: error)
-        found = certify_model(model)
+        found = certify_multisets(model)
         assert found.status == status
         assert found.worst_margin == pytest.approx(least - error, abs=1e-6)
 
@@ -137,6 +137,6 @@ def test_multisets_that_do_not_decide_the_labels_are_refused(changed: str, sente
 
 def test_the_note_says_whose_word_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
-    assert interp.certify(model).on_trust == ()
+    assert certify_multisets(model).on_trust == ()
     monkeypatch.setattr(multisets, "COMPARED", 26)
-    assert interp.certify(model).on_trust[0].startswith("labels: task max-of-k is taken at its word")
+    assert certify_multisets(model).on_trust[0].startswith("labels: task max-of-k is taken at its word")

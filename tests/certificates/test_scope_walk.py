@@ -56,6 +56,13 @@ SPECS: dict[str, tuple[Callable[[], ModelSpec], dict[str, Any]]] = {
         ),
         {},
     ),
+    "every product of token sets": (
+        lambda: ModelSpec(
+            task=TaskRef(name="max-of-k", parameters=(("K", 3), ("v", 4))), d_model=4, layers=(Layer(d_head=2),),
+            readout_at="=", dtype="float64",
+        ),
+        {},
+    ),
     "every string, with a rounding bound": (
         lambda: ModelSpec(**RECOGNIZER, layers=(Layer(d_head=2, bias=Bias(q=True), mlp=MLP(d_mlp=3)),)),
         {"longest": 4},

@@ -1,0 +1,151 @@
+"""Tasks whose inputs are a few products: at each place any token of a set, and one right answer for all of them.
+
+A task of this shape defines products() -> Iterator[Product]. Inputs with 4 the largest of three numbers, for one: 4
+first, then any two up to 4; any below 4, then 4, then any up to 4; any two below 4, then 4.
+
+Products must be the task's inputs, each once: they are compared with the task's number of inputs and with each other.
+Their answers are compared with the task's own labels on every input where there are at most LISTED, else on a sample,
+and `hearsay` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError, UnsupportedError
+from interp.tasks.base import Task
+from interp.tasks.roles import PRODUCTS, lacks
+
+LISTED = 1 << 25
+"""Inputs: about two seconds for rows of five tokens."""
+SAMPLED = 16
+"""Rows of each product that are compared where there are more."""
+ROWS_AT_ONCE = 1 << 18
+MOST = 4096
+"""More products than these are refused: they are compared in pairs."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """places: token ids, for each position of a row. right: the one right output index."""
+
+    places: tuple[Sequence[int], ...]
+    right: int
+
+    @property
+    def n_inputs(self) -> int:
+        return math.prod(map(len, self.places))
+
+    def rows(self, index: Int[Tensor, "rows"]) -> Int[Tensor, "rows length"]:
+        """The inputs with these places in lexicographic order."""
+        columns = []
+        for tokens in reversed(self.places):
+            columns.append(torch.tensor(tokens)[index % len(tokens)])
+            index = index // len(tokens)
+        return torch.stack(columns[::-1], 1)
+
+    def drawn(self, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+        """Independent uniform inputs."""
+        columns = [torch.tensor(x)[torch.randint(len(x), (n,), generator=generator)] for x in self.places]
+        return torch.stack(columns, 1)
+
+
+def undeclared(task: Task) -> str | None:
+    """What a task would have to declare to have this shape, or None."""
+    return lacks(task, PRODUCTS)
+
+
+def products_of(task: Task) -> list[Product]:
+    """The products that a task declares: all its inputs, each once, with the answers that its labels say.
+
+    Raises UnsupportedError with the reason where they are not.
+    """
+    if (reason := undeclared(task)) is not None:
+        raise UnsupportedError(reason)
+    declared: Iterator[Product] = task.products()  # type: ignore[attr-defined]
+    found: list[Product] = []
+    for product in declared:
+        if len(found) == MOST:
+            raise UnsupportedError(f"task {task.name} has more than {MOST:,} products")
+        if not product.n_inputs or len(product.places) != len((found or [product])[0].places):
+            raise UnsupportedError(
+                f"product {len(found)} of task {task.name} is empty, or its rows have another length"
+            )
+        if any(
+            len(set(tokens)) < len(tokens) or not set(tokens) <= set(range(task.d_vocab)) for tokens in product.places
+        ):
+            raise UnsupportedError(f"product {len(found)} of task {task.name} names a token twice, or none of its own")
+        found.append(product)
+    total = sum(product.n_inputs for product in found)
+    if total != task.n_inputs:
+        raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, its products {total:,}")
+    _disjoint(task, found)
+    for number, product in enumerate(found):
+        _labeled(task, number, product, every=total <= LISTED)
+    return found
+
+
+def hearsay(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
+    """What a certificate must say of labels that were not compared; nothing where all were."""
+    if (task.n_inputs or 0) <= LISTED:
+        return ()
+    return (f"labels: compared on {SAMPLED * len(products):,} inputs; on all others task {task.name} is taken at its "
+            "word that a product has one right answer",)  # fmt: skip
+
+
+def _disjoint(task: Task, products: Sequence[Product]) -> None:
+    """Is there no row that two products hold? They would share a token at every place."""
+    shared = torch.ones(len(products), len(products), dtype=torch.bool).tril(-1)
+    for place in range(len(products[0].places)):
+        holds = torch.zeros(len(products), task.d_vocab)
+        for row, product in zip(holds, products):
+            row[list(product.places[place])] = 1
+        shared &= holds @ holds.T > 0
+    if bool(shared.any()):
+        second, first = shared.nonzero()[0].tolist()
+        raise UnsupportedError(f"products {first} and {second} of task {task.name} hold the same input")
+
+
+def _labeled(task: Task, number: int, product: Product, every: bool) -> None:
+    """Do the task's own labels say what a product says, at one position of a row?"""
+    generator = torch.Generator().manual_seed(number)
+    if every:
+        parts = (product.rows(index) for index in torch.arange(product.n_inputs).split(ROWS_AT_ONCE))
+    else:
+        parts = (product.drawn(SAMPLED, generator) for _ in range(1))
+    for rows in parts:
+        try:
+            task.check_input(rows)
+            classes = task.classes(task.batch(rows))
+        except InterpError as error:
+            raise UnsupportedError(f"product {number} of task {task.name} holds what is no input: {error}") from None
+        read = classes >= 0
+        wrong = (read.sum(1) != 1) | (classes.amax(1) != product.right)
+        if bool(wrong.any()):
+            text = task.format(rows[int(wrong.int().argmax())])
+            raise UnsupportedError(f"task {task.name} labels {text!r} otherwise than its product {number}")
+
+
+def read_at(task: Task, products: Sequence[Product], where: str) -> int:
+    """The position at which `where` (a token, "first" or "last") reads every input of the products, which all have the
+    same token there. Raises UnsupportedError where there is none."""
+    length = len(products[0].places)
+    if where in ("first", "last") and task.pad_id is None:
+        at = 0 if where == "first" else length - 1
+    elif where in task.vocabulary:
+        token = task.token_id(where)
+        at = next((place for place in range(length) if token in products[0].places[place]), -1)
+        holds = {place for product in products for place in range(length) if token in product.places[place]}
+        if holds != {at}:
+            raise UnsupportedError(f"{where!r}, where the model is read, does not stand at one position of every input")
+    else:
+        raise UnsupportedError(f"products are certified for models that are read at one token, not {where!r}")
+    if len({tuple(product.places[at]) for product in products}) > 1 or len(products[0].places[at]) > 1:
+        raise UnsupportedError(f"inputs of task {task.name} have several tokens where the model is read")
+    return at
