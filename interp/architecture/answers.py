@@ -55,6 +55,18 @@ def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) ->
     return (s > 0).long() if rule.kind == "sigmoid" else (s.abs() <= (rule.tolerance or 0.0)).long()
 
 
+def answered(outputs: Float[Tensor, "*rows n_out"]) -> Bool[Tensor, "*rows"]:
+    """Where outputs are finite. Others are no answer, so they are never right, whichever of them comes first."""
+    return outputs.isfinite().all(-1)
+
+
+def correct(
+    outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
+) -> Bool[Tensor, "*rows"]:
+    """Do finite outputs give these classes?"""
+    return (decide(outputs, rule) == classes) & answered(outputs)
+
+
 def margins(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Float[Tensor, "*rows"]:

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import decide, margins
+from interp.architecture.answers import answered, decide, margins
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.scope import hooks_on
@@ -42,6 +42,7 @@ COMPARED = 64
 MOST = 1 << 30
 """More inputs than these are refused: they would take hours."""
 
+NO_ANSWER = "none, for its outputs are not finite"
 LISTED = 100_000
 """So many errors and close inputs are kept for the tables."""
 
@@ -170,8 +171,7 @@ class Found:
 
     def take(self, subject: Subject, ran: Ran, near: float) -> None:
         """Count a batch that was run. Where outputs are not finite the answer is wrong, whatever is the largest."""
-        batch, out, finite = ran.batch, ran.out, ran.out.isfinite().all(-1)
-        right = ran.right & finite
+        batch, out, finite, right = ran.batch, ran.out, answered(ran.out), ran.right
         margin = torch.where(finite, ran.margin, -torch.inf)
         if bool((shared := right & (margin < -near)).any()):
             said = int(decide(out[shared][:1], subject.decision))
@@ -204,11 +204,12 @@ def _lines(
 ) -> Iterator[tuple[object, ...]]:
     """(input, position, answer, right, margin) of chosen answers."""
     places, words, task = subject.reads(batch).nonzero(), subject.task.answer_words, subject.task
-    said, classes = decide(out, subject.decision), subject.classes(batch)
+    said, classes, finite = decide(out, subject.decision), subject.classes(batch), answered(out)
     for at in mask.nonzero()[:, 0].tolist():
         row, position = places[at].tolist()
         text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-        yield text, position, words[int(said[at])], words[int(classes[at])], float(margin[at])
+        answer = words[int(said[at])] if finite[at] else NO_ANSWER
+        yield text, position, answer, words[int(classes[at])], float(margin[at])
 
 
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
@@ -221,7 +222,7 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
         check_batch(subject.task, batch, f"inputs({batch_size})")
         own = subject.logits(batch, chunk=len(batch))
         other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
-        if not bool((finite := own.isfinite().all(-1)).any()):
+        if not bool((finite := answered(own)).any()):
             continue  # these answers are wrong whatever else is true
         moved = (_margins(subject, batch, own) - _margins(exact, batch, other))[finite].abs()
         worst = max(worst, float(moved.nan_to_num(nan=torch.inf).max()), eps * float(own[finite].abs().max()))

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.architecture.answers import Decision, decide, losses
+from interp.architecture.answers import Decision, correct, losses
 from interp.errors import InterpError, one_of
 from interp.measures.outputs import head_outputs
 from interp.measures.runs import (
@@ -138,7 +138,7 @@ def _from_contributions(
     for group in groups:
         heads = [part.head for part in group]
         logits = whole + (instead[:, heads] - outputs.contributions[:, heads]).sum(1)
-        right = decide(logits, rule) == outputs.labels
+        right = correct(logits, outputs.labels, rule)
         found.append(Score(float(right.double().mean()), float(losses(logits, outputs.labels, rule).mean())))  # type: ignore[union-attr]
     return found
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.answers import decide
+from interp.architecture.answers import correct
 from interp.architecture.reduced import CountedRows, TokenTables, counted_at, head_outputs
 from interp.errors import InterpError, quoted
 from interp.measures.attention import circuit_tables
@@ -162,7 +162,7 @@ def reweight_attention(
             fitted, tested = (_from_rows(tables, rows, weights) for rows in counted)
             parts = decompose(subject, test, subject.answer_positions(test.tokens), labels[1], tested)
             logits = parts.logits(range(parts.n_heads), with_skip=True)
-            accuracy = float((decide(logits, subject.decision) == labels[1]).double().mean())
+            accuracy = float(correct(logits, labels[1], subject.decision).double().mean())
         singles = [(head,) for head in range(fitted.shape[1])]
         table = score_groups(fitted.numpy(), labels[0].numpy(), tested.numpy(), labels[1].numpy(), singles, C=C)
         first, second = pair or (float("nan"), float("nan"))

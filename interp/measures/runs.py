@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import decide, losses
+from interp.architecture.answers import correct, losses
 from interp.errors import InterpError
 from interp.measures.accuracy import distinct
 from interp.measures.subject import Subject, budget
@@ -123,7 +123,7 @@ class Tally:
 
     def add(self, subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Tensor) -> None:
         self.n += len(classes)
-        self.n_right += int((decide(logits, subject.decision) == classes).sum())
+        self.n_right += int(correct(logits, classes, subject.decision).sum())
         lost = losses(logits, classes, subject.decision)
         self.loss += float("nan") if lost is None else float(lost.sum())
 

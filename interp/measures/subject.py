@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import Decision, decide, decision_of, find_positions, reads, right_classes
+from interp.architecture.answers import Decision, answered, decide, decision_of, find_positions, reads, right_classes
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, of_type, one_of, quoted
@@ -184,9 +184,9 @@ class Subject:
         return self.right_of(self.logits(batch, fwd_hooks), batch)
 
     def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
-        """Which answers such outputs get right."""
+        """Which answers such outputs get right; outputs that are not finite are no answer."""
         right = self.answers_of(logits, batch) == batch.labels
-        return right[self.reads(batch)] if self.read_at == "all" else right
+        return (right[self.reads(batch)] if self.read_at == "all" else right) & answered(logits)
 
     def accuracy(self, batch: Batch, fwd_hooks: Hooks = ()) -> float:
         """Share of right answers among all that are read."""

@@ -16,6 +16,8 @@ from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_const
 from interp.architecture.task_model import TaskModel
 from interp.certificates import enumeration
 from interp.errors import InterpError, UnsupportedError
+from interp.measures.accuracy import accuracy
+from interp.measures.subject import Subject
 from interp.spec import MLP, Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Task, register_task
 from interp.tasks.registry import _REGISTRY
@@ -216,3 +218,16 @@ def test_outputs_that_share_a_label_have_no_margin() -> None:
             interp.certify(counting(task, 0.0))
     finally:
         del _REGISTRY[Generous.name]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_outputs_that_are_not_finite_are_no_answer_anywhere(majority: Task, value: float) -> None:
+    """The first of them counted as an answer: accuracy .5, exact, beside a certificate of 0 that said "is 0, right is
+    0"."""
+    model = counting(majority, 0.0)
+    with torch.no_grad():
+        model.unembed.b_U[0] = value
+    subject = Subject.of(model)
+    found = enumeration.certify_subject(subject)
+    assert found.accuracy == accuracy(subject).accuracy == subject.accuracy(next(majority.inputs())) == 0
+    assert "the answer at position 5 is none, for its outputs are not finite, right is 0" in str(found)
