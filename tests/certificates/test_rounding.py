@@ -132,3 +132,28 @@ def test_numbers_that_are_not_finite_are_refused(name: str, value: float) -> Non
         next(iter(model.parameters())).view(-1)[0] = value
     with pytest.raises(InterpError, match=r"cannot be certified: embed\.W_E holds values that are not finite"):
         interp.certify(model)
+
+
+def test_products_below_the_smallest_number_are_lost_before_they_are_scaled_up() -> None:
+    """1,024 products of 2e-45, between two numbers of float32, times 3e38: the scores are off by about 1e-4."""
+    layer = Layer(n_heads=1, d_head=1024, scale=3e38)
+    spec = ModelSpec(
+        task=TaskRef(name="parity"), d_model=1, direction="bidirectional", layers=(layer,), readout="scalar",
+        readout_at="[CLS]", decision="sigmoid",
+    )  # fmt: skip
+    single, double = TaskModel(spec, dtype=torch.float32), TaskModel(spec, dtype=torch.float64)
+    with torch.no_grad():
+        for model in (single, double):
+            for parameter in model.parameters():
+                parameter.zero_()
+            model.embed.W_E[1] = 1.0
+            for weight in (model.blocks[0].attn.W_Q, model.blocks[0].attn.W_K):
+                weight.copy_(torch.full_like(weight, 4.5e-23, dtype=torch.float32))
+    tokens = single.task.encode(["0110"]).tokens
+    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    bound = rounding.pattern(numbers, single, 0, rounding.embed(numbers, single, tokens)).error
+    with torch.no_grad():
+        found, reference = (model.run_with_cache(tokens)[1]["pattern", 0].double() for model in (single, double))
+    error = (found - reference).abs()
+    assert error.max() > 1e-6  # more than the rounding of anything else
+    assert (error <= bound).all()

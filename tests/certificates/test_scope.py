@@ -13,7 +13,7 @@ from torch import Tensor
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import base, certify_model, language_strings
-from interp.certificates.base import method_for, registered_methods
+from interp.certificates.base import Method, method_for, registered_methods
 from interp.certificates.enumeration import MOST
 from interp.certificates.probes import Mismatch, Probes, compare
 from interp.certificates.scope import ANY, fields, unknown
@@ -300,5 +300,21 @@ def test_an_answer_is_compared_where_margins_are_not() -> None:
     assert compare(model, [Probes(batch, right, margin, margin, bound, whole=False)]) == 20
     with pytest.raises(Mismatch, match="is wrong, and predict says otherwise"):
         compare(model, [Probes(batch, right, -margin, -margin, bound, whole=False)])
+    wrong = replace(batch, labels=(batch.labels + 1) % 8)
+    with pytest.raises(Mismatch, match="is right, and predict says otherwise"):
+        compare(model, [Probes(wrong, right, margin, margin, bound, whole=False)])
     with pytest.raises(Mismatch, match="the margin is"):
         compare(model, [Probes(batch, right, margin, margin, bound)])
+
+
+def test_the_premise_is_asked_of_every_argument() -> None:
+    """Also of one that does not ask by itself: a method that a user registers."""
+    model = interp.build("count01/minimal")
+    takes = registered_methods()["count box"].takes
+    method = Method("mine", lambda task: None, lambda model: None, certify_model, takes)
+    assert method.refusal(model) is None
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert "precision" in str(method.refusal(model))
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
+import interp
 from interp.architecture.task_model import TaskModel
 from interp.constructions import construct
 from interp.errors import InterpError, UnsupportedError
@@ -94,6 +95,18 @@ def test_attention_from_cls_equals_the_pattern() -> None:
             assert part["weight"].tolist() == pytest.approx(wanted, abs=1e-6)
             assert part["weight"].sum() == pytest.approx(1, abs=1e-6)
             assert [model.task.vocabulary[t] for t in tokens[row][: len(part)]] == part["token"].tolist()
+
+
+def test_attention_from_a_causal_answer_includes_the_answer_and_nothing_behind_it() -> None:
+    model = interp.build("count01/minimal")
+    tokens = model.task.sample(4, seed=1).tokens
+    frame = attention_from_answer(model, tokens)
+    _, cache = model.run_with_cache(tokens)
+    for (row, layer, head), part in frame.groupby(["row", "layer", "head"]):
+        last = int((tokens[row] == model.task.token_id("=")).nonzero()[0])
+        assert part["position"].tolist() == list(range(last + 1))
+        wanted = cache[f"blocks.{layer}.attn.hook_pattern"][row, head, last, : last + 1].tolist()
+        assert part["weight"].tolist() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_sensitivity_falls_like_one_over_n() -> None:

@@ -1,0 +1,25 @@
+"""Sequences that are tried: only one at which the model itself errs is a counterexample."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import interp
+from interp.certificates.histogram_sampling import check
+from interp.certificates.histogram_tables import tables_of
+
+
+def test_tables_that_are_wrong_about_a_right_model_refute_nothing() -> None:
+    model = interp.build("histogram/dot-exact", T=4, L=3)
+    tables, slack = tables_of(model), np.zeros((4, 3, model.spec.n_out or 3))
+    assert check(model, tables, [0, 1, 1], 0, slack) is None
+    tables.lead_bias[:] -= 1e6
+    assert check(model, tables, [0, 1, 1], 0, slack) is None
+
+
+def test_an_answer_that_is_wrong_in_the_tables_and_in_the_model_is_a_counterexample() -> None:
+    model = interp.build("histogram/dot-exact", T=4, L=3)
+    model.unembed.b_out.data[0] -= 1e6  # never "once"
+    found = check(model, tables_of(model), [0, 1, 1], 0, np.zeros((4, 3, model.spec.n_out or 3)))
+    assert found is not None
+    assert "occurs once, right is 1, the model says 2" in found.text
