@@ -30,8 +30,8 @@ from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.count_rounding import difference_error, projected, scores_of
 from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
-from interp.errors import InterpError
-from interp.tasks.products import Product, hearsay, products_of, read_at, undeclared
+from interp.errors import InterpError, UnsupportedError
+from interp.tasks.products import Product, declared, hearsay, products_of, read_at, undeclared
 from interp.threads import one_thread
 
 TAKES = {
@@ -61,6 +61,10 @@ def refusal(model: TaskModel) -> str | None:
         return "products are certified for models that are read at one token, by an argmax"
     if model.spec.layers[0].n_heads != 1:
         return f"{model.spec.layers[0].n_heads} heads have sums of weights of their own, so that margins are no sums"
+    try:
+        read_at(model.task, declared(model.task), model.spec.readout_at)
+    except UnsupportedError as error:
+        return str(error)
     return None
 
 

@@ -40,6 +40,7 @@ class Task(ABC):
     label_counts: not an attribute but a method, where a function of counts defines what is right: see tasks.counted and
     tasks.occurrences. Without it, what counted says is compared with the labels as far as that can be done, and
     certificates say how far.
+    products: a method, too, that cuts all inputs into products of token sets with one answer each: see tasks.products.
     rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.
     cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
 

@@ -11,8 +11,9 @@ and `hearsay` says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from jaxtyping import Int
@@ -61,27 +62,31 @@ def undeclared(task: Task) -> str | None:
     return lacks(task, PRODUCTS)
 
 
-def products_of(task: Task) -> list[Product]:
-    """The products that a task declares: all its inputs, each once, with the answers that its labels say.
+def declared(task: Task) -> list[Product]:
+    """The products that a task declares, of rows of one length that hold its tokens.
 
     Raises UnsupportedError with the reason where they are not.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
-    declared: Iterator[Product] = task.products()  # type: ignore[attr-defined]
-    found: list[Product] = []
-    for product in declared:
-        if len(found) == MOST:
-            raise UnsupportedError(f"task {task.name} has more than {MOST:,} products")
-        if not product.n_inputs or len(product.places) != len((found or [product])[0].places):
-            raise UnsupportedError(
-                f"product {len(found)} of task {task.name} is empty, or its rows have another length"
-            )
-        if any(
-            len(set(tokens)) < len(tokens) or not set(tokens) <= set(range(task.d_vocab)) for tokens in product.places
-        ):
-            raise UnsupportedError(f"product {len(found)} of task {task.name} names a token twice, or none of its own")
-        found.append(product)
+    found: list[Product] = list(islice(task.products(), MOST + 1))  # type: ignore[attr-defined]
+    if len(found) > MOST or not found:
+        raise UnsupportedError(f"task {task.name} has {f'more than {MOST:,}' if found else 'no'} products")
+    own = set(range(task.d_vocab))
+    for number, product in enumerate(found):
+        if not product.n_inputs or len(product.places) != len(found[0].places):
+            raise UnsupportedError(f"product {number} of task {task.name} is empty, or its rows have another length")
+        if any(len(set(tokens)) < len(tokens) or not set(tokens) <= own for tokens in product.places):
+            raise UnsupportedError(f"product {number} of task {task.name} names a token twice, or none of its own")
+    return found
+
+
+def products_of(task: Task) -> list[Product]:
+    """The products that a task declares: all its inputs, each once, with the answers that its labels say.
+
+    Raises UnsupportedError with the reason where they are not.
+    """
+    found = declared(task)
     total = sum(product.n_inputs for product in found)
     if total != task.n_inputs:
         raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, its products {total:,}")

@@ -211,6 +211,23 @@ def test_bounds_hold_whatever_rounding_did() -> None:
         assert count(blunt, every, 1e9).right + count(blunt, every, 1e9).wrong <= part.n_inputs
 
 
+def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
+    class Loud(Smallest):
+        name, readout = "products-test-loud", "last"
+
+        def of_numbers(self, numbers: torch.Tensor) -> Batch:
+            return self.batch(numbers)
+
+        def products(self) -> Iterator[Product]:
+            return (replace(part, places=part.places[:3]) for part in super().products())
+
+    layer = Layer(d_head=4)
+    spec = ModelSpec(task=Loud().ref, d_model=4, layers=(layer,), readout_at="last", positions="learned", max_length=5)
+    model = drawn(spec, 0, Loud())
+    assert "several tokens where the model is read" in (registered_methods()[NAME].refusal(model) or "")
+    assert method_for(model).name == "every input, as run"
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
