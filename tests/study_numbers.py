@@ -16,6 +16,7 @@ SAID = {
     "attention_ratios": r"7 of 16 heads are successful.*w01 from 0\.92 to 1\.00",
     "claims": r"counting\.a21: holds: certified on all 32\^10 sequences, p = 1\n",
     "classics": r"Addition mod 113 keeps 4 key frequencies \(16, 21, 29, 36\)",
+    "count01_failures": r"shipped: 8 failed heads in 1 model \(8 looks away\)\. Start torch\.nn's",
     "count01_heads": r"successful heads 0\.44 \(paper \.5\), failed 0\.50",
     "counting_frontier": r"^9 of 9 constructions .*bos-softmax \(p = 1\) 3, bos-softmax \(p = T\) 3\.",  # erratum 20
     "counting_grid": r"the grid's 1176 runs",  # 6 models x 14 x 14 sizes
