@@ -105,7 +105,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
 def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
     """The model's own number format, if the checker's bound of rounding is below the margin, or the reals."""
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
-    if certificate.rounding is None or not found.margin > certificate.rounding:
+    if dtype not in check.FORMATS or certificate.rounding is None or not found.margin > certificate.rounding:
         return "reals"
     try:
         rounding = found.rounding(checked(model, check.FORMATS[dtype]))

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.errors import InterpError, of_type
+from interp.errors import InterpError, UnsupportedError, of_type, short
 from interp.tasks.base import Task, find_positions
 from interp.tasks.batch import IGNORED, Batch
 
 ROWS = 3
 """Inputs that are sampled for the checks."""
 WHAT = f"sample({ROWS})"
+AGAIN = 64
+"""So many rows of a batch are labelled a second time, in another order and fewer together."""
+ALONE = 4
+"""Rows of different labels that are labelled alone."""
 
 
 def check_task(kind: type[Task]) -> None:
@@ -50,6 +55,32 @@ def check_batch(task: Task, batch: Batch, what: str) -> None:
         raise InterpError(f"task {task.name}: {problem}")
     if len(batch):
         task.check_input(batch.tokens)
+
+
+def check_labels(task: Task, batch: Batch) -> None:
+    """Raise InterpError unless `batch` gives some rows, alone and in other company, the labels that they have here."""
+    if type(task).batch is Task.batch:
+        return
+    _, kinds = np.unique(batch.labels.reshape(len(batch), -1).sum(1).numpy(), return_index=True)
+    alone = torch.from_numpy(kinds[:ALONE])[:, None]
+    for rows in (*alone, torch.arange(len(batch) // 3, len(batch))[:AGAIN].flip(0)):
+        again, listed = task.batch(batch.tokens[rows]).labels, batch.labels[rows]
+        if again.shape != listed.shape:
+            raise InterpError(
+                f"task {task.name} has labels of shape {tuple(batch.labels.shape)} for {len(batch):,} rows, and "
+                f"{tuple(again.shape)} for {len(rows)} of them"
+            )
+        if bool((other := (again != listed).reshape(len(rows), -1).any(1)).any()):
+            row = int(rows[int(other.int().argmax())])
+            text = task.format(batch.tokens[row, : int(batch.lengths[row])])
+            raise InterpError(
+                f"task {task.name} labels {short(text)!r} in two ways, {_short(listed[other][0])} and "
+                f"{_short(again[other][0])}: a label must be a function of its row alone"
+            )
+
+
+def _short(label: Tensor) -> str:
+    return str(label.tolist()) if label.numel() < 10 else f"{str(label.flatten()[:9].tolist())[:-1]}, ...]"
 
 
 def check_padding(task: Task, batch: Batch) -> None:
@@ -102,6 +133,13 @@ def _of_task(task: Task) -> Iterator[str]:
         yield from _batch(batch, WHAT, ROWS)
         yield from _tokens(task, batch, WHAT)
         yield from _classes(task, batch)
+        again = task.sample(ROWS, task.splits[-1], seed=0)
+        if not again.tokens.equal(batch.tokens) or not again.labels.equal(batch.labels):
+            yield f"sample({ROWS}, seed=0) gives another batch each time; draw from a generator made from the seed"
+        try:
+            check_labels(task, batch)
+        except UnsupportedError:  # it labels no given tokens
+            return
     except NameError as error:
         yield f"its methods use a name that does not exist yet ({error}); define it above the class"
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of
+from interp.errors import InterpError, UnsupportedError, one_of, short
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_first
 
@@ -228,8 +228,8 @@ def _sampled_otherwise(task: Task, shape: CountedShape, split: str) -> str | Non
     row = int(other.int().argmax())
     text = task.format(batch.tokens[row, : int(batch.lengths[row])])
     return (
-        f"task {task.name} samples {text!r} in split {split!r}, which is not its example with other numbers of its "
-        f"counted tokens, in count_ranges: {box}"
+        f"task {task.name} samples {short(text)!r} in split {split!r}, which is not its example with other numbers of "
+        f"its counted tokens, in count_ranges: {box}"
     )
 
 

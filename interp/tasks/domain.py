@@ -6,22 +6,19 @@ n_inputs, and that a row's label is a function of the row. All of that can be se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Integer
+from jaxtyping import Bool, Integer
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, short
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
-from interp.tasks.checks import check_batch
+from interp.tasks.checks import check_batch, check_labels
 
-AGAIN = 64
-"""So many rows of each batch are labelled a second time, in another order and fewer together."""
-ALONE = 4
-"""Rows of different labels that are labelled alone."""
 DRAWN = 16
 """Samples of each split that are looked for among the inputs."""
 REMEMBERED = 1 << 28
@@ -35,15 +32,15 @@ def every_input(task: Task, chunk: int = 4096) -> Iterator[Batch]:
     depend on the other rows of a batch or on the call, for another number of inputs than n_inputs, and where every
     split has a sample that is not listed; UnsupportedError for a task that lists none, or too many in no order.
     """
-    promised, seen, once, drawn = n_inputs(task), 0, _Once(task), _Drawn(task)
+    promised, seen, once, drawn = n_inputs(task), 0, _Once(task), Drawn(task)
     for batch in task.inputs(chunk):
         check_batch(task, batch, f"inputs({chunk})")
         if not len(batch):
             continue
-        _check_labels(task, batch)
+        check_labels(task, batch)
         rows = _as_array(batch)
         once.add(rows)
-        drawn.look(rows)
+        drawn.drop(partial(_among, rows))
         seen += len(batch)
         yield batch
     if seen != promised:
@@ -60,32 +57,6 @@ def n_inputs(task: Task) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise InterpError(f"task {task.name}: n_inputs = {number!r} must be a positive integer, or None")
     return number
-
-
-def _check_labels(task: Task, batch: Batch) -> None:
-    """Labels of some rows, alone and in another company, against those that are listed."""
-    if type(task).batch is Task.batch:
-        return
-    _, kinds = np.unique(batch.labels.reshape(len(batch), -1).sum(1).numpy(), return_index=True)
-    alone = torch.from_numpy(kinds[:ALONE])[:, None]
-    for rows in (*alone, torch.arange(len(batch) // 3, len(batch))[:AGAIN].flip(0)):
-        again, listed = task.batch(batch.tokens[rows]).labels, batch.labels[rows]
-        if again.shape != listed.shape:
-            raise InterpError(
-                f"task {task.name} lists labels of shape {tuple(batch.labels.shape)} for {len(batch):,} rows, and "
-                f"{tuple(again.shape)} for {len(rows)} of them"
-            )
-        if bool((other := (again != listed).reshape(len(rows), -1).any(1)).any()):
-            row = int(rows[int(other.int().argmax())])
-            text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-            raise InterpError(
-                f"task {task.name} labels {text!r} in two ways, {_short(listed[other][0])} and "
-                f"{_short(again[other][0])}: a label must be a function of its row alone"
-            )
-
-
-def _short(label: Tensor) -> str:
-    return str(label.tolist()) if label.numel() < 10 else f"{str(label.flatten()[:9].tolist())[:-1]}, ...]"
 
 
 def _as_array(batch: Batch) -> Integer[np.ndarray, "rows length"]:
@@ -133,7 +104,9 @@ class _Once:
         width = max(rows.shape[1] for rows in self.kept)
         found, often = np.unique(np.concatenate([_fit(rows, width) for rows in self.kept]), axis=0, return_counts=True)
         if (often > 1).any():
-            raise InterpError(f"task {self.task.name} lists {_text(self.task, found[often > 1][0])!r} more than once")
+            raise InterpError(
+                f"task {self.task.name} lists {short(_text(self.task, found[often > 1][0]))!r} more than once"
+            )
 
 
 def _rises(rows: Integer[np.ndarray, "rows columns"]) -> bool:
@@ -142,35 +115,36 @@ def _rises(rows: Integer[np.ndarray, "rows columns"]) -> bool:
     return bool((np.take_along_axis(step, (step != 0).argmax(1)[:, None], 1) > 0).all())
 
 
-class _Drawn:
-    """Samples of each split, looked for among the inputs that are listed."""
+class Drawn:
+    """Samples of each split, which are looked for among the inputs."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.rows: dict[str, np.ndarray] = {}
-        self.missing: dict[str, np.ndarray] = {}
-        for split in task.splits:
-            try:
-                self.rows[split] = _as_array(task.sample(DRAWN, split, seed=0))
-            except InterpError:  # some tasks have inputs and no sampler for them: see Histogram with L > T
-                return
-        self.missing = {split: np.ones(len(rows), dtype=bool) for split, rows in self.rows.items()}
+        self.missing: dict[str, Batch] = {}
+        try:
+            self.missing = {split: task.sample(DRAWN, split, seed=0) for split in task.splits}
+        except InterpError:  # some tasks have inputs and no sampler for them: see Histogram with L > T
+            return
 
-    def look(self, rows: Integer[np.ndarray, "rows length"]) -> None:
-        for split, missing in self.missing.items():
-            width = max(rows.shape[1], self.rows[split].shape[1])
-            wanted = _fit(self.rows[split], width)[missing]
-            if len(wanted):
-                missing[missing] = ~(_fit(rows, width)[:, None] == wanted).all(2).any(0)
+    def drop(self, found: Callable[[Batch], Bool[Tensor, "rows"]]) -> None:
+        """Leave out the samples that are found."""
+        self.missing = {split: batch[~found(batch)] if len(batch) else batch for split, batch in self.missing.items()}
 
     def finish(self) -> None:
-        """Raises InterpError where every split has a sample that was not listed."""
-        if self.missing and all(missing.any() for missing in self.missing.values()):
-            split, missing = list(self.missing.items())[-1]
+        """Raises InterpError where every split has a sample that was not found."""
+        if self.missing and all(map(len, self.missing.values())):
+            split, batch = list(self.missing.items())[-1]
+            text = short(_text(self.task, _as_array(batch)[0]))
             raise InterpError(
-                f"task {self.task.name} samples {_text(self.task, self.rows[split][missing][0])!r} in split {split!r}, "
-                "and does not list it among its inputs"
+                f"task {self.task.name} samples {text!r} in split {split!r}, and does not list it among its inputs"
             )
+
+
+def _among(rows: Integer[np.ndarray, "rows length"], batch: Batch) -> Bool[Tensor, "samples"]:
+    """Which rows of a batch are among these rows?"""
+    wanted = _as_array(batch)
+    width = max(rows.shape[1], wanted.shape[1])
+    return torch.from_numpy((_fit(rows, width)[:, None] == _fit(wanted, width)).all(2).any(0))
 
 
 def _text(task: Task, row: Integer[np.ndarray, "length"]) -> str:

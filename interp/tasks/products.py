@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks.base import Task
+from interp.tasks.batch import Batch
+from interp.tasks.checks import check_labels
+from interp.tasks.domain import Drawn
 from interp.tasks.roles import PRODUCTS, lacks
 
 LISTED = 1 << 25
@@ -51,6 +54,14 @@ class Product:
             index = index // len(tokens)
         return torch.stack(columns[::-1], 1)
 
+    def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
+        """Which rows of a batch are inputs of the product?"""
+        rows = batch.tokens
+        if rows.shape[1] != len(self.places):
+            return torch.zeros(len(rows), dtype=torch.bool)
+        columns = zip(rows.unbind(1), self.places)
+        return torch.stack([torch.isin(column, torch.tensor(tokens)) for column, tokens in columns], 1).all(1)
+
     def drawn(self, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
         """Independent uniform inputs."""
         columns = [torch.tensor(x)[torch.randint(len(x), (n,), generator=generator)] for x in self.places]
@@ -65,7 +76,8 @@ def undeclared(task: Task) -> str | None:
 def declared(task: Task) -> list[Product]:
     """The products that a task declares, of rows of one length that hold its tokens.
 
-    Raises UnsupportedError with the reason where they are not.
+    Raises UnsupportedError with the reason where they are not; InterpError for labels that depend on other rows of a
+    batch, and where every split has a sample that no product holds.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -93,6 +105,11 @@ def products_of(task: Task) -> list[Product]:
     _disjoint(task, found)
     for number, product in enumerate(found):
         _labeled(task, number, product, every=total <= LISTED)
+    check_labels(task, task.batch(torch.cat([product.rows(torch.tensor([0])) for product in found])))
+    drawn = Drawn(task)
+    for product in found:
+        drawn.drop(product.holds)
+    drawn.finish()
     return found
 
 

@@ -267,3 +267,14 @@ def test_too_many_inputs_and_none_known_to_be_wrong_are_refused(tmp_path):
                         source=Source(model, "every input, as run", {}))  # fmt: skip
     with pytest.raises(UnsupportedError, match="too many for the checker"):
         given.evidence(tmp_path / "proof.json")
+
+
+def test_a_format_that_the_checker_does_not_know_is_left_to_the_reals(tmp_path):
+    """It was a KeyError."""
+    task = Listed()
+    plain = {"task": {"name": task.name}, "d_model": 4, "layers": [{"d_head": 4}], "readout_at": "?"}
+    model = TaskModel(ModelSpec.from_dict(plain), task, seed=3, dtype="float16")
+    path = interp.certify(model).evidence(tmp_path / "proof.json")
+    _, said, _ = check.check(json.loads(path.read_text()))
+    assert json.loads(path.read_text())["claim"]["format"] == "reals"
+    assert "the same as run" not in said

@@ -289,3 +289,30 @@ def test_the_labels_of_too_many_inputs_are_taken_at_the_task_s_word(monkeypatch:
     (trust,) = interp.certify(model).on_trust
     assert trust.startswith("labels: compared on 112 inputs; on all others task max-of-k is")
     assert products.PROBED > 100
+
+
+def test_products_that_leave_samples_out_and_labels_of_a_whole_batch_are_refused() -> None:
+    class Some(Smallest):
+        """Those of numbers below three only."""
+
+        name, n_inputs = "products-test-some", 27
+
+        def products(self) -> Iterator[Product]:
+            for each in super().products():
+                places = tuple([token for token in tokens if token != 3] for tokens in each.places)
+                if all(places):
+                    yield Product(places, each.right)
+
+    with pytest.raises(InterpError, match=r"samples '.*3.*' in split 'test', and does not list it"):
+        products_of(Some())
+
+    class Mixed(Smallest):
+        """The smallest number of the whole batch."""
+
+        name = "products-test-mixed"
+
+        def answer(self, numbers: torch.Tensor) -> torch.Tensor:
+            return numbers[:, :3].amin().expand(len(numbers))
+
+    with pytest.raises(InterpError, match=r"in two ways, [0-9] and [0-9]: a label must be a function of its row"):
+        products_of(Mixed())

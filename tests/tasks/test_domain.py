@@ -12,13 +12,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 import interp
+from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.measures.subject import Subject
 from interp.spec import Layer, ModelSpec
 from interp.tasks import IGNORED, Batch, MaxOfK, Parity, Task, domain, register_task
 from interp.tasks.domain import every_input
-from interp.tasks.registry import _REGISTRY
 
 WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=5)])
 
@@ -81,7 +81,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "none": ({"promised": 0}, "n_inputs = 0 must be a positive integer"),
     "outside": ({"listed": WORDS + 1}, r"inputs\(7\) has token ids outside 0 to 2"),
     "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function"),
-    "random": ({"label": staticmethod(random)}, "in two ways"),
+    "random": ({"label": staticmethod(random)}, "in two ways|gives another batch each time"),
 }
 
 
@@ -153,12 +153,16 @@ def test_tokens_outside_a_vocabulary_are_refused_wherever_a_model_is_read() -> N
 def test_no_certificate_and_no_exact_accuracy_rests_on_a_lie(lie: str) -> None:
     """A model that counts b answered 32 times, and was certified and exact on all 32 of them."""
     kind = type("Lying", (Five,), {**LIES[lie][0], "name": f"domain-test-{lie}", "__doc__": Five.__doc__})
-    task = register_task(kind)()
-    try:
-        spec = ModelSpec(task=task.ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")
-        model = interp.build(spec)
-        for look in (interp.certify, accuracy):
-            with pytest.raises(InterpError, match=LIES[lie][1].replace("7", "4096")):
-                look(model)
-    finally:
-        del _REGISTRY[task.name]
+    task = kind()
+    spec = ModelSpec(task=task.ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")
+    model = TaskModel(spec, task)
+    for look in (interp.certify, accuracy):
+        with pytest.raises(InterpError, match=LIES[lie][1].replace("7", "4096")):
+            look(model)
+
+
+@pytest.mark.parametrize("lie", ["batch", "random"])
+def test_a_task_whose_labels_are_no_function_of_a_row_is_not_registered(lie: str) -> None:
+    kind = type("Lying", (Five,), {**LIES[lie][0], "name": f"domain-test-{lie}", "__doc__": Five.__doc__})
+    with pytest.raises(InterpError, match=LIES[lie][1]):
+        register_task(kind)
