@@ -153,7 +153,7 @@ def test_the_budget_is_raised_by_its_option(monkeypatch: pytest.MonkeyPatch) -> 
     refused(lambda: need("it", 2e9), "it would take 2.0 GB, more than the budget of 1 GB")
     monkeypatch.setenv("INTERP_MAX_GB", "3.5")
     need("it", 2e9)
-    for wrong in ("x", "-1", "0", "inf"):
+    for wrong in ("x", "-1", "0", "inf", "1e6"):
         monkeypatch.setenv("INTERP_MAX_GB", wrong)
         refused(gigabytes, "INTERP_MAX_GB")
 

@@ -373,3 +373,7 @@ def test_factor() -> None:
     assert Layer(d_head=4).factor(64) == 0.5
     assert Layer(d_head=4, scale="inv_sqrt_d_model").factor(64) == 0.125
     assert Layer(d_head=4, scale=3.0).factor(64) == 3.0
+
+
+def test_a_beta_may_be_0() -> None:
+    assert Training(betas=(0.0, 0.99)).problems() == []

@@ -162,3 +162,18 @@ def test_refusals() -> None:
         biased.unembed.b_U += 1
     with pytest.raises(UnsupportedError, match="rank d"):
         optimum_gap(biased)
+
+
+def test_heads_that_put_out_nothing_have_rank_0_and_the_readout_s_bias_counts() -> None:
+    model = interp.build(SPEC.replace(readout_bias=True), seed=1)
+    with torch.no_grad():
+        model.unembed.b_U.copy_(torch.arange(6.0))
+    logits = by_hand(model, skip=1) + np.arange(6)
+    logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    kl = float(TASK.prior @ (TASK.conditional * (np.log(TASK.conditional) - logs)).sum(1))
+    assert head_table(model)["kl_without"][1] == pytest.approx(kl)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O.zero_()
+        model.embed.W_E.zero_()
+        model.blocks[0].attn.W_pos.zero_()
+    assert attention_matrix(model).rank == 0

@@ -10,8 +10,9 @@ import torch
 from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
+from interp.constructions import construct
 from interp.errors import InterpError
-from interp.measures.pairs import make_pairs, patch, position_groups
+from interp.measures.pairs import Compared, leaning, make_pairs, patch, position_groups
 from interp.measures.subject import Subject
 from interp.tasks.batch import Pairs
 
@@ -133,3 +134,25 @@ def test_a_vocabulary_of_gpt2_in_little_memory() -> None:
     done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1000  # MB above the model itself
+
+
+def test_one_read_is_its_own_mean() -> None:
+    model = interp.load("memorization/bigram")
+    subject = Subject.of(model)
+    several = make_pairs(subject, 6)
+    pairs = Pairs(several.clean[:1], several.corrupted[:1])
+    (right,), (wrong,) = (batch.labels.flatten().tolist() for batch in (pairs.clean, pairs.corrupted))
+    with torch.no_grad():
+        logits = model(pairs.clean.tokens)[0, -1]
+    found = patch(subject, pairs)
+    assert found.reads == 1
+    assert found.clean == pytest.approx(float(logits[right] - logits[wrong]), rel=1e-5)
+
+
+def test_an_indicator_leans_to_yes_within_its_tolerance() -> None:
+    """'Yes' is an output within .001 of 0: at .0004 it is .0006 from 'no', at .003 the other way by .002."""
+    subject = Subject.of(construct("languages/palindrome", tolerance=1e-3).model())
+    some = torch.zeros(3, dtype=torch.long)
+    where = Compared(some, some, some, torch.tensor([1, 1, 0]), torch.tensor([0, 0, 1]))
+    found = leaning(subject, torch.tensor([[4e-4], [-3e-3], [3e-3]], dtype=torch.float64), where)
+    assert found.tolist() == pytest.approx([6e-4, -2e-3, 2e-3])

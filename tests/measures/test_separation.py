@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from interp.errors import InterpError
 from interp.measures import separation_solver
-from interp.measures.separation import fit_separator
+from interp.measures.separation import Separator, fit_separator
 from interp.measures.separation_data import signed_rows
 from interp.measures.separation_solver import prove, prove_carefully, solve_groups
 
@@ -247,3 +247,10 @@ def test_wrong_test_data() -> None:
         separator.predict(X[:, :3])
     with pytest.raises(InterpError, match="labels hold 7, but the separator was fitted on -1 and 1"):
         separator.accuracy(X, np.full(20, 7))
+
+
+def test_a_row_on_the_plane_gets_the_first_class_and_nothing_is_0_percent_off_from_0() -> None:
+    proof = {"objective": 0.0, "gap": 0.0, "iterations": 1, "n_active": 0, "C": 1.0, "bias": "free"}
+    plane = Separator(w=np.array([1.0]), b=-2.0, classes=("no", "yes"), **proof)
+    assert plane.predict([[1.0], [2.0], [3.0]]).tolist() == ["no", "no", "yes"]
+    assert plane.relative_gap == 0.0

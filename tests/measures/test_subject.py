@@ -161,3 +161,10 @@ def test_a_sample_to_test_on_repeats_no_input() -> None:
     subject = Subject.of(stock(), Parity(length=4))
     rows = [tuple(row) for row in data(subject, "test").tokens.tolist()]
     assert len(set(rows)) == len(rows) == 16
+
+
+def test_accuracy_is_exact_up_to_so_many_inputs() -> None:
+    model = interp.load("memorization/bigram")
+    n = model.task.n_inputs
+    assert accuracy(model, few=n).exact
+    assert not accuracy(model, few=n - 1).exact

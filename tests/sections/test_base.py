@@ -194,3 +194,17 @@ def test_no_two_sections_have_the_same_heading() -> None:
     seen = Counter(heading for each in headings.values() for heading in each)
     assert len(seen) > 30
     assert [heading for heading, n in seen.items() if n > 1] == []
+
+
+def test_options_ask_for_a_costly_section(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(base, "_SECTIONS", {})
+
+    @section("costly", title="Costly", cost=lambda study: 75.4)
+    def costly(study: Study, report: Report, words: str = "") -> None:
+        made.append(words)
+
+    monkeypatch.setattr(base, "all_sections", lambda: list(base._SECTIONS.values()))
+    base.fill(study, Report("mine"), None, {})
+    base.fill(study, Report("mine"), None, {"costly": {"words": "asked for"}})
+    assert made == ["asked for"]

@@ -8,7 +8,9 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -18,9 +20,11 @@ from sweep_work import small_grid
 import interp
 from interp import cli
 from interp.errors import InterpError
+from interp.spec import ModelSpec
+from interp.sweeps import jobs
 from interp.sweeps.estimate import estimate
 from interp.sweeps.grid import make_grid
-from interp.sweeps.jobs import failed, jobs_of
+from interp.sweeps.jobs import Job, failed, jobs_of
 from interp.sweeps.table import FILE, RunTable, read_runs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -234,3 +238,17 @@ print(*sorted({"transformer_lens", "pandas", "sklearn", "plotly"} & set(sys.modu
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["count-space-fused 1", "fused 1", ""]
+
+
+def test_a_probe_times_whole_epochs_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ModelSpec.from_dict(small_grid()["base"])
+    clock = iter(range(0, 100, 2))
+
+    def train(*args: object, progress: Callable[[int, int, float], None], **options: object) -> None:
+        for epoch in range(9):
+            progress(epoch + 1, 9, 0.0)
+
+    monkeypatch.setattr(jobs, "_trainer", lambda: train)
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    assert jobs.probe_job(Job(spec.to_dict(), spec.id, (0,), 1), patience=100).seconds == 2.0
+    assert next(clock) == 8  # three epochs were enough

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
+import stat
 from pathlib import Path
 
 import pytest
 
 from interp.errors import InterpError
 from interp.sweeps.jobs import Job, failed
-from interp.sweeps.table import FILE, RunTable, read_rows, read_runs
+from interp.sweeps.table import FILE, LOCK, RunTable, read_rows, read_runs
 
 
 def a_row(name: str, seed: int = 0, **fields: object) -> dict:
@@ -147,3 +149,12 @@ def test_parts_of_a_grid_that_were_run_apart_are_one_table(tmp_path: Path) -> No
         table.append([a_row("a", 1, accuracy=0.75), a_row("b", 0, error="it failed")])
     frame = read_runs(tmp_path / "one", tmp_path / "two").set_index(["spec_id", "seed"])
     assert frame["accuracy"].to_dict() == {("a", 0): 0.5, ("b", 0): 0.25, ("a", 1): 0.75}
+
+
+def test_others_may_read_who_is_writing(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with RunTable(tmp_path):
+            assert stat.S_IMODE((tmp_path / LOCK).stat().st_mode) == 0o644
+    finally:
+        os.umask(before)
