@@ -47,6 +47,15 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
 
 
+def either(names: Iterable[str], most: int = 3) -> str:
+    """Names that are equally far ahead: "a", "a or b", "any of 5, such as a"."""
+    names = list(names)
+    if len(names) > most:
+        return f"any of {len(names)}, such as {names[0]}"
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def listed(names: Iterable[str]) -> str:
     """listed(["a", "b", "c"]) is "a, b and c"."""
     *most, last = names

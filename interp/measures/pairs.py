@@ -74,7 +74,8 @@ class Patched:
     stream: one row a layer and position: layer, position, recovered, flipped. The residual stream before that layer
     (after the last one: layer = n_layers). parts: one row a head or MLP, patched at all positions: part, kind, layer,
     head, recovered, flipped. recovered: 0 as corrupted, 1 as clean. flipped: share of the answers that become the clean
-    ones. by_index: whether positions are indices (else: changed tokens, the position that is read, all other ones).
+    input's right ones, and were not without the patch. by_index: whether positions are indices (else: changed tokens,
+    the position that is read, all other ones).
     """
 
     clean: float
@@ -110,11 +111,14 @@ def patch(model: Model, pairs: Pairs) -> Patched:
         values = align(subject, clean, piece)
         hooks: list[list[Hook]] = [[_put(name, values[name], mask)] for name in streams for mask in masks.values()]
         hooks += [[put_part(part, values[part.hook])] for part in parts]
+        unpatched = torch.zeros(0, dtype=torch.bool)
         for site, hook in enumerate([None, [], *hooks]):  # one run at a time: of large vocabularies, all do not fit
             at, run = (where.clean_at, out) if hook is None else (where.at, forward(subject, piece.corrupted, hook))
             logits = run[where.rows, at].double().cpu()
             leanings[site] += leaning(subject, logits, where).sum()
-            flips[site] += (decide(logits, subject.decision) == where.clean).sum()
+            right = decide(logits, subject.decision) == where.clean
+            unpatched = right if site < 2 else unpatched
+            flips[site] += (right & ~unpatched).sum()
         number += len(where.rows)
     means = (leanings / max(1, number)).tolist()
     before, after = means[0], means[1]

@@ -148,7 +148,8 @@ def lowest(table: pd.DataFrame) -> str:
         left = words.share(float(without.iloc[0]))
         return f"Without {without.index[0]}, the only part, mean-ablated, accuracy is {left} ({whole} with it)."
     said = f"Without any one part, mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
-    return said + ("." if without.nunique() == 1 else f"; it is lowest without {without.idxmin()}.")
+    least = without.index[without == without.min()]
+    return said + ("." if without.nunique() == 1 else f"; it is lowest without {words.either(least)}.")
 
 
 def readable(table: pd.DataFrame) -> str:
@@ -162,8 +163,9 @@ def readable(table: pd.DataFrame) -> str:
             f"The answers cannot be read off a single head: a linear separator of its output is right on at most "
             f"{best} of them, and always giving the most frequent one on {words.portion(chance)}."
         )
+    heads = separable.index[separable == separable.max()]
     return (
-        f"The answers are most nearly read off {separable.idxmax()}: a linear separator of its output is right on "
+        f"The answers are most nearly read off {words.either(heads)}: a linear separator of its output is right on "
         f"{best} of the answers."
     )
 

@@ -29,12 +29,10 @@ def measured(subject: Subject) -> pd.DataFrame:
 
 def most_needed(table: pd.DataFrame) -> str:
     """Which neuron accuracy, or at least the loss, misses most."""
-    worst, whole = table.loc[table["accuracy"].idxmin()], table.attrs["accuracy"]
-    if worst["accuracy"] < whole:
-        return (
-            f"Accuracy is lowest without neuron {worst['neuron']}: {words.share(worst['accuracy'])} "
-            f"({words.share(whole)} with all)."
-        )
+    worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
+    if worst < whole:
+        neurons = words.either(f"neuron {name}" for name in table.loc[table["accuracy"] == worst, "neuron"])
+        return f"Accuracy is lowest without {neurons}: {words.share(worst)} ({words.share(whole)} with all)."
     grows, said = table.iloc[0], f"None of them alone costs accuracy, which is {words.share(whole)} with all"
     return f"{said}; the loss grows most without neuron {grows['neuron']}." if grows["change"] > 0 else f"{said}."
 

@@ -83,7 +83,7 @@ def make(study: Study, report: Report) -> None:
         "patching",
         found.parts.drop(columns=["layer", "head"]),
         "recovered: share of the clean run's logit difference. flipped: share of the answers that become the clean "
-        "ones.",
+        "input's right ones, and are not without the patch.",
     )
     report.add_fact("patched_most", str(best["part"]))
     report.add_fact("recovered_most", float(np.round(best["recovered"], 6)))

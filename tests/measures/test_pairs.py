@@ -27,6 +27,16 @@ def test_every_site_by_hand(name) -> None:
     keep = (lambda n: True, lambda act, hook: clean.update({hook.name: act}))
     hidden = padding_hooks(model, pairs.corrupted)  # pairs of one token have the same lengths
 
+    def flips(hook: tuple[object, object]) -> float:
+        """Answers of the clean inputs that a patch makes, those left out that stand there without it."""
+        right, wrong = (batch.labels.flatten() for batch in (pairs.clean, pairs.corrupted))
+        after, before = (
+            read_of(name, model.run_with_hooks(pairs.corrupted.tokens, fwd_hooks=[*hidden, *hooks])).flatten(0, -2)
+            for hooks in ([hook], [])
+        )
+        new = (after.argmax(-1) == right) & (before.argmax(-1) != right)
+        return float(new[right != wrong].double().mean())
+
     def lean(hooks: list[tuple[object, object]], tokens: torch.Tensor) -> float:
         logits = read_of(name, model.run_with_hooks(tokens, fwd_hooks=[*hidden, *hooks])).flatten(0, -2)
         right, wrong = (batch.labels.flatten() for batch in (pairs.clean, pairs.corrupted))
@@ -56,6 +66,7 @@ def test_every_site_by_hand(name) -> None:
         hook = f"blocks.{row.layer}." + ("hook_mlp_out" if row.kind == "MLP" else "attn.hook_z")
         wanted = (lean([(hook, swap)], pairs.corrupted.tokens) - after) / (before - after)
         assert row.recovered == pytest.approx(wanted, abs=1e-5)
+        assert row.flipped == pytest.approx(flips((hook, swap)))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def test_neurons(name) -> None:
     [
         ([0.7, 0.9], [0.4, 0.1], "Accuracy is lowest without neuron 0.3: 0.7000 (1 with all)."),
         ([0.99996, 1.0], [0.1, 0.0], "Accuracy is lowest without neuron 0.3: 0.99996 (1 with all)."),
+        ([0.7, 0.7], [0.4, 0.1], "Accuracy is lowest without neuron 0.3 or neuron 0.5: 0.7000 (1 with all)."),
         ([1.0, 1.0], [0.2, 0.1],
          "None of them alone costs accuracy, which is 1 with all; the loss grows most without neuron 0.3."),
         ([1.0, 1.0], [-0.1, -0.2], "None of them alone costs accuracy, which is 1 with all."),

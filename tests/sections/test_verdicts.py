@@ -205,6 +205,7 @@ def test_a_weighted_accuracy_stands_beside_different_inputs() -> None:
             1.0,
             "accuracy is 0.9000 or more (1 with all); it is lowest without head 0.0.",
         ),
+        ({"head 0.0": 0.9, "MLP 0": 0.9, "head 0.1": 1.0}, 1.0, "it is lowest without head 0.0 or MLP 0."),
         ({"head 0.0": 1.0, "head 0.1": 1.0}, 1.0, "Without any one part, mean-ablated, accuracy is 1 (1 with all)."),
     ],
 )
@@ -226,6 +227,8 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
         ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read off a single head", "most nearly"),
         ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "most nearly"),
         ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
+        ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read off head 0.0 or head 0.1: a linear", "cannot"),
+        ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read off any of 9, such as head 0.0: a linear", "cannot"),
         ({"head 0.0": float("nan")}, 0.5, "", "read off"),
     ],
 )
