@@ -143,6 +143,8 @@ def test_an_interrupted_run_continues_where_it_stopped(engine: str, tmp_path, mo
         assert a.history["loss"].to_list()[1:] == b.history["loss"].to_list()[1:]
     with pytest.raises(InterpError, match="belongs to another run: seeds"):
         train(spec, [5], snapshots=[1], engine=engine, folder=tmp_path, resume=True)
+    with pytest.raises(InterpError, match="has the state of a run: resume=True"):
+        train(spec, [0, 1], snapshots=[1], engine=engine, folder=tmp_path)
 
 
 def test_a_broken_state_file_is_refused_in_one_sentence(tmp_path) -> None:

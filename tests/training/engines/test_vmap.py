@@ -13,6 +13,7 @@ from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import IGNORED, make_task
 from interp.training.data import fresh_epoch, targets
+from interp.training.engines import vmap
 from interp.training.engines.reference import batch_loss
 from interp.training.engines.vmap import VmapEngine, reads_of
 from interp.training.train import choose_engine, train
@@ -106,6 +107,19 @@ def test_it_trains_the_models_of_the_reference_engine(name: str) -> None:
             torch.testing.assert_close(parameter, wanted, rtol=1e-10, atol=1e-10, msg=key)
         assert mine.history["loss"].to_list()[1:] == pytest.approx(its.history["loss"].to_list()[1:], rel=1e-10)
         assert mine.history["accuracy"].to_list() == pytest.approx(its.history["accuracy"].to_list(), abs=1e-12)
+
+
+def test_accuracy_does_not_depend_on_the_pieces_that_are_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SPECS["one layer, no positions"]
+    task = make_task(spec.task)
+    batch = task.sample(11, "test", seed=2)
+    (group,) = VmapEngine(spec, task, [3, 4], CPU, torch.float64).groups
+    monkeypatch.setattr(vmap, "SCORES_AT_ONCE", 1)  # a row at a time
+    wanted = [
+        float((TaskModel(spec, seed=seed).predict(batch.tokens) == batch.labels).double().mean()) for seed in (3, 4)
+    ]
+    assert max(wanted) > 0
+    assert group.accuracy(batch).tolist() == pytest.approx(wanted)
 
 
 def test_more_models_than_train_together_are_trained_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
