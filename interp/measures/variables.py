@@ -12,12 +12,13 @@ are kept as the base's. Where no such set is found there is no interchange (NaN)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import decide
@@ -61,9 +62,9 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
 
     Columns feature, layer, position (an index or "read"), values (how many), chance (share of the most frequent value),
     probe, interchange (whole vector), along_probe (only what the probe reads), pairs. Interchange is measured
-    on pairs whose answer must change, so that an intervention without effect scores 0. attrs["reasons"]: why a feature
-    has none. Features of more than 128 values, or of fewer than 8 reads a value, are left out. Raises InterpError for
-    fewer than 40 inputs.
+    on pairs whose answer must change, and counts the answers that do, so that an intervention without effect scores 0.
+    attrs["reasons"]: why a feature has none. Features of more than 128 values, or of fewer than 8 reads a value, are
+    left out. Raises InterpError for fewer than 40 inputs.
     """
     import pandas as pd
 
@@ -81,8 +82,11 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     rows: list[dict[str, object]] = []
     for name, value in values.items():
         pairs = _pairs(subject, batch, name, values, most, seed)
+        already = torch.zeros(0, dtype=torch.bool)
         if isinstance(pairs, str):
             reasons[name] = pairs
+        else:
+            already = _answered(subject, batch, pairs, lambda here: [])
         for site in sites(subject, batch):
             x = _at(streams[site.layer], where, site)
             accuracy, projection = probe(x, value, where.rows)
@@ -98,8 +102,8 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
                 "pairs": 0,
             }
             if not isinstance(pairs, str):
-                row["interchange"] = _interchanged(subject, batch, site, pairs, None)
-                row["along_probe"] = _interchanged(subject, batch, site, pairs, projection)
+                for column, part in (("interchange", None), ("along_probe", projection)):
+                    row[column] = _interchanged(subject, batch, site, pairs, part, already)
                 row["pairs"] = len(pairs.base)
             rows.append(row)
     table = pd.DataFrame(rows)
@@ -214,20 +218,34 @@ def _determines(values: dict[str, Tensor], names: tuple[str, ...], classes: Tens
     return all(known.setdefault(key, c) == c for key, c in zip(_keys(values, names), classes.tolist()))
 
 
-def _interchanged(subject: Subject, batch: Batch, site: Site, pairs: Interchange, projection: Tensor | None) -> float:
-    """Share of the pairs that are answered as they must be, with the site's vector (or its part) interchanged."""
+def _interchanged(
+    subject: Subject, batch: Batch, site: Site, pairs: Interchange, projection: Tensor | None, already: Tensor
+) -> float:
+    """Share of the pairs that are answered as they must be with the site's vector (or its part) interchanged, and are
+    not (already) without that."""
     where, name = reads(subject, batch), hook_of(subject, site.layer)
-    right = 0
-    for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
-        bases, sources = pairs.base[here], pairs.source[here]
-        base, source = (subject.trimmed(batch[where.rows[some]]) for some in (bases, sources))
+
+    def swap(here: slice) -> Sequence[Hook]:
+        source = subject.trimmed(batch[where.rows[pairs.source[here]]])
         at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
-                     for some in (bases, sources))  # fmt: skip
+                     for some in (pairs.base[here], pairs.source[here]))  # fmt: skip
         _, seen = activations(subject, source, [name])
-        out = forward(subject, base, [_swap(name, at, seen[name][torch.arange(len(there)), there], projection)])
+        return [_swap(name, at, seen[name][torch.arange(len(there)), there], projection)]
+
+    return float((_answered(subject, batch, pairs, swap) & ~already).double().mean())
+
+
+def _answered(
+    subject: Subject, batch: Batch, pairs: Interchange, hooks: Callable[[slice], Sequence[Hook]]
+) -> Bool[Tensor, "pairs"]:
+    """Which pairs are answered as they must be, under hooks on slices of their bases."""
+    where, found = reads(subject, batch), []
+    for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
+        bases = pairs.base[here]
+        out = forward(subject, subject.trimmed(batch[where.rows[bases]]), hooks(here))
         logits = out[torch.arange(len(bases)), where.positions[bases]].double().cpu()
-        right += int((decide(logits, subject.decision) == pairs.wanted[here]).sum())
-    return right / len(pairs.base)
+        found.append(decide(logits, subject.decision) == pairs.wanted[here])
+    return torch.cat(found)
 
 
 def _swap(name: str, at: Tensor, value: Tensor, projection: Tensor | None) -> Hook:

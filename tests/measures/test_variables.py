@@ -8,6 +8,7 @@ from closeness import close
 from sklearn.linear_model import RidgeClassifier
 from standins import standin
 
+import interp
 from interp.errors import InterpError
 from interp.measures.variables import others_that_decide, probe, variables
 
@@ -50,3 +51,16 @@ def test_the_answer_is_there_and_used_at_the_end_and_not_at_the_start(name) -> N
 def test_too_few_inputs() -> None:
     with pytest.raises(InterpError, match="39 inputs are too few for a probe"):
         variables(standin("recall"), standin("recall").task.sample(39))
+
+
+@pytest.mark.parametrize("answer", [0, 1])
+def test_an_interchange_without_effect_scores_nothing_even_if_the_answer_was_that_before(answer: int) -> None:
+    """A model that always gives one answer: half of all pairs demand just that one."""
+    model = interp.build(interp.load("languages/parity-learned").spec, seed=1)
+    with torch.no_grad():
+        model.unembed.W_U.zero_()
+        model.unembed.b_U.fill_(answer - 0.5)
+    table = variables(model, model.task.sample(200, seed=2))
+    assert (table["pairs"] > 0).any()
+    assert (table["interchange"].dropna() == 0).all()
+    assert (table["along_probe"].dropna() == 0).all()
