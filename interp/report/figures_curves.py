@@ -98,8 +98,10 @@ def scatter(
     y_type: Axis = "linear",
     diagonal: bool = False,
     tokens: str | None = None,
+    named: bool = False,
 ) -> go.Figure:
-    """A dot per row; a numeric `color` gives a color scale, any other a legend. `label` is shown under the pointer.
+    """A dot per row; a numeric `color` gives a color scale, any other a legend. `label` is shown under the pointer, and
+    beside each dot where they are `named`.
 
     `diagonal` adds the line y = x. `tokens` names a column of inputs that the dots stand for: see interp.report.aim.
     """
@@ -127,6 +129,8 @@ def scatter(
         trace.update(_inputs(part, tokens))
         if label:
             trace.update(text=[plain(value) for value in part[label]], hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}")
+            if named:
+                trace.update(mode="markers+text", textposition="top center", textfont_size=11, cliponaxis=False)
         drawn.add_trace(trace)
     if is_scale and color is not None:
         drawn.update_layout(coloraxis=color_axis(*color_range(frame[color]), color_title or color, diverging=False))

@@ -133,7 +133,12 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     low, high, _ = color_limits(frame["s_acc"], ends=(1.0,))
     drawn.update_layout(coloraxis=color_axis(low, high, METRICS["s_acc"], diverging=False))
     for across, up, heads in _piles(frame):
-        drawn.add_annotation(x=across, y=up, text=heads, showarrow=False, yshift=15, font_size=11)
+        share = (across - x_range[0]) / (x_range[1] - x_range[0])
+        side = "right" if share > 0.8 else "left" if share < 0.2 else "center"  # a long label stays inside
+        drawn.add_annotation(
+            x=across, y=up, text=heads, showarrow=False, yshift=15, font_size=11, xanchor=side,
+            xshift={"right": 8, "left": -8}.get(side, 0),
+        )  # fmt: skip
     drawn.update_xaxes(range=x_range, **log_axis(_drawable(frame["w01"])))
     return drawn.update_yaxes(range=y_range, **log_axis(_drawable(frame["w02"])))
 

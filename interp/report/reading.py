@@ -99,7 +99,9 @@ def _marks(trace: Any) -> Iterator[Mark]:
     places = values_of(trace.x) if trace.x is not None else range(len(heights))
     for place, height in zip(places, heights):
         if height is not None and np.isfinite(float(height)):
-            yield Mark(float(height), html.unescape(f"{name}{_place(place)}"))
+            where = _place(place)  # a "head" at "head 0.1" is said once
+            said = where if trace.name and where.startswith(f"{trace.name} ") else f"{name}{where}"
+            yield Mark(float(height), html.unescape(said))
 
 
 def _place(value: Any) -> str:

@@ -52,6 +52,8 @@ def make(study: Study, report: Report) -> None:
     if study.task.d_vocab <= MOST_TOKENS:
         at = "" if subject.read_at == "all" else ", where answers are read"
         table = attention_by_token(subject, batch, only_reads=subject.read_at != "all")
+        seen = set(batch.tokens[batch.attention_mask].unique().tolist())
+        table = table[table["key"].map(study.task.token_id).isin(seen)]
         report.add_figure(
             "attention_by_token",
             draw.circuit(_named(table, **shape), color_title="weight to all of a kind"),

@@ -14,7 +14,7 @@ from interp.report import figures as draw
 from interp.sections.base import Study, section
 from interp.words import portion
 
-MOST_TOKENS = 64
+MOST_TOKENS, NAMED = 64, 20
 MOST_POWER = 0.85
 """Frequencies that hold this share of the power together are the key ones, if they are at most half of all."""
 ROUNDING = 1e-9
@@ -46,7 +46,8 @@ def make(study: Study, report: Report) -> None:
         report.add_figure(
             "embeddings_plane",
             draw.scatter(frame, "first", "second", "is" if frame["is"].nunique() > 1 else None, "token",
-                         x_title="first principal component", y_title="second principal component"),
+                         x_title="first principal component", y_title="second principal component",
+                         named=len(words) <= NAMED),
             f"The tokens in the plane of their first two principal components ({portion(shares[0], 3, ROUNDING)} and "
             f"{portion(shares[1] if len(shares) > 1 else 0.0, 3, ROUNDING)} of the variance).",
         )  # fmt: skip

@@ -57,7 +57,9 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         f"{quantity.capitalize()} of the whole model with one part silenced.",
     )  # fmt: skip
     heads = table[table["kind"] == "head"]
-    if len(heads) and heads[list(KINDS)].notna().any(axis=None):
+    if normalized(heads) and heads["uniform"].max() == 0:
+        report.add_text("No position sees more than one token, so heads have no choice where to look.")
+    elif len(heads) and heads[list(KINDS)].notna().any(axis=None):
         given = (
             "Share of each head's attention" if normalized(heads) else "Scores of each head (no softmax, so no shares)"
         )

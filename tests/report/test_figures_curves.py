@@ -38,6 +38,10 @@ def test_scatter_colors_by_scale_or_by_name():
     assert by_scale.layout.coloraxis.colorbar.title.text == "err"
     assert [trace.name for trace in scatter(FRAME, "x", "y", "who").data] == ["a", "&lt;b&gt;"]
     assert not scatter(FRAME, "x", "y").data[0].showlegend
+    assert [scatter(FRAME, "x", "y", label="who", named=named).data[0].mode for named in (False, True)] == [
+        "markers",
+        "markers+text",
+    ]
 
 
 def test_history_has_a_line_per_seed_and_quantity():

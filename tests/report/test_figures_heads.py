@@ -55,6 +55,8 @@ def test_ratios_that_a_logarithm_cannot_show_stand_at_the_edge():
     assert (dots["failed"].x[0], dots["failed"].y[0]) == (1e-12, 1e12)
     assert "w01 0, w02 inf" in dots["failed"].customdata[0]
     assert figure.layout.xaxis.range[0] < -12
+    sides = {label.text: label.xanchor for label in figure.layout.annotations}
+    assert sides == {"0": "left", "1": "right"}  # a long label of several heads stays inside the picture
     rule = dots["w01 = 1 and w02 = 10"]
     assert (rule.x[0], rule.x[1]) == (1, 1)
     assert (rule.y[3], rule.y[4]) == (10, 10)

@@ -28,6 +28,10 @@ def bars(values):
         (figures.lines(pd.DataFrame({"x": [1, 2, 3], "y": [0.0, 0.0, 0.0]}), "x", "y"), "All 3 values are 0."),
         (figures.scatter(pd.DataFrame({"x": [1, 2, 3], "y": [4, 4, 4]}), "x", "y"), None),  # a cloud, if a flat one
         (figures.scatter(pd.DataFrame({"x": [1.0], "y": [4.0]}), "x", "y"), "1: 4."),
+        (
+            figures.bars(pd.DataFrame({"x": ["head 0.0", "MLP 0"], "y": [1.00002, 0.5], "z": ["head", "MLP"]}), *"xyz"),
+            "head 0.0: 1.00002; MLP 0: 0.5.",
+        ),
     ],
 )
 def test_figures_that_show_nothing(figure, says):
