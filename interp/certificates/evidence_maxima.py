@@ -1,4 +1,4 @@
-"""Evidence of certificates that ran every input, or every multiset: a compact proof for max-of-k, else a table.
+"""Evidence of certificates by inputs, multisets or products: a compact proof for max-of-k, else a table.
 
 For max-of-k and one head the checker itself finds what it needs: outputs times the sum of weights are sums over
 positions, extreme where each number is its worst (a compact proof, Gross et al. 2024). Only the errors are claimed.

@@ -185,11 +185,12 @@ def _has_faults(parts: list[Part]) -> bool:
 def _refute(
     model: TaskModel, tables: Tables, parts: list[Part], slack: np.ndarray, tried: list[tuple[float, list[int], int]]
 ) -> Counterexample | None:
-    """The worst of the suspects that the model gets wrong."""
-    found = tried + [candidate for part in parts for candidate in part.ledger.candidates]
-    for margin, sequence, position in sorted(found, key=lambda candidate: candidate[0])[:MOST_CHECKED]:
-        if margin < 0 and (wrong := check(model, tables, sequence, position, slack)) is not None:
-            return wrong
+    """The worst of the suspects that the model gets wrong: of those that were tried, whose margins are known, then of
+    those that the search came by, whose margins are bounds from below, and much lower."""
+    for found in (tried, [candidate for part in parts for candidate in part.ledger.candidates]):
+        for margin, sequence, position in sorted(found, key=lambda candidate: candidate[0])[:MOST_CHECKED]:
+            if margin < 0 and (wrong := check(model, tables, sequence, position, slack)) is not None:
+                return wrong
     return None
 
 

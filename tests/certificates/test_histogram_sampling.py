@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import interp
+from interp.certificates import histogram
 from interp.certificates.histogram_sampling import check
 from interp.certificates.histogram_tables import tables_of
 
@@ -23,3 +24,16 @@ def test_an_answer_that_is_wrong_in_the_tables_and_in_the_model_is_a_counterexam
     found = check(model, tables_of(model), [0, 1, 1], 0, np.zeros((4, 3, model.spec.n_out or 3)))
     assert found is not None
     assert "occurs once, right is 1, the model says 2" in found.text
+
+
+def test_what_a_search_suspects_does_not_crowd_out_what_is_known_to_err() -> None:
+    """A hundred right sequences with bounds far below the margin of the one that errs."""
+    model = interp.build("histogram/dot-exact", T=4, L=3)
+    model.unembed.b_out.data[0] -= 1e6
+    tables, slack = tables_of(model), np.zeros((4, 3, model.spec.n_out or 3))
+    part = histogram._root(tables, 0, slack, slack)
+    part.ledger.candidates = [(-1e9, [0, 0, 0], 0)] * 100
+    found = histogram._refute(model, tables, [part], slack, [(-1e6, [0, 1, 1], 0)])
+    assert found is not None
+    assert found.sequence == [0, 1, 1]
+    assert histogram._refute(model, tables, [part], slack, []) is None

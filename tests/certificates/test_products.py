@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 import interp
 from interp.architecture.task_model import TaskModel
-from interp.certificates import method_for, products
+from interp.certificates import check, method_for, products
 from interp.certificates.base import registered_methods
 from interp.certificates.products import Shares, certify_products, count, said_by
 from interp.errors import InterpError, UnsupportedError
@@ -128,7 +129,7 @@ def test_a_trained_model_and_a_damaged_one() -> None:
     agrees(interp.certify(model), model)
 
 
-def test_another_task_of_the_same_shape() -> None:
+def test_another_task_of_the_same_shape(tmp_path: Path) -> None:
     task = Smallest()
     for direction, seed in product(("causal", "bidirectional"), range(4)):
         model = drawn(
@@ -136,7 +137,11 @@ def test_another_task_of_the_same_shape() -> None:
                       direction=direction, positions="learned", max_length=5), seed, task,
         )  # fmt: skip
         assert method_for(model).name == NAME
-        agrees(interp.certify(model), model)
+        found = interp.certify(model)
+        agrees(found, model)
+    said = check.check(check.read(str(found.evidence(tmp_path / "proof.json"))))[1]
+    assert "each of the 64 inputs" in said
+    assert f"but exactly {found.n_errors} of 64 answers, which are wrong" in said
 
 
 def test_places_behind_the_one_that_is_read_are_seen_by_bidirectional_models_only() -> None:
