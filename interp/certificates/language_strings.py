@@ -242,7 +242,7 @@ def hearsay(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]
         return ()
     return (
         f"labels: compared on every string of up to {compared} symbols, on some longer ones; else task {task.name} is "
-        "taken at its word on what decides them (decided_by)",
+        "taken at its word on what decides them",
     )
 
 

@@ -54,7 +54,7 @@ def heatmap(
     widths = {}
     if show_values:
         cells.update(texttemplate="%{z:.3g}", textfont={"size": 11})
-        widths["min_width"] = 150 + 44 * len(x)
+        widths["min_width"] = 200 + 56 * len(x)
     height = min(620, max(260, 150 + 34 * len(y)))
     drawn = theme.figure(cells, x=x_title, y=y_title, height=height)
     drawn.update_layout(coloraxis=color_axis(low, high, color_title, diverging))

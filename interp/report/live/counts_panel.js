@@ -246,7 +246,7 @@ function mapPart(panel) {
     });
     const counts = store.state.counts, y = HALF - (counts[b] - counts[a]);
     mark.style.cssText = `left:${(counts[a] / step + 0.5) / columns * 100}%;top:${(Math.min(2 * HALF, Math.max(0, y)) + 0.5) / (2 * HALF + 1) * 100}%;opacity:${y < 0 || y > 2 * HALF ? 0.35 : 1}`;
-    const others = sliders.map(({ token }, i) => (i === a || i === b ? "" : `${counts[i]} × ${vocabulary[token]}`)).filter(Boolean).join(", ");
+    const others = sliders.map(({ token }, i) => (i === a || i === b ? "" : `${counts[i]} × '${vocabulary[token]}'`)).filter(Boolean).join(", ");
     setText(words, `${others ? `With ${others}: ` : ""}${wrong} of the ${seen} inputs shown are answered wrongly${now ? `, ${before} by the untouched model (grey where only it errs)` : ""}. A click loads an input.`);
   };
   return { node, update };
