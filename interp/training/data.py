@@ -15,13 +15,18 @@ from interp.training.engines.base import derived_seed
 
 def training_set(spec: ModelSpec, task: Task) -> Batch:
     """The fixed data set that every epoch passes over."""
-    return task.dataset("train")
+    return task.dataset(split_of(task, "train"))
+
+
+def split_of(task: Task, name: str) -> str:
+    """The split of this name; a task names its splits as it likes: the first is trained on, the last tested on."""
+    return name if name in task.splits else task.splits[0 if name == "train" else -1]
 
 
 def fresh_epoch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
     """The examples of one epoch of one model, drawn anew."""
     n = spec.training.samples_per_epoch or 0
-    return task.sample(n, "train", seed=derived_seed(spec.id, seed, "data", epoch) % 2**31)
+    return task.sample(n, split_of(task, "train"), seed=derived_seed(spec.id, seed, "data", epoch) % 2**31)
 
 
 def epoch_order(spec: ModelSpec, n: int, seed: int, epoch: int) -> Int[Tensor, "n"]:
@@ -32,7 +37,7 @@ def epoch_order(spec: ModelSpec, n: int, seed: int, epoch: int) -> Int[Tensor, "
 
 def validation_set(task: Task) -> Batch:
     """What accuracy is measured on while training: the validation split's data set, else a sample of 1000 tests."""
-    split = "validation" if "validation" in task.splits else "test"
+    split = "validation" if "validation" in task.splits else split_of(task, "test")
     try:
         return task.dataset(split)
     except InterpError:

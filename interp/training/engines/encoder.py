@@ -7,11 +7,13 @@ where a string's positions share few (token, code) pairs it is as short as their
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from interp.architecture.answers import right_classes
 from interp.architecture.encoder import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
@@ -73,15 +75,17 @@ class EncoderEngine(StackEngine):
 
 
 def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
-    """What accuracy is measured on after each epoch: of the validation set, as many strings as an epoch trains on.
+    """What accuracy is measured on after each epoch: of the validation set, as many strings as an epoch trains on, with
+    the right output, 0 or 1, as label, whatever the task's own labels are.
 
     (The published runs tested on 100 strings after each 100; more would cost more than the training does.)
     """
-    return validation_set(task)[: spec.training.samples_per_epoch]
+    batch = validation_set(task)[: spec.training.samples_per_epoch]
+    return replace(batch, labels=right_classes(task, batch, spec.readout_at).bool())
 
 
 def epoch_strings(spec: ModelSpec, task: Task, seeds: Sequence[int], epoch: int) -> tuple[DistinctRows, Tensor]:
-    """One epoch of every model in the order of its steps: distinct rows, and labels (models, strings)."""
+    """One epoch of every model in the order of its steps: distinct rows, and right outputs (models, strings)."""
     parts = []
     for seed in seeds:
         if spec.training.data == "fresh":
@@ -94,4 +98,4 @@ def epoch_strings(spec: ModelSpec, task: Task, seeds: Sequence[int], epoch: int)
     tokens = [functional.pad(part.tokens, (0, width - part.tokens.shape[1]), value=pad) for part in parts]
     every = Batch(torch.cat(tokens), torch.cat([p.lengths for p in parts]), torch.cat([p.labels for p in parts]))
     shape = (len(seeds), len(parts[0]))
-    return distinct_rows(spec, task, every).view(*shape), every.labels.view(shape)
+    return distinct_rows(spec, task, every).view(*shape), right_classes(task, every, spec.readout_at).bool().view(shape)

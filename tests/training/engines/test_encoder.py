@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from interp.architecture.encoder import distinct_rows
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
-from interp.tasks import IGNORED, make_task
+from interp.tasks import IGNORED, Batch, Parity, make_task
 from interp.training.compiled.encoder_engine import loss_and_gradient, sizes_of, strings_of
 from interp.training.compiled.encoder_layout import layout
 from interp.training.data import targets
@@ -172,3 +173,30 @@ def test_engines_are_chosen_by_what_they_can_do() -> None:
     assert choose_engine(spec.replace(readout="linear", decision="argmax", n_out=2), task, cpu).name == "vmap"
     with pytest.raises(InterpError, match="layers all alike"):
         choose_engine(others["layers unlike"], task, cpu, "encoder-fused")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_labels_in_other_units_are_trained_and_counted_as_the_task_says(engine: str) -> None:
+    """A language whose yes is output 0: it was trained the wrong way round, and called right."""
+
+    class Even(Parity):
+        name = "encoder-test-even"
+
+        def member(self, symbols: Tensor, lengths: Tensor) -> Tensor:
+            return ~super().member(symbols, lengths)
+
+        def classes(self, batch: Batch) -> Tensor:
+            classes = super().classes(batch)
+            return torch.where(classes == IGNORED, IGNORED, 1 - classes)
+
+        def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
+            return classes == 0
+
+    task = Even(length=9)
+    spec = published().replace(task=task.ref)
+    fast, slow = (train(spec, [0], task=task, engine=one)[0] for one in (engine, "reference"))
+    for (key, parameter), (_, wanted) in zip(fast.named_parameters(), slow.named_parameters()):
+        torch.testing.assert_close(parameter, wanted, rtol=1e-8, atol=1e-8, msg=key)
+    held_out = held_out_strings(spec, task)
+    right = fast.predict(held_out.tokens) == task.batch(held_out.tokens).labels
+    assert fast.history["accuracy"].iloc[-1] == pytest.approx(float(right.double().mean()), abs=1e-12)
