@@ -49,6 +49,7 @@ COSTS = {
     "counting.figure6": "trains the six histogram models, and several seeds of those that can count either way",
     "counting.frontier_runs": "runs every construction at its smallest width on all worst cases",
     "languages.learned": "trains ten seeds of four languages at three lengths",
+    "languages.one_generalizes": "trains five seeds in each of eighteen settings",
     "memorization.mlp_equal": "trains ten seeds of two kinds of layers",
     "memorization.theorem1_epsilon": "solves for up to 256 contexts at several epsilon",
     "memorization.capacity": "trains two seeds of each of the published cells",

@@ -254,6 +254,21 @@ for _language, _learns in (("first", True), ("one", True), ("parity", False), ("
     check(f"languages.learned.{_language}", cheap=False)(lambda name=_language, learns=_learns: _learned(name, learns))
 
 
+@check("languages.one_generalizes", cheap=False)
+def one_generalizes() -> Found:
+    """Seeds of ONE with the positions of FIRST that are right on 999 of 1,000 strings of 1,000 symbols."""
+    table = study("language_generalization")["at_1000_symbols"]
+    plain = table[table["group"].str.startswith("ONE") & ~table["group"].str.contains("scaling|batches")]
+    varying = plain[plain["group"].str.contains("varying")]
+    fixed = plain.drop(varying.index)
+    words = [f"{part['perfect'].sum()} of {part['seeds'].sum()} seeds" for part in (varying, fixed)]
+    return Found(
+        f"{words[0]} with strings of varying length, {words[1]} with strings of one length",
+        verdict(bool(varying["perfect"].sum()) and not fixed["perfect"].any(), otherwise="not reproduced"),
+        int(plain["seeds"].sum()),
+    )
+
+
 @check("languages.log_length", cheap=False)
 def log_length() -> Found:
     """The shipped FIRST with log-length scaling, trained at 100 symbols, at 1000."""
