@@ -129,6 +129,11 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
     if name not in known:
         raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
     where, value = reads(subject, batch), known[name].cpu()
+    if value.shape not in ((len(batch),), tuple(batch.tokens.shape)):
+        raise InterpError(
+            f"feature {name} of task {subject.task.name} has shape {tuple(value.shape)}; it must be ({len(batch)},), a "
+            f"value for each row, or {tuple(batch.tokens.shape)}, one for each position"
+        )
     return value[where.rows] if value.ndim == 1 else value[where.rows, where.positions]
 
 

@@ -16,11 +16,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import decide
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.ablation import aligned
 from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces, reads
 from interp.measures.subject import Model, Subject
+from interp.tasks import Task
 from interp.tasks.batch import Pairs
+from interp.tasks.checks import check_batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,12 +210,29 @@ def _pieces(
 def make_pairs(model: Model, batch_size: int = 200, seed: int = 0, split: str | None = None) -> Pairs:
     """Minimal pairs of the model's task, from fresh inputs.
 
-    Raises UnsupportedError where the task says neither `corrupt` nor `batch`.
+    Raises UnsupportedError where the task says neither `corrupt` nor `batch`, InterpError where its pairs are none.
     """
     subject = Subject.of(model)
     task = subject.task
     batch = task.sample(batch_size, split or task.splits[-1], seed=seed)
     pairs = task.corrupt(batch, seed)
-    if not len(pairs):
+    if not len(pairs) and not len(pairs.corrupted):
         raise UnsupportedError(f"task {task.name}: no change of one token was found that changes an answer")
+    _check_pairs(task, pairs)
     return pairs
+
+
+def _check_pairs(task: Task, pairs: Pairs) -> None:
+    """Raise InterpError for rows that are no pairs: of another number, of one answer, or labelled as batch does not."""
+    clean, corrupted = pairs.clean, pairs.corrupted
+    if len(clean) != len(corrupted):
+        raise InterpError(f"task {task.name} corrupts {len(clean)} rows into {len(corrupted)}; give one for each")
+    for batch in (clean, corrupted):
+        check_batch(task, batch, "corrupt(batch)")
+        if type(task).batch is not Task.batch and not task.batch(batch.tokens).labels.equal(batch.labels):
+            raise InterpError(f"task {task.name}: corrupt(batch) labels rows otherwise than batch(tokens)")
+    if clean.labels.shape == corrupted.labels.shape:
+        same = (clean.labels == corrupted.labels).reshape(len(clean), -1).all(1)
+        if bool(same.any()):
+            text = task.format(corrupted.tokens[same][0, : int(corrupted.lengths[same][0])])
+            raise InterpError(f"task {task.name} corrupts an input into {short(text)!r}, which has the same answer")

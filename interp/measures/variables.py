@@ -72,13 +72,14 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     if len(batch) < 40:
         raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
     known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
-    values = {name: feature_at_reads(subject, batch, name).long() for name in known}
+    found = {name: feature_at_reads(subject, batch, name) for name in known}
+    values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
     most_values = min(MAX_VALUES, len(reads(subject, batch)) // ROWS_A_VALUE)
-    values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     where, streams = reads(subject, batch), _streams(subject, batch)
     runs = 4 * len(sites(subject, batch)) * max(1, len(values))
     most = min(200, affordable(subject, batch.tokens.shape[1], runs, work=4e9))
-    reasons: dict[str, str] = {}
+    reasons = {name: f"{name} has values that are no whole numbers" for name in found if name not in values}
+    values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
         pairs = _pairs(subject, batch, name, values, most, seed)

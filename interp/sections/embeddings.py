@@ -84,7 +84,7 @@ def _waves(study: Study, report: Report) -> None:
         names = ", ".join(map(str, sorted(few["frequency"])))
         if 2 * len(few) > len(part):
             sentences.append(
-                f"The {which} has no key frequencies: {len(few)} of {len(part)} hold {MOST_POWER:g} of the power."
+                f"The {which} has no key frequencies: {MOST_POWER:g} of the power takes {len(few)} of {len(part)}."
             )
             names = "none"
         else:

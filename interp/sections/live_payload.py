@@ -21,13 +21,16 @@ from torch import Tensor
 from interp.architecture import plain
 from interp.architecture.answers import right_classes
 from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.subject import Subject
 from interp.spec import Construction
 from interp.tasks import Batch, Task
+from interp.tasks.rules import evaluate
 
 MAX_WEIGHT_BYTES = 2_000_000
 """Models with more weights than this leave the panel out: the page would no longer be one that can be mailed."""
+RULED = 10
+"""Samples of each split on which a task's rule is compared with its labels."""
 
 REFERENCES = 20
 KNOWN_INPUTS = 5_000
@@ -94,6 +97,7 @@ def _in_task_order(subject: Subject, tensors: Mapping[str, Tensor]) -> dict[str,
 
 def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
     task, decision = subject.task, subject.decision
+    inputs.check_rule()
     words = tuple(map(str, task.answer_words))
     return {
         "name": task.name,
@@ -208,6 +212,28 @@ class Inputs:
             return []
         start, end = len(frame["prefix"]), len(frame["suffix"])
         return row[: start + SHORT // 4] + row[len(row) - end :]
+
+    def check_rule(self) -> None:
+        """Raise InterpError where the task's rule says otherwise than its labels, of a few samples of each split."""
+        for batch in self.splits if self.task.rule is not None else ():
+            part = batch[:RULED]
+            at, rights = self.subject.reads(part), self._rights(part)
+            for row in range(len(part)):
+                tokens = self.cut(part, row).tokens[0].tolist()
+                places = at[row].nonzero()[:, 0].tolist() if self.readout != "all" else range(len(tokens))
+                self._compare(tokens, dict(zip(places, rights[row])))
+
+    def _compare(self, tokens: list[int], rights: dict[int, int]) -> None:
+        for place, right in rights.items():
+            try:
+                said: object = evaluate(self.task.rule, tokens, place)
+            except (InterpError, KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+                said = f"{type(error).__name__}: {error}"
+            if said != right:
+                raise InterpError(
+                    f"the rule of task {self.task.name} gives {said!r} at position {place} of "
+                    f"{short(self.task.format(tokens))!r}, its classes {right}"
+                )
 
     def known(self) -> list[list[list[int]]]:
         """Inputs with the right output at each place that is read: the whole domain where it is small, else samples."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -167,3 +168,22 @@ def test_an_indicator_leans_to_yes_within_its_tolerance() -> None:
     where = Compared(some, some, some, torch.tensor([1, 1, 0]), torch.tensor([0, 0, 1]))
     found = leaning(subject, torch.tensor([[4e-4], [-3e-3], [3e-3]], dtype=torch.float64), where)
     assert found.tolist() == pytest.approx([6e-4, -2e-3, 2e-3])
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "sentence"),
+    [
+        (lambda batch, seed: Pairs(batch, batch), "corrupts an input into '.*', which has the same answer"),
+        (lambda batch, seed: Pairs(batch, batch[:3]), "corrupts 8 rows into 3; give one for each"),
+        (
+            lambda batch, seed: Pairs(batch, replace(batch, labels=~batch.labels)),
+            r"corrupt\(batch\) labels rows otherwise than batch\(tokens\)",
+        ),
+    ],
+)
+def test_rows_that_are_no_pairs_are_refused(corrupt: object, sentence: str) -> None:
+    """The runs of pairs with one answer both "leaned by 0"."""
+    model = interp.build("languages/parity")
+    model.task.corrupt = corrupt  # type: ignore[method-assign, assignment]
+    with pytest.raises(InterpError, match=sentence):
+        make_pairs(model, 8)

@@ -64,3 +64,17 @@ def test_an_interchange_without_effect_scores_nothing_even_if_the_answer_was_tha
     assert (table["pairs"] > 0).any()
     assert (table["interchange"].dropna() == 0).all()
     assert (table["along_probe"].dropna() == 0).all()
+
+
+def test_features_of_another_shape_and_of_broken_numbers_are_refused() -> None:
+    """Halves were cut to whole numbers."""
+    model = interp.build("languages/parity")
+    batch = model.task.sample(200)
+    halves = (torch.arange(200) % 3).double() / 2
+    model.task.features = lambda batch: {"half": halves[: len(batch)], "whole": 2 * halves[: len(batch)]}  # type: ignore[method-assign]
+    table = variables(model, batch)
+    assert set(table["feature"]) == {"whole"}
+    assert table.attrs["reasons"]["half"] == "half has values that are no whole numbers"
+    model.task.features = lambda batch: {"short": batch.labels[:1]}  # type: ignore[method-assign]
+    with pytest.raises(InterpError, match=r"feature short of task parity has shape \(1,\); it must be \(200,\)"):
+        variables(model, batch)
