@@ -10,7 +10,8 @@ from interp.certificates.histogram_spaces import Nodes, Space
 from interp.certificates.histogram_tables import Tables
 from interp.theory.relu_bounds import interval_below
 
-CHUNK, NUMBERS = 256, 1 << 20
+CHUNK = 256
+"""Nodes that are bounded together: with fewer, models of few neurons spend their time between calls."""
 PER_NODE = 1000
 """Steps that a node costs besides its neurons: copying it, and its share of every call."""
 
@@ -72,7 +73,7 @@ class Search:
         self.ledger = Ledger.of(tables.L)
         self.steps = 0.0
         self._wide = tables.lead.shape[2] * (8 + tables.T)
-        self.size = 64
+        self.size = CHUNK
 
     def start(self) -> Open:
         """The roots, bounded once; what remains open."""

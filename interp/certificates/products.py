@@ -284,7 +284,7 @@ def _conclude(
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     notes: tuple[str, ...] = (f"{len(products):,} products of token sets hold all {total:,} inputs",)
     if status != "certified" and worst <= said.need:
-        notes += (f"counted over the reals; {dtype} may answer otherwise where a margin is within the rounding bound",)
+        notes += (f"counted over the reals; {dtype} may answer otherwise where a margin is below {said.need:.3g}",)
     if right + wrong < total:
         notes += (f"{total - right - wrong:,} inputs are too near to tell, or were left when the budget was used up",)
     by_answer = frame.groupby("answer", sort=True).agg(
