@@ -42,6 +42,8 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
     if found.status == "certified":
         word = ", if the task labels its inputs as it declares" if found.on_trust else ""
         report.say(f"Exactly what is asked{word}: it is right on every input of the domain.", "what")
+    if found.status == "refuted":
+        report.say(not_as_asked(found), "what")
     report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
     report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
@@ -159,6 +161,14 @@ def accuracy_sentence(found: Accuracy) -> str:
         f"Accuracy {words.share(found.accuracy)} on a sample of {found.rows:,} different inputs "
         f"(95% interval {words.share(found.low)} to {words.share(found.high)})."
     )
+
+
+def not_as_asked(found: Certificate) -> str:
+    """What a refuted model does not do, with the number of its errors where that is known."""
+    if not found.n_errors:
+        return "Not always what is asked: it is wrong on some inputs of the domain."
+    of = f"{found.n_inputs:,} inputs" if found.n_answers is None else f"{found.n_answers:,} answers"
+    return f"Not always what is asked: wrong in {found.n_errors:,} of the {of}."
 
 
 def as_asked(found: Accuracy) -> str:

@@ -58,15 +58,20 @@ def make(study: Study, report: Report) -> None:
     report.add_fact("specificity", found.specificity)
 
 
+ROUNDING = 9
+"""Decimals of a regression's slopes that are more than its arithmetic."""
+
+
 def sentence(found: Mechanism) -> str:
     """The verdict in words, from the numbers alone."""
     if found.verdict == "does not count":
         right = words.share(found.accuracy, 3)
         return f"It does not count well enough to ask how: accuracy {right}, averaged over the counts."
     how = "is partly relation-based and partly inventory-based" if found.verdict == "mixed" else f"is {found.verdict}"
+    weights, contents = (words.number(round(by, ROUNDING), 2) for by in (found.by_weights, found.by_contents))
     said = (
         f"The counting {how}: when weights and contents of the mixture stand for different counts, the answer follows "
-        f"the weights by {words.number(found.by_weights, 2)} and the contents by {words.number(found.by_contents, 2)}."
+        f"the weights by {weights} and the contents by {contents}."
     )
     neurons = "neuron that tells" if found.neurons == 1 else f"{found.neurons} neurons that tell"
     mine, theirs = words.number(found.own_loss, 2), words.number(found.other_loss, 2)

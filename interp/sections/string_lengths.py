@@ -26,6 +26,10 @@ def make(study: Study, report: Report) -> None:
     task = measures.language_of(model)
     made_for = {int(task.parameters[key]) for key in ("length", "test_length")}
     lengths = sorted(n for n in {*LENGTHS, *made_for} if n % 2 == 0 and 0 < n <= LONGEST)  # Dyck has no odd lengths
+    most = model.spec.max_length
+    if most is not None:  # it has weights for so many positions, and no more
+        lengths = [n for n in lengths if task.strings(1, n, seed=0).tokens.shape[1] <= most]
+    beyond = ", also beyond the length for which the model is made" if max(lengths) > max(made_for) else ""
     own = str(model.embed.W_E.dtype).removeprefix("torch.")
     frames = []
     for name in (own, *(name for name in FORMATS if name != own)):
@@ -38,8 +42,8 @@ def make(study: Study, report: Report) -> None:
     report.section(
         "Length and number format",
         f"{STRINGS} strings of each length from the language's distribution, with the weights rounded to each format "
-        f"and all arithmetic in it, also beyond the length for which the model is made. Always giving the more "
-        f"frequent answer would be right on {words.share(always, 3)}.",
+        f"and all arithmetic in it{beyond}. Always giving the more frequent answer would be right on "
+        f"{words.share(always, 3)}.",
     )
     report.add_figure(
         "accuracy_by_length",

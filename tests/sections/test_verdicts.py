@@ -12,7 +12,14 @@ from interp.measures.accuracy import Accuracy
 from interp.measures.mechanism import Mechanism
 from interp.measures.memorization import Memorization
 from interp.report import Report
-from interp.sections.accuracy import accuracy_sentence, as_asked, certificate_sentence, mark_of, rule_sentence
+from interp.sections.accuracy import (
+    accuracy_sentence,
+    as_asked,
+    certificate_sentence,
+    mark_of,
+    not_as_asked,
+    rule_sentence,
+)
 from interp.sections.counting_answers import sentence as which_counts
 from interp.sections.counting_mechanism import sentence as mechanism_sentence
 from interp.sections.head_failures import sentence as failures
@@ -54,6 +61,13 @@ def test_errors_of_inputs_with_several_answers_count_answers() -> None:
     text = certificate_sentence(found)
     assert "It errs on 7 of the 8,000 answers." in text
     assert "weighted" not in text
+
+
+def test_a_refuted_model_does_not_always_do_what_is_asked() -> None:
+    found = certificate("refuted", 0.915, 85, "1 1")
+    assert not_as_asked(found) == "Not always what is asked: wrong in 85 of the 1,000 inputs."
+    assert not_as_asked(replace(found, n_answers=8000)).endswith("wrong in 85 of the 8,000 answers.")
+    assert not_as_asked(replace(found, n_errors=None)).endswith("it is wrong on some inputs of the domain.")
 
 
 def test_marks() -> None:
@@ -292,6 +306,8 @@ def test_lengths(accuracies, bits, trained_on, says, never) -> None:
     [
         ({"by_weights": 0.997, "by_contents": 0.003}, "the weights by 0.997 and the contents by 0.003."),
         ({"by_weights": 1.0, "by_contents": 0.0}, "the weights by 1 and the contents by 0."),
+        ({"by_weights": 1 + 5e-15, "by_contents": 1.5e-16}, "the weights by 1 and the contents by 0."),
+        ({"by_weights": 0.9999, "by_contents": 3e-5}, "the weights by 0.9999 and the contents by 3e-05."),
         ({"own_loss": 0.8, "other_loss": 0.8}, "costs every token the same, 0.8 of accuracy."),
         ({"own_loss": 0.8, "other_loss": 0.1}, "costs that token 0.8 of accuracy, the others 0.1."),
         ({"verdict": "does not count", "accuracy": 0.03}, "It does not count well enough to ask how: accuracy 0.030"),
