@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
+from interp.certificates.histogram import _thresholds
+from interp.certificates.histogram_tables import tables_of
 from interp.constructions.histogram_exact import VARIANTS
 from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError, UnsupportedError
@@ -313,3 +315,12 @@ def test_at_full_size_the_errors_of_count_nine_enclose_those_of_the_model(kind: 
     assert proved > 0
     assert perhaps < table.loc[9, "inputs"] / 2
     assert table.loc[9, "inputs"] == len(rows) * 9
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_margin_must_exceed_what_the_model_and_what_the_proof_itself_may_round(dtype: str) -> None:
+    """In float64 both compute alike: the need is at least the proof's own slack, and the model's rounding beside it."""
+    model = interp.build("histogram/dot-softmax-exact", T=5, L=4).to(getattr(torch, dtype))
+    need, slack = _thresholds(model, tables_of(model))
+    assert (slack > 0).all()
+    assert (need > slack).all()
