@@ -12,10 +12,11 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import find_positions, margins
@@ -35,7 +36,7 @@ from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
 from interp.errors import InterpError
 from interp.tasks import Batch, Task
-from interp.tasks.domain import every_input
+from interp.tasks.domain import Drawn, every_input
 
 Progress = Callable[[int, int], None]
 TAKES = {
@@ -99,7 +100,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
     bounds: dict[int, tuple[float, float]] = {}
     found = Found()
-    compared = labels_follow(task)
+    compared, drawn = labels_follow(task), Drawn(task)
     lines: list[tuple[object, ...]] = []
     probes: list[tuple[Batch, Tensor, float, int]] = []
     total = task.n_inputs or 0
@@ -115,6 +116,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         least = int(margin.argmin())
         if float(margin[least]) < found.worst:
             found.worst, found.nearest = float(margin[least]), (batch[least : least + 1], out[least])
+        drawn.drop(partial(_listed, task, batch))
         if len(lines) < LISTED:
             lines += list(_lines(task, batch, orders, out, margin))[: LISTED - len(lines)]
         if number % 8 == 0:
@@ -123,6 +125,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
             progress(found.inputs, total)
     if found.inputs != total:
         raise InterpError(f"task {task.name} lists multisets of {found.inputs:,} inputs, and says there are {total:,}")
+    drawn.finish()
     need, slack = (max(values) for values in zip(*bounds.values()))
     status = _status(model, found, need)
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
@@ -178,6 +181,23 @@ def labels_follow(task: Task) -> bool:
     if more := [key for key, (_, number) in left.items() if number]:
         raise InterpError(f"task {task.name} has fewer inputs like {task.format(more[0])!r} than its multiset says")
     return True
+
+
+def _listed(task: Task, multisets: Batch, batch: Batch) -> Bool[Tensor, "rows"]:
+    """Which rows of a batch have their multiset among these?"""
+    if batch.tokens.shape[1] != multisets.tokens.shape[1]:
+        return torch.zeros(len(batch), dtype=torch.bool)
+    mine, theirs = (_sorted(task, one) for one in (batch, multisets))
+    return (
+        torch.stack([(theirs == row).all(1).any() for row in mine]) if len(mine) else torch.zeros(0, dtype=torch.bool)
+    )
+
+
+def _sorted(task: Task, batch: Batch) -> Int[Tensor, "rows one_more"]:
+    """The token that is read, and what stands up to it, sorted."""
+    at = find_positions(task, batch.tokens, task.readout)[:, None]
+    beyond = torch.arange(batch.tokens.shape[1]) > at
+    return torch.cat([batch.tokens.gather(1, at), batch.tokens.masked_fill(beyond, -1).sort(1).values], 1)
 
 
 def _keys(task: Task, batch: Batch) -> list[tuple[int, ...]]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.domain import Drawn
 
 CHECKED = 2048
 """Rows that are compared where there are too many to compare all, about."""
@@ -49,6 +50,15 @@ class Occurrences:
         body = torch.tensor(self.tokens)[sequences]
         return torch.cat([torch.tensor(self.marks, dtype=torch.long).expand(len(body), -1), body], 1)
 
+    def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
+        """Which rows of a batch are inputs of this shape?"""
+        body = batch.tokens[:, len(self.marks) : len(self.marks) + self.length]
+        if body.shape[1] < self.length:
+            return torch.zeros(len(batch), dtype=torch.bool)
+        marked = (batch.tokens[:, : len(self.marks)] == torch.tensor(self.marks, dtype=torch.long)).all(1)
+        inside = torch.isin(body, torch.tensor(self.tokens)).all(1)
+        return marked & inside & (batch.lengths == len(self.marks) + self.length)
+
     def batch(self, task: Task, sequences: Int[Tensor, "rows length"]) -> Batch:
         return task.batch(self.rows(sequences))
 
@@ -63,7 +73,8 @@ def undeclared(task: Task) -> str | None:
 def occurrences_of(task: Task) -> Occurrences:
     """The shape that a task declares, as a sample of its own labels has it (see labels_differ for the others).
 
-    Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
+    Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another; InterpError
+    where every split has a sample of another.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -74,6 +85,9 @@ def occurrences_of(task: Task) -> Occurrences:
         raise UnsupportedError(
             f"task {task.name} has {task.n_inputs:,} inputs, not all {len(tokens)}^{length} rows of its counted tokens"
         )
+    drawn = Drawn(task)
+    drawn.drop(found.holds)
+    drawn.finish()
     sequences = _probe_sequences(len(tokens), length)
     said = _own_classes(task, found, sequences)
     right = torch.full((length + 1,), -1)

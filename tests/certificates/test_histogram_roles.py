@@ -16,7 +16,7 @@ from torch import Tensor
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError
 from interp.spec import TaskRef
 from interp.tasks import IGNORED, Batch, Task, occurrences, register_task
 from interp.tasks.occurrences import occurrences_of
@@ -196,3 +196,21 @@ def test_the_reasons_of_a_task_that_declares_little_begin_with_what_it_lacks() -
     assert said.count(": ") == 3
     others = said.split(" (methods for tasks of another shape: ")[1].rstrip(")").split("; ")
     assert {"count box", "occurrences of every token", "every multiset"} <= set(others)
+
+
+def test_samples_of_another_length_than_the_inputs_are_refused() -> None:
+    """Only words of four letters were certified, of a task that draws five."""
+
+    class Longer(Letters):
+        name, n_inputs = "letters-longer", 5**4
+
+        @property
+        def example(self) -> Batch:
+            return Letters.sample(self, 1)
+
+        def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+            batch = super().sample(n, split, seed)
+            return self.batch(torch.cat([batch.tokens, batch.tokens[:, -1:]], 1))
+
+    with pytest.raises(InterpError, match=r"samples '.*' in split 'test', and does not list it among its inputs"):
+        occurrences_of(Longer())

@@ -140,3 +140,28 @@ def test_the_note_says_whose_word_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert certify_multisets(model).on_trust == ()
     monkeypatch.setattr(multisets, "COMPARED", 26)
     assert certify_multisets(model).on_trust[0].startswith("labels: task max-of-k is taken at its word")
+
+
+def test_multisets_that_leave_samples_out_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not every input is compared, those of numbers below two stood for all 27."""
+
+    class Few(MaxOfK):
+        name = "multisets-test-few"
+
+        def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, torch.Tensor]]:
+            for batch, orders in super().multisets(chunk):
+                few = (batch.tokens[:, :3] < 2).all(1)
+                yield (
+                    batch[few],
+                    torch.full_like(orders[few], 27).div(int(few.sum()), rounding_mode="floor")
+                    + (torch.arange(int(few.sum())) < 27 % int(few.sum())),
+                )
+
+    monkeypatch.setattr(multisets, "COMPARED", 26)
+    plain = ModelSpec(task=TaskRef(name="max-of-k", parameters={"K": 3, "v": 3}), d_model=4,
+                      layers=(Layer(n_heads=2, d_head=3),), readout_at="=")  # fmt: skip
+    model = TaskModel(plain)
+    assert multisets.certify_multisets(model).n_inputs == 27
+    model.task.__class__ = Few
+    with pytest.raises(InterpError, match=r"samples '.*2.* =' in split 'test', and does not list it"):
+        multisets.certify_multisets(model)
