@@ -79,6 +79,13 @@ def _shapley_values_share_out_the_whole(tables: Tables) -> None:
     assert tables["comparison"]["groups"].tolist() == [2**4 - 1]
 
 
+def _says_one_of_all(tables: Tables) -> None:
+    """Of 32^10 sequences (31/32)^9 of the positions hold a token of their own: right of a model that always says 1."""
+    (row,) = tables["certified"].to_dict("records")
+    assert row["status"] == "refuted"
+    assert row["low"] < (31 / 32) ** 9 < row["high"] < row["low"] + 0.05
+
+
 def _cosines_of_random_vectors(tables: Tables) -> None:
     """Between independent vectors of d dimensions they have mean 0 and standard deviation 1 / sqrt(d)."""
     (row,) = tables["entangled"].to_dict("records")
@@ -114,6 +121,7 @@ FOUND: dict[str, Callable[[Tables], None]] = {
     "count01_single_heads": _wilson_intervals,
     "count01_size": _hardly_trained_models_guess,
     "count01_subsets": _shapley_values_share_out_the_whole,
+    "counting_certified": _says_one_of_all,
     "counting_entangled": _cosines_of_random_vectors,
     "counting_mechanisms": _exact_mechanisms,
     "language_generalization": _nowak_means,
