@@ -40,13 +40,13 @@ def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.M
     """Row by row and cut to its own length, or all rows in one piece as wide as the longest: the same numbers."""
     subject = standin("ends")
     batch = subject.task.sample(40, seed=3)
-    pairs = make_pairs(subject, 20)
+    few, pairs = batch[0:6], make_pairs(subject, 4)
     parts = [*runs.heads_of(subject), *runs.mlps_of(subject)]
     with torch.no_grad():
         plain = subject.model.run_with_hooks(batch.tokens, fwd_hooks=padding_hooks(subject.model, batch))[:, 0]
 
     def measured() -> list[torch.Tensor]:
-        scores = [ablate(subject, [[part] for part in parts], batch, mode, batch) for mode in ("mean", "resample")]
+        scores = [ablate(subject, [[part] for part in parts], few, mode, few) for mode in ("mean", "resample")]
         losses = torch.tensor([[score.loss for score in some] for some in scores])
         patched = patch(subject, pairs)
         used = variables(subject, batch)[["probe", "interchange", "along_probe"]]
