@@ -9,6 +9,7 @@ from interp.errors import InterpError
 from interp.gallery import Entry, _first_sentences, _index, gallery
 
 
+@pytest.mark.slow
 def test_pages_and_index(tmp_path: Path) -> None:
     names = ["languages/first", "memorization/theorem1"]
     index = gallery(tmp_path / "new" / "site", names, sections=["accuracy"]).read_text("utf-8")

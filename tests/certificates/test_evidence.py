@@ -104,7 +104,10 @@ def test_a_palindrome_s_mirror_image_is_found_by_sines(tmp_path):
     assert "margin" in faulty(evidence, claim__margin=(float.fromhex(evidence["claim"]["margin"]) * 1.01).hex())
 
 
-@pytest.mark.parametrize("name", ["dot", "dot-softmax", "bos", "bos-softmax", "lin", "lin-softmax"])
+SLOW_LIN = [pytest.param(name, marks=pytest.mark.slow) for name in ("lin", "lin-softmax")]
+
+
+@pytest.mark.parametrize("name", ["dot", "dot-softmax", "bos", "bos-softmax", *SLOW_LIN])
 def test_histogram_models_hold(tmp_path, name):
     """All 32^10 sequences, in this process: see test_check_attacks for bounds against brute force."""
     path = tmp_path / "proof.json.gz"
@@ -139,6 +142,7 @@ def test_strings_hold(tmp_path, name):
     faulty(evidence, spec__task__name=other)
 
 
+@pytest.mark.slow
 def test_contexts_hold(tmp_path):
     """A look-up table, all contexts right in float32; a noisy table with its exact errors."""
     interp.certify("models/memorization/lookup/seed-0.safetensors").evidence(tmp_path / "lookup.json.gz")

@@ -62,6 +62,7 @@ def test_the_hooked_model_is_the_numpy_forward() -> None:
     close(logits(model), theirs, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_specs_rebuild_their_models() -> None:
     for one in (
         interp.build("memorization/theorem1", table=SMALL, d_model=2, n_heads=9, draw_seed=3),

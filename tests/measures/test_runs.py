@@ -36,6 +36,7 @@ def test_affordable_inputs_are_spread_from_the_first_to_the_last(monkeypatch: py
     assert runs.within(subject, batch) is batch
 
 
+@pytest.mark.slow
 def test_padding_is_left_out_of_pieces_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row by row and cut to its own length, or all rows in one piece as wide as the longest: the same numbers."""
     subject = standin("ends")

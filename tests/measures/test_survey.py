@@ -28,6 +28,7 @@ def test_all_parts_of_a_strangers_model(name) -> None:
     assert (table["loss_zero"] > 0).all()
 
 
+@pytest.mark.slow
 def test_a_model_whose_outputs_are_no_sum_has_no_effects() -> None:
     model = interp.load("languages/first-learned")
     table = survey(model, model.task.sample(10), model.task.sample(30, "train"))

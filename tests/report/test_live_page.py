@@ -265,6 +265,7 @@ def test_a_click_on_a_figure_loads_its_input_and_the_domain_of_the_proof_is_show
     assert "of this one nothing is claimed" in text(page, ".live-steady")
 
 
+@pytest.mark.slow
 def test_a_page_is_small_enough_to_be_mailed(tmp_path: Path) -> None:
     from interp.report.live import script
 

@@ -21,6 +21,7 @@ def test_a_pair_gains_over_its_better_member() -> None:
     close(found, np.array([[0.0, 0.09, 0.05], [0.09, 0.0, 0.0], [0.05, 0.0, 0.0]]), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_objectives_weight_is_an_option() -> None:
     """Where a section separates, its numbers are those of the measures with the same C, and the page says which."""
     model, C = interp.build("count01/minimal"), 1e-5

@@ -67,6 +67,7 @@ def test_reports_of_learned_models_side_by_side():
     assert table["accuracy"][0] == interp.certify(models[0]).accuracy
 
 
+@pytest.mark.slow
 def test_a_model_that_is_no_recognizer_of_one_scalar_gets_the_general_report():
     plain = learned_spec(One(length=6), "first").replace(
         readout="linear", decision="argmax", n_out=2, readout_at="[CLS]", origin=None

@@ -20,6 +20,7 @@ TABLE = ["table", "table_optimum", "table_contexts", "table_heads", "table_atten
 """The sections that tasks with a table have; the whole report is asked for once, above all others."""
 
 
+@pytest.mark.slow
 def test_an_exact_model(tmp_path: Path) -> None:
     model = interp.build("memorization/theorem1", table=SMALL, d_model=3)
     report = interp.analyze(model, out=tmp_path / "report.html")

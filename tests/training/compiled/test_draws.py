@@ -34,6 +34,7 @@ def test_count_distributions_in_closed_form() -> None:
     assert count_distribution("published", 2) == {1: Fraction(1), 2: Fraction(0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_drawn_sequences_have_the_exact_distribution(sampler: str) -> None:
     T, L, n = 12, 6, 20_000

@@ -139,7 +139,7 @@ def test_rows_are_the_distinct_tokens_with_their_classes() -> None:
     assert rows[1].target.sum() == 5  # the last step has one sequence
 
 
-@pytest.mark.parametrize("engine", ["stacked", "fused"])
+@pytest.mark.parametrize("engine", ["stacked", pytest.param("fused", marks=pytest.mark.slow)])
 def test_an_interrupted_run_continues_where_it_stopped(engine: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("interp.training.train.SAVE_EVERY_SECONDS", 0.0)
     spec = histogram("dot-softmax")
