@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import interp
-from interp.certificates import certify_model
+from interp.certificates import certify_model, language_strings
 from interp.certificates.language_strings import classes, counts_matter, refusal, seen_positions
 from interp.certificates.palindrome_proof import binary_margin, certify_palindrome
 from interp.constructions import construct
@@ -132,3 +132,21 @@ def test_margins_and_bounds_of_exactly_zero_prove_nothing() -> None:
     assert found.tables["lengths"]["rounding"].to_list() == [0.0, 0.0, 0.0]
     assert (found.status, found.worst_margin, found.counterexample) == ("undecided", 0.0, None)
     assert found.notes[0] == "certified at every length up to 0"
+
+
+def test_what_is_wrong_by_less_than_rounding_might_do_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = construct("languages/one").model()
+    with torch.no_grad():
+        for parameter in model.unembed.parameters():
+            parameter.neg_()
+    assert set(certify_model(model, longest=4).tables["lengths"]["status"]) == {"refuted"}
+    own = language_strings.forward_with_bound
+
+    def unsure(*given: object, **options: object) -> tuple[torch.Tensor, torch.Tensor]:
+        value, bound = own(*given, **options)
+        return value, bound + 2 * value.abs().max()
+
+    monkeypatch.setattr(language_strings, "forward_with_bound", unsure)
+    found = certify_model(model, longest=4)
+    assert (found.status, found.counterexample) == ("undecided", None)
+    assert set(found.tables["lengths"]["status"]) == {"undecided"}
