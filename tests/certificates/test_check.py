@@ -199,7 +199,16 @@ LAYER_FIELDS: dict[str, tuple[object, ...]] = {
 
 
 @pytest.mark.parametrize(
-    "name", ["count01/minimal", "languages/parity", "languages/one", "mirror", "dot", "bos-softmax", "lin"]
+    "name",
+    [
+        "count01/minimal",
+        pytest.param("languages/parity", marks=pytest.mark.slow),
+        "languages/one",
+        pytest.param("mirror", marks=pytest.mark.slow),
+        "dot",
+        "bos-softmax",
+        "lin",
+    ],
 )
 def test_what_holds_for_another_spec_is_true_of_its_model(tmp_path, name):
     """Every field of the spec, changed alone under the same weights: refused, or right on every input of a domain."""

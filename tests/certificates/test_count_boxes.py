@@ -146,6 +146,7 @@ def test_errors_and_ties_widen_the_interval() -> None:
     assert _interval(found, 10) == (0.5, 0.9)
 
 
+@pytest.mark.slow
 def test_the_question_between_the_answers_is_asked_alone() -> None:
     found = interp.certify("count01/paper", question="4 against 5")
     assert list(found.tables["accuracy"]["question"]) == ["4 against 5"]

@@ -182,6 +182,7 @@ def test_trained_max_of_k_errs_on_85_of_16_million(tmp_path):
         replace(given, n_errors=84).evidence(path)
 
 
+@pytest.mark.slow
 def test_learned_recognizers_hold_with_their_errors(tmp_path):
     """Layer norm, biases and neurons; the strings that are wrong are counted by their length."""
     path = tmp_path / "proof.json"

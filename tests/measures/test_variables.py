@@ -53,7 +53,7 @@ def test_too_few_inputs() -> None:
         variables(standin("recall"), standin("recall").task.sample(39))
 
 
-@pytest.mark.parametrize("answer", [0, 1])
+@pytest.mark.parametrize("answer", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_interchange_without_effect_scores_nothing_even_if_the_answer_was_that_before(answer: int) -> None:
     """A model that always gives one answer: half of all pairs demand just that one."""
     model = interp.build(interp.load("languages/parity-learned").spec, seed=1)

@@ -71,6 +71,7 @@ def model() -> interp.TaskModel:
     return TaskModel(theirs.spec.replace(task=task.ref, readout_at="?"), task, tensors)
 
 
+@pytest.mark.slow
 def test_the_same_certificate(model: interp.TaskModel) -> None:
     ours, theirs = interp.certify(model), interp.certify("count01/paper")
     for field in ("status", "accuracy", "n_errors", "n_inputs", "domain", "counterexample"):

@@ -13,6 +13,7 @@ from interp.sections.faithfulness import sentence
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_circuit_of_heads(name) -> None:
     study, report = one_section(name, "faithfulness")
     table = report.tables["circuit"].set_index("what")

@@ -17,7 +17,7 @@ STRINGS = ["accuracy", *(f"string_{part}" for part in ["attention", "components"
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
-        ("first", None),
+        pytest.param("first", None, marks=pytest.mark.slow),
         ("one", None),
         pytest.param("palindrome", "binary", marks=pytest.mark.slow),
         pytest.param("palindrome", "mirror", marks=pytest.mark.slow),
