@@ -79,6 +79,7 @@ def _figure_1(report: Report, tables: Sequence[Path]) -> str:
         some = cells[cells[key].notna()]
         if len(some):  # one seed has no spread
             caption = f"{what} over {_seeds(some)}, all models, in percent, ours (Figure {number})."
+            caption += " Blank cells have no second run." * (len(some) < len(cells))
             report.add_figure(f"figure_{number}", _six_maps(some, key), caption)
     by_model = [("all", cells), *cells.groupby("model", sort=False)]
     report.add_table("z", pd.DataFrame([_spread(name, part) for name, part in by_model]), Z_CAPTION)
@@ -144,7 +145,8 @@ def _against_published(cells: pd.DataFrame) -> pd.DataFrame:
 Z_CAPTION = (
     "z: the difference of the means in standard errors: of five published runs and ours (both spreads), of the test "
     "sets (by sequence), and of the published color. Spreads of five runs are themselves uncertain, so z follows "
-    "Student's t with about 8 degrees of freedom where the runs decide: 1.7% of the cells beyond 3 with equal models."
+    "Student's t with about 8 degrees of freedom where five runs each decide: 1.7% of the cells beyond 3 with equal "
+    "models, and more with fewer runs. A cell with one run is given the published spread."
 )
 
 
@@ -285,7 +287,7 @@ def _verdict_1(cells: pd.DataFrame, runs: pd.DataFrame, far: pd.DataFrame) -> st
     return (
         f"{part}Figure 1: {int((cells['mean'] >= 99).sum())} of {len(cells)} cells reach 99% on average. Against the "
         f"published means z has mean {z.mean():.2f} and std {z.std():.2f}; {(z.abs() <= 2).mean():.1%} of the cells "
-        f"lie within 2, {len(far) or 'none'} beyond 3 ({expected:.0f} expected of equal models)"
+        f"lie within 2, {len(far) or 'none'} beyond 3 ({expected:.0f} expected of equal models with five runs each)"
         + (f", of which {known} are explained." if len(far) else ".")
     )
 

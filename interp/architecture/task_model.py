@@ -163,7 +163,7 @@ class TaskModel(HookedTransformer):
             return self(tokens, attention_mask=mask)
         self._check_tokens(tokens)  # counts of tokens would pass over one that is none
         positions = self.answer_positions(tokens)
-        if count_space_refusal(self.spec) is None and not any(hook.fwd_hooks for hook in self.hook_dict.values()):
+        if count_space_refusal(self.spec) is None and not hooked(self):
             keep = torch.ones_like(tokens) if mask is None else mask
             rows = counted_at(self.spec, self.task.d_vocab, tokens, positions, keep)
             tables = token_tables(self.spec, stack_one(dict(self.named_parameters())))
@@ -387,3 +387,8 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
         device=str(device),
         use_attn_scale=False,
     )
+
+
+def hooked(model: HookedTransformer) -> bool:
+    """Does the model carry somebody's hooks, which may do anything, and know the shape of a batch?"""
+    return any(hook.fwd_hooks for hook in model.hook_dict.values())

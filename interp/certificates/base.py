@@ -100,9 +100,9 @@ class Certificate:
         """The claim and what it rests on, a line each; what is not known is left out."""
         row = self.to_frame().iloc[0].to_dict() | {"n_inputs": f"{self.n_inputs:,}", "seconds": f"{self.seconds:.2g}"}
         rows = [(name, value) for name, value in row.items() if value is not None and name not in ("model", "status")]
-        rows += [("note", note) for note in (*self.notes, *self.on_trust)] + [
-            ("tables", ", ".join(self.tables))
-        ] * bool(self.tables)
+        rows += [("note", note) for note in (*self.notes, *self.on_trust)]
+        if self.tables:
+            rows.append(("tables", ", ".join(self.tables)))
         return view(f"{self.model}: {self.status}", rows)
 
     def __str__(self) -> str:

@@ -51,6 +51,7 @@ TAKES = {
 CHUNK = 1 << 15
 LISTED = 1000
 PROBED = 200
+ORDER = "labels: task {} is taken at its word that the order of tokens does not change them"
 COMPARED = 1 << 16
 """Up to so many inputs, all are compared with the multiset that stands for them."""
 
@@ -148,9 +149,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         rounding=need,
         n_errors=found.wrong if not found.tied else None,
         notes=notes,
-        on_trust=()
-        if compared
-        else (f"labels: task {task.name} is taken at its word that the order of tokens does not change them",),
+        on_trust=() if compared else (ORDER.format(task.name),),
         tables={"errors": pd.DataFrame(lines, columns=["input", "orders", "answer", "right", "margin"])},
         probes=tuple(_probes(task, probes)),
     )
@@ -165,11 +164,13 @@ def labels_follow(task: Task) -> bool:
     if (task.n_inputs or math.inf) > COMPARED or type(task).inputs is Task.inputs:
         return False
     left: dict[tuple[int, ...], tuple[int, int]] = {}
+    rows: dict[tuple[int, ...], Tensor] = {}
     for batch, orders in task.multisets(CHUNK):
-        for key, right, number in zip(_keys(task, batch), batch_classes(task, batch).tolist(), orders.tolist()):
+        rights = batch_classes(task, batch).tolist()
+        for row, key, right, number in zip(batch.tokens, _keys(task, batch), rights, orders.tolist()):
             if key in left:
-                raise InterpError(f"task {task.name} lists the multiset of {task.format(key)!r} twice")
-            left[key] = (right, number)
+                raise InterpError(f"task {task.name} lists the multiset of {task.format(row)!r} twice")
+            left[key], rows[key] = (right, number), row
     for batch in every_input(task, CHUNK):
         for row, key, right in zip(batch.tokens, _keys(task, batch), batch_classes(task, batch).tolist()):
             known, number = left.get(key, (None, 0))
@@ -178,32 +179,21 @@ def labels_follow(task: Task) -> bool:
                     f"task {task.name} labels {task.format(row)!r} otherwise than its multiset, or has none for it"
                 )
             left[key] = (right, number - 1)
-    if more := [key for key, (_, number) in left.items() if number]:
+    if more := [rows[key] for key, (_, number) in left.items() if number]:
         raise InterpError(f"task {task.name} has fewer inputs like {task.format(more[0])!r} than its multiset says")
     return True
 
 
 def _listed(task: Task, multisets: Batch, batch: Batch) -> Bool[Tensor, "rows"]:
     """Which rows of a batch have their multiset among these?"""
-    if batch.tokens.shape[1] != multisets.tokens.shape[1]:
-        return torch.zeros(len(batch), dtype=torch.bool)
-    mine, theirs = (_sorted(task, one) for one in (batch, multisets))
-    return (
-        torch.stack([(theirs == row).all(1).any() for row in mine]) if len(mine) else torch.zeros(0, dtype=torch.bool)
-    )
-
-
-def _sorted(task: Task, batch: Batch) -> Int[Tensor, "rows one_more"]:
-    """The token that is read, and what stands up to it, sorted."""
-    at = find_positions(task, batch.tokens, task.readout)[:, None]
-    beyond = torch.arange(batch.tokens.shape[1]) > at
-    return torch.cat([batch.tokens.gather(1, at), batch.tokens.masked_fill(beyond, -1).sort(1).values], 1)
+    known = set(_keys(task, multisets))
+    return torch.tensor([key in known for key in _keys(task, batch)], dtype=torch.bool)
 
 
 def _keys(task: Task, batch: Batch) -> list[tuple[int, ...]]:
-    """What stands before the token that is read, sorted, and that token."""
+    """The token that is read, and what stands up to it, sorted: equal for inputs of one multiset, however padded."""
     at = find_positions(task, batch.tokens, task.readout).tolist()
-    return [(*sorted(row[:end]), row[end]) for row, end in zip(batch.tokens.tolist(), at)]
+    return [(row[end], *sorted(row[: end + 1])) for row, end in zip(batch.tokens.tolist(), at)]
 
 
 def batch_classes(task: Task, batch: Batch) -> Int[Tensor, "rows"]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.answers import Decision, answered, decide, decision_of, find_positions, reads, right_classes
 from interp.architecture.reduced import count_space_refusal
-from interp.architecture.task_model import TaskModel
+from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError, of_type, one_of, quoted
 from interp.tasks import Batch, Task, make_task
 from interp.tasks.checks import check_made, check_padding
@@ -293,11 +293,6 @@ class Subject:
 
 
 Model: TypeAlias = "HookedTransformer | Subject"
-
-
-def hooked(model: HookedTransformer) -> bool:
-    """Does the model carry somebody's hooks, which may do anything, and know the shape of a batch?"""
-    return any(hook.fwd_hooks for hook in model.hook_dict.values())
 
 
 def budget(model: HookedTransformer) -> int:

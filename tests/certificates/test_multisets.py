@@ -165,3 +165,11 @@ def test_multisets_that_leave_samples_out_are_refused(monkeypatch: pytest.Monkey
     model.task.__class__ = Few
     with pytest.raises(InterpError, match=r"samples '.*2.* =' in split 'test', and does not list it"):
         multisets.certify_multisets(model)
+
+
+def test_a_multiset_is_the_same_however_its_rows_are_padded() -> None:
+    task = interp.build("count01/minimal").task
+    narrow, wide = ([task.parse(text)] for text in ("[BOS]0112=4[EOS]", "[BOS]2110=4[EOS][EOS][EOS]"))
+    assert multisets._keys(task, task.batch(torch.tensor(narrow))) == multisets._keys(
+        task, task.batch(torch.tensor(wide))
+    )
