@@ -43,6 +43,7 @@ from interp.theory.ranges import MixingKind
 from interp.training.compiled import HistogramKernel
 from interp.training.compiled.adam import adam_step
 from interp.training.compiled.draws import draw_sequence, scramble, shuffle_places
+from interp.training.compiled.shell import no_subnormals
 from interp.training.engines.base import Engine
 from interp.training.train import ENGINES
 
@@ -143,7 +144,8 @@ class Compiled:
 
     def epoch(self) -> None:
         step = STEPS * self.epochs_done
-        self.kernel.run_epoch(self.flat, self.m, self.v, step, self.epochs_done, EPOCH, BATCH)
+        with no_subnormals():  # as the engine trains
+            self.kernel.run_epoch(self.flat, self.m, self.v, step, self.epochs_done, EPOCH, BATCH)
         self.epochs_done += 1
 
     def draw(self) -> None:

@@ -109,7 +109,7 @@ class CompiledEngine(Engine):
 
     def run_epoch(self, epoch: int) -> EpochResult:
         def both(index: int) -> tuple[float, float]:
-            with _no_subnormals():
+            with no_subnormals():
                 return self.train_one(index, epoch), self.accuracy_of(index)
 
         if len(self.seeds) == 1:
@@ -139,7 +139,7 @@ class CompiledEngine(Engine):
 
 
 @contextmanager
-def _no_subnormals() -> Iterator[None]:
+def no_subnormals() -> Iterator[None]:
     """Results too small for a normal number are 0 in this thread, and arguments count as 0.
 
     Adam's moments of a parameter without gradient, such as those of a dead neuron, shrink until they are subnormal and
