@@ -31,6 +31,7 @@ from interp.architecture.reduced import count_space_refusal, counted_at, reduced
 from interp.errors import InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
+from interp.tasks.checks import check_made
 
 
 class TaskModel(HookedTransformer):
@@ -64,6 +65,7 @@ class TaskModel(HookedTransformer):
     ) -> None:
         spec.check()
         task = make_task(spec.task) if task is None else task
+        check_made(task)
         if problems := model_problems(spec, task):
             raise SpecError(problems)
         cfg = _config(spec, task, as_dtype(dtype or spec.dtype), as_device(device))

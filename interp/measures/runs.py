@@ -20,6 +20,7 @@ from interp.errors import InterpError
 from interp.measures.accuracy import distinct
 from interp.measures.subject import Subject, budget
 from interp.tasks import Batch
+from interp.tasks.returns import TaskError
 
 Hook = tuple[str, Callable[..., Any]]
 
@@ -199,6 +200,8 @@ def data(subject: Subject, split: str, n: int = 1000) -> Batch:
     """The task's data set of a split, or n fresh inputs where it has none; those to test on are all different."""
     try:
         return subject.task.dataset(split)
+    except TaskError:
+        raise
     except InterpError:
         known = split if split in subject.task.splits else subject.task.splits[-1]
         found = subject.task.sample(n, known, seed=0)

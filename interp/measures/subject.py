@@ -18,7 +18,6 @@ from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError, of_type, one_of, quoted
 from interp.tasks import Batch, Task, make_task
 from interp.tasks.checks import check_made, check_padding
-from interp.tasks.registry import registered_tasks
 
 LEAST_BYTES, MOST_BYTES = 2**24, 2**28
 """Activations of the rows that run together stay below 16 MB, which caches and allocators take well; below the size of
@@ -73,8 +72,7 @@ class Subject:
         known = make_task(task) if isinstance(task, str) else task
         if not isinstance(known, Task):
             raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
-        if type(known) not in registered_tasks().values():  # those were checked when they were registered
-            check_made(known)
+        check_made(known)
         ids = _token_ids(model, known, tokens)
         return cls(model, known, ids, _output_ids(model, known, ids, outputs), padding)
 

@@ -18,6 +18,7 @@ from interp.spec import Scalar, TaskRef
 from interp.tasks.batch import Batch, Pairs, find_first
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.pairs import one_token_pairs
+from interp.tasks.returns import watch
 
 
 class Task(ABC):
@@ -66,6 +67,12 @@ class Task(ABC):
     contrast: tuple[str, str] | None = None
     rule: Any = None
     cyclic: Mapping[str, tuple[str, ...]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """What the methods of a class from outside give is looked at when they are called: see tasks.returns."""
+        super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith(f"{__package__}."):
+            watch(cls)
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         for name in parameters:

@@ -18,6 +18,7 @@ from interp.errors import InterpError, UnsupportedError, short
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
 from interp.tasks.checks import check_batch, check_labels
+from interp.tasks.returns import TaskError
 
 DRAWN = 16
 """Samples of each split that are looked for among the inputs."""
@@ -123,6 +124,8 @@ class Drawn:
         self.missing: dict[str, Batch] = {}
         try:
             self.missing = {split: task.sample(DRAWN, split, seed=0) for split in task.splits}
+        except TaskError:
+            raise
         except InterpError:  # some tasks have inputs and no sampler for them: see Histogram with L > T
             return
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.budget import check_size
 from interp.errors import InterpError
 from interp.tasks.batch import Batch, Pairs
+from interp.tasks.returns import TaskError
 
 if TYPE_CHECKING:
     from interp.tasks.base import Task
@@ -52,6 +53,8 @@ def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "r
     """Which rows are inputs of the task."""
     try:
         task.check_input(tokens)
+    except TaskError:
+        raise
     except InterpError:
         if len(tokens) == 1:
             return torch.zeros(1, dtype=torch.bool)

@@ -10,6 +10,7 @@ from interp.architecture.answers import find_positions
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.returns import TaskError
 from interp.training.engines.base import derived_seed
 
 
@@ -40,6 +41,8 @@ def validation_set(task: Task) -> Batch:
     split = "validation" if "validation" in task.splits else split_of(task, "test")
     try:
         return task.dataset(split)
+    except TaskError:
+        raise
     except InterpError:
         return task.sample(1000, split, seed=task.data_seed)
 

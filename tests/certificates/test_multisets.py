@@ -169,7 +169,6 @@ def test_multisets_that_leave_samples_out_are_refused(monkeypatch: pytest.Monkey
 
 def test_a_multiset_is_the_same_however_its_rows_are_padded() -> None:
     task = interp.build("count01/minimal").task
-    narrow, wide = ([task.parse(text)] for text in ("[BOS]0112=4[EOS]", "[BOS]2110=4[EOS][EOS][EOS]"))
-    assert multisets._keys(task, task.batch(torch.tensor(narrow))) == multisets._keys(
-        task, task.batch(torch.tensor(wide))
-    )
+    narrow, wide = (torch.tensor([task.parse(text)]) for text in ("[BOS]0112=4[EOS]", "[BOS]2110=4[EOS]"))
+    wide = torch.nn.functional.pad(wide, (0, 2), value=task.pad_id)
+    assert multisets._keys(task, task.batch(narrow)) == multisets._keys(task, task.batch(wide))

@@ -80,8 +80,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"n_out": 0}, "n_out = 0 must be a positive integer"),
     ({"answer_words": ("one",)}, "answer_words has 1 words for 2 answers"),
     ({"sample": lambda self, n, split="test", seed=0: torch.zeros(n, 3)}, "gives a Tensor; it must be an interp.Batch"),
-    ({"sample": _short}, "labels of shape .3,. and torch.int32; they must be .3,., or .3, 3. "),
-    ({"classes": lambda self, batch: batch.labels}, r"classes\(batch\) gives \(3,\); it must be \(3, 3\)"),
+    ({"sample": _short}, "labels of shape .3,. and torch.int32; answers are read at 'last', so they must be .3,. "),
+    (
+        {"classes": lambda self, batch: batch.labels},
+        r"classes\(batch\) gives shape \(3,\) and torch.int64; it must be \(3, 3\)",
+    ),
     ({"classes": lambda self, batch: batch.tokens + 5}, "classes.batch. runs from 5 to 6, outside 0 to 1"),
     ({"classes": lambda self, batch: torch.full_like(batch.tokens, -100)}, "IGNORED everywhere"),
     ({"answers": lambda self, classes, tokens: classes == 1}, "both must be in the same units"),

@@ -79,7 +79,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "more": ({"promised": 31}, "lists 32 inputs, and says that there are 31"),
     "some": ({"listed": WORDS[16:], "promised": 16}, "samples 'a[ab]{4}[?]' in split 'test', and does not list it"),
     "none": ({"promised": 0}, "n_inputs = 0 must be a positive integer"),
-    "outside": ({"listed": WORDS + 1}, r"inputs\(7\) has token ids outside 0 to 2"),
+    "outside": ({"listed": WORDS + 1}, "has token ids outside 0 to 2"),
     "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function"),
     "random": ({"label": staticmethod(random)}, "in two ways|gives another batch each time"),
 }
@@ -153,12 +153,10 @@ def test_tokens_outside_a_vocabulary_are_refused_wherever_a_model_is_read() -> N
 def test_no_certificate_and_no_exact_accuracy_rests_on_a_lie(lie: str) -> None:
     """A model that counts b answered 32 times, and was certified and exact on all 32 of them."""
     kind = type("Lying", (Five,), {**LIES[lie][0], "name": f"domain-test-{lie}", "__doc__": Five.__doc__})
-    task = kind()
-    spec = ModelSpec(task=task.ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")
-    model = TaskModel(spec, task)
+    spec = ModelSpec(task=kind().ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")
     for look in (interp.certify, accuracy):
-        with pytest.raises(InterpError, match=LIES[lie][1].replace("7", "4096")):
-            look(model)
+        with pytest.raises(InterpError, match=LIES[lie][1]):
+            look(TaskModel(spec, kind()))
 
 
 @pytest.mark.parametrize("lie", ["batch", "random"])
