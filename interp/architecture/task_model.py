@@ -32,6 +32,7 @@ from interp.errors import InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 from interp.tasks.checks import check_made
+from interp.tasks.state import state_of
 
 
 class TaskModel(HookedTransformer):
@@ -91,6 +92,7 @@ class TaskModel(HookedTransformer):
         if spec.embedding == "frozen":
             self.embed.W_E.requires_grad_(False)
         self.to(as_device(device), print_details=False)
+        self.task_as_built = state_of(task)
 
     # ------------------------------------------------------------ parameters
 

@@ -20,7 +20,9 @@ from interp.certificates.evidence import write_evidence
 from interp.certificates.probes import Probes, compare
 from interp.certificates.scope import Takes, not_as_described, refusal_of
 from interp.errors import InterpError, UnsupportedError
+from interp.spec import TaskRef
 from interp.tasks import Task
+from interp.tasks.state import beyond_ref, changed
 from interp.views import view
 
 Status = Literal["certified", "refuted", "undecided"]
@@ -193,11 +195,33 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     for name, parameter in model.named_parameters():
         if not bool(parameter.isfinite().all()):
             raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
-    if (reason := not_as_described(model)) is not None:
+    if (reason := other_task(model) or not_as_described(model)) is not None:
         raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
     method = method_for(model)
     from interp.certificates.options import check_options
 
     check_options(method, options)
     found = replace(method.run(model, **options), source=Source(model, method.name, options))
+    if (beyond := beyond_ref(model.task)) is not None:
+        note = f"the claim is about task {model.task.name} as it is at hand; its spec alone does not make it: {beyond}"
+        found = replace(found, notes=(*found.notes, note))
+    if (reason := other_task(model)) is not None:
+        raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
     return replace(found, probed=compare(model, found.probes))
+
+
+def other_task(model: TaskModel) -> str | None:
+    """Why the task at hand is not the one that the model was built with and that its spec names, or None."""
+    task = model.task
+    if (reason := changed(model.task_as_built, task)) is not None:
+        return f"task {task.name} was changed after the model was built: {reason}; build the model anew with its task"
+    if (named := model.spec.task) != task.ref:
+        return f"its spec names the task {_of(named)}, and the task at hand is {_of(task.ref)}"
+    return None
+
+
+def _of(ref: TaskRef) -> str:
+    """A task as a sentence names it."""
+    table = "" if ref.table_sha256 is None else f" with the table {ref.table_sha256[:12]}"
+    seed = f" with data_seed {ref.data_seed}" if ref.data_seed else ""
+    return f"{ref.name}({', '.join(f'{name}={value!r}' for name, value in ref.parameters)}){seed}{table}"

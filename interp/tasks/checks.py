@@ -228,11 +228,8 @@ def _counts(task: Task) -> Iterator[str]:
         if split not in task.splits:
             yield f"count_ranges names the split {quoted(split)}, which is none of {', '.join(task.splits)}"
         pairs = [*box] if isinstance(box, tuple | list) else [None]
-        if len(pairs) != len(task.counted) or not all(map(_is_range, pairs)):
-            yield (
-                f"count_ranges[{split!r}] = {quoted(box)} must be (lowest, highest) for each of its "
-                f"{len(task.counted)} counted tokens"
-            )
+        if len(pairs) != (len(task.counted) or len(pairs)) or not all(map(_is_range, pairs)):
+            yield f"count_ranges[{split!r}] = {quoted(box)} must be (lowest, highest) for each of its counted tokens"
 
 
 def _is_range(pair: object) -> bool:

@@ -194,8 +194,8 @@ def test_refusals(majority: Task) -> None:
 
 
 def test_a_task_that_lists_less_than_it_says_is_refused(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = counting(majority, 0.0)
     monkeypatch.setattr(type(majority), "n_inputs", property(lambda self: 33))
+    model = counting(majority, 0.0)
     with pytest.raises(InterpError, match="lists 32 inputs, and says that there are 33"):
         interp.certify(model)
 

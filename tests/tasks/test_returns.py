@@ -14,7 +14,7 @@ import interp
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
-from interp.spec import Layer, ModelSpec
+from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Pairs, Parity, Task
 from interp.tasks.products import Product
 from interp.tasks.returns import TaskError
@@ -136,7 +136,7 @@ def hostile(changes: dict[str, Any]) -> Task:
 @pytest.mark.parametrize("what", HOSTILE)
 def test_no_certificate_and_no_accuracy_of_a_task_that_gives_what_it_must_not(what: str) -> None:
     changes, sentence = HOSTILE[what]
-    spec = ModelSpec(task=Three().ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last")
+    spec = ModelSpec(task=TaskRef(name="hostile"), d_model=2, layers=(Layer(d_head=2),), readout_at="last")
     for look in (interp.certify, accuracy):
         with pytest.raises(InterpError, match=f"^task hostile: .*{sentence}"):
             look(TaskModel(spec, hostile(changes)))
