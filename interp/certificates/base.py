@@ -42,7 +42,8 @@ class Source:
 class Certificate:
     """What was proved about a model on a whole domain.
 
-    status: "certified" (right on every input), "refuted" (a counterexample is given) or "undecided".
+    status: "certified" (right on every input), "refuted" (a counterexample is given, which the model itself gets wrong
+    when it is run on it) or "undecided".
     accuracy: exact share of right answers, or the interval (low, high) that holds it, of the model in exact arithmetic;
     where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. worst_margin: no right
     answer's logit is nearer to the best wrong one than this, in exact arithmetic; negative where the model errs.
@@ -201,13 +202,30 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     from interp.certificates.options import check_options
 
     check_options(method, options)
-    found = replace(method.run(model, **options), source=Source(model, method.name, options))
+    found = replace(noted(method.run(model, **options)), source=Source(model, method.name, options))
     if (beyond := beyond_ref(model.task)) is not None:
         note = f"the claim is about task {model.task.name} as it is at hand; its spec alone does not make it: {beyond}"
         found = replace(found, notes=(*found.notes, note))
     if (reason := other_task(model)) is not None:
         raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
     return replace(found, probed=compare(model, found.probes))
+
+
+def within_rounding(found: Certificate) -> bool:
+    """Is a model refuted by errors (and not by a divergence alone) that are no larger than what rounding may do?"""
+    errs = found.status == "refuted" and found.n_errors != 0
+    return errs and found.rounding is not None and found.worst_margin >= -found.rounding
+
+
+def noted(found: Certificate) -> Certificate:
+    """With a note where a model is refuted within rounding."""
+    if not within_rounding(found):
+        return found
+    note = (
+        f"no margin is below {0 - (found.rounding or 0):.3g}, as far as rounding may move one: the model errs on the "
+        "counterexample as it was run, and may be right on it in a batch of another shape or order"
+    )
+    return found if note in found.notes else replace(found, notes=(*found.notes, note))
 
 
 def other_task(model: TaskModel) -> str | None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.answers import answered, decide, margins
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.base import Certificate, Status, noted, register_method
 from interp.certificates.scope import hooks_on
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
@@ -106,7 +106,7 @@ def certify_subject(
                   "answer otherwise",)  # fmt: skip
     if max(found.wrong, found.close) > LISTED:
         notes += (f"tables hold the first {LISTED:,} errors and close inputs",)
-    return Certificate(
+    certificate = Certificate(
         model=_name(model),
         status=status,
         accuracy=1 - found.wrong / found.answers,
@@ -123,6 +123,7 @@ def certify_subject(
         tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
         arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}, one thread each",
     )
+    return noted(certificate)
 
 
 @dataclass(frozen=True)
