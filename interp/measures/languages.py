@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import decide
+from interp.architecture.answers import answered, decide
 from interp.architecture.task_model import TaskModel, as_dtype
 from interp.constructions import construct
 from interp.constructions.base import ConstructedWeights
@@ -94,7 +94,7 @@ def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None 
     """The columns of length_curve for one batch; logits: the model's, where they are known already."""
     logits = (answer_logits(model, batch.tokens) if logits is None else logits).double()
     accepts = decide(logits[:, None], model.spec) == 1
-    wrong = accepts != batch.labels
+    wrong = (accepts != batch.labels) | ~answered(logits[:, None])
     members, others = int(batch.labels.sum()), int((~batch.labels).sum())
     false_accepts, false_rejects = int((wrong & ~batch.labels).sum()), int((wrong & batch.labels).sum())
     sampled = share(len(batch) - int(wrong.sum()), len(batch))

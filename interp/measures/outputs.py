@@ -45,12 +45,15 @@ class HeadOutputs:
     def logits(self, group: Sequence[int], with_skip: bool = False) -> Float[Tensor, "rows n_out"]:
         """z_{t,H}: the logits with all heads outside the group zeroed (section 5.1); the group may be empty.
 
-        Raises InterpError for a head that is named twice or does not exist.
+        Raises InterpError for a head that is named twice or does not exist, and for logits that are not finite.
         """
         if len(group):
             check_groups([group], self.n_heads)
         out = self.contributions[:, list(group)].sum(1) + self.bias
-        return out + self.skip if with_skip else out
+        out = out + self.skip if with_skip else out
+        if not bool(out.isfinite().all()):
+            raise InterpError(f"the logits of heads {[*group]} are not finite everywhere, so they are no answers")
+        return out
 
 
 @torch.no_grad()

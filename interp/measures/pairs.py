@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import decide
+from interp.architecture.answers import correct
 from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.ablation import aligned
 from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces, reads
@@ -118,7 +118,7 @@ def patch(model: Model, pairs: Pairs) -> Patched:
             at, run = (where.clean_at, out) if hook is None else (where.at, forward(subject, piece.corrupted, hook))
             logits = run[where.rows, at].double().cpu()
             leanings[site] += leaning(subject, logits, where).sum()
-            right = decide(logits, subject.decision) == where.clean
+            right = correct(logits, where.clean, subject.decision)
             unpatched = right if site < 2 else unpatched
             flips[site] += (right & ~unpatched).sum()
         number += len(where.rows)

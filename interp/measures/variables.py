@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.architecture.answers import decide
+from interp.architecture.answers import correct
 from interp.errors import InterpError
 from interp.measures.neurons import feature_at_reads
 from interp.measures.runs import Hook, activations, affordable, forward, pieces, reads
@@ -245,7 +245,7 @@ def _answered(
         bases = pairs.base[here]
         out = forward(subject, subject.trimmed(batch[where.rows[bases]]), hooks(here))
         logits = out[torch.arange(len(bases)), where.positions[bases]].double().cpu()
-        found.append(decide(logits, subject.decision) == pairs.wanted[here])
+        found.append(correct(logits, pairs.wanted[here], subject.decision))
     return torch.cat(found)
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -299,9 +300,17 @@ def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
         return TaskModel(engine.spec, engine.task, mine, seed=seed, device=engine.device, dtype=engine.dtype)
 
     seed = engine.seeds[index]
-    model = built(engine.parameters())
     history = pd.DataFrame(run.history)
-    model.history = history[history["seed"] == seed].reset_index(drop=True)
+    history = history[history["seed"] == seed].reset_index(drop=True)
+    if not all(bool(tensor[index].isfinite().all()) for tensor in engine.parameters().values()):
+        lost = history[1:][~np.isfinite(history["loss"][1:])]
+        when = f"its loss is {lost['loss'].iloc[0]} after epoch {int(lost['epoch'].iloc[0])}, and " if len(lost) else ""
+        raise InterpError(
+            f"seed {seed} of {engine.spec.id} diverged: {when}its weights are not finite; "
+            f"the learning rate is {engine.recipe.learning_rate:g}"
+        )
+    model = built(engine.parameters())
+    model.history = history
     last = model.history.iloc[-1]
     facts = {"epochs": int(last["epoch"]), "loss": float(last["loss"]), "accuracy": float(last["accuracy"])}
     model.summary = {key: value for key, value in facts.items() if value == value} | {"engine": engine.name}

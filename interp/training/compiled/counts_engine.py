@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from interp.architecture.answers import answered
 from interp.architecture.parameters import outputs
 from interp.architecture.reduced import SAFE_SPREAD, counted_reads
 from interp.spec import ModelSpec
@@ -78,9 +79,9 @@ class FusedCountSpaceEngine(CompiledEngine):
 
     def accuracy_of(self, index: int) -> float:
         """Accuracy at the first position that is read, the task's answer."""
-        logits = logits_of(self.sizes, self.flat[index], self.held_out)
-        answers = self.task.answers(torch.from_numpy(logits.argmax(-1)), self.held_out_batch.tokens)
-        return float((answers == self.held_out_batch.labels).double().mean())
+        outputs = torch.from_numpy(logits_of(self.sizes, self.flat[index], self.held_out))
+        answers = self.task.answers(outputs.argmax(-1), self.held_out_batch.tokens)
+        return float(((answers == self.held_out_batch.labels) & answered(outputs)).double().mean())
 
 
 def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:

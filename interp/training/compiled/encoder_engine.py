@@ -90,7 +90,7 @@ class FusedEncoderEngine(CompiledEngine):
 
     def accuracy_of(self, index: int) -> float:
         out = self._answers(index, self.held_out_strings)
-        return float(((out > 0) == self.held_out.labels.numpy()).mean())
+        return float((((out > 0) == self.held_out.labels.numpy()) & np.isfinite(out)).mean())
 
     def _answers(self, index: int, strings: Strings) -> np.ndarray:
         from interp.training.compiled.encoder import answers

@@ -268,15 +268,16 @@ def batch_logits(s: Any, params: Any, w: Any, batch: int, out: Any) -> None:
 
 @inner
 def count_right(s: Any, params: Any, w: Any, batch: int) -> float:
-    """At how many positions of a batch the first of the largest logits is the count's."""
+    """At how many positions of a batch the first of the largest logits is the count's, and all of them are finite."""
     rows, right = mix_rows(s, params, w, batch), 0.0
     logits_of(s, params, w, rows)
     logits, C = w.logits, w.logits.shape[1]
     for r in range(rows):
-        best = 0
+        best, nothing = 0, get(logits, r * C) - get(logits, r * C)  # 0, or NaN where a logit is not finite
         for c in range(1, s.classes):
+            nothing += get(logits, r * C + c) - get(logits, r * C + c)
             if get(logits, r * C + c) > get(logits, r * C + best):
                 best = c
-        if best == get(w.label, r):
+        if best == get(w.label, r) and nothing == 0:
             right += get(w.weight, r)
     return right

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from interp.architecture.answers import answered
 from interp.architecture.reduced import CountedRows, count_space_refusal, counted_reads, reduced_outputs, token_tables
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Task
@@ -87,8 +88,7 @@ class CountSpaceEngine(GroupedEngine[_Group]):
         first = CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
         right = []
         for group in self.groups:
-            chosen = reduced_outputs(token_tables(self.spec, group.leaves), first).argmax(-1)
-            for outputs in chosen.cpu():
-                answers = self.task.answers(outputs, self.held_out_batch.tokens)
-                right.append((answers == self.held_out_batch.labels).double().mean())
+            for outputs in reduced_outputs(token_tables(self.spec, group.leaves), first).cpu():
+                answers = self.task.answers(outputs.argmax(-1), self.held_out_batch.tokens)
+                right.append(((answers == self.held_out_batch.labels) & answered(outputs)).double().mean())
         return torch.stack(right)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.answers import right_classes
+from interp.architecture.answers import answered, right_classes
 from interp.architecture.encoder import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
@@ -69,8 +69,10 @@ class EncoderEngine(StackEngine):
         size = max(1, ROWS_AT_ONCE // (len(self.seeds) * rows.tokens.shape[-1]))
         for start in range(0, len(self.held_out), size):
             some = slice(start, start + size)
-            accepts = encoder_logits(self.spec, self.leaves, rows[some])[..., 0] > 0
-            right += (accepts.cpu() == self.held_out.labels[some]).double().sum(1)
+            outputs = encoder_logits(self.spec, self.leaves, rows[some]).cpu()
+            right += (
+                ((outputs[..., 0] > 0) == self.held_out.labels[some]).logical_and(answered(outputs)).double().sum(1)
+            )
         return right / len(self.held_out)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from interp.architecture.answers import answered, decide
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
@@ -84,6 +85,8 @@ def batch_loss(model: TaskModel, batch: Batch) -> Tensor:
 
 def accuracy(model: TaskModel, batch: Batch) -> float:
     """Share of right answers; where each position has one, over the positions that are read."""
-    answers, labels = model.predict(batch.tokens), batch.labels
+    with torch.no_grad():
+        outputs, labels = model.read(batch.tokens), batch.labels
+    right = (model.task.answers(decide(outputs, model.spec), batch.tokens) == labels) & answered(outputs)
     counted = labels >= 0 if labels.dtype != torch.bool else torch.ones_like(labels)
-    return float((answers == labels)[counted].double().mean())
+    return float(right[counted].double().mean())

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from interp.architecture.answers import answered
 from interp.architecture.parameters import outputs
 from interp.architecture.reduced import reduced_refusal
 from interp.spec import ModelSpec
@@ -84,6 +85,7 @@ class StackedEngine(GroupedEngine[_Group]):
         for group in self.groups:
             for index in range(len(group.seeds)):
                 one = {name: leaf[index : index + 1] for name, leaf in group.leaves.items()}
-                chosen = step_outputs(self.spec, one, rows).argmax(-1, keepdim=True)
-                right.append((rows.target.gather(2, chosen).sum().double() / rows.target.sum().double()).cpu())
+                outputs = step_outputs(self.spec, one, rows)
+                good = rows.target.gather(2, outputs.argmax(-1, keepdim=True)) * answered(outputs)[..., None]
+                right.append((good.sum().double() / rows.target.sum().double()).cpu())
         return torch.stack(right)

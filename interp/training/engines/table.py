@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from interp.architecture.answers import answered
 from interp.architecture.contexts import context_logits, context_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Task
@@ -81,5 +82,5 @@ class ExactKLEngine(StackEngine):
         """Prior probability of the contexts with the largest logit at a most likely next token, of each model."""
         logits = context_logits(self.spec, self.leaves, self.contexts[None])
         best = logits.masked_fill(~self.modes, -torch.inf).amax(-1)
-        right = best > logits.masked_fill(self.modes, -torch.inf).amax(-1)
+        right = (best > logits.masked_fill(self.modes, -torch.inf).amax(-1)) & answered(logits)
         return (right.to(self.prior) @ self.prior).double().cpu()

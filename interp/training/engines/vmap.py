@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.architecture.answers import decide, find_positions
+from interp.architecture.answers import answered, decide, find_positions
 from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
@@ -97,9 +97,10 @@ class _Group(Group["VmapEngine"]):
                 at = torch.arange(length, device=part.tokens.device).expand_as(part.tokens)
             else:
                 at = find_positions(task, part.tokens, spec.readout_at)[:, None]
-            chosen = decide(self.logits(part.tokens, at), spec)
-            for index, outputs in enumerate(chosen if spec.readout_at == "all" else chosen[..., 0]):
-                right[index] += (task.answers(outputs, part.tokens) == part.labels)[use].double().sum().cpu()
+            logits = self.logits(part.tokens, at) if spec.readout_at == "all" else self.logits(part.tokens, at)[:, :, 0]
+            for index, outputs in enumerate(logits):
+                good = (task.answers(decide(outputs, spec), part.tokens) == part.labels) & answered(outputs)
+                right[index] += good[use].double().sum().cpu()
         return right / counted.sum().cpu()
 
 
