@@ -1,0 +1,36 @@
+"""What a certificate says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from interp.certificates.base import Certificate, noted, within_rounding
+
+
+def refuted(worst: float, rounding: float | None, **also: object) -> Certificate:
+    given = {"status": "refuted", "n_errors": 1, "counterexample": "0 1"} | also
+    return Certificate(model="m", accuracy=0.5, n_inputs=2, worst_margin=worst, method="by hand", domain="two inputs",
+                       seconds=0.0, rounding=rounding, **given)  # type: ignore[arg-type]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "within"),
+    [
+        (refuted(-1e-9, 1e-8), True),
+        (refuted(-1e-8, 1e-8), True),
+        (refuted(-2e-8, 1e-8), False),
+        (refuted(0.0, 0.0), True),  # tied, and the first of the largest is a wrong one
+        (refuted(-1e-9, None), False),
+        (refuted(float("nan"), 1e-8), False),
+        (refuted(1e-3, 1e-8, n_errors=0), False),  # right everywhere, refuted by a divergence
+        (refuted(-1e-9, 1e-8, n_errors=None), True),
+        (refuted(1.0, 1e-8, status="certified", n_errors=0, counterexample=None), False),
+        (refuted(-1e-9, 1e-8, status="undecided", counterexample=None), False),
+    ],
+)
+def test_a_certificate_says_where_a_model_is_refuted_within_rounding(found: Certificate, within: bool) -> None:
+    assert within_rounding(found) is within
+    once = noted(found)
+    assert ("another shape or order" in str(once)) is within
+    assert noted(once) is once
+    assert "-0," not in str(once)
