@@ -5,7 +5,8 @@ A report is made of the sections that apply to a model (interp/sections); here i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +19,8 @@ from interp import zoo
 from interp._lens import HookedTransformer, is_bridge
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, certify_subject
-from interp.errors import InterpError, of_type
-from interp.measures.subject import Subject
+from interp.errors import InterpError, UnsupportedError, of_type
+from interp.measures.subject import Subject, check_finite
 from interp.report import Report
 from interp.sections import Study, availability, fill
 from interp.spec import Construction, ModelSpec, Training
@@ -61,8 +62,17 @@ def analyze(
     if out is not None:
         _check_out(Path(out))
     open_one = partial(_subject, task=task, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype)
-    pages = [_page(*open_one(one), isinstance(one, str | Path), sections, options) for one in sources]
-    report = pages[0] if len(pages) == 1 else _compare(pages)
+    opened = [open_one(one) for one in sources]
+    titles = _told_apart([name for _, name in opened])
+    for (subject, _), title in zip(opened, titles):
+        with _said_of(title if len(sources) > 1 else None):
+            check_finite(subject)
+    pages = []
+    for one, (subject, name), title in zip(sources, opened, titles):
+        load = f"model = interp.load({name!r})" if isinstance(one, str | Path) else None
+        with _said_of(title if len(sources) > 1 else None):
+            pages.append(_page(subject, title, load, sections, options))
+    report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in opened])
     if out is not None:
         report.save(out)
     return report
@@ -136,6 +146,7 @@ def list_sections(
     task: Task | str | None = None,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
     device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
     """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not.
@@ -148,14 +159,33 @@ def list_sections(
         >>> found.loc["accuracy", "status"]
         'applies'
     """
-    frames: dict[str, pd.DataFrame] = {}
-    for one in _sources(source):
-        subject, name = _subject(one, task, tokens, outputs, "mask", device, None)
-        frames[name if name not in frames else f"{name} ({len(frames) + 1})"] = availability(Study(subject))
+    opened = [_subject(one, task, tokens, outputs, padding, device, None) for one in _sources(source)]
+    titles, frames = _told_apart([name for _, name in opened]), {}
+    for title, (subject, _) in zip(titles, opened):
+        with _said_of(title if len(titles) > 1 else None):
+            check_finite(subject)
+            frames[title] = availability(Study(subject))
     first = next(iter(frames.values()))
     if not isinstance(source, list | tuple):
         return first
     return first[["section", "title"]].assign(**{name: _in_words(frame) for name, frame in frames.items()})
+
+
+@contextmanager
+def _said_of(title: str | None) -> Iterator[None]:
+    """Of several models, an error names the one that it is about."""
+    try:
+        yield
+    except InterpError as error:
+        if title is None:
+            raise
+        kind = UnsupportedError if isinstance(error, UnsupportedError) else InterpError
+        raise kind(f"{title}: {error}") from None
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """Each name, with its number among the models where an earlier one has the same."""
+    return [f"{name} ({i + 1})" if name in names[:i] else name for i, name in enumerate(names)]
 
 
 def _in_words(found: pd.DataFrame) -> list[str]:
@@ -183,25 +213,30 @@ def _subject(
 
 def _page(
     subject: Subject,
-    name: str,
-    named: bool,
+    title: str,
+    load: str | None,
     sections: Sequence[str] | None,
     options: Mapping[str, Mapping[str, Any]] | None,
 ) -> Report:
-    """One model's report."""
-    report = Report(name, subtitle=_subtitle(subject), metadata=_metadata(subject))
+    """One model's report. load: Python that makes `model`, where there is such."""
+    report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
     with threads_for(subject.model):
-        fill(Study(subject, f"model = interp.load({name!r})" if named else None), report, sections, options)
+        fill(Study(subject, load), report, sections, options)
     report.spare_figures()
     return report
 
 
-def _compare(pages: list[Report]) -> Report:
-    """Several models on one page: their facts side by side, then each one's own report."""
-    rows = pd.DataFrame([{"model": page.title, **page.facts} for page in pages])
+def _compare(pages: list[Report], tasks: list[str]) -> Report:
+    """Several models on one page: their facts side by side, with their tasks where these differ; then each report."""
+    rows = pd.DataFrame([{"model": page.title, "task": task, **page.facts} for page, task in zip(pages, tasks)])
+    rows = rows if len(set(tasks)) > 1 else rows.drop(columns="task")
     report = Report(f"{len(pages)} models", subtitle="side by side, then one by one")
     report.section("Comparison")
-    report.add_table("comparison", rows, "One row for each model; each one's report follows below.")
+    report.add_table(
+        "comparison",
+        rows,
+        "One row for each model; each one's report follows below, and says on which inputs a number was measured.",
+    )
     for number, page in enumerate(pages):
         report.attach(page, prefix=f"{number}-{page.title}")
     return report
@@ -225,6 +260,9 @@ def _subtitle(subject: Subject) -> str:
 def _metadata(subject: Subject) -> dict[str, str]:
     """Where the model comes from."""
     found = {"interp": version("interp"), "torch": torch.__version__}
+    run = str(next(subject.model.parameters()).dtype).removeprefix("torch.")
+    if run != (subject.model.spec.dtype if isinstance(subject.model, TaskModel) else "float32"):
+        found["run in"] = run
     if isinstance(subject.model, TaskModel):
         spec = subject.model.spec
         found = {"spec": spec.id, "seed": str(subject.model.seed), **found}

@@ -41,6 +41,9 @@ def _print(frame: pd.DataFrame, format: Format) -> None:
 
 LongOption = Annotated[bool, typer.Option("--long", "-l", help="Every column, however wide.")]
 
+IMPORTED: list[Path] = []
+"""The files that this command was told to run first."""
+
 COLORS = {"proved": "green", "certified": "green", "refuted": "red", "undecided": "yellow"}
 """Of the words for what is proved, on a terminal; the word is always there."""
 
@@ -84,10 +87,16 @@ def _main(
         typer.Option("--import", help="A Python file to run first, for the tasks and sections that it registers."),
     ] = None,
 ) -> None:
-    for path in imports or ():
+    IMPORTED[:] = imports or ()
+    for path in IMPORTED:
         from interp.tasks.plugins import import_file
 
         import_file(path)
+
+
+def _imported() -> str:
+    """The --import options of this command, for one that goes on where it stopped."""
+    return "".join(f" --import {path}" for path in IMPORTED)
 
 
 @app.command()
@@ -145,7 +154,7 @@ def train(
         )
     except KeyboardInterrupt as stop:
         again = f"interp train {spec} --seeds {seeds} -o {out}" + (f" --snapshots {snapshots}" if kept else "")
-        typer.echo(f"{stop}; continue with: {again}{' --history' if history else ''} --resume", err=True)
+        typer.echo(f"{stop}; continue with: {again}{' --history' if history else ''} --resume{_imported()}", err=True)
         raise typer.Exit(130) from None
     epochs, rows = pd.DataFrame(run.history), []
     for index, seed in enumerate(runner.seeds):
@@ -203,7 +212,9 @@ def sweep(
         runs = interp.sweep(part, folder, workers, resume, dask=dask, device=device)
     except KeyboardInterrupt:
         options = "".join(f" --only {choice}" for choice in only or ()) + (f" --seeds {seeds}" if seeds else "")
-        typer.echo(f"interrupted; continue with: interp sweep {grid} -o {folder}{options} --resume", err=True)
+        typer.echo(
+            f"interrupted; continue with: interp sweep {grid} -o {folder}{options} --resume{_imported()}", err=True
+        )
         raise typer.Exit(130) from None
     wrong = runs[runs["error"] != ""]
     if format is not Format.table:

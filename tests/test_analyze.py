@@ -7,7 +7,7 @@ import torch
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
-from interp.errors import InterpError
+from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Count01
 
@@ -59,6 +59,36 @@ def test_several_models_start_with_a_comparison() -> None:
     report = interp.analyze(["count01/minimal", "count01/paper/seed-1"])
     assert report.tables["comparison"]["model"].to_list() == ["count01/minimal", "count01/paper/seed-1"]
     assert report.tables["comparison"]["accuracy"][0] == 1.0
+
+
+def test_a_comparison_tells_models_and_tasks_apart() -> None:
+    """A model twice, and one of another task: three rows, told apart by name, and each with its task."""
+    sources = ["languages/one", "count01/minimal", "languages/one"]
+    table = interp.analyze(sources, sections=["question"]).tables["comparison"]
+    assert table["model"].to_list() == ["languages/one", "count01/minimal", "languages/one (3)"]
+    assert table["task"].to_list() == ["one", "count01", "one"]
+    assert "task" not in interp.analyze(["count01/minimal"] * 2, sections=["question"]).tables["comparison"]
+    sections = interp.list_sections(["languages/one"] * 2)
+    assert list(sections.columns) == ["section", "title", "languages/one", "languages/one (2)"]
+
+
+def test_of_several_models_an_error_names_the_one_it_is_about() -> None:
+    broken = interp.build("count01/minimal")
+    with torch.no_grad():
+        broken.embed.W_E[0, 0] = torch.nan
+    sentence = "^1 of the [0-9]+ weights of embed.W_E are not finite: there is no model to look at$"
+    for use in (interp.analyze, interp.list_sections, interp.live):
+        with pytest.raises(InterpError, match=sentence):
+            use(broken)
+    with pytest.raises(InterpError, match=f"^{broken.spec.id}, seed 0: {sentence[1:]}"):
+        interp.analyze(["count01/minimal", broken])
+    with pytest.raises(UnsupportedError, match=r"^count01/minimal: section counting_answers does not apply: "):
+        interp.analyze(["count01/minimal"] * 2, sections=["counting_answers"])
+
+
+def test_options_of_a_section_that_nobody_asked_for_are_refused() -> None:
+    with pytest.raises(InterpError, match="options of section heads are given, which is not among the sections asked"):
+        interp.analyze("count01/minimal", sections=["question"], options={"heads": {"C": 1.0}})
 
 
 def own_model(order: list[int], **changes: object) -> HookedTransformer:

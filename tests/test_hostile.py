@@ -374,6 +374,12 @@ interp.sweep(5)
 interp.list_sections(5)
 interp.live(None)
 interp.register_task(int)
+interp.ablate_heads(exact, test=batch.tokens)
+interp.head_metrics(exact, test=[batch])
+interp.test_circuit(exact, heads=[0], test=interp.Batch(batch.tokens.float(), batch.lengths, batch.labels))
+interp.ablate_heads(exact, test=interp.Batch(batch.tokens > 0, batch.lengths, batch.labels))
+interp.head_metrics(exact, test=interp.Batch(batch.tokens[:1], batch.lengths, batch.labels))
+exact.predict(batch.tokens > 0)
 """
 
 
@@ -384,6 +390,7 @@ def test_things_of_the_wrong_kind() -> None:
 import interp
 spec = interp.ModelSpec(task={{"name": "count01"}}, d_model=4, layers=[{{"d_head": 2}}], readout_at="=")
 exact = interp.build("count01/minimal")
+batch = exact.task.sample(3)
 for line in {WRONG_KINDS.split(chr(10))!r}:
     try:
         if line:

@@ -130,7 +130,7 @@ class TaskModel(HookedTransformer):
         return tokens
 
     def _check_tokens(self, tokens: Tensor) -> None:
-        if tokens.ndim != 2 or tokens.is_floating_point():
+        if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
         if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.task.d_vocab:
             raise InterpError(

@@ -23,6 +23,7 @@ from interp.tasks import Batch
 from interp.tasks.returns import TaskError
 
 Hook = tuple[str, Callable[..., Any]]
+NOTHING = "the batch has no position with a label, so there is nothing to measure"
 
 # ---------------------------------------------------------------- where a model is read
 
@@ -64,6 +65,7 @@ def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slic
     Columns that are padding in all rows of a piece are left out of it. kept: numbers a position that the caller keeps
     beside the forward's own.
     """
+    subject.check(batch)
     cfg, length = subject.model.cfg, batch.tokens.shape[1]
     own = 2 * cfg.n_heads * length + 10 * cfg.d_model + 3 * (cfg.d_mlp or 0) + 2 * cfg.d_vocab_out
     size = max(1, budget(subject.model) // (cfg.dtype.itemsize * length * (own + kept)))
@@ -102,6 +104,8 @@ def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads 
         rows, positions = where.rows[inside] - here.start, where.positions[inside]
         for name in names:
             found[name].append(seen[name].cpu()[rows, positions].double())
+    if not len(where):
+        raise InterpError(NOTHING)
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
@@ -131,7 +135,7 @@ class Tally:
     @property
     def score(self) -> Score:
         if not self.n:
-            raise InterpError("the batch has no position with a label, so there is nothing to measure")
+            raise InterpError(NOTHING)
         return Score(self.n_right / self.n, self.loss / self.n)
 
 

@@ -66,7 +66,10 @@ class Subject:
             _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
             return cls(model, model.task)
         if task is None:
-            raise InterpError('a HookedTransformer of your own needs its task: task="count01", tokens={"0": 3, ...}')
+            raise InterpError(
+                "a HookedTransformer of your own needs its task; a measure takes it with that, as "
+                'interp.load(model, task="count01", tokens={"0": 3, ...}) gives it'
+            )
         if padding not in ("mask", "attend"):
             raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
         known = make_task(task) if isinstance(task, str) else task
@@ -113,11 +116,7 @@ class Subject:
         length, most = tokens.shape[1], self.model.cfg.n_ctx
         if length > most and not isinstance(self.model, TaskModel):
             raise InterpError(f"inputs of task {self.task.name} have {length} tokens; the model's n_ctx is {most}")
-        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.task.d_vocab:
-            raise InterpError(
-                f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
-                f"task {self.task.name} has ids 0 to {self.task.d_vocab - 1}"
-            )
+        self.check_ids(tokens)
         return tokens if self.token_ids is None else self.token_ids[tokens]
 
     def columns(self, outputs: Float[Tensor, "*rows n_model_out"]) -> Float[Tensor, "*rows n_out"]:
@@ -132,8 +131,30 @@ class Subject:
 
     def reads(self, batch: Batch) -> Bool[Tensor, "rows length"]:
         """Which positions are read: one a row, or all that the task labels. Raises InterpError for ill-padded rows."""
+        self.check(batch)
         check_padding(self.task, batch)
         return reads(self.task, batch, self.read_at)
+
+    def check(self, batch: Batch) -> None:
+        """Raise InterpError for what is no batch of the task's tokens, one sentence, before anything is made of it."""
+        if not isinstance(batch, Batch):
+            raise InterpError(f"{of_type(batch)} is no Batch; task.sample(n) gives one, and so does task.batch(tokens)")
+        tokens = batch.tokens
+        if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+            raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
+        if not len(tokens) == len(batch.lengths) == len(batch.labels):
+            raise InterpError(
+                f"a batch of {len(tokens)} rows has {len(batch.lengths)} lengths and {len(batch.labels)} labels"
+            )
+        self.check_ids(tokens)
+
+    def check_ids(self, tokens: Int[Tensor, "rows length"]) -> None:
+        """Raise InterpError for ids that are no tokens of the task."""
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.task.d_vocab:
+            raise InterpError(
+                f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
+                f"task {self.task.name} has ids 0 to {self.task.d_vocab - 1}"
+            )
 
     def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
         """The right output index at every position that is read, row after row."""
@@ -288,6 +309,15 @@ class Subject:
             _, cache = self.run_with_cache(part, names_filter=name)
             found.append(cache[name][torch.arange(len(part)), positions[here]])
         return torch.cat(found).double().cpu()
+
+
+def check_finite(subject: Subject) -> None:
+    """Raise InterpError for weights that are no numbers: nothing that such a model computes means anything."""
+    for name, parameter in subject.model.named_parameters():
+        if wrong := int((~parameter.detach().isfinite()).sum()):
+            raise InterpError(
+                f"{wrong:,} of the {parameter.numel():,} weights of {name} are not finite: there is no model to look at"
+            )
 
 
 Model: TypeAlias = "HookedTransformer | Subject"

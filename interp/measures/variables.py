@@ -177,7 +177,10 @@ def _pairs(
     where = reads(subject, batch)
     kept = others_that_decide(name, values, where.classes)
     if kept is None:
-        return f"{name} and the other features together do not determine the answer"
+        return (
+            f"no other features determine the answer together with {name} but not without it, so nothing says what it "
+            "alone would change"
+        )
     table = {key: int(c) for key, c in zip(_keys(values, (name, *kept)), where.classes)}
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(where))

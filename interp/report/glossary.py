@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 NOTES: dict[str, str] = {
     "s-acc": "Separation accuracy: the share of inputs that the best straight line (or plane) through a head's outputs "
-    "sorts rightly into the two answers. Fitted on the training set, measured on the test set.",
+    "sorts rightly into the answers. Fitted on the training set, measured on the test set.",
     "l-acc": "Learned accuracy: the share of inputs that the model's own readout answers rightly when all other heads "
     "are silenced.",
     "ROC AUC": "The chance that a score is larger for a random input of one answer than for a random input of the "
@@ -21,7 +21,7 @@ NOTES: dict[str, str] = {
     "w02": "A head's attention to one '0' over its attention to one '2' (in general: the first counted token over the "
     "third), from where the answer is read.",
     "value vectors": "What a head would put out if it attended to one token alone.",
-    "separator": "The straight line that best divides the outputs of the two answers.",
+    "separator": "The straight line (or plane) that best divides the outputs of one answer from those of the others.",
     "mean-ablated": "Replaced by its mean over the training inputs, so that it says the same whatever the input.",
     "residual stream": "The vector at each position that all parts of a transformer read from and add to.",
     "direct logit attribution": "The output is a sum of what each part writes; each part's share of it.",

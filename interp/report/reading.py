@@ -59,7 +59,8 @@ def instead(figure: go.Figure) -> str | None:
         return "; ".join(f"{mark.where}: {number(mark.value)}" for mark in marks) + "."
     if all(trace.type in ("bar", "heatmap") or _is_line(trace) for trace in traces) and _alike(marks):
         exact = len({mark.value for mark in marks}) == 1
-        return f"All {len(marks)} values are {number(marks[0].value)}{'' if exact else ', as far as could be seen'}."
+        seen = "" if exact else ", as far as could be seen"
+        return f"All {len(marks)} values{_title(figure, traces)} are {number(marks[0].value)}{seen}."
     return None
 
 

@@ -278,6 +278,8 @@ def fill(
         if name not in known:
             raise InterpError(one_of("section", name, known))
     for name, given in options.items():
+        if wanted is not None and name not in wanted:
+            raise InterpError(f"options of section {name} are given, which is not among the sections asked for")
         for option in given:
             if option not in known[name].options:
                 raise InterpError(one_of(f"option of section {name}", option, known[name].options or ["none"]))

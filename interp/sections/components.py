@@ -58,6 +58,7 @@ def make(study: Study, report: Report) -> None:
     if 2 <= len(found.classes.unique()) <= 12 and len(table) <= SHOWN:
         by_answer = found.by_answer(words)
         matrix = by_answer.pivot(index="component", columns="answer", values="effect").loc[table["component"]]
+        matrix = matrix[list(dict.fromkeys(by_answer["answer"]))]  # in the order of the task's outputs
         report.add_figure(
             "components_by_answer",
             draw.heatmap(

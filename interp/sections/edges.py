@@ -29,14 +29,16 @@ def cost(study: Study) -> float:
 @section("edges", title="Edges between parts", order=505, needs=needs, cost=cost)
 def make(study: Study, report: Report, pairs: int = 64) -> None:
     """Path patching of every edge."""
-    found = edge_effects(study.subject, make_pairs(study.subject, pairs))
+    given = make_pairs(study.subject, pairs)
+    found = edge_effects(study.subject, given)
     best = found.loc[found["recovered"].abs().idxmax()]
     report.section(
         "Edges between parts",
         "What one part writes in the clean run is put into the input of one later part of the corrupted run, and "
         "nowhere "
         "else; then all runs on. Nothing is linearized.\n\n"
-        f"The strongest edge is from {best['sender']} to {best['receiver']}: it recovers "
+        f"On {words.counted(len(given), 'pair')} of inputs, the strongest edge is from {best['sender']} to "
+        f"{best['receiver']}: it recovers "
         f"{words.number(float(best['recovered']), 3)} of the clean run's logit difference.",
     )
     order = [str(node) for node in nodes(study.subject)]

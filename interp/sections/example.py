@@ -25,7 +25,7 @@ def needs(study: Study) -> str | None:
         return f"task {study.task.name} gives no example"
     length = int(batch.lengths[0])
     if length == 1:
-        return "each input is one token, so that heads can look at nothing else"
+        return "the example is one token, so that heads can look at nothing else"
     if study.spec is not None and study.spec.max_length is not None and length > LONGEST:
         return f"the shortest example has {length} tokens, too many to draw"
     return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from interp import zoo
 from interp._lens import HookedTransformer
 from interp.certificates import Certificate
 from interp.certificates.count_boxes import as_box
 from interp.errors import UnsupportedError
-from interp.measures.subject import Subject
+from interp.measures.subject import Subject, check_finite
 from interp.report import Report
 from interp.sections.base import Study, section
 from interp.sections.live_payload import payload
@@ -59,12 +59,17 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def live(
-    source: str | Path | HookedTransformer, task: Task | str | None = None, tokens: Mapping[str, int] | None = None
+    source: str | Path | HookedTransformer | Subject,
+    task: Task | str | None = None,
+    tokens: Mapping[str, int] | None = None,
+    *,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
 ) -> Report:
     """The live panel alone, as a page that shows itself in Jupyter and can be saved.
 
-    source: a name, a path or a model; a HookedTransformer of your own needs its task, as in analyze. Raises
-    UnsupportedError with the reason where there is no panel.
+    source: a name, a path or a model; a HookedTransformer of your own needs its task, and tokens, outputs and padding
+    are as in analyze. Raises UnsupportedError with the reason where there is no panel.
 
     Example:
 
@@ -74,7 +79,8 @@ def live(
     """
     named = isinstance(source, str | Path)
     model = zoo.load(source) if isinstance(source, str | Path) else source
-    subject = Subject.of(model, task, tokens)
+    subject = Subject.of(model, task, tokens, outputs, padding)
+    check_finite(subject)
     report = Report(str(source) if named else f"a model of task {subject.task.name}")
     report.add_text(INTRODUCTION)
     report.add_live(payload(subject, f"model = interp.load({str(source)!r})" if named else None))

@@ -171,7 +171,7 @@ Changes = dict[str, Any]
 
 def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes]]:
     """(value as the table shows it, changes) of each value of an axis."""
-    if name in RESULT_COLUMNS:
+    if name in RESULT_COLUMNS or name.startswith(("spec.", "version.")):
         problems.append(f"axis {name}: the table of runs has a column of that name; choose another")
     points = _points({"fields": [name], "values": given} if isinstance(given, list) else given)
     if points is None:
@@ -179,7 +179,7 @@ def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes
         return []
     if not points:
         problems.append(f"axis {name} is empty: the grid has no cells; give at least one value")
-    return [(v if isinstance(v, str | int | float) else json.dumps(v), changes) for v, changes in points]
+    return [(v if isinstance(v, str | int | float) else json.dumps(v, default=str), changes) for v, changes in points]
 
 
 def _points(given: Any) -> list[tuple[Any, Changes]] | None:
@@ -212,6 +212,13 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
             for path, value in changes.items():
                 if (problem := _set(plain, path, value)) is not None:
                     sentences.append(f"axis {axis}: {problem}")
+        if not sentences:  # a later axis must not undo an earlier one, whose value the table would go on to say
+            sentences = [
+                f"axis {axis}: another axis changes {path}, too"
+                for axis, (_, changes) in zip(axes, point)
+                for path, value in changes.items()
+                if _get(plain, path) != value
+            ]
         spec = None
         if not sentences:
             try:
@@ -250,6 +257,16 @@ def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
     else:
         node[last] = copy.deepcopy(value)
     return None
+
+
+def _get(plain: Any, path: str) -> Any:
+    """What stands at a path that `_set` has set; None where it is gone."""
+    for part in path.split("."):
+        try:
+            plain = plain[int(part) if isinstance(plain, list) else part]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return plain
 
 
 def _untrainable(grid: Grid, device: str) -> list[str]:

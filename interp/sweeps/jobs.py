@@ -25,7 +25,10 @@ LIBRARIES = ("interp", "torch", "numpy", "numba")
 
 @dataclass(frozen=True)
 class Job:
-    """Seeds of one spec that train side by side. work: a measure of the time it takes, comparable inside a sweep."""
+    """Seeds of one spec that train side by side. work: a measure of the time it takes, comparable inside a sweep.
+
+    task_file: the file that registers the spec's task, where that is a user's own: a worker knows only ours.
+    """
 
     spec: dict[str, Any]
     spec_id: str
@@ -35,6 +38,7 @@ class Job:
     engine: str = "auto"
     device: str = "cpu"
     work: float = 1.0
+    task_file: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
     from interp.architecture.parameters import parameter_shapes
     from interp.architecture.problems import as_device
     from interp.tasks import make_task
+    from interp.tasks.plugins import file_of
     from interp.training.train import choose_engine
 
     jobs, where = [], as_device(device)
@@ -71,7 +76,7 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
         task = make_task(cell.spec.task)
         together = choose_engine(cell.spec, task, where, grid.engine).seeds_together(cell.spec, where)
         size = sum(math.prod(shape) for shape in parameter_shapes(cell.spec, task).values())
-        recipe = cell.spec.training
+        recipe, file = cell.spec.training, file_of(type(task))
         work = float(max(1, recipe.epochs) * (recipe.samples_per_epoch or 1) * size)
         for start in range(0, len(left), together):
             seeds = tuple(left[start : start + together])
@@ -85,6 +90,7 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
                     grid.engine,
                     device,
                     work * len(seeds),
+                    "" if file is None else str(file),
                 )
             )
     return sorted(jobs, key=lambda job: -job.work)
@@ -105,28 +111,42 @@ def failed(job: Job, error: str) -> list[Outcome]:
     return [Outcome(_row(job, seed, error=error)) for seed in job.seeds]
 
 
-def _trainer() -> Callable[..., Any]:
-    """Training on one thread: as many workers as cores are faster than many threads, and add up in one order."""
+def _trainer(job: Job) -> Callable[..., Any]:
+    """Training on one thread: as many workers as cores are faster than many threads, and add up in one order.
+
+    Makes the job's task known here, where it is a user's own.
+    """
     import torch
 
+    from interp.tasks import registered_tasks
+    from interp.tasks.plugins import import_file
     from interp.training.train import train_parameters
+
+    if job.task_file and job.spec["task"]["name"] not in registered_tasks():
+        import_file(job.task_file)
 
     torch.set_num_threads(1)
     return train_parameters
 
 
 def _train(job: Job) -> list[Outcome]:
-    train_parameters = _trainer()
+    train_parameters = _trainer(job)
     start, cpu_start = time.perf_counter(), time.process_time()
     spec = ModelSpec.from_dict(job.spec)
     chosen = _engine_of(job, spec)
     engine, run = train_parameters(spec, job.seeds, engine=chosen, device=job.device, progress=False)
     seconds = (time.perf_counter() - start) / len(job.seeds)
     cpu_seconds = (time.process_time() - cpu_start) / len(job.seeds)
-    outcomes = []
-    for seed in job.seeds:
+    outcomes, weights = [], engine.parameters().values()
+    for index, seed in enumerate(job.seeds):
         mine = [entry for entry in run.history if entry["seed"] == seed and entry["epoch"] > 0]
         loss, accuracy = ([entry[name] for entry in mine] for name in ("loss", "accuracy"))
+        good = next((epoch for epoch, value in enumerate(loss) if not math.isfinite(value)), len(loss))
+        if good < len(loss) or not all(bool(stacked[index].isfinite().all()) for stacked in weights):
+            # What weights that are no numbers answer is no accuracy.
+            error = f"diverged in epoch {min(good + 1, len(loss))} of {run.epoch}: loss or weights are not finite"
+            outcomes.append(Outcome(_row(job, seed, engine=engine.name, error=error)))
+            continue
         row = _row(
             job, seed, accuracy=_last(accuracy), best_accuracy=max(accuracy, default=None), loss=_last(loss),
             epochs=run.epoch, engine=engine.name, seconds=round(seconds, 3),
@@ -146,8 +166,8 @@ def _engine_of(job: Job, spec: ModelSpec) -> str:
 
 
 def _last(values: list[float]) -> float | None:
-    """The last value; none where training diverged, because JSON has no NaN."""
-    return values[-1] if values and math.isfinite(values[-1]) else None
+    """The last value; none where no epoch was trained."""
+    return values[-1] if values else None
 
 
 def _row(job: Job, seed: int, **results: Any) -> Row:
@@ -174,7 +194,7 @@ def _versions() -> dict[str, str]:
 
 def probe_job(job: Job, patience: float = 0.3) -> Probe:
     """Time the epochs of the job, after one that loads what training needs."""
-    train_parameters, spec = _trainer(), ModelSpec.from_dict(job.spec)
+    train_parameters, spec = _trainer(job), ModelSpec.from_dict(job.spec)
     # The times of three epochs, or as many as fit; a recipe of its own, because epochs are part of a spec.
     ends: list[float] = []
 

@@ -93,8 +93,9 @@ def _record(table: RunTable, outcomes: Sequence[Outcome]) -> None:
 
 
 def _of_grid(grid: Grid, rows: Mapping[Key, Row]) -> list[Row]:
-    keys = [(cell.spec.id, seed) for cell in grid.cells for seed in grid.seeds]
-    return [rows[key] for key in keys if key in rows]
+    """The grid's rows, under its own axes: another grid in the same folder may have named the same models otherwise."""
+    keys = [(cell, (cell.spec.id, seed)) for cell in grid.cells for seed in grid.seeds]
+    return [{**rows[key], "axes": dict(cell.axes)} for cell, key in keys if key in rows]
 
 
 def written_by(jobs: Sequence[Job]) -> int:

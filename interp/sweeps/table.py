@@ -147,7 +147,8 @@ def read_rows(path: Path) -> tuple[list[Row], int]:
     for number, line in enumerate(whole.splitlines(), 1):
         try:
             row = json.loads(line)
-            key_of(row)
+            if missing := {"axes", "versions", "spec", *RESULT_COLUMNS}.difference(row):
+                raise KeyError(*missing)
         except (ValueError, KeyError, TypeError):
             raise InterpError(
                 f"line {number} of {path} is not a row of a sweep; the table was changed by something else"

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, UnsupportedError
 from interp.tasks.batch import Batch, Pairs
 from interp.tasks.returns import TaskError
 
@@ -17,14 +17,23 @@ if TYPE_CHECKING:
     from interp.tasks.base import Task
 
 
+MOST_LISTED = 2**16
+"""Inputs up to which a changed row is looked for among all that the task lists."""
+
+
 def one_token_pairs(
     task: Task, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
 ) -> Pairs:
-    """Pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: where it may be."""
+    """Pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: where it may be.
+
+    The changed row is an input of the task as far as the task says what its inputs are: by check_input, by the token
+    where it is read, and by listing them, where they are few.
+    """
     check_size("seed", seed, least=0)
     generator = torch.Generator().manual_seed(seed)
     clean, tokens, mask = task.batch(batch.tokens), batch.tokens, batch.attention_mask
     changed, found = tokens.clone(), torch.zeros(len(tokens), dtype=torch.bool)
+    listed = _listed(task)
     for _ in range(tries):
         rows = (~found).nonzero()[:, 0]
         if not len(rows):
@@ -40,13 +49,40 @@ def one_token_pairs(
             continue
         tried = tokens[rows].clone()
         tried[torch.arange(len(rows)), at] = new
-        allowed = _accepted(task, tried)
+        allowed = _accepted(task, tried) & _as_before(task, tokens[rows], tried)
+        if listed is not None:
+            lengths = batch.lengths[rows].tolist()
+            allowed &= torch.tensor([(*row[:n],) in listed for row, n in zip(tried.tolist(), lengths)])
         rows, tried = rows[allowed], tried[allowed]
         if not len(rows):
             continue
         other = (task.batch(tried).labels != clean.labels[rows]).reshape(len(rows), -1).any(1)
         changed[rows[other]], found[rows[other]] = tried[other], True
     return Pairs(clean[found], task.batch(changed[found]))
+
+
+def _listed(task: Task) -> set[tuple[int, ...]] | None:
+    """Every input without its padding, for a task that lists a few; None where that is not known."""
+    try:
+        if task.n_inputs is None or task.n_inputs > MOST_LISTED:
+            return None
+        return {
+            (*row[:length],)
+            for part in task.inputs()
+            for row, length in zip(part.tokens.tolist(), part.lengths.tolist())
+        }
+    except UnsupportedError:
+        return None
+
+
+def _as_before(
+    task: Task, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
+) -> Bool[Tensor, "rows"]:
+    """Where the answer is read in the same place: the token that marks it has not gone, nor come twice."""
+    if task.readout not in task.vocabulary:
+        return torch.ones(len(tried), dtype=torch.bool)
+    mark = task.token_id(task.readout)
+    return ((clean == mark) == (tried == mark)).all(1)
 
 
 def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:

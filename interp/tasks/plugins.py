@@ -7,6 +7,7 @@ They are imported with interp.tasks. A checkpoint never causes an import: it onl
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import pkgutil
 import sys
 import warnings
@@ -35,6 +36,22 @@ def import_file(path: str | Path) -> None:
         raise InterpError(f"--import {path}: {error}") from None
     except Exception as error:
         raise InterpError(f"--import {path} fails with {type(error).__name__}: {error}") from error
+
+
+def file_of(kind: type) -> Path | None:
+    """The file that registers a task of your own, so that another process can; None for tasks that every process knows.
+
+    Raises InterpError for a class that is in no file: no other process can find it.
+    """
+    if kind.__module__.partition(".")[0] == __package__.partition(".")[0]:
+        return None
+    try:
+        return Path(inspect.getfile(kind)).resolve(strict=True)
+    except (OSError, TypeError):
+        raise InterpError(
+            f"task {getattr(kind, 'name', kind.__name__)} is defined at a prompt or in a notebook, where other "
+            "processes cannot find it: put the class in a file, import that, and name it on a command line by --import"
+        ) from None
 
 
 def import_folder(package: str, path: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,3 +169,21 @@ def test_accuracy_is_exact_up_to_so_many_inputs() -> None:
     n = model.task.n_inputs
     assert accuracy(model, few=n).exact
     assert not accuracy(model, few=n - 1).exact
+
+
+def test_a_batch_of_no_tokens_or_no_rows_is_one_sentence_in_every_measure() -> None:
+    task = Parity(length=6, shortest=2)
+    subject, batch = Subject.of(stock(), task), task.sample(5)
+    strange = replace(batch, tokens=batch.tokens + 7)
+    for measure in (interp.ablate_heads, interp.head_metrics):
+        with pytest.raises(InterpError, match=r"token ids run from 7 to .*task parity has ids 0 to 3"):
+            measure(subject, [(0,)], test=strange)
+        with pytest.raises(InterpError, match="no position with a label, so there is nothing to measure"):
+            measure(subject, [(0,)], test=batch[:0])
+
+
+def test_a_model_without_its_task_is_told_how_to_give_it() -> None:
+    with pytest.raises(InterpError, match=r"a measure takes it with that, as interp\.load"):
+        interp.ablate_heads(stock())
+    mine = interp.load(stock(), task=Parity(length=6, shortest=2))
+    assert interp.ablate_heads(mine, [(0,)])["heads"].to_list() == [(), (0,)]

@@ -10,7 +10,8 @@ from standins import standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.variables import others_that_decide, probe, variables
+from interp.measures.runs import reads
+from interp.measures.variables import _pairs, others_that_decide, probe, variables
 
 
 def test_probe_is_a_ridge_classifier() -> None:
@@ -78,3 +79,14 @@ def test_features_of_another_shape_and_of_broken_numbers_are_refused() -> None:
     model.task.features = lambda batch: {"short": batch.labels[:1]}  # type: ignore[method-assign]
     with pytest.raises(InterpError, match=r"feature short of task parity has shape \(1,\); it must be \(200,\)"):
         variables(model, batch)
+
+
+def test_the_reason_is_true_where_another_feature_alone_decides() -> None:
+    """`bit` and `sum` together determine the answer, but so does `sum` alone: nothing says what `bit` would change."""
+    subject = standin("ends")
+    batch = subject.task.sample(60, seed=1)
+    values = {"bit": torch.arange(60) % 2, "sum": reads(subject, batch).classes}
+    assert _pairs(subject, batch, "bit", values, 20, 0) == (
+        "no other features determine the answer together with bit but not without it, so nothing says what it alone "
+        "would change"
+    )

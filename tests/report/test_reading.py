@@ -19,13 +19,13 @@ def bars(values):
     ("figure", "says"),
     [
         (bars([0.2, 0.9]), "h0: 0.2; h1: 0.9."),
-        (bars([1.0, 1.0, 1.0]), "All 3 values are 1."),
-        (bars([1.0, 1.0 - 1e-9, 1.0]), "All 3 values are 1, as far as could be seen."),
+        (bars([1.0, 1.0, 1.0]), "All 3 values of accuracy are 1."),
+        (bars([1.0, 1.0 - 1e-9, 1.0]), "All 3 values of accuracy are 1, as far as could be seen."),
         (bars([1.0, 0.999, 1.0]), None),
         (figures.heatmap([[0.5]], "a", "b", "x", "y", "z"), "b, a: 0.5."),
-        (figures.heatmap([[1.0, 1.0], [np.nan, 1.0]], "ab", "cd", "x", "y", "z"), "All 3 values are 1."),
+        (figures.heatmap([[1.0, 1.0], [np.nan, 1.0]], "ab", "cd", "x", "y", "z"), "All 3 values of z are 1."),
         (figures.heatmap([[1.0, 2.0], [3.0, 4.0]], "ab", "cd", "x", "y", "z"), None),
-        (figures.lines(pd.DataFrame({"x": [1, 2, 3], "y": [0.0, 0.0, 0.0]}), "x", "y"), "All 3 values are 0."),
+        (figures.lines(pd.DataFrame({"x": [1, 2, 3], "y": [0.0, 0.0, 0.0]}), "x", "y"), "All 3 values of y are 0."),
         (figures.scatter(pd.DataFrame({"x": [1, 2, 3], "y": [4, 4, 4]}), "x", "y"), None),  # a cloud, if a flat one
         (figures.scatter(pd.DataFrame({"x": [1.0], "y": [4.0]}), "x", "y"), "1: 4."),
         (
@@ -54,8 +54,8 @@ def test_a_sentence_takes_the_place_of_such_a_figure():
     report.add_figure("rest", bars([1.0, 0.5, 1.0]), "Accuracy.")
     report.spare_figures()
     assert list(report.figures) == ["rest"]
-    assert report.in_words == {"ones": "All 3 values are 1."}
-    assert "<p>Accuracy. All 3 values are 1.</p>" in report.html()
+    assert report.in_words == {"ones": "All 3 values of accuracy are 1."}
+    assert "<p>Accuracy. All 3 values of accuracy are 1.</p>" in report.html()
 
 
 @pytest.mark.parametrize(

@@ -21,5 +21,5 @@ def test_patterns(name) -> None:
 def test_of_one_token_no_attention_is_drawn() -> None:
     study = Study(Subject.of(interp.load("memorization/bigram")))
     known = {one.name: one for one in all_sections()}
-    for name in ("attention", "example"):
-        assert known[name].why_not(study) == "each input is one token, so that heads can look at nothing else"
+    for name, what in (("attention", "each input"), ("example", "the example")):
+        assert known[name].why_not(study) == f"{what} is one token, so that heads can look at nothing else"

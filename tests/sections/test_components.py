@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sections.standin_report import one_section
-from standins import NAMES
+from standins import NAMES, standin
 
 from interp.errors import UnsupportedError
 
@@ -17,6 +17,16 @@ def test_shares_of_a_strangers_model(name) -> None:
     assert table.set_index("component")["effect"].abs().idxmax() == report.facts["largest_component"]
     assert {"components", "components_by_answer"} <= set(report.figures)
     assert study.subject.right(study.data("test")).double().mean() > 0.99
+
+
+def test_answers_stand_in_the_order_of_the_outputs_not_of_the_alphabet(monkeypatch) -> None:
+    task = standin("ends").task
+    words = tuple(chr(ord("z") - i) for i in range(len(task.answer_words)))
+    monkeypatch.setattr(type(task), "answer_words", words)
+    _, report = one_section("ends", "components")
+    drawn = list(report.figures["components_by_answer"].data[0].x)
+    assert drawn == [word for word in words if word in drawn]
+    assert len(drawn) > 1
 
 
 def test_what_is_no_sum_says_so() -> None:

@@ -7,15 +7,18 @@ from sections.standin_report import one_section
 from standins import standin
 
 import interp
+from interp.measures.pairs import make_pairs
 from interp.measures.subject import Subject
 from interp.sections.base import Study, availability
 
 
 def test_strongest_edge() -> None:
-    _, report = one_section("recall", "edges", pairs=16)
+    study, report = one_section("recall", "edges", pairs=16)
+    n = len(make_pairs(study.subject, 16))
     table = report.tables["edges"]
     first = table.iloc[0]
     assert report.facts["strongest_edge"] == f"{first['sender']} -> {first['receiver']}"
+    assert f"On {n} pairs of inputs, the strongest edge is from" in report.html()
     assert table["recovered"].abs().is_monotonic_decreasing
     assert isinstance(report.figures["edges"].data[0].z.shape, tuple)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,11 @@ BAD = {
     "axis x: readout.width: readout is 'relu_mlp', not a table": {
         "axes": {"x": {"fields": ["readout.width"], "values": [1]}}
     },
+    "axis spec.d: the table of runs has a column of that name": {"axes": {"spec.d": [1]}},
+    "cell a=5, readout_width=6: axis a: another axis changes readout_width, too": {
+        "axes": {"a": {"fields": ["readout_width"], "values": [5]}, "readout_width": [6]}
+    },
+    r"readout_width = datetime.date\(1979, 5, 27\): input should": {"axes": {"readout_width": [date(1979, 5, 27)]}},
     "cell readout_width=5: the same model as readout_width=5": {"axes": {"readout_width": [5, 5]}},
     r"cell origin.learning_rate=-1.0: origin.*learning_rate = -1.0": {"axes": {"origin.learning_rate": [0.1, -1.0]}},
     "cell task.name=histogran: unknown task": {"axes": {"task.name": ["histogran"]}},

@@ -25,7 +25,10 @@ from interp.sweeps import jobs
 from interp.sweeps.estimate import estimate
 from interp.sweeps.grid import make_grid
 from interp.sweeps.jobs import Job, failed, jobs_of
+from interp.sweeps.sweep import _of_grid
 from interp.sweeps.table import FILE, RunTable, read_runs
+from interp.tasks import registry
+from interp.tasks.plugins import import_file
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -115,6 +118,51 @@ def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, 
     assert shell(monkeypatch, grid, "-o", out, "--workers", 1, "--resume", "--format", "csv") == 1
     assert capsys.readouterr().out.startswith("task.parameters.T,seed,accuracy")
     assert len((out / FILE).read_text().splitlines()) == 3  # the good run was not done again
+
+
+def test_a_run_that_diverges_is_a_row_with_its_error_and_no_accuracy() -> None:
+    grid = make_grid(small_grid(axes={"origin.learning_rate": [1e30, 1e-3]}, engine="reference", seeds=1))
+    wild, tame = (jobs.run_job(job)[0] for job in jobs_of(grid, {}))
+    assert wild.row["error"].startswith("diverged in epoch 1 of 3: ")
+    assert (wild.row["accuracy"], wild.row["best_accuracy"], wild.row["loss"], wild.loss) == (None, None, None, [])
+    assert tame.row["error"] == ""
+    assert len(tame.loss) == 3
+
+
+OWN_TASK = """
+import interp
+@interp.register_task
+class Own(interp.tasks.Parity):
+    "Parity under another name."
+    name = "own-of-a-sweep"
+"""
+
+
+def test_a_worker_knows_a_users_own_task(tmp_path: Path) -> None:
+    file = tmp_path / "own_task_of_a_sweep.py"
+    file.write_text(OWN_TASK)
+    base = {"d_model": 4, "direction": "bidirectional", "task": {"name": "own-of-a-sweep"}, "layers": [{"d_head": 4}]}
+    base |= {"readout": "scalar", "readout_at": "first", "decision": "sigmoid"}
+    base |= {"origin": {"kind": "training", "data": "fresh", "samples_per_epoch": 8, "batch_size": 8}}
+    try:
+        import_file(file)
+        (job,) = jobs_of(make_grid(small_grid(base=base, axes={}, engine="reference", seeds=1)), {})
+        registry._REGISTRY.pop("own-of-a-sweep")  # as in a worker that starts
+        (outcome,) = jobs.run_job(job)
+        assert outcome.row["error"] == ""
+        assert len(outcome.loss) == 3
+    finally:
+        registry._REGISTRY.pop("own-of-a-sweep", None)
+        sys.modules.pop(file.stem, None)
+
+
+def test_rows_stand_under_the_axes_of_the_grid_that_asks(tmp_path: Path) -> None:
+    width = {"fields": ["readout_width"], "values": [4, 8]}
+    first, second = (make_grid(small_grid(axes={name: width}, seeds=1)) for name in ("p", "width"))
+    with RunTable(tmp_path) as table:
+        table.append([failed(job, "")[0].row for job in jobs_of(first, {})])
+        rows = _of_grid(second, table.rows)
+    assert [row["axes"] for row in rows] == [{"width": 4}, {"width": 8}]
 
 
 def test_an_interrupted_sweep_says_how_to_go_on_and_exits_with_130(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -248,7 +296,7 @@ def test_a_probe_times_whole_epochs_after_the_first(monkeypatch: pytest.MonkeyPa
         for epoch in range(9):
             progress(epoch + 1, 9, 0.0)
 
-    monkeypatch.setattr(jobs, "_trainer", lambda: train)
+    monkeypatch.setattr(jobs, "_trainer", lambda job: train)
     monkeypatch.setattr(jobs, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     assert jobs.probe_job(Job(spec.to_dict(), spec.id, (0,), 1), patience=100).seconds == 2.0
     assert next(clock) == 8  # three epochs were enough

@@ -64,7 +64,7 @@ def test_a_torn_line_with_zero_bytes_is_cut_off(tmp_path: Path) -> None:
     assert (tmp_path / FILE).read_bytes().endswith(b"\n")
 
 
-@pytest.mark.parametrize("line", ["[]", "{}", "not JSON", '{"spec_id": "a"}', "\0"])
+@pytest.mark.parametrize("line", ["[]", "{}", "not JSON", '{"spec_id": "a", "seed": 0}', "\0"])
 def test_a_whole_line_that_is_no_row_is_refused(line: str, tmp_path: Path) -> None:
     with RunTable(tmp_path) as table:
         table.append([a_row("a")])

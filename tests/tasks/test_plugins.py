@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import interp
+from interp.errors import InterpError
 from interp.tasks import plugins, registry
 
 TASK = """
@@ -40,3 +41,15 @@ def test_an_installed_package_brings_its_tasks(tmp_path, monkeypatch) -> None:
     finally:
         registry._REGISTRY.pop("installed-test", None)
         sys.modules.pop("tasks_of_a_test", None)
+
+
+def test_a_task_says_which_file_registers_it() -> None:
+    assert plugins.file_of(interp.tasks.Parity) is None  # every process has ours
+    assert plugins.file_of(InAFile) == Path(__file__).resolve()
+    at_a_prompt = type("Prompted", (interp.tasks.Parity,), {"__module__": "of_no_file", "name": "prompted"})
+    with pytest.raises(InterpError, match="task prompted is defined at a prompt or in a notebook"):
+        plugins.file_of(at_a_prompt)
+
+
+class InAFile(interp.tasks.Parity):
+    name = "in-a-file"
