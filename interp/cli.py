@@ -286,8 +286,9 @@ def certify(
     ] = False,
     dtype: Annotated[str, typer.Option(help="Number format to certify in, such as float64; else the model's.")] = "",
     evidence: Annotated[
-        str, typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check.py.")
-    ] = "",
+        str | None,
+        typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check.py."),
+    ] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided.
@@ -301,6 +302,7 @@ def certify(
         raise InterpError(f"name the model before its options: interp certify MODEL {checkpoint} ...")
     model = interp.load(checkpoint, dtype=dtype or None)  # a wrong name is refused before all that follows is imported
     from interp.certificates import method_for
+    from interp.certificates.evidence import check_path
     from interp.certificates.options import options_table, parse_options
 
     method = method_for(model)
@@ -308,13 +310,15 @@ def certify(
         typer.echo(f"{checkpoint} is certified by: {method.name}", err=True)
         _print(options_table(method), format)
         return
+    if evidence is not None:
+        check_path(evidence)  # a file that cannot be written is refused before anything is computed
     certificate = interp.certify(model, **parse_options(method, more or ()))
-    if evidence:
-        typer.echo(f"wrote {certificate.evidence(evidence)}", err=True)
     if format is Format.table:
         typer.echo(str(certificate).replace(certificate.status, _colored(certificate.status), 1))
     else:
         _print(certificate.to_frame(), format)
+    if evidence is not None:  # what was found is told first, for some certificates have no evidence
+        typer.echo(f"wrote {certificate.evidence(evidence)}", err=True)
     raise typer.Exit({"certified": 0, "refuted": 1}.get(certificate.status, 3))
 
 

@@ -135,6 +135,41 @@ def test_certify_in_another_number_format_with_its_notes(tmp_path: Path) -> None
     assert "do not exceed the rounding bound of float32" in out
 
 
+HOSTILE: dict[str, tuple[tuple[str, ...], str]] = {
+    "nan": (("histogram/dot-exact", "--budget-seconds", "nan"), "budget_seconds = nan must be a finite number"),
+    "inf": (("histogram/dot-exact", "--budget-seconds", "1e400"), "budget_seconds = inf must be a finite number"),
+    "negative": (("histogram/dot-exact", "--budget-seconds", "-1"), "must not be negative"),
+    "beyond": (("histogram/dot-exact", "--samples", "9" * 20), "must be below 2^58"),
+    "many": (("histogram/dot-exact", "--samples", "9" * 12), "INTERP_MAX_GB raises this limit"),
+    "divergence": (("memorization/lookup", "--max-kl", "-1"), "max_kl = -1.0 must not be negative"),
+    "no path": (("count01/minimal", "--evidence", ""), "'': evidence is a .json or a .json.gz file"),
+    "no folder": (("count01/minimal", "--evidence", "missing/p.json"), "p.json cannot be written: there is no folder"),
+    "a folder": (("count01/minimal", "--evidence", "p.json"), "p.json cannot be written: it is a folder"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_certify_refuses_in_one_sentence_before_it_computes(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.json").mkdir()
+    words, sentence = HOSTILE[what]
+    code, out, err = run("certify", *words)
+    assert (code, out, err.strip().count("\n")) == (2, "", 0)
+    assert sentence in err
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_what_was_certified_is_told_where_it_has_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interp.certificates.evidence._WRITERS", {})
+    code, out, err = run("certify", "languages/one", "--longest", "3", "--evidence", str(tmp_path / "p.json"))
+    assert code == 2
+    assert "certified on 14 inputs" in out
+    assert "has no evidence" in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_certify_writes_evidence(tmp_path: Path) -> None:
     path = tmp_path / "proof.json.gz"
     code, _, err = run("certify", "languages/one", "--evidence", str(path))

@@ -63,15 +63,25 @@ def register_evidence(*methods: str) -> Callable[[Writer], Writer]:
     return add
 
 
+def check_path(path: str | Path) -> Path:
+    """Where evidence may be written, before anything is computed. Raises InterpError for another kind of file, or
+    without a folder for it."""
+    if not str(path).endswith((".json", ".json.gz")):
+        raise InterpError(f"{str(path)!r}: evidence is a .json or a .json.gz file")
+    path = Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise InterpError(f"{path} cannot be written: {reason}")
+    return path
+
+
 def write_evidence(certificate: Certificate, source: Source, path: str | Path) -> Path:
     """Write the evidence of a certificate to a .json or .json.gz file; equal certificates give equal bytes.
 
     Raises UnsupportedError where the method has no evidence or the checker cannot read the model, InterpError where the
     certificate leaves something open.
     """
-    path = Path(path)
-    if not path.name.endswith((".json", ".json.gz")):
-        raise InterpError(f"{path}: evidence is a .json or a .json.gz file")
+    path = check_path(path)
     if source.method not in _WRITERS:
         raise UnsupportedError(f"a certificate by {source.method} has no evidence; those by {', '.join(_WRITERS)} have")
     model = source.model

@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 
 from interp.architecture.task_model import TaskModel
+from interp.budget import most
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, register_method
 from interp.certificates.histogram_rounding import rounding_bound
@@ -63,6 +64,8 @@ def certify_histogram(
     started, generator = time.perf_counter(), np.random.default_rng(seed)
     if budget_seconds < 0 or samples < 0:
         raise InterpError(f"budget_seconds = {budget_seconds} and samples = {samples} must not be negative")
+    if samples > most(2**24):
+        raise InterpError(f"samples = {samples:,} are more than {most(2**24):,}; INTERP_MAX_GB raises this limit")
     if reason := refusal(model):
         raise InterpError(reason)
     tables = tables_of(model)

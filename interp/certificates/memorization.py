@@ -103,6 +103,8 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     started = time.perf_counter()
     if (reason := refusal(model)) is not None:
         raise InterpError(f"{model.spec.id}: {reason}")
+    if max_kl is not None and max_kl < 0:
+        raise InterpError(f"max_kl = {max_kl} must not be negative")
     task: Any = model.task
     as_table(task)  # raises InterpError for what is none: rows or a prior that do not sum to one, a context twice
     lengths = range(task.order, _longest(model, task, longest) + 1)

@@ -6,12 +6,14 @@ A method says its options once, as parameters with types and defaults; nothing h
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pandas as pd
 
+from interp.budget import SEED_LIMIT
 from interp.certificates.base import Method
 from interp.errors import InterpError, one_of, quoted, short
 
@@ -75,6 +77,10 @@ def check_options(method: Method, given: Mapping[str, Any]) -> None:
         fits = value in words if isinstance(value, str) and words else isinstance(value, plain)
         if not fits or (isinstance(value, bool) and bool not in plain):
             raise InterpError(f"{name} = {quoted(value)}: give {' or '.join(_takes(known[name]))}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InterpError(f"{name} = {value} must be a finite number")
+        if isinstance(value, int) and abs(value) >= SEED_LIMIT:
+            raise InterpError(f"{name} = {quoted(value)} must be below 2^58")
 
 
 def _kinds(option: inspect.Parameter) -> list[Any]:
