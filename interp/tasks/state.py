@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
-from types import FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,30 @@ def _copy(value: Any) -> object:
         return tuple(map(_copy, value))
     if isinstance(value, set | frozenset):
         return "set", frozenset(map(_copy, value))
-    if isinstance(value, MethodType):
-        return value.__func__
-    return value if isinstance(value, Code) else (type(value).__name__, repr(value))
+    if isinstance(value, MethodType | Code):
+        return _code(value, ())
+    return type(value).__name__, repr(value)
+
+
+def _code(value: Any, outer: tuple[Any, ...]) -> object:
+    """What a function does, as plain values, which a copied or pickled model takes along: its code, its defaults, and
+    what it holds of the functions around it.
+    """
+    if isinstance(value, MethodType | staticmethod | classmethod):
+        return type(value).__name__, _code(value.__func__, outer)
+    if isinstance(value, property):
+        return "property", tuple(_code(one, outer) for one in (value.fget, value.fset, value.fdel))
+    if isinstance(value, CodeType):
+        names = (value.co_names, value.co_varnames, value.co_freevars)
+        return "code", value.co_code, names, tuple(_code(one, outer) for one in value.co_consts)
+    if isinstance(value, FunctionType):
+        if value in outer:
+            return "function", "itself"
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items(), *cells]
+        return "function", _code(value.__code__, outer), tuple(_code(one, (*outer, value)) for one in held)
+    if isinstance(value, list | tuple):
+        return tuple(_code(one, outer) for one in value)
+    if _is_plain(value):
+        return _copy(value)
+    return type(value).__name__, getattr(value, "__qualname__", None) or getattr(value, "__name__", id(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -61,6 +62,29 @@ def test_a_task_that_was_changed_after_the_model_was_built_is_not_certified(what
     with pytest.raises(UnsupportedError, match=f"task state-test-free was changed .*{sentence}.*; build the"):
         interp.certify(model)
     assert changed(model_of(Free()).task_as_built, Free()) is None
+
+
+def other_than(word: str) -> Callable[..., Any]:
+    return lambda batch: word
+
+
+def test_functions_are_told_apart_by_what_they_do_and_hold() -> None:
+    task, same, other = Free(), Free(), Free()
+    for one, word in ((task, "a"), (same, "a"), (other, "b")):
+        one.features = other_than(word)
+    before = state_of(task)
+    assert changed(before, same) is None
+    assert "its features was a function" in str(changed(before, other))
+
+
+@pytest.mark.parametrize("again", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"])
+def test_a_model_is_copied_and_pickled_with_what_its_task_held(again: Callable[..., Any]) -> None:
+    """Count01 has static methods and properties, which neither can be copied."""
+    model = again(interp.build("count01/minimal"))
+    assert interp.certify(model, box="test").status == "certified"
+    model.task.data_seed = 5
+    with pytest.raises(UnsupportedError, match="its data_seed was 0 when the model was built, and is 5"):
+        interp.certify(model, box="test")
 
 
 def test_another_task_in_the_place_of_the_one_that_the_spec_names() -> None:
