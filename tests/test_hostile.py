@@ -92,7 +92,7 @@ def test_the_meter_counts() -> None:
         json.loads(json.dumps(list(range(1000))))
         spec().problems()
     assert 5 < meter.calls < 2000
-    assert meter.memory > 10**5 or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 10**6
+    assert meter.memory > 10**5 or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 3 * 10**5
 
 
 def training(**recipe: Any) -> dict[str, Any]:

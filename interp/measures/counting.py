@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.architecture.answers import answered, decide
 from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Histogram
 from interp.tasks.roles import COUNTS_OWN_TOKEN, lacks
@@ -180,10 +181,16 @@ def embedding_overlaps(model: Counting) -> pd.DataFrame:
 
 
 def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Batch, Int[Tensor, "rows length"]]:
-    """A flat sample and the model's own answers to it."""
+    """A flat sample and the model's own answers to it. Raises InterpError where its outputs are not finite."""
     counter = Counter.of(model)
     batch = flat_sample(counter.task, n, seed)
-    found = [counter.model.predict(part) for part in batch.tokens.split(512)]
+    found, model = [], counter.model
+    for part in batch.tokens.to(model.cfg.device).split(512):
+        with torch.no_grad():
+            outputs = model.read(part)
+        if not bool(answered(outputs).all()):
+            raise InterpError(f"{model.spec.id} has outputs that are not finite, which are no counts")
+        found.append(model.task.answers(decide(outputs, model.spec), part))
     return batch, torch.cat(found).cpu()
 
 

@@ -37,6 +37,7 @@ from interp.progress import LateBar
 from interp.report import Report
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
+from interp.tasks.returns import TaskError
 
 Value = TypeVar("Value")
 SAMPLED_ROWS = 1000
@@ -128,11 +129,15 @@ def _data(study: Study, split: str) -> Batch:
     task = study.task
     try:
         return task.dataset(split)
+    except TaskError:
+        raise
     except InterpError:
         # A task names its splits as it likes; the first is what it trains on, the last what it is tested on.
         known = split if split in task.splits else task.splits[0 if split == "train" else -1]
         try:
             return task.sample(SAMPLED_ROWS, known, seed=0)
+        except TaskError:
+            raise
         except InterpError:
             # Some tasks have inputs but no sampler for them: see Histogram with L > T.
             if task.n_inputs is None or task.n_inputs > SAMPLED_ROWS:

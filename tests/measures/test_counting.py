@@ -226,3 +226,12 @@ def test_attention_by_relation_by_hand():
         assert table.loc[key, "mean"] == pytest.approx(np.mean(weights))
         assert table.loc[key, "std"] == pytest.approx(np.std(weights), abs=1e-9)
     assert table["std"].max() > 0.01
+
+
+def test_outputs_that_are_not_finite_are_no_counts() -> None:
+    """The largest of NaNs was a count of 1."""
+    model = build("dot")
+    with torch.no_grad():
+        model.unembed.b_out.fill_(float("inf"))
+    with pytest.raises(InterpError, match="has outputs that are not finite, which are no counts"):
+        confusion(model, n=50)
