@@ -190,10 +190,12 @@ def test_a_model_without_its_task_is_told_how_to_give_it() -> None:
 
 
 def test_a_report_says_where_some_outputs_are_no_answers() -> None:
-    task, words = Parity(length=6, shortest=2), {"no": 3, "yes": 0}
+    task, words = Parity(length=6, shortest=2), {"not a member": 3, "a member": 0}
     report = interp.analyze(stock(d_vocab_out=4), task=task, outputs=words, sections=["question"])
     assert report.metadata["answer"] == "the largest of 2 of its 4 outputs"
-    report = interp.analyze(stock(d_vocab_out=2), task=task, outputs={"no": 1, "yes": 0}, sections=["question"])
+    report = interp.analyze(
+        stock(d_vocab_out=2), task=task, outputs={"not a member": 1, "a member": 0}, sections=["question"]
+    )
     assert "answer" not in report.metadata
     report = interp.analyze(stock().double(), task=task, sections=["question"])
     assert report.metadata["run in"] == "float64"
