@@ -127,7 +127,7 @@ def train(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
-    """Train seeds of a spec together; writes seed-N.safetensors files."""
+    """Train seeds of a spec together; writes seed-N.safetensors files. Exit code 1 where a seed diverged."""
     import pandas as pd
 
     import interp
@@ -135,7 +135,7 @@ def train(
     from interp.errors import InterpError
     from interp.measures.curve import compact
     from interp.training.state import FILE
-    from interp.training.train import train_parameters
+    from interp.training.train import divergence, train_parameters
 
     described = interp.ModelSpec.from_toml(spec)
     try:
@@ -156,9 +156,13 @@ def train(
         again = f"interp train {spec} --seeds {seeds} -o {out}" + (f" --snapshots {snapshots}" if kept else "")
         typer.echo(f"{stop}; continue with: {again}{' --history' if history else ''} --resume{_imported()}", err=True)
         raise typer.Exit(130) from None
-    epochs, rows = pd.DataFrame(run.history), []
+    epochs, rows, lost = pd.DataFrame(run.history), [], 0
     for index, seed in enumerate(runner.seeds):
         name = f"seed-{seed}"
+        if (said := divergence(runner, run, index)) is not None:
+            typer.echo(f"seed {seed} {said}: it is not kept", err=True)
+            lost += 1
+            continue
         last = epochs[epochs["seed"] == seed].iloc[-1]
         summary: dict[str, Any] = {
             "epochs": int(last["epoch"]),
@@ -179,7 +183,10 @@ def train(
         by_model = epochs.sort_values("seed", kind="stable")
         by_model.to_csv(out / "history.csv", index=False, float_format="%.6g")
     (out / FILE).unlink(missing_ok=True)
-    _print(pd.DataFrame(rows), format)
+    if rows:
+        _print(pd.DataFrame(rows), format)
+    if lost:
+        raise typer.Exit(1)
 
 
 @app.command()

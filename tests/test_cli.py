@@ -102,6 +102,14 @@ def test_train_writes_checkpoints_and_a_finished_run_is_not_trained_again(tmp_pa
     assert "this run is finished" in err
 
 
+def test_a_seed_that_diverged_is_said_and_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_text(SHORT + "learning_rate = 1e30\n")
+    code, out, err = run("train", str(tmp_path / "model.toml"), "-o", str(tmp_path / "runs"))
+    assert (code, out) == (1, "")
+    assert "seed 0 diverged: its loss is nan after epoch 1, and its weights are not finite" in err
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_analyze_writes_a_page_and_prints_the_verdict(tmp_path: Path) -> None:
     code, out, err = run(
         "analyze", "count01/minimal", "-o", str(tmp_path / "page.html"), "--sections", "question,accuracy"

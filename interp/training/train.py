@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,7 +108,8 @@ def train(
 
     Returns task models in the order of the seeds, each with `.history` (a DataFrame: epoch, loss in nats, accuracy on
     the validation data; row 0 is the initialization) and `.snapshots` (epoch -> TaskModel).
-    Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines.
+    Raises SpecError with all problems of the spec, InterpError for bad seeds, snapshots or engines, and Diverged where
+    weights are not finite: the models of the other seeds are its `models`.
 
     Example:
 
@@ -124,7 +125,33 @@ def train(
         spec, seeds, task=task, snapshots=snapshots, engine=engine, device=device, dtype=dtype, folder=folder,
         resume=resume, progress=progress,
     )  # fmt: skip
-    return [_model(runner, run, index) for index in range(len(runner.seeds))]
+    lost = {seed: said for index, seed in enumerate(runner.seeds) if (said := divergence(runner, run, index))}
+    models = [_model(runner, run, index) for index, seed in enumerate(runner.seeds) if seed not in lost]
+    if lost:
+        raise Diverged(spec, lost, models)
+    return models
+
+
+class Diverged(InterpError):
+    """Some seeds ended with weights that are not finite. `models`: those of the other seeds, in their order."""
+
+    def __init__(self, spec: ModelSpec, lost: Mapping[int, str], models: Sequence[TaskModel]) -> None:
+        seed, said = next(iter(lost.items()))
+        one = f"seed {seed} of {spec.id} {said}"
+        many = f"; so did seeds {', '.join(map(str, [*lost][1:]))}" if len(lost) > 1 else ""
+        others = "the other one" if len(models) == 1 else f"the {len(models)} others"
+        rest = f"; this error's .models holds {others}" if models else ""
+        super().__init__(f"{one}{many}{rest}")
+        self.models = list(models)
+
+
+def divergence(engine: Engine, run: RunState, index: int) -> str | None:
+    """What is said of a model whose weights are not finite after a run; None for any other."""
+    if all(bool(tensor[index].isfinite().all()) for tensor in engine.parameters().values()):
+        return None
+    losses = [(row["epoch"], row["loss"]) for row in run.history if row["seed"] == engine.seeds[index] and row["epoch"]]
+    when = next((f"its loss is {loss} after epoch {epoch}, and " for epoch, loss in losses if not isfinite(loss)), "")
+    return f"diverged: {when}its weights are not finite; the learning rate is {engine.recipe.learning_rate:g}"
 
 
 def train_parameters(
@@ -302,13 +329,6 @@ def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
     seed = engine.seeds[index]
     history = pd.DataFrame(run.history)
     history = history[history["seed"] == seed].reset_index(drop=True)
-    if not all(bool(tensor[index].isfinite().all()) for tensor in engine.parameters().values()):
-        lost = history[1:][~np.isfinite(history["loss"][1:])]
-        when = f"its loss is {lost['loss'].iloc[0]} after epoch {int(lost['epoch'].iloc[0])}, and " if len(lost) else ""
-        raise InterpError(
-            f"seed {seed} of {engine.spec.id} diverged: {when}its weights are not finite; "
-            f"the learning rate is {engine.recipe.learning_rate:g}"
-        )
     model = built(engine.parameters())
     model.history = history
     last = model.history.iloc[-1]

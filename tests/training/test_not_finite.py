@@ -8,7 +8,8 @@ import torch
 from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import make_task
-from interp.training.train import choose_engine, train
+from interp.training.engines.stacked import StackedEngine
+from interp.training.train import Diverged, choose_engine, train
 
 SIZES = {"batch_size": 16, "init": "torch", "learning_rate": 1e30, "epochs": 2}
 FRESH = Training(**SIZES, data="fresh", samples_per_epoch=32)
@@ -51,5 +52,22 @@ def test_no_output_that_is_not_finite_is_right(name: str, value: float) -> None:
 
 
 def test_a_run_that_diverged_says_so() -> None:
-    with pytest.raises(InterpError, match=r"seed 1 of .* diverged: its loss is nan after epoch 1, .* rate is 1e\+30"):
+    with pytest.raises(InterpError, match=r"seed 1 of .* diverged: its loss is nan after epoch 1, .* rate is 1e\+30$"):
         train(HISTOGRAM, [1], engine="vmap", progress=False)
+
+
+def test_a_seed_that_diverged_does_not_cost_the_others_their_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    mild = HISTOGRAM.replace(origin=FRESH.model_copy(update={"learning_rate": 1e-3}))
+    healthy = train(mild, [3, 4, 5], engine="stacked", progress=False)
+    parameters = StackedEngine.parameters
+
+    def second_is_lost(self: StackedEngine) -> dict[str, torch.Tensor]:
+        return {name: values.index_fill(0, torch.tensor([1]), torch.nan) for name, values in parameters(self).items()}
+
+    monkeypatch.setattr(StackedEngine, "parameters", second_is_lost)
+    said = r"^seed 4 of .*: its weights are not finite; .*; this error's .models holds the 2 others$"
+    with pytest.raises(Diverged, match=said) as caught:
+        train(mild, [3, 4, 5], engine="stacked", progress=False)
+    kept = caught.value.models
+    assert [model.seed for model in kept] == [3, 5]
+    assert all(torch.equal(mine.embed.W_E, one.embed.W_E) for mine, one in zip(kept, healthy[::2]))
