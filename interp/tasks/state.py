@@ -36,8 +36,10 @@ def state_of(task: Task) -> State:
     """What a task holds now."""
     kinds = [kind for kind in type(task).__mro__ if issubclass(kind, Task) and kind is not Task]
     held: dict[str, Any] = {}
-    for values in (*map(vars, reversed(kinds)), vars(task)):
-        held |= {name: value for name, value in values.items() if not name.startswith(("__", "_abc_"))}
+    for owner in (*reversed(kinds), task):
+        ours = isinstance(owner, type) and owner.__module__.startswith(f"{__package__}.")
+        held |= {name: value for name, value in vars(owner).items()
+                 if not name.startswith(("__", "_abc_")) and not (ours and isinstance(value, Code))}  # fmt: skip
     caches = {name for name, value in held.items() if name.startswith("_") and isinstance(value, list | dict | set)}
     caches |= {name for name in held if isinstance(getattr(type(task), name, None), cached_property)}
     parts: dict[str, Any] = {}
