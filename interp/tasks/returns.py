@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, of_type, quoted, short
+from interp.errors import InterpError, UnsupportedError, of_type, quoted, short
 from interp.tasks.batch import IGNORED, Batch, Pairs
 
 CPU = torch.device("cpu")
@@ -63,6 +63,8 @@ def told(task: Any, what: str) -> Iterator[None]:
         yield
     except (InterpError, NameError, MemoryError):
         raise
+    except NotImplementedError as error:
+        raise UnsupportedError(f"task {task.name} has no {what}: it is not implemented") from error
     except Exception as error:
         places = traceback.extract_tb(error.__traceback__)
         own = [place for place in places if not any(part in place.filename for part in ("site-packages", PACKAGE))]

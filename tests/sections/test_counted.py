@@ -29,7 +29,7 @@ class Majority(Task):
     n_out = 8
     counted = ("b", "a", ".")
     contrast = ("yes", "no")
-    count_ranges: ClassVar[Any] = Count01.count_ranges
+    count_ranges: ClassVar[Any] = {split: Count01.count_ranges[split] for split in ("train", "test")}
 
     def _mine(self, batch: Batch) -> Batch:
         return Batch(TO_OURS[batch.tokens], batch.lengths, TO_OURS[batch.labels])

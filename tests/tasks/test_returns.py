@@ -16,6 +16,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.accuracy import accuracy
 from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Pairs, Parity, Task
+from interp.tasks.checks import check_made
 from interp.tasks.products import Product
 from interp.tasks.returns import TaskError
 
@@ -179,3 +180,13 @@ def test_a_refusal_of_the_tasks_own_is_left_as_it_is_and_ours_are_not_watched() 
         hostile({"sample": none}).sample(3)
     assert "returns" not in Parity.sample.__code__.co_filename
     assert hostile({"sample": none}).sample.__doc__ == none.__doc__
+
+
+def test_a_model_is_built_for_a_task_without_a_sampler() -> None:
+    def none(self: Task, n: int, split: str = "test", seed: int = 0) -> Batch:
+        raise NotImplementedError
+
+    task = hostile({"sample": none})
+    with pytest.raises(UnsupportedError, match=r"^task hostile has no sample\(3\): it is not implemented$"):
+        task.sample(3)
+    check_made(task)
