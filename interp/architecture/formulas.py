@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from types import FunctionType
 
 import torch
 from jaxtyping import Float, Int
@@ -29,7 +31,7 @@ def register_positions(name: str) -> Callable[[Formula], Formula]:
     def add(formula: Formula) -> Formula:
         known = _FORMULAS.get(name)
         # The same function again (a notebook cell run twice) replaces itself.
-        again = known is not None and (known.__module__, known.__qualname__) == (
+        again = isinstance(known, FunctionType) and (known.__module__, known.__qualname__) == (
             formula.__module__,
             formula.__qualname__,
         )
@@ -106,21 +108,23 @@ def _embed(parts: tuple[Tensor, ...], d_model: int, name: str) -> Tensor:
     return torch.nn.functional.pad(code, (0, d_model - len(parts)))
 
 
-def _register(name: str, code: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> None:
-    def plain(i: Tensor, n: Tensor, d_model: int) -> Tensor:
-        return _embed(code(i, n), d_model, name)
+Code = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 
-    def doubled(i: Tensor, n: Tensor, d_model: int) -> Tensor:
-        if d_model % 2:
-            raise InterpError(f"positions '{name}-doubled' need an even d_model, not {d_model}")
-        half = _embed(code(i, n), d_model // 2, name)
-        return torch.cat([half, -half], -1)
 
-    _FORMULAS[name], _FORMULAS[f"{name}-doubled"] = plain, doubled
+def _plain(code: Code, name: str, i: Tensor, n: Tensor, d_model: int) -> Tensor:
+    return _embed(code(i, n), d_model, name)
+
+
+def _doubled(code: Code, name: str, i: Tensor, n: Tensor, d_model: int) -> Tensor:
+    if d_model % 2:
+        raise InterpError(f"positions '{name}-doubled' need an even d_model, not {d_model}")
+    half = _embed(code(i, n), d_model // 2, name)
+    return torch.cat([half, -half], -1)
 
 
 for _code in (first, fraction, parity, halves, mirror):
-    _register(_code.__name__, _code)
+    for _suffix, _formula in (("", _plain), ("-doubled", _doubled)):
+        _FORMULAS[_code.__name__ + _suffix] = partial(_formula, _code, _code.__name__)  # unlike a closure, it pickles
 
 
 # ---------------------------------------------------------------- which positions share a code

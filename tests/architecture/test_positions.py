@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from torch import Tensor
 
+import interp
 from interp.architecture.formulas import position_formula, register_positions
 from interp.architecture.parameters import parameter_shapes
 from interp.architecture.task_model import TaskModel
@@ -131,3 +134,10 @@ def test_tokens_behind_others_have_the_positions_that_they_have_among_them(name:
     model = make(SPEC.replace(positions=name, direction="causal", max_length=5 if name == "learned" else None))
     whole = model.pos_embed(TOKENS)
     assert model.pos_embed(TOKENS[:, 3:], 3).equal(whole[:, 3:])
+
+
+def test_a_model_with_a_formula_is_pickled() -> None:
+    model = interp.build("languages/parity")
+    again = pickle.loads(pickle.dumps(model))
+    tokens = model.task.encode(["0110", "1"]).tokens
+    assert torch.equal(again(tokens), model(tokens))
