@@ -134,8 +134,9 @@ def train(
     from interp.architecture.checkpoint import save_checkpoint
     from interp.errors import InterpError
     from interp.measures.curve import compact
+    from interp.training.divergence import divergence
     from interp.training.state import FILE
-    from interp.training.train import divergence, train_parameters
+    from interp.training.train import train_parameters
 
     described = interp.ModelSpec.from_toml(spec)
     try:

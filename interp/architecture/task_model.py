@@ -31,7 +31,7 @@ from interp.architecture.reduced import count_space_refusal, counted_at, reduced
 from interp.errors import InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
-from interp.tasks.checks import check_made
+from interp.tasks.checks import check_made, check_tokens
 from interp.tasks.state import state_of
 
 
@@ -130,13 +130,7 @@ class TaskModel(HookedTransformer):
         return tokens
 
     def _check_tokens(self, tokens: Tensor) -> None:
-        if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
-            raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
-        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.task.d_vocab:
-            raise InterpError(
-                f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
-                f"task {self.task.name} has ids 0 to {self.task.d_vocab - 1}"
-            )
+        check_tokens(self.task, tokens)
         limit, length = self.spec.max_length, tokens.shape[1]
         fixed = any(layer.mixing == "linear" for layer in self.spec.layers)
         if limit is not None and (length != limit if fixed else length > limit):

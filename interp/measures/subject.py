@@ -17,7 +17,7 @@ from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import InterpError, UnsupportedError, of_type, one_of, quoted
 from interp.tasks import Batch, Task, make_task
-from interp.tasks.checks import check_made, check_padding
+from interp.tasks.checks import check_made, check_padding, check_tokens
 
 LEAST_BYTES, MOST_BYTES = 2**24, 2**28
 """Activations of the rows that run together stay below 16 MB, which caches and allocators take well; below the size of
@@ -116,7 +116,7 @@ class Subject:
         length, most = tokens.shape[1], self.model.cfg.n_ctx
         if length > most and not isinstance(self.model, TaskModel):
             raise InterpError(f"inputs of task {self.task.name} have {length} tokens; the model's n_ctx is {most}")
-        self.check_ids(tokens)
+        check_tokens(self.task, tokens)
         return tokens if self.token_ids is None else self.token_ids[tokens]
 
     def columns(self, outputs: Float[Tensor, "*rows n_model_out"]) -> Float[Tensor, "*rows n_out"]:
@@ -139,21 +139,10 @@ class Subject:
         """Raise InterpError for what is no batch of the task's tokens, one sentence, before anything is made of it."""
         if not isinstance(batch, Batch):
             raise InterpError(f"{of_type(batch)} is no Batch; task.sample(n) gives one, and so does task.batch(tokens)")
-        tokens = batch.tokens
-        if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
-            raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
-        if not len(tokens) == len(batch.lengths) == len(batch.labels):
+        check_tokens(self.task, batch.tokens)
+        if not len(batch.tokens) == len(batch.lengths) == len(batch.labels):
             raise InterpError(
-                f"a batch of {len(tokens)} rows has {len(batch.lengths)} lengths and {len(batch.labels)} labels"
-            )
-        self.check_ids(tokens)
-
-    def check_ids(self, tokens: Int[Tensor, "rows length"]) -> None:
-        """Raise InterpError for ids that are no tokens of the task."""
-        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.task.d_vocab:
-            raise InterpError(
-                f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
-                f"task {self.task.name} has ids 0 to {self.task.d_vocab - 1}"
+                f"a batch of {len(batch.tokens)} rows has {len(batch.lengths)} lengths and {len(batch.labels)} labels"
             )
 
     def classes(self, batch: Batch) -> Int[Tensor, "reads"]:

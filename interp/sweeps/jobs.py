@@ -130,6 +130,8 @@ def _trainer(job: Job) -> Callable[..., Any]:
 
 
 def _train(job: Job) -> list[Outcome]:
+    from interp.training.divergence import divergence
+
     train_parameters = _trainer(job)
     start, cpu_start = time.perf_counter(), time.process_time()
     spec = ModelSpec.from_dict(job.spec)
@@ -137,14 +139,11 @@ def _train(job: Job) -> list[Outcome]:
     engine, run = train_parameters(spec, job.seeds, engine=chosen, device=job.device, progress=False)
     seconds = (time.perf_counter() - start) / len(job.seeds)
     cpu_seconds = (time.process_time() - cpu_start) / len(job.seeds)
-    outcomes, weights = [], engine.parameters().values()
+    outcomes = []
     for index, seed in enumerate(job.seeds):
         mine = [entry for entry in run.history if entry["seed"] == seed and entry["epoch"] > 0]
         loss, accuracy = ([entry[name] for entry in mine] for name in ("loss", "accuracy"))
-        good = next((epoch for epoch, value in enumerate(loss) if not math.isfinite(value)), len(loss))
-        if good < len(loss) or not all(bool(stacked[index].isfinite().all()) for stacked in weights):
-            # What weights that are no numbers answer is no accuracy.
-            error = f"diverged in epoch {min(good + 1, len(loss))} of {run.epoch}: loss or weights are not finite"
+        if (error := divergence(engine, run, index)) is not None:
             outcomes.append(Outcome(_row(job, seed, engine=engine.name, error=error)))
             continue
         row = _row(

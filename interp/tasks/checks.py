@@ -55,6 +55,17 @@ def check_batch(task: Task, batch: Batch, what: str) -> None:
         task.check_input(batch.tokens)
 
 
+def check_tokens(task: Task, tokens: Tensor) -> None:
+    """Raise InterpError for what are no rows of the task's token ids."""
+    if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
+    if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < task.d_vocab:
+        raise InterpError(
+            f"token ids run from {int(tokens.min())} to {int(tokens.max())}; "
+            f"task {task.name} has ids 0 to {task.d_vocab - 1}"
+        )
+
+
 def check_labels(task: Task, batch: Batch) -> None:
     """Raise InterpError unless `batch` gives some rows, alone and in other company, the labels that they have here."""
     if type(task).batch is Task.batch:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from interp.training.compiled.counts_engine import FusedCountSpaceEngine
 from interp.training.compiled.encoder_engine import FusedEncoderEngine
 from interp.training.compiled.histogram_engine import FusedEngine
 from interp.training.compiled.shell import NEEDS_NUMBA, CompiledEngine
+from interp.training.divergence import Diverged, divergence
 from interp.training.engines.base import Engine
 from interp.training.engines.counts import CountSpaceEngine
 from interp.training.engines.encoder import EncoderEngine
@@ -130,28 +130,6 @@ def train(
     if lost:
         raise Diverged(spec, lost, models)
     return models
-
-
-class Diverged(InterpError):
-    """Some seeds ended with weights that are not finite. `models`: those of the other seeds, in their order."""
-
-    def __init__(self, spec: ModelSpec, lost: Mapping[int, str], models: Sequence[TaskModel]) -> None:
-        seed, said = next(iter(lost.items()))
-        one = f"seed {seed} of {spec.id} {said}"
-        many = f"; so did seeds {', '.join(map(str, [*lost][1:]))}" if len(lost) > 1 else ""
-        others = "the other one" if len(models) == 1 else f"the {len(models)} others"
-        rest = f"; this error's .models holds {others}" if models else ""
-        super().__init__(f"{one}{many}{rest}")
-        self.models = list(models)
-
-
-def divergence(engine: Engine, run: RunState, index: int) -> str | None:
-    """What is said of a model whose weights are not finite after a run; None for any other."""
-    if all(bool(tensor[index].isfinite().all()) for tensor in engine.parameters().values()):
-        return None
-    losses = [(row["epoch"], row["loss"]) for row in run.history if row["seed"] == engine.seeds[index] and row["epoch"]]
-    when = next((f"its loss is {loss} after epoch {epoch}, and " for epoch, loss in losses if not isfinite(loss)), "")
-    return f"diverged: {when}its weights are not finite; the learning rate is {engine.recipe.learning_rate:g}"
 
 
 def train_parameters(

@@ -123,7 +123,7 @@ def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, 
 def test_a_run_that_diverges_is_a_row_with_its_error_and_no_accuracy() -> None:
     grid = make_grid(small_grid(axes={"origin.learning_rate": [1e30, 1e-3]}, engine="reference", seeds=1))
     wild, tame = (jobs.run_job(job)[0] for job in jobs_of(grid, {}))
-    assert wild.row["error"].startswith("diverged in epoch 1 of 3: ")
+    assert wild.row["error"].startswith("diverged: its loss is nan after epoch 1, and its weights")
     assert (wild.row["accuracy"], wild.row["best_accuracy"], wild.row["loss"], wild.loss) == (None, None, None, [])
     assert tame.row["error"] == ""
     assert len(tame.loss) == 3

@@ -8,8 +8,9 @@ import torch
 from interp.errors import InterpError
 from interp.spec import MLP, Bias, Layer, ModelSpec, Training
 from interp.tasks import make_task
+from interp.training.divergence import Diverged
 from interp.training.engines.stacked import StackedEngine
-from interp.training.train import Diverged, choose_engine, train
+from interp.training.train import choose_engine, train
 
 SIZES = {"batch_size": 16, "init": "torch", "learning_rate": 1e30, "epochs": 2}
 FRESH = Training(**SIZES, data="fresh", samples_per_epoch=32)
