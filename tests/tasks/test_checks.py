@@ -28,7 +28,7 @@ from interp.tasks import (
     registered_tasks,
     registry,
 )
-from interp.tasks.checks import check_padding, check_task
+from interp.tasks.checks import check_padding, check_task, check_tokens
 
 
 @pytest.fixture(autouse=True)
@@ -205,3 +205,21 @@ def test_a_spec_is_read_where_its_task_says() -> None:
     assert spec.replace(d_model=6).read_as("last").readout_at == "last"
     assert spec.replace(readout_at="all").read_as("last").readout_at == "all"
     assert interp.train(spec.replace(origin=interp.Training(epochs=0)))[0].spec.readout_at == "="
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (torch.zeros(2, 3, dtype=torch.bool), r"shape \(2, 3\) and torch.bool must be rows of integer ids"),
+        (torch.zeros(2, 3), r"torch.float32 must be rows of integer ids"),
+        (torch.zeros(3, dtype=torch.long), r"shape \(3,\) and torch.int64 must be rows"),
+        (torch.tensor([[0, 4]]), "token ids run from 0 to 4; task parity has ids 0 to 3"),
+        (torch.tensor([[-1, 2]]), "token ids run from -1 to 2"),
+    ],
+)
+def test_rows_of_tokens_are_integers_that_the_task_knows(tokens: torch.Tensor, said: str) -> None:
+    task = Parity()
+    with pytest.raises(InterpError, match=said):
+        check_tokens(task, tokens)
+    check_tokens(task, torch.tensor([[0, 3]]))
+    check_tokens(task, torch.zeros(0, 3, dtype=torch.long))

@@ -186,7 +186,7 @@ def test_a_model_is_built_for_a_task_without_a_sampler() -> None:
     def none(self: Task, n: int, split: str = "test", seed: int = 0) -> Batch:
         raise NotImplementedError
 
-    task = hostile({"sample": none})
+    task = hostile({"sample": none, "n_inputs": None})
     with pytest.raises(UnsupportedError, match=r"^task hostile has no sample\(3\): it is not implemented$"):
         task.sample(3)
     check_made(task)

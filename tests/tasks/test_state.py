@@ -21,7 +21,7 @@ from tests.tasks.test_returns import Three
 
 
 class Free(Three):
-    """Three, with parameters that no spec holds, a cache and a table."""
+    """Three, with parameters that no spec holds, a cache, a table, and members that are no plain functions."""
 
     name = "state-test-free"
     least = 1
@@ -34,10 +34,18 @@ class Free(Three):
         self.weights = np.arange(3.0)
         self.places = torch.arange(3)
 
+    @staticmethod
+    def many(tokens: torch.Tensor) -> torch.Tensor:
+        return (tokens == 1).sum(1)
+
+    @property
+    def more_than(self) -> int:
+        return self.least
+
     def batch(self, tokens: torch.Tensor) -> interp.Batch:
         self._cache[len(self._cache)] = len(tokens)
         batch = super().batch(tokens)
-        return interp.Batch(tokens, batch.lengths, ((tokens == 1).sum(1) > self.least).long())
+        return interp.Batch(tokens, batch.lengths, (self.many(tokens) > self.more_than).long())
 
 
 def model_of(task: Task) -> TaskModel:
@@ -79,12 +87,16 @@ def test_functions_are_told_apart_by_what_they_do_and_hold() -> None:
 
 @pytest.mark.parametrize("again", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"])
 def test_a_model_is_copied_and_pickled_with_what_its_task_held(again: Callable[..., Any]) -> None:
-    """Count01 has static methods and properties, which neither can be copied."""
+    """Static methods and properties can be neither copied nor pickled themselves."""
     model = again(interp.build("count01/minimal"))
     assert interp.certify(model, box="test").status == "certified"
     model.task.data_seed = 5
     with pytest.raises(UnsupportedError, match="its data_seed was 0 when the model was built, and is 5"):
         interp.certify(model, box="test")
+    mine = again(model_of(Free()))
+    assert changed(mine.task_as_built, mine.task) is None
+    mine.task.least = 2
+    assert "its least was 1" in str(changed(mine.task_as_built, mine.task))
 
 
 def test_another_task_in_the_place_of_the_one_that_the_spec_names() -> None:
