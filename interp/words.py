@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal
 
 Mark = Literal["proved", "refuted", "undecided", "measured"]
@@ -28,6 +29,27 @@ def share(value: float, digits: int = 4, rounding: float = 0.0) -> str:
     return f"{value:.{digits}f}"
 
 
+def at_least(value: float, digits: int = 4) -> str:
+    """A share as a bound from below: rounded down, so that "0.9966 or more" is true of 299/300."""
+    return _bound(value, digits, ROUND_FLOOR)
+
+
+def at_most(value: float, digits: int = 4) -> str:
+    """A share as a bound from above: rounded up."""
+    return _bound(value, digits, ROUND_CEILING)
+
+
+def _bound(value: float, digits: int, rounding: str) -> str:
+    exact = Decimal(repr(float(value)))
+    if exact in (0, 1):
+        return f"{exact:.0f}"
+    while True:
+        found = exact.quantize(Decimal(1).scaleb(-digits), rounding)
+        if found not in (0, 1):
+            return f"{found:f}"
+        digits += 1
+
+
 def portion(value: float, digits: int = 4, rounding: float = 0.0) -> str:
     """How much "of the answers" or "of the variance": a share, but "all" for 1 and "none" for 0."""
     return {"1": "all", "0": "none"}.get(said := share(value, digits, rounding), said)
@@ -45,6 +67,12 @@ def number(value: float, digits: int = 4) -> str:
         digits += 1
         text = f"{value:.{digits}g}"
     return text.replace("-", "\N{MINUS SIGN}", 1) if text.startswith("-") else text
+
+
+def number_at_most(value: float, digits: int = 4) -> str:
+    """A number as a bound from above: rounded up to so many significant digits."""
+    exact = Decimal(repr(float(value)))
+    return number(float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING)), digits)
 
 
 def either(names: Iterable[str], most: int = 3) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp.words import counted, portion, share
+from interp.words import at_least, at_most, counted, number_at_most, portion, share
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,19 @@ def test_shares(value: float, said: str) -> None:
 
 def test_the_largest_number_below_one_is_not_one() -> None:
     assert float(share(1 - 2**-53)) < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"),
+    [(299 / 300, "0.9966", "0.9967"), (0.98, "0.9800", "0.9800"), (1.0, "1", "1"), (0.0, "0", "0"),
+     (0.99996, "0.9999", "0.99996"), (1 - 3e-8, "0.9999", "0.99999997"), (4e-7, "0.0000004", "0.0001")],
+)  # fmt: skip
+def test_bounds_are_rounded_so_that_they_hold(value: float, low: str, high: str) -> None:
+    assert (at_least(value), at_most(value)) == (low, high)
+
+
+def test_numbers_as_bounds_from_above() -> None:
+    assert [number_at_most(x, 2) for x in (0.01231, 0.0, 1e-9, 0.04)] == ["0.013", "0", "1e-09", "0.04"]
 
 
 def test_what_arithmetic_moved_is_said_as_it_is() -> None:

@@ -45,7 +45,8 @@ class Certificate:
     status: "certified" (right on every input), "refuted" (a counterexample is given, which the model itself gets wrong
     when it is run on it) or "undecided".
     accuracy: exact share of right answers, or the interval (low, high) that holds it, of the model in exact arithmetic;
-    where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. worst_margin: no right
+    where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. confidence: how sure an
+    interval is that a sample has narrowed, such as 0.999; None where the accuracy is proved. worst_margin: no right
     answer's logit is nearer to the best wrong one than this, in exact arithmetic; negative where the model errs.
     rounding: bound on the error of that distance in the arithmetic the model runs in; no certificate is given where the
     margin does not exceed it; None where none is known. n_errors: wrong inputs; where inputs have several answers each,
@@ -80,6 +81,7 @@ class Certificate:
     probes: tuple[Probes, ...] = field(default=(), repr=False, compare=False)
     probed: int = 0
     on_trust: tuple[str, ...] = ()
+    confidence: float | None = None
 
     def evidence(self, path: str | Path) -> Path:
         """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.py.

@@ -210,7 +210,8 @@ def _conclude(
     decided = not frame[["undecided", "tied"]].to_numpy().any()
     low = high if decided else float(frame[["right", "close"]].to_numpy().sum()) / total
     notes = _notes(model, parts, frame, status)
-    if samples and (frame["undecided"] > 0).any():
+    sampled = samples > 0 and bool((frame["undecided"] > 0).any())
+    if sampled:
         sound = (low, high)
         low, high = _narrowed(tables, frame, *sound, samples, generator)
         notes += (f"accuracy: interval of confidence {CONFIDENCE:.1%}, from {samples:,} samples of the own tokens and "
@@ -235,6 +236,7 @@ def _conclude(
         seconds=time.perf_counter() - started,
         notes=notes,
         on_trust=hearsay(model.task, shape),
+        confidence=CONFIDENCE if sampled else None,
         tables={"classes": frame, "counts": _by_count(frame)},
         probes=(_probes(model, tables, parts, need, slack),),
     )

@@ -42,7 +42,8 @@ def finding(figure: go.Figure) -> str:
     low, high = min(marks, key=lambda mark: mark.value), max(marks, key=lambda mark: mark.value)
     name = _title(figure, traces)
     if _alike(marks):
-        return f"{counted(len(marks), what)}, all {number(high.value)}{name}."
+        exact = "all" if low.value == high.value else "all about"
+        return f"{counted(len(marks), what)}, {exact} {number(high.value)}{name}."
     return (
         f"{counted(len(marks), what)}{name}: the least is {number(low.value)} ({low.where}), the largest "
         f"{number(high.value)} ({high.where})."

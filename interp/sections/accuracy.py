@@ -147,10 +147,12 @@ def _verdict_of(found: Certificate) -> str:
             why = "not proved as the model runs, because a margin does not exceed what rounding may do"
             return f"Accuracy 1{real} over {where}; {why}."
         return f"Accuracy {words.share(found.accuracy, 6)}{real}, exact over {where}{weighted}.{number}{wrong}"
-    low, high = (words.share(value, 6) for value in found.accuracy)
+    lies = f"is known to lie from {share(found)}"
+    if found.confidence is not None:
+        lies = f"lies from {share(found)}, by a sample (confidence {100 * found.confidence:g}%)"
     if found.status == "undecided":
-        return f"Not decided: the accuracy{real} over {where} is known to lie from {low} to {high}.{wrong}"
-    return f"Not right on all of {where}; its accuracy is known to lie from {low} to {high}.{number}{wrong}"
+        return f"Not decided: the accuracy{real} over {where} {lies}.{wrong}"
+    return f"Not right on all of {where}; its accuracy {lies}.{number}{wrong}"
 
 
 def accuracy_sentence(found: Accuracy) -> str:
@@ -159,7 +161,7 @@ def accuracy_sentence(found: Accuracy) -> str:
         return f"Accuracy {words.share(found.accuracy, 6)}, exact: all {found.rows:,} inputs were run."
     return (
         f"Accuracy {words.share(found.accuracy)} on a sample of {found.rows:,} different inputs "
-        f"(95% interval {words.share(found.low)} to {words.share(found.high)})."
+        f"(95% interval {words.at_least(found.low)} to {words.at_most(found.high)})."
     )
 
 
@@ -219,10 +221,11 @@ def accuracy_caption(found: Accuracy) -> str:
 
 
 def share(found: Certificate) -> float | str:
-    """Exact accuracy as a number, an interval in words."""
+    """Exact accuracy as a number, an interval in words, rounded outward."""
     if isinstance(found.accuracy, float):
         return found.accuracy
-    return " to ".join(words.share(value, 6) for value in found.accuracy)
+    low, high = found.accuracy
+    return f"{words.at_least(low, 6)} to {words.at_most(high, 6)}"
 
 
 def _as_rows(found: Certificate) -> pd.DataFrame:

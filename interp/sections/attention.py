@@ -14,6 +14,11 @@ from interp.sections.base import Study, section
 from interp.tasks import Batch
 
 MOST_HEADS, LONGEST, MOST_TOKENS = 24, 24, 16
+SHARES = (
+    "Where heads look from the position that is read: entropy (nats; uniform: of equal attention to all that is "
+    "visible), and the shares of"
+)
+SCORES = "What heads give from the position that is read, as raw scores (no softmax, so no shares), to"
 
 
 def needs(study: Study) -> str | None:
@@ -65,11 +70,8 @@ def make(study: Study, report: Report) -> None:
         report.add_table(
             "attention_at_reads",
             found.drop(columns=["layer", "head"]).dropna(axis=1, how="all"),
-            "Where heads look from the position that is read: entropy (nats; uniform: of equal attention to all that "
-            "is "
-            "visible), and the shares of the position itself, the one before, the first, others with the same token, "
-            "and "
-            "those behind an earlier same token.",
+            f"{SHARES if found['entropy'].notna().any() else SCORES} the position itself, the one before, the first, "
+            "others with the same token, and those behind an earlier same token.",
             dict.fromkeys(KINDS, ".3f"),
         )
 

@@ -8,6 +8,7 @@ from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
+from interp.words import counted, either, number
 
 SHOWN, ROUNDING = 40, 1e-13
 
@@ -30,6 +31,7 @@ def make(study: Study, report: Report) -> None:
     table["effect"] = table["effect"].where(table["effect"].abs() > ROUNDING * table["effect"].abs().max(), 0.0)
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
     first = by_size.iloc[0]
+    most = either(table["component"][table["effect"] == first["effect"]])
     mean = float(found.difference.mean())
     report.section(
         "What each part adds",
@@ -37,8 +39,8 @@ def make(study: Study, report: Report) -> None:
         "residual "
         "stream, at the scale that the run itself gives to a final norm (direct logit attribution). What a part does "
         "through later parts is not in its share.\n\n"
-        f"On average over {len(found.difference):,} answers the difference is {mean:.4g}; most of all, "
-        f"{first['component']} adds {first['effect']:.4g}.",
+        f"On average over {counted(len(found.difference), 'answer')} the difference is {number(mean)}; most of all, "
+        f"{most} adds {number(first['effect'])}.",
     )
     shown = table.loc[sorted(by_size.index[:SHOWN])]
     more = f" The {SHOWN} largest of {len(table)}." if len(table) > SHOWN else ""

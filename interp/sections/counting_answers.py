@@ -14,7 +14,7 @@ from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
-from interp.tasks import Batch
+from interp.tasks import Batch, Histogram
 
 
 @section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
@@ -24,8 +24,7 @@ def make(study: Study, report: Report) -> None:
     predicted = counting.predicted_counts(counter)
     report.section(
         "Answers by count",
-        "Measured on sequences in which every count from 1 to L is equally frequent, those of a single token included. "
-        "(The published sampler, with which the trained models were trained, never draws those.)",
+        f"Measured on {drawn(counter.task)}",
     )
     table = counting.confusion(counter, predicted=predicted)
     by_cell, worst = examples(*predicted)
@@ -59,18 +58,35 @@ def make(study: Study, report: Report) -> None:
     )
 
 
+def drawn(task: Histogram) -> str:
+    """The sequences behind the numbers: see measures.counting.flat_sample."""
+    if task.L > task.T:
+        return "sequences of uniform tokens."
+    text = f"sequences in which every count from 1 to {task.L} is equally frequent, those of a single token included."
+    if getattr(task, "sampler", "") == "published":
+        text += " (The published sampler, by which this task draws its own sequences, never draws those.)"
+    return text
+
+
 def sentence(accuracy: pd.Series) -> str:
     """Which counts are answered rightly, from the accuracy by count; "" where all of them always are."""
-    perfect, worst = accuracy[accuracy == 1], accuracy.idxmin()
+    perfect = accuracy[accuracy == 1]
     if len(perfect) == len(accuracy):
         return ""
-    least = f"{worst} the least often ({words.share(float(accuracy[worst]), 3)})"
+    low, high = float(accuracy.min()), float(accuracy.max())
+    if low == high:
+        return f"In a sample it answers every count equally often rightly ({words.share(low, 3)})."
+    least = f"{which(accuracy, low)} the least often ({words.share(low, 3)})"
     if perfect.empty:
-        best = accuracy.idxmax()
-        most = words.share(float(accuracy[best]), 3)
-        return f"In a sample it answers count {best} rightly the most often ({most}), count {least}."
-    named = words.listed(map(str, perfect.index))
-    return f"In a sample it always answers count{'s' * (len(perfect) > 1)} {named} rightly, count {least}."
+        most = f"{which(accuracy, high)} rightly the most often ({words.share(high, 3)})"
+        return f"In a sample it answers {most}, {least}."
+    return f"In a sample it always answers {which(accuracy, 1.0)} rightly, {least}."
+
+
+def which(accuracy: pd.Series, value: float) -> str:
+    """The counts of this accuracy: "count 3", "counts 1 and 2"."""
+    counts = accuracy.index[accuracy == value]
+    return f"count{'s' * (len(counts) > 1)} {words.listed(map(str, counts))}"
 
 
 def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tuple[int, int], str], dict[int, str]]:

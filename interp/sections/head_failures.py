@@ -9,6 +9,7 @@ import pandas as pd
 
 from interp import words
 from interp.measures.attention_shares import attention_shares
+from interp.measures.looks import looks
 from interp.measures.outputs import HeadOutputs
 from interp.report import Report
 from interp.report import figures as draw
@@ -26,6 +27,7 @@ def needs(study: Study) -> str | None:
             shared.needs_two_answers(study),
             "there is one head, so there is none to compare with" if study.model.cfg.n_heads < 2 else None,
             None if study.model.cfg.n_layers == 1 else "heads of several layers do not share one input",
+            None if study.once(divided) else "the weights are raw scores (no softmax), of which there are no shares",
         ]
     )
 
@@ -71,6 +73,14 @@ def make(study: Study, report: Report) -> None:
         report.add_fact(f"{one} share to counted", float(its.groupby("head")["share"].sum().mean()))
 
 
+def divided(study: Study) -> bool:
+    """Does a softmax divide the attention?"""
+    if study.subject.count_space:
+        return True
+    found = looks(study.subject, study.once(shared.rows, "test")[slice(0, 8)], "read")
+    return bool(found["entropy"].notna().all())
+
+
 def shares(study: Study) -> pd.DataFrame:
     """Shares of attention on the test rows, with each head's category."""
     table = attention_shares(study.subject, study.once(shared.rows, "test"))
@@ -89,6 +99,7 @@ def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str
     n = mine["head"].nunique()
     who = f"The {category} head gives" if n == 1 else f"The {n} {category} heads each give"
     least, most = ("", "") if n == 1 else ("at least ", "at most ")
+    low_of, high_of = (words.share, words.number) if n == 1 else (words.at_least, words.number_at_most)
     wide = mine.pivot(index="head", columns="token", values="share").reindex(columns=list(dict.fromkeys(mine["token"])))
     here = [token for token in counted if token in wide]
     together = wide[here].sum(axis=1)
@@ -96,15 +107,14 @@ def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str
     if together.min() >= MOST:
         means = words.listed(words.share(float(wide[token].mean()), 3) for token in here)
         mean = "" if n == 1 else "on average "
-        return f"{who} {least}{words.share(float(together.min()), 3)} of the attention to {tokens} ({mean}{means})."
+        given = low_of(float(together.min()), 3)
+        return f"{who} {least}{given} of the attention to {tokens} ({mean}{means})."
     others = wide.drop(columns=here)
     first = str(others.mean().idxmax()) if len(others.columns) else ""
     if first and others[first].min() >= MOST:
-        left = words.listed(words.number(float(wide[token].max()), 2) for token in here)
+        given = low_of(float(others[first].min()), 3)
+        left = words.listed(high_of(float(wide[token].max()), 2) for token in here)
         itself = " itself" if first == at else ""
-        return (
-            f"{who} {least}{words.share(float(others[first].min()), 3)} of the attention to '{first}'{itself}; "
-            f"{tokens} get {most}{left}."
-        )
+        return f"{who} {least}{given} of the attention to '{first}'{itself}; {tokens} get {most}{left}."
     low, high = (words.share(float(value), 3) for value in (together.min(), together.max()))
     return f"{who} {low if n == 1 else f'{low} to {high}'} of the attention to {tokens} together."

@@ -15,6 +15,9 @@ from interp.sections.base import Study, section
 MOST_PARTS, MOST_NAMED = 200, 6
 NEEDED = 0.05
 """A part is needed if accuracy falls by more than this when it is replaced by its mean."""
+CLOSED = 0.5
+"""Nothing can be read off a head whose separator beats the most frequent answer by no more than NEEDED, unless it
+closes this share of the gap to 1."""
 
 
 def needs(study: Study) -> str | None:
@@ -139,7 +142,7 @@ def on_inputs(table: pd.DataFrame) -> str:
 
 
 def _at_least(accuracies: pd.Series) -> str:
-    least = words.share(float(accuracies.min()))
+    least = words.at_least(float(accuracies.min()))
     return least if least == "1" else f"{least} or more"
 
 
@@ -159,12 +162,15 @@ def readable(table: pd.DataFrame) -> str:
     separable, chance = table.set_index("part")["s_acc"].dropna(), table.attrs["chance"]
     if separable.empty:
         return ""
-    best = words.portion(float(separable.max()))
-    if separable.max() <= chance + NEEDED:
+    if chance == 1:
+        return ""  # one answer is always right: there is nothing to read
+    if separable.max() <= chance + min(NEEDED, CLOSED * (1 - chance)):
         return (
             f"The answers cannot be read off a single head: a linear separator of its output is right on at most "
-            f"{best} of them, and always giving the most frequent one on {words.portion(chance)}."
+            f"{words.at_most(float(separable.max()))} of them, and always giving the most frequent one on "
+            f"{words.portion(chance)}."
         )
+    best = words.portion(float(separable.max()))
     heads = separable.index[separable == separable.max()]
     return (
         f"The answers are most nearly read off {words.either(heads)}: a linear separator of its output is right on "
@@ -173,8 +179,8 @@ def readable(table: pd.DataFrame) -> str:
 
 
 def induction(table: pd.DataFrame) -> str:
-    """Which heads look behind an earlier same token."""
-    heads = table[(table["kind"] == "head") & (table["after_same"] > 0.5)]
+    """Which heads look behind an earlier same token; raw scores (without an entropy) are no shares of attention."""
+    heads = table[(table["kind"] == "head") & table["entropy"].notna() & (table["after_same"] > 0.5)]
     return (
         f"Most attention goes behind an earlier same token (induction) in {', '.join(heads['part'])}."
         if len(heads)

@@ -50,15 +50,17 @@ def make(study: Study, report: Report) -> None:
     """The stream by layer and position, then heads and MLPs."""
     found = study.measure(measured)
     best = found.parts.loc[found.parts["recovered"].idxmax()]
+    parts = words.either(found.parts["part"][found.parts["recovered"] == best["recovered"]])
     report.section(
         "Patching",
         "Pairs of inputs that differ in one small change and in their answers. One site of the corrupted run is given "
         "its "
         "value in the clean run, and all else runs on: 0 is the corrupted run's difference of the two answers' logits, "
         "1 "
-        f"the clean run's ({found.corrupted:.4g} and {found.clean:.4g}, means over {found.reads:,} answers).\n\n"
+        f"the clean run's ({words.number(found.corrupted)} and {words.number(found.clean)}, means over "
+        f"{words.counted(found.reads, 'answer')}).\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Of single parts, {best['part']} recovers most: {words.number(float(best['recovered']), 3)}.",
+        f"Of single parts, {parts} recovers most: {words.number(float(best['recovered']), 3)}.",
     )
     stream = found.stream.pivot(index="layer", columns="position", values="recovered")
     stream = stream[list(dict.fromkeys(found.stream["position"]))]

@@ -14,7 +14,7 @@ from interp.sections.base import Study, section
 LENGTHS = (2, 4, 6, 10, 20, 30, 60, 100, 200, 400)
 FORMATS = ("float64", "float32", "float16", "bfloat16")
 LONGEST = 1000
-STRINGS = 60
+STRINGS, SAMPLED = 60, 2000
 SHARES = (-0.03, 1.05)
 """The range of axes of accuracies and rates."""
 
@@ -37,13 +37,13 @@ def make(study: Study, report: Report) -> None:
         allowed = lengths if name.startswith("float") and name != "float16" else [n for n in lengths if n <= 100]
         frames.append(measures.length_curve(model, allowed, (name,), n=STRINGS))
     curve = pd.concat(frames, ignore_index=True)
-    baseline = task.strings(2000, lengths[-1], seed=1).labels.double().mean()
+    baseline = task.strings(SAMPLED, lengths[-1], seed=1).labels.double().mean()
     always = max(float(baseline), 1 - float(baseline))
     report.section(
         "Length and number format",
         f"{STRINGS} strings of each length from the language's distribution, with the weights rounded to each format "
         f"and all arithmetic in it{beyond}. Always giving the more frequent answer would be right on "
-        f"{words.share(always, 3)}.",
+        f"{words.portion(always, 3)} of {SAMPLED:,} sampled strings of {lengths[-1]} symbols.",
     )
     report.add_figure(
         "accuracy_by_length",

@@ -79,8 +79,10 @@ def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least:
 
 
 def above(gap: OptimumGap) -> str:
-    if gap.gap <= 1e-6 * gap.optimum:
+    if abs(gap.gap) <= 1e-6 * gap.optimum:
         return "reaches it"
+    if gap.gap < 0:
+        return f"is {-gap.gap:.2g} nats below it, so the search has missed the best"
     share = gap.gap / gap.optimum
     much = f"{100 * share:.2g}%" if share < 1 else f"{words.number(share, 2)} times as much"
     return f"is {gap.gap:.2g} nats, {much}, above it"

@@ -6,6 +6,7 @@ from interp.measures.curve import no_curve, training_curve
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
+from interp.words import counted, share
 
 
 @section("training", title="Training", order=940, needs=lambda study: no_curve(study.subject))
@@ -15,8 +16,8 @@ def make(study: Study, report: Report) -> None:
     last = curve.iloc[-1]
     report.section(
         "Training",
-        f"{int(last['epoch']):,} epochs; at the end the training loss is {last['loss']:.4g} nats and the accuracy on "
-        f"inputs to validate on {last['accuracy']:.4g}.",
+        f"{counted(int(last['epoch']), 'epoch')}; at the end the training loss is {last['loss']:.4g} nats and the "
+        f"accuracy on inputs to validate on {share(last['accuracy'])}.",
     )
     report.add_figure("training", draw.history(curve), "Loss in training, accuracy on inputs to validate on.")
     report.add_fact("final_loss", float(last["loss"]))

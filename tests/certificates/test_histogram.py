@@ -295,6 +295,7 @@ def test_samples_narrow_what_the_time_leaves_open() -> None:
     assert narrow.accuracy[1] - narrow.accuracy[0] < 0.1 < sound.accuracy[1] - sound.accuracy[0]
     assert narrow.accuracy[0] <= full.accuracy <= narrow.accuracy[1]
     assert any("confidence 99.9%" in note for note in narrow.notes)
+    assert (sound.confidence, narrow.confidence, full.confidence) == (None, 0.999, None)
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ import re
 import pytest
 
 import interp
+from interp.sections.counting_answers import drawn
+from interp.tasks import Histogram
 
 MODELS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 COUNTING = [
@@ -46,12 +48,22 @@ def test_any_size(T, L):
 def test_an_interval_is_said_in_words():
     report = interp.analyze("histogram/dot-softmax")
     low, high = re.search(
-        r"\(all 32\^10 .*\); its accuracy is known to lie from ([\d.]+) to ([\d.]+\d)\.", report.verdict
+        r"\(all 32\^10 .*\); its accuracy lies from ([\d.]+) to ([\d.]+\d), by a sample \(confidence 99.9%\)\.",
+        report.verdict,
     ).groups()
     assert 0 < float(low) <= float(high) < 1
     rows = report.tables["certificate"].set_index("property")["value"]
     assert rows["accuracy"] == f"{low} to {high}"
     assert set(report.tables["counts"]["count"]) == set(range(1, 11))
+
+
+def test_sequences_behind_the_answers_are_said_as_they_were_drawn():
+    published, paper, uniform = (drawn(Histogram(T=T, L=4, sampler=sampler))
+                                 for T, sampler in ((5, "published"), (5, "paper"), (3, "paper")))  # fmt: skip
+    assert "The published sampler, by which this task draws" in published
+    assert paper.startswith("sequences in which every count from 1 to 4 is equally frequent")
+    assert "published" not in paper
+    assert uniform == "sequences of uniform tokens."
 
 
 def test_an_untrained_model_and_a_comparison():

@@ -6,8 +6,12 @@ import pytest
 from closeness import close
 
 import interp
+from interp import Layer
 from interp.errors import InterpError
+from interp.measures.subject import Subject
 from interp.measures.survey import survey
+from interp.sections.base import Study
+from interp.sections.head_failures import needs
 from interp.sections.separation import pair_gains
 
 
@@ -19,6 +23,14 @@ def test_a_pair_gains_over_its_better_member() -> None:
     assert np.isnan(np.diag(found)).all()
     np.fill_diagonal(found, 0.0)
     close(found, np.array([[0.0, 0.09, 0.05], [0.09, 0.0, 0.0], [0.05, 0.0, 0.0]]), atol=1e-12)
+
+
+@pytest.mark.parametrize(("normalizer", "says"), [("softmax", None), ("none", "raw scores (no softmax)")])
+def test_raw_scores_are_no_shares_of_attention(normalizer: str, says: str | None) -> None:
+    spec = interp.build("count01/minimal").spec.replace(origin=None, dtype="float32")
+    spec = spec.replace(layers=(Layer(n_heads=2, d_head=1, normalizer=normalizer),))
+    reason = needs(Study(Subject.of(interp.build(spec))))
+    assert (reason is None) if says is None else says in str(reason)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from interp.sections.accuracy import (
 from interp.sections.counting_answers import sentence as which_counts
 from interp.sections.counting_mechanism import sentence as mechanism_sentence
 from interp.sections.head_failures import sentence as failures
-from interp.sections.heads import lowest, needed, on_inputs, readable
+from interp.sections.heads import induction, lowest, needed, on_inputs, readable
 from interp.sections.question import sentence as question
 from interp.sections.separation import facts_of
 from interp.sections.separation import sentence as heads_sentence
@@ -44,6 +44,7 @@ def certificate(
         ("refuted", 0.5, 500, "a b", "Accuracy 0.500000, exact", "Proved"),
         ("refuted", 1 - 3e-10, 320, "a b", "Accuracy 0.9999999997, exact", "Accuracy 1 "),
         ("refuted", (0.999, 0.9999999), None, "a b", "known to lie from 0.999000 to 0.9999999", "Accuracy exactly"),
+        ("refuted", (0.5123457, 0.9123451), None, "a b", "from 0.512345 to 0.912346.", "Proved"),  # rounded outward
         ("refuted", 0.0, 1000, "a b", "Accuracy 0, exact", "Proved"),
         ("undecided", (0.999718, 1.0), None, None, "Not decided: the accuracy in exact arithmetic", "Proved"),
         ("undecided", 1.0, 0, None, "Accuracy 1 in exact arithmetic", "Proved"),
@@ -54,6 +55,15 @@ def test_certificates(status, accuracy, errors, wrong, says, never) -> None:
     assert says in text
     assert never not in text
     assert ("it is wrong at a b" in text) == (wrong is not None)
+
+
+@pytest.mark.parametrize("status", ["refuted", "undecided"])
+def test_an_interval_that_rests_on_a_sample_is_not_known(status: str) -> None:
+    found = replace(certificate(status, (0.9, 0.99), None, None), confidence=0.999)
+    text = certificate_sentence(found)
+    assert "lies from 0.900000 to 0.990000, by a sample (confidence 99.9%)." in text
+    assert "known" not in text
+    assert "known to lie" in certificate_sentence(replace(found, confidence=None))
 
 
 def test_errors_of_inputs_with_several_answers_count_answers() -> None:
@@ -170,7 +180,8 @@ def test_the_first_line_names_the_task_and_one_input() -> None:
         ([{"0": 0.5, "1": 0.49, "=": 0.01}] * 2,
          "each give at least 0.990 of the attention to '0' and '1' (on average 0.500 and 0.490)."),
         ([{"0": 1e-9, "1": 0.01, "=": 0.98999}] * 3,
-         "each give at least 0.990 of the attention to '=' itself; '0' and '1' get at most 1e-09 and 0.01."),
+         "each give at least 0.989 of the attention to '=' itself; '0' and '1' get at most 1e-09 and 0.01."),
+        ([{"0": 0.0, "1": 0.0123, "=": 0.98}] * 2, "'0' and '1' get at most 0 and 0.013."),
         ([{"0": 0.0, "1": 0.04, "[BOS]": 0.96}],
          "The failed head gives 0.960 of the attention to '[BOS]'; '0' and '1' get 0 and 0.04."),
         ([{"0": 0.3, "1": 0.3, "=": 0.4}, {"0": 0.1, "1": 0.1, "=": 0.8}],
@@ -219,6 +230,7 @@ def test_a_weighted_accuracy_stands_beside_different_inputs() -> None:
             1.0,
             "accuracy is 0.9000 or more (1 with all); it is lowest without head 0.0.",
         ),
+        ({"head 0.0": 299 / 300, "MLP 0": 1.0}, 1.0, "0.9966 or more (1 with all); it is lowest without head 0.0."),
         ({"head 0.0": 0.9, "MLP 0": 0.9, "head 0.1": 1.0}, 1.0, "it is lowest without head 0.0 or MLP 0."),
         ({"head 0.0": 1.0, "head 0.1": 1.0}, 1.0, "Without any one part, mean-ablated, accuracy is 1 (1 with all)."),
     ],
@@ -244,6 +256,9 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
         ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read off head 0.0 or head 0.1: a linear", "cannot"),
         ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read off any of 9, such as head 0.0: a linear", "cannot"),
         ({"head 0.0": float("nan")}, 0.5, "", "read off"),
+        ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "most nearly read off head 0.0", "cannot"),
+        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read off", "most nearly"),
+        ({"head 0.0": 1.0}, 1.0, "", "read off"),  # one answer: nothing to read
     ],
 )
 def test_answers_are_read_off_a_head_where_that_beats_guessing(
@@ -253,6 +268,13 @@ def test_answers_are_read_off_a_head_where_that_beats_guessing(
     table.attrs["chance"] = chance
     assert says in readable(table)
     assert never not in readable(table)
+
+
+@pytest.mark.parametrize(("entropy", "says"), [(0.3, "(induction) in head 0.0."), (float("nan"), "")])
+def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> None:
+    table = pd.DataFrame({"part": ["head 0.0"], "kind": ["head"], "entropy": [entropy], "after_same": [0.9]})
+    assert induction(table).endswith(says)
+    assert bool(induction(table)) == bool(says)
 
 
 def test_a_caption_says_which_columns_are_of_fewer_inputs() -> None:
@@ -355,6 +377,9 @@ def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
         ([1.0, 1.0, 0.93], "In a sample it always answers counts 1 and 2 rightly, count 3 the least often (0.930)."),
         ([1.0, 0.9996, 0.99999], "always answers count 1 rightly, count 2 the least often (0.9996)."),
         ([0.5, 0.9, 0.0], "answers count 2 rightly the most often (0.900), count 3 the least often (0)."),
+        ([1.0, 0.0, 0.0], "always answers count 1 rightly, counts 2 and 3 the least often (0)."),
+        ([0.5, 0.5, 0.2], "answers counts 1 and 2 rightly the most often (0.500), count 3 the least often (0.200)."),
+        ([0.0, 0.0, 0.0], "In a sample it answers every count equally often rightly (0)."),
     ],
 )
 def test_which_counts_are_right(accuracy: list[float], says: str) -> None:
