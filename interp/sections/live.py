@@ -40,7 +40,8 @@ def make(study: Study, report: Report) -> None:
 def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a certificate speaks of, so that the panel can say whether an input is one of these.
 
-    ranges: (token, least, most) of a box of counts. lengths: least and largest number of tokens, else.
+    ranges: (token, least, most) of a box of counts. lengths: else, least and largest number of tokens, where every
+    row of such a length in the frame of the inputs is one of these; None where only some rows are.
     """
     found = study.certificate
     if not isinstance(found, Certificate) or found.status == "undecided":
@@ -52,10 +53,24 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
         said["ranges"] = [[token, *limits] for token, limits in zip(tokens, box.ranges.values())]
     else:
         marks = len(data["frame"]["prefix"]) + len(data["frame"]["suffix"])
-        lengths = found.tables["lengths"]["length"] + marks if "lengths" in found.tables else None
-        sampled = [len(row) for row in data["tests"]["tokens"]]
-        said["lengths"] = [marks + 1, int(lengths.max())] if lengths is not None else [min(sampled), max(sampled)]
+        shortest = min(len(row) for row in data["tests"]["tokens"])
+        said["lengths"] = all_rows(found.n_inputs, len(data["frame"]["alphabet"]), marks, {shortest, marks + 1})
     return said
+
+
+def all_rows(n_inputs: int, alphabet: int, marks: int, shortest: set[int]) -> list[int] | None:
+    """From and up to how many tokens every row is an input: marks, and any tokens of the alphabet between them.
+
+    None where no range of lengths that begins with one of the shortest has as many rows as there are inputs.
+    """
+    for least in sorted(shortest):
+        rows, most = 0, least - 1
+        while rows < n_inputs and alphabet > 1:
+            most += 1
+            rows += alphabet ** (most - marks)
+        if rows == n_inputs:
+            return [least, most]
+    return None
 
 
 def live(

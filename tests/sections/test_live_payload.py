@@ -9,6 +9,7 @@ import pytest
 import interp
 from interp.errors import InterpError
 from interp.measures.subject import Subject
+from interp.sections.live import all_rows
 from interp.sections.live_payload import payload
 
 
@@ -19,3 +20,17 @@ def test_a_rule_that_says_otherwise_than_the_labels_is_refused(rule: object, sai
     model.task.rule = rule
     with pytest.raises(InterpError, match=re.escape(said) + r".* at position 0 of '.*', its classes [01]"):
         payload(Subject.of(model))
+
+
+@pytest.mark.parametrize(
+    ("n_inputs", "alphabet", "marks", "shortest", "lengths"),
+    [
+        (131_070, 2, 1, 4, [2, 17]),  # every string of 1 to 16 brackets
+        (32**10, 32, 1, 11, [11, 11]),
+        (792_000, 10, 1, 25, None),  # strings that repeat: most rows of the length are no inputs
+        (100, 72, 0, 1, None),  # tokens that no sample had
+        (10**12, 1, 0, 1, None),
+    ],
+)
+def test_a_row_is_an_input_by_its_length_where_all_rows_are(n_inputs, alphabet, marks, shortest, lengths) -> None:
+    assert all_rows(n_inputs, alphabet, marks, {shortest, marks + 1}) == lengths

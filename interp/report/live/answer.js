@@ -66,10 +66,17 @@ function answerPart(panel) {
   // Is this input one of those that a certificate speaks of?
   function domainNote({ tokens }) {
     const { status, domain, ranges, lengths } = payload.proved;
-    const inside = ranges ? ranges.every(([token, low, high]) => { const n = tokens.filter((each) => each === token).length; return n >= low && n <= high; })
-      : lengths ? tokens.length >= lengths[0] && tokens.length <= lengths[1] : true;
     const what = status === "certified" ? "All of those are proved right" : "Some of those are answered wrongly";
+    if (!ranges && !lengths) return `The inputs that were checked: ${domain}. ${what}. Whether this input is one of them is not known to this page.`;
+    const inside = ranges ? ranges.every(([token, low, high]) => { const n = tokens.filter((each) => each === token).length; return n >= low && n <= high; })
+      : tokens.length >= lengths[0] && tokens.length <= lengths[1] && framed(tokens);
     return `This input lies ${inside ? "inside" : "outside"} the inputs that were checked: ${domain}. ${what}${inside ? "" : "; of this one nothing is claimed"}.`;
+  }
+
+  // Does a row begin and end as all inputs do, with tokens between that stand there?
+  function framed(tokens) {
+    const { prefix, suffix, alphabet } = payload.frame, end = tokens.length - suffix.length;
+    return tokens.every((token, i) => i < prefix.length ? token === prefix[i] : i < end ? alphabet.includes(token) : token === suffix[i - end]);
   }
 
   function sentence({ answer, before, right, where }) {
