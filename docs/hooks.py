@@ -81,7 +81,7 @@ def gallery() -> dict[str, str]:
     head = (
         "# Gallery\n\nEach page has the model itself in it: change its input, switch parts off, set its attention. "
         "Nothing is sent anywhere. These pages hold the first screen only; "
-        "`make gallery` writes whole reports on every model.\n\n"
+        "`make gallery` writes whole reports on every model that has weights.\n\n"
         "| model | what it is asked |\n|---|---|\n"
     )
     foot = "\n\n[All of them on one page](gallery/index.html), with what was found.\n"

@@ -17,6 +17,7 @@ from interp.files import write_atomically
 from interp.listing import list_models
 from interp.progress import LateBar
 from interp.report.render import resource, slug, variables
+from interp.words import counted
 
 STATES = {
     "certified": ("proved", "proved right on every input of its domain"),
@@ -80,6 +81,7 @@ def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
 
 def _index(entries: Sequence[Entry]) -> str:
     columns = [word for word in COLUMNS if word != "how" or any(entry.how for entry in entries)]
+    pages = sum(bool(entry.page) for entry in entries)
     rows = "\n".join(_row(entry, columns) for entry in entries)
     head = "".join(f'<th scope="col">{word}</th>' for word in columns)
     return f"""<!DOCTYPE html>
@@ -106,7 +108,7 @@ main {{ margin-top: 20px; }}
 </head>
 <body>
 <header><h1>Models taken apart</h1>
-<p class="subtitle">{len(entries)} models; each page carries the model itself, to be tried.</p></header>
+<p class="subtitle">{counted(len(entries), "model")}, {counted(pages, "report")}.</p></header>
 <main><div class="scroll"><table>
 <thead><tr>{head}</tr></thead>
 <tbody>

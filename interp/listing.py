@@ -25,7 +25,8 @@ def list_models() -> pd.DataFrame:
     """Every model by name: one row each, exact ones at their default sizes, trained ones with their default checkpoint.
 
     Columns: name, family, task, kind (exact or trained), state (of models that came with interp, what their
-    certificate says: proved, refuted or undecided; measured where none was made), parameters (their number), seeds (of
+    certificate says: proved, refuted or undecided; measured where none was made; "" where there are no weights yet: a
+    spec that nobody has trained, a construction that needs a table of yours), parameters (their number), seeds (of
     the checkpoints), about, path, and what the summary of the default checkpoint says (accuracy, ...). A folder that
     cannot be read is a row too: its `about` says why.
 
@@ -44,7 +45,8 @@ def list_models() -> pd.DataFrame:
     for row in rows:
         own = row["path"] and not Path(row["path"]).is_relative_to(shipped_root())
         certified = states.get((row["name"], row.pop("checkpoint", "")), "measured")
-        row["state"] = "measured" if own else certified
+        there = bool(row["seeds"]) or (row["kind"] == "exact" and "task" in row)
+        row["state"] = "" if not there else "measured" if own else certified
     columns = ["name", "family", "task", "kind", "state", "parameters", "seeds", "about", "path"]
     table = pd.DataFrame(rows, columns=[*columns, *sorted({key for row in rows for key in row} - set(columns))])
     return table.astype({"parameters": "Int64"}).sort_values(["family", "name"], ignore_index=True)

@@ -32,6 +32,8 @@ def test_columns_that_say_something_and_states_in_words() -> None:
         "proved", "undecided", "measured"
     ]  # fmt: skip
     assert ">how<" not in index
+    assert ">3 models, 3 reports.<" in index
+    assert ">1 model, 0 reports.<" in _index([Entry("a", "", "", "needs table", "", "none")])
     assert 'data-label="how"' not in index
     assert 'data-label="how">by counting.<' in _index([*made, Entry("b", "b.html", "asked", "", "by counting", "none")])
 

@@ -79,6 +79,19 @@ def test_models_readme_has_a_row_for_every_histogram_checkpoint() -> None:
     assert shipped == set(re.findall(r"^\| (histogram/\S+/seed-\d+) \|", README, re.MULTILINE))
 
 
+def test_the_histogram_rows_of_models_readme_are_those_of_certificates() -> None:
+    """Intervals are rounded outward, and say 1 of nothing that is refuted."""
+    table = pd.read_csv(ROOT / "models" / "certificates.csv", keep_default_na=False, dtype=str)
+    table = table.set_index(table["name"] + "/" + table["variant"])
+    pattern = r"^\| (histogram/\S+/seed-\d+) \| [\d.]+ \| (\w+) \| ([^|]*) \|([^|]*)\|$"
+    for checkpoint, status, accuracy, counts in re.findall(pattern, README, re.MULTILINE):
+        row, said = table.loc[checkpoint], [float(number) for number in accuracy.split(" to ")]
+        low, high = float(row["accuracy low"]), float(row["accuracy high"])
+        assert (row["status"], row["wrong counts"]) == (status, counts.strip())
+        assert low - 1.01e-4 < said[0] <= low <= high <= said[-1] < high + 1.01e-4
+        assert (said[-1] == 1) == (status == "certified")
+
+
 def test_certificates_hold_a_row_for_every_checkpoint_and_every_exact_model() -> None:
     table = pd.read_csv(ROOT / "models" / "certificates.csv", keep_default_na=False)
     trained = table[table["kind"] == "trained"]

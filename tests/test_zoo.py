@@ -287,6 +287,12 @@ def test_list_models(models: Path) -> None:
     assert (minimal["kind"], minimal["parameters"], minimal["task"]) == ("exact", 28, "count01")
     assert set(registered_constructions()) | {"count01/small"} == set(table["name"])
     assert "checkpoint" not in table
+    states = rows["state"].to_dict()
+    found = (states["count01/minimal"], states["count01/small"], states["memorization/theorem1"])
+    assert found == ("proved", "measured", "")  # the last one is made of a table
+    for path in (models / "count01/small").glob("*.safetensors"):
+        path.unlink()
+    assert listing.list_models().set_index("name").loc["count01/small", "state"] == ""  # nothing was measured
 
 
 def test_a_folder_that_cannot_be_read_is_a_row_that_says_so(models: Path) -> None:

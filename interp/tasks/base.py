@@ -31,7 +31,7 @@ class Task(ABC):
     defaults: parameters with their default values; anything else is refused.
     needs_tables: there is no such task without tables of the user's (see `tables`).
 
-    What follows "what a task may declare" below is optional: each declaration opens more of a report. Four of them are
+    What follows "what a task may declare" below is optional: each declaration opens more of a report. Five of them are
     plain attributes, of the class or set in __init__:
 
     counted: the tokens whose numbers alone decide the answer, e.g. counted = ("0", "1", "2").
@@ -203,7 +203,7 @@ class Task(ABC):
 
     @property
     def describe(self) -> str:
-        """One sentence on what is asked; here the first line of the class's docstring."""
+        """One sentence on what is asked; here the first paragraph of the class's docstring."""
         text = type(self).__dict__.get("__doc__") or ""
         return text.strip().split("\n\n")[0].replace("\n", " ").strip()
 
