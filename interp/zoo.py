@@ -7,7 +7,9 @@ directory, then among the models that came with interp.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -188,6 +190,9 @@ def _load_foreign(
     try:
         made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
     except UnsupportedError:
+        if model is source and (kind is not None or place != torch.device(model.cfg.device)):
+            model = copy.deepcopy(model)  # whoever gave it keeps it as it is
+            subject = replace(subject, model=model)
         if kind is not None:
             model.to(kind, print_details=False)
         model.to(place, print_details=False)

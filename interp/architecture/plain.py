@@ -16,6 +16,7 @@ from interp._lens import HookedTransformer
 from interp.architecture.formulas import position_formula
 from interp.architecture.parameters import outputs
 from interp.architecture.reduced import count_space_refusal
+from interp.architecture.stock import replaced_norm, unread_field
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
@@ -107,7 +108,7 @@ def _positions(spec: ModelSpec) -> dict[str, Any]:
 
 def _of_config(model: HookedTransformer) -> dict[str, Any]:
     cfg = model.cfg
-    if (reason := _refusal(cfg)) is not None:
+    if (reason := _refusal(cfg) or replaced_norm(model)) is not None:
         raise UnsupportedError(f"this HookedTransformer cannot be written as plain data: {reason}")
     norm = "none" if cfg.normalization_type is None else "pre"
     layer = {
@@ -146,14 +147,5 @@ def _refusal(cfg: Any) -> str | None:
         return f"its positions are {cfg.positional_embedding_type}; a table added to the residual stream can be said"
     if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
         return f"its activation is {cfg.act_fn}; {', '.join(ACTIVATIONS)} can be said"
-    odd = ("gated_mlp", "parallel_attn_mlp", "use_local_attn", "scale_attn_by_inverse_layer_idx", "post_embedding_ln",
-           "num_experts", "use_qk_norm", "use_normalization_before_and_after")  # fmt: skip
-    for name in odd:
-        if getattr(cfg, name, None):
-            return f"it is built with {name}"
-    for name in ("attn_scores_soft_cap", "output_logits_soft_cap"):
-        if (getattr(cfg, name, None) or 0) > 0:
-            return f"it is built with {name}"
-    if getattr(cfg, "n_key_value_heads", None) not in (None, cfg.n_heads):
-        return "its heads share keys and values"
-    return None
+    name = unread_field(cfg)
+    return None if name is None else f"it is built with {name}"

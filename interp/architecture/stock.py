@@ -19,7 +19,7 @@ from interp._lens import HookedTransformer, config, config_fields, quiet_constru
 from interp.architecture.foreign import BUFFERS
 from interp.architecture.task_model import TaskModel
 from interp.budget import need
-from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError, listed, one_of, short
+from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError, listed, of_type, one_of, short
 from interp.spec import MLP, Bias, Layer, ModelSpec, read_json, read_toml
 from interp.tasks import Task
 
@@ -146,7 +146,6 @@ def _buffer(name: str) -> bool:
 def refusal(model: HookedTransformer) -> str | None:
     """Why no spec can express this model, or None."""
     cfg: Any = model.cfg
-    known = config_fields()
     if cfg.positional_embedding_type != "standard":
         return f"its positions are {cfg.positional_embedding_type!r}, and a spec has a learned table or none"
     if cfg.normalization_type not in NORMS:
@@ -155,10 +154,27 @@ def refusal(model: HookedTransformer) -> str | None:
         return f"its attention_dir is {cfg.attention_dir!r}"
     if not cfg.attn_only and cfg.act_fn not in ("relu", "gelu"):
         return f"its activation is {cfg.act_fn!r}, and a spec has relu or gelu"
+    if (name := unread_field(cfg)) is not None:
+        return f"it has {name} = {getattr(cfg, name)!r}, which no spec says"
+    return replaced_norm(model)
+
+
+def replaced_norm(model: HookedTransformer) -> str | None:
+    """A norm that the config asks for, and that somebody put another module in the place of."""
+    if model.cfg.normalization_type is None:
+        return None
+    norms = {f"blocks.{i}.ln1": block.ln1 for i, block in enumerate(model.blocks)} | {"ln_final": model.ln_final}
+    odd = [name for name, norm in norms.items() if not hasattr(norm, "hook_scale")]
+    return f"its {odd[0]} was replaced by {of_type(norms[odd[0]])}" if odd else None
+
+
+def unread_field(cfg: Any) -> str | None:
+    """A field of a config that is set, and changes what is computed in a way that READ and PASSIVE do not know."""
+    known = config_fields()
     for name, value in cfg.to_dict().items():
         passive = name in READ or name in PASSIVE or name.startswith(PASSIVE_PREFIXES)
         if not passive and name in known and value != known[name] and value:
-            return f"it has {name} = {value!r}, which no spec says"
+            return str(name)
     return None
 
 
@@ -225,7 +241,7 @@ def expressed(
         decision="sigmoid" if n_out == 1 else "argmax",
         readout_at=task.readout,
         n_out=None if n_out in (1, task.n_out) else n_out,
-        dtype=DTYPES[cfg.dtype],
+        dtype=DTYPES[tensors["embed.W_E"].dtype],
     )
     made = TaskModel(spec, task, tensors)
     _check_same(model, made, token_ids, output_ids)

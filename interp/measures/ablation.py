@@ -220,7 +220,7 @@ def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str
     for name, (at_read, elsewhere) in sums.items():
         mean = at_read / numbers[0]
         other = elsewhere / numbers[1] if numbers[1] else mean
-        found[name] = (mean.to(subject.model.cfg.dtype), other.to(subject.model.cfg.dtype))
+        found[name] = (mean.to(seen[name].dtype), other.to(seen[name].dtype))
     return found
 
 

@@ -16,10 +16,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, of_type
+from interp.measures.components import through_norm
 from interp.measures.outputs import HeadOutputs, check_finite
-from interp.measures.subject import budget
+from interp.measures.subject import budget, final_scale, no_sum
 
 
 @torch.no_grad()
@@ -84,9 +84,7 @@ def _run(
     model: HookedTransformer, tokens: Tensor, at: Tensor, z_names: Sequence[str], final: str
 ) -> dict[str, Float[Tensor, "rows *shape"]]:
     """What passes the hooks at one position of each row; nothing else is kept, and no logits are computed."""
-    names = [*z_names, final]
-    if "ln_final.hook_scale" in model.hook_dict:
-        names.append("ln_final.hook_scale")
+    names = [*z_names, final, *final_scale(model)]
     cfg, length = model.cfg, tokens.shape[1]
     row_bytes = 4 * length * (cfg.n_heads * length + 4 * cfg.d_model + (cfg.d_mlp or 0))
     chunk = max(1, budget(model) // row_bytes)
@@ -110,22 +108,12 @@ def _readout(
     model: HookedTransformer, chosen: Sequence[int]
 ) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
     """From the residual stream, divided by the final norm's scale, to the chosen logits: matrix and bias."""
-    if isinstance(model, TaskModel) and not (model.spec.additive_residual and model.spec.readout != "relu_mlp"):
-        raise UnsupportedError("after post-layer-norm or behind a ReLU readout the logits are no sum over heads")
-    if model.cfg.use_normalization_before_and_after:
-        raise UnsupportedError("where a norm follows the attention, what a head writes is no linear map of its output")
+    if (reason := no_sum(model)) is not None:
+        raise UnsupportedError(reason)
     columns = model.unembed.W_U.detach()[:, list(chosen)].double().cpu()
     bias = model.unembed.b_U.detach()[list(chosen)].double().cpu()
-    norm = getattr(model, "ln_final", None)
-    if norm is None:
-        return columns, bias
-    if (shift := getattr(norm, "b", None)) is not None:
-        bias = bias + shift.detach().double().cpu() @ columns
-    if (gain := getattr(norm, "w", None)) is not None:
-        columns = gain.detach().double().cpu()[:, None] * columns
-    if "RMS" not in type(norm).__name__:
-        columns = columns - columns.mean(0)  # centering the stream is centering what reads it
-    return columns, bias
+    rows, bias = through_norm(model, columns.T, bias)
+    return rows.T, bias
 
 
 # ---------------------------------------------------------------- what is accepted

@@ -18,7 +18,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.components import not_additive, readout_map
 from interp.measures.runs import Part, heads_of
-from interp.measures.subject import Model, Subject
+from interp.measures.subject import Model, Subject, post_norm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tenso
     block, head = subject.model.blocks[part.layer], part.head or 0
     found = [getattr(block.attn, f"W_{name}")[head].detach().double().cpu() for name in "QKVO"]
     norm = getattr(block, "ln1", None)
-    if norm is None or isinstance(norm, torch.nn.Identity) or _post(subject):
+    if norm is None or isinstance(norm, torch.nn.Identity) or post_norm(subject.model):
         return found[0], found[1], found[2], found[3]
     gain = getattr(norm, "w", None)
     folded = []
@@ -46,8 +46,18 @@ def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tenso
     return folded[0], folded[1], folded[2], found[3]
 
 
-def _post(subject: Subject) -> bool:
-    return isinstance(subject.model, TaskModel) and subject.model.spec.layers[0].norm == "post"
+def no_table(subject: Subject, which: str) -> str | None:
+    """Why a circuit (QK or OV) is no table of tokens, or None."""
+    cfg = subject.model.cfg
+    if getattr(cfg, "post_embedding_ln", False):
+        return "a norm follows the embedding, so what heads read is no linear map of it"
+    if getattr(cfg, "clip_qkv", None) is not None:
+        return "queries, keys and values are clipped, so they are no linear maps of what heads read"
+    if which == "OV":
+        return not_additive(subject)
+    if getattr(cfg, "use_qk_norm", False) or (post_norm(subject.model) and not isinstance(subject.model, TaskModel)):
+        return "queries and keys are normalized before they meet, so scores are no table of tokens"
+    return None
 
 
 def _embedding(subject: Subject) -> Float[Tensor, "tokens d_model"]:
@@ -60,13 +70,14 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     """One circuit of every head; columns layer, head, query, key, value (QK) or layer, head, source, answer, value
     (OV).
 
-    QK: the score of a query token for a key token, scaled as the model scales it. OV: what attending to a source token
-    adds to each output. Raises UnsupportedError for too many tokens, linear mixing, and (OV) outputs that are no sum.
+    QK: the score of a query token for a key token, scaled as the model scales it, before a soft cap of scores. OV: what
+    attending to a source token adds to each output. Raises UnsupportedError for too many tokens, linear mixing, and
+    where `no_table` says why.
     """
     import pandas as pd
 
     subject = Subject.of(model)
-    if (reason := no_circuits(subject)) is not None:
+    if (reason := no_circuits(subject) or no_table(subject, which)) is not None:
         raise UnsupportedError(reason)
     embedding = _embedding(subject)
     if len(embedding) > max_tokens:
@@ -74,8 +85,6 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     words, columns = list(subject.task.vocabulary), ("query", "key")
     others, out = words, embedding.T
     if which == "OV":
-        if (reason := not_additive(subject)) is not None:
-            raise UnsupportedError(reason)
         out, _ = readout_map(subject)
         columns = ("source", "answer")
         others = list(subject.task.answer_words) if len(subject.task.answer_words) == out.shape[1] else None  # type: ignore[assignment]
@@ -126,7 +135,7 @@ def number_circuits(model: Model) -> pd.DataFrame:
         {"grows": (table.diff(axis=1).iloc[:, 1:] > 0).mean(axis=1), "range": table[words[-1]] - table[words[0]]}
     )
     found["copied"] = float("nan")
-    if set(words) <= set(subject.task.answer_words) and not_additive(subject) is None:
+    if set(words) <= set(subject.task.answer_words) and no_table(subject, "OV") is None:
         copies = token_circuits(subject, "OV", subject.task.d_vocab)
         copies["value"] += copies["answer"].map(dict(zip(subject.task.answer_words, readout_map(subject)[1].tolist())))
         copies = copies.query("source in @words")

@@ -15,10 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads
-from interp.measures.subject import Model, Subject
+from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ def components(model: Model, batch: Batch) -> Components:
         del streams["positions"]
     heads, mlps = heads_of(subject), mlps_of(subject)
     final = f"blocks.{subject.model.cfg.n_layers - 1}.hook_resid_post"
-    norm = "ln_final.hook_scale"
-    names = [*streams.values(), *dict.fromkeys(part.hook for part in (*heads, *mlps)), final]
-    names += [norm] if norm in hooks else []
+    norm = final_scale(subject.model)
+    names = [*streams.values(), *dict.fromkeys(part.hook for part in (*heads, *mlps)), final, *norm]
     kept = len(names) * subject.model.cfg.d_model
     found, differences, classes = [], [], []
     for _, piece in pieces(subject, batch, kept):
@@ -137,7 +137,7 @@ def components(model: Model, batch: Batch) -> Components:
         logits = where.pick(out).double().cpu()
         chosen = contrast(subject, logits, where.classes)
         seen = {name: where.pick(value).double().cpu() for name, value in cache.items()}
-        scale = seen.get(norm, torch.ones(len(logits), 1, dtype=torch.float64))
+        scale = seen[norm[0]] if norm else torch.ones(len(logits), 1, dtype=torch.float64)
         toward, bias = readout(subject, chosen)
         toward = toward / scale
         columns = [(seen[name].expand_as(toward) * toward).sum(-1) for name in streams.values()]
@@ -148,7 +148,7 @@ def components(model: Model, batch: Batch) -> Components:
         differences.append(chosen.of(logits))
         classes.append(where.classes)
     values, difference = torch.cat(found), torch.cat(differences)
-    _check_sum(values, difference)
+    _check_sum(values, difference, torch.finfo(next(subject.model.parameters()).dtype).eps)
     rows: list[tuple[str, str, int | None, int | None]] = [(name, name, None, None) for name in streams]
     rows += [(str(part), part.kind, part.layer, part.head) for part in (*heads, *mlps)]
     rows.append(("biases", "biases", None, None))
@@ -168,17 +168,7 @@ def _written(
 
 def not_additive(subject: Subject) -> str | None:
     """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None where they are."""
-    model = subject.model
-    if isinstance(model, TaskModel):
-        if not model.spec.additive_residual:
-            return "after post-layer-norm the outputs are no sum over the parts"
-        if model.spec.readout == "relu_mlp":
-            return "behind a ReLU readout the outputs are no sum over the parts"
-    if getattr(model.cfg, "use_normalization_before_and_after", False):
-        return "where a norm follows the attention, what a head writes is no linear map of its output"
-    if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
-        return "behind a soft cap the outputs are no sum over the parts"
-    return None
+    return no_sum(subject.model)
 
 
 def _positions_in_stream(subject: Subject) -> bool:
@@ -194,21 +184,22 @@ def readout(subject: Subject, chosen: Contrast) -> tuple[Float[Tensor, "reads d_
     """From the last residual stream, divided by the final norm's scale, to the difference: direction and constant."""
     toward = chosen.direction(subject.columns(subject.model.unembed.W_U.detach().cpu()))
     bias = chosen.of(subject.columns(subject.model.unembed.b_U.detach().cpu()).double().expand(len(toward), -1))
-    return _through_norm(subject, toward, bias)
+    return through_norm(subject.model, toward, bias)
 
 
 def readout_map(subject: Subject) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
     """The same for every output: matrix and bias, in float64."""
     columns = subject.columns(subject.model.unembed.W_U.detach().double().cpu())
-    rows, bias = _through_norm(subject, columns.T, subject.columns(subject.model.unembed.b_U.detach().double().cpu()))
+    bias = subject.columns(subject.model.unembed.b_U.detach().double().cpu())
+    rows, bias = through_norm(subject.model, columns.T, bias)
     return rows.T, bias
 
 
-def _through_norm(
-    subject: Subject, toward: Float[Tensor, "rows d_model"], bias: Float[Tensor, "rows"]
+def through_norm(
+    model: HookedTransformer, toward: Float[Tensor, "rows d_model"], bias: Float[Tensor, "rows"]
 ) -> tuple[Float[Tensor, "rows d_model"], Float[Tensor, "rows"]]:
     """Directions behind the final norm as directions in front of it, up to its scale; its shift joins the bias."""
-    norm = getattr(subject.model, "ln_final", None)
+    norm = getattr(model, "ln_final", None)
     if norm is None or isinstance(norm, torch.nn.Identity):
         return toward, bias
     if (shift := getattr(norm, "b", None)) is not None:
@@ -220,11 +211,11 @@ def _through_norm(
     return toward, bias
 
 
-def _check_sum(values: Float[Tensor, "reads components"], difference: Float[Tensor, "reads"]) -> None:
-    """The parts must add up to the difference, to the rounding of the run."""
+def _check_sum(values: Float[Tensor, "reads components"], difference: Float[Tensor, "reads"], eps: float) -> None:
+    """The parts must add up to the difference, to the rounding of a run in a number format with this eps."""
     off = (values.sum(1) - difference).abs()
     size = values.abs().sum(1).max().clamp_min(1.0)
-    if not bool((off <= 1e-4 * size).all()):
+    if not bool((off <= max(1e-4, 16 * eps) * size).all()):
         raise InterpError(
             f"the parts add up to {float(values.sum(1)[off.argmax()]):.6g} where the outputs differ by "
             f"{float(difference[off.argmax()]):.6g}: this model has a part that direct attribution does not see"

@@ -22,7 +22,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, one_of
 from interp.measures.pairs import Compared, align, compared, leaning, make_pairs, put_part
 from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces
-from interp.measures.subject import Model, Subject
+from interp.measures.subject import Model, Subject, norm_follows_attention
 from interp.tasks import Batch
 from interp.tasks.batch import Pairs
 
@@ -46,7 +46,7 @@ def nodes(subject: Subject) -> list[Node]:
     cfg = subject.model.cfg
     if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
         raise UnsupportedError("after post-layer-norm a part's input is no sum of what other parts wrote")
-    if getattr(cfg, "use_normalization_before_and_after", False):
+    if norm_follows_attention(subject.model):
         raise UnsupportedError("where a norm follows the attention, what a head writes is no linear map of its output")
     if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
         raise UnsupportedError("edges are known for blocks whose MLP reads what the attention wrote, no parallel ones")

@@ -19,7 +19,8 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.components import readout_map
-from interp.measures.runs import activations, has_mlp, pieces, reads
+from interp.measures.neurons import places
+from interp.measures.runs import activations, pieces, reads
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -142,10 +143,15 @@ def cycle_place(model: Model, batch: Batch, group: str) -> int | None:
     """The first position at which every token of a cycle occurs in the batch; None for a model without an MLP."""
     subject = Subject.of(model)
     ids = torch.tensor([subject.task.token_id(word) for word in subject.task.cyclic[group]])
-    if not any(has_mlp(block) for block in subject.model.blocks):
+    if not _layers(subject):
         return None
     seen = ((batch.tokens[..., None].cpu() == ids) & batch.attention_mask.cpu()[..., None]).any(0).all(-1)
     return int(seen.int().argmax()) if bool(seen.any()) else None
+
+
+def _layers(subject: Subject) -> list[int]:
+    """Layers whose MLP has neurons to look at."""
+    return [layer for layer in places(subject) if layer is not None]
 
 
 @torch.no_grad()
@@ -160,7 +166,7 @@ def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.
 
     subject = Subject.of(model)
     words = subject.task.cyclic[group]
-    layers = [i for i, block in enumerate(subject.model.blocks) if has_mlp(block)]
+    layers = _layers(subject)
     if not layers:
         raise UnsupportedError("the model has no MLP, so it has no neurons")
     ids = torch.tensor([subject.task.token_id(word) for word in words])

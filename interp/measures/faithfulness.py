@@ -48,8 +48,12 @@ class CircuitTest:
 
     @property
     def faithfulness(self) -> float:
-        """Share of the model's loss that the circuit recovers: 0 as nothing, 1 as the whole model (may pass both)."""
-        return (self.nothing.loss - self.circuit.loss) / (self.nothing.loss - self.model.loss)
+        """Share of the model's loss that the circuit recovers: 0 as nothing, 1 as the whole model (may pass both).
+
+        NaN where nothing is lost without all of them.
+        """
+        lost = self.nothing.loss - self.model.loss
+        return (self.nothing.loss - self.circuit.loss) / lost if lost else float("nan")
 
     @property
     def incompleteness(self) -> float:
@@ -129,7 +133,7 @@ def _part(subject: Subject, head: Any) -> Part:
         return head
     if isinstance(head, int) and not isinstance(head, bool) and 0 <= head < len(known):
         return known[head]
-    if isinstance(head, tuple) and Part(*head) in known:
+    if isinstance(head, tuple) and len(head) == 2 and Part(*head) in known:
         return Part(*head)
     for part in known:
         if head in (str(part), str(part).removeprefix("head ")):

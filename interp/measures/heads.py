@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
@@ -137,6 +138,7 @@ def head_weights(model: Model, layer: int = -1) -> pd.DataFrame:
         raise UnsupportedError(reason)
     first, second = subject.two_answers()
     unembed = subject.columns(subject.model.unembed.W_U.detach().double())
+    unembed = unembed if unembed.shape[1] > 1 else torch.nn.functional.pad(unembed, (1, 0))  # one output s is (0, s)
     difference = subject.model.blocks[layer].attn.W_O.detach().double() @ (unembed[:, first] - unembed[:, second])
     lengths = difference.norm(dim=-1)
     return pd.DataFrame({"head": range(len(lengths)), "weight": (lengths / lengths.sum()).numpy()})

@@ -5,7 +5,8 @@ averaged over queries:
 
 - self: q itself; previous: q - 1; first: position 0; same: other positions with the same token;
 - after_same: positions behind an earlier one with the same token (where an induction head looks, Olsson et al. 2022);
-- entropy: of the attention, in nats, and its largest value where attention is uniform (`uniform`).
+- entropy: of the attention, in nats, and its largest value where attention is uniform (`uniform`); of the part that
+  goes to tokens, where the model has a sink for the rest.
 
 Positions of padding count neither as queries nor as keys. Where the weights are raw scores, the shares are sums of
 weights (they need not be between 0 and 1) and there is no entropy (NaN).
@@ -13,7 +14,7 @@ weights (they need not be between 0 and 1) and there is no entropy (NaN).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -39,7 +40,7 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
     import pandas as pd
 
     subject = Subject.of(model)
-    n_layers = subject.model.cfg.n_layers
+    n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
     sums: dict[str, Tensor] = {}
     number = 0
@@ -49,8 +50,8 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
         queries = mask if at == "all" else reads(subject, piece).mask(piece)
         number += int(queries.sum())
         kinds = key_kinds(piece.tokens.cpu(), mask)
-        visible = _visible(subject, mask)
         for layer, name in enumerate(names):
+            visible = _visible(subject, layer, mask)
             spread = (visible.sum(-1).clamp_min(1).double().log() * queries).sum()
             found = {"uniform": spread.expand(seen[name].shape[1])}
             for row, pattern in enumerate(seen[name]):  # row by row, so that no copy is large
@@ -59,7 +60,9 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
                 shares = weights.flatten(1) @ wanted
                 for column, kind in enumerate(kinds):
                     found[kind] = found.get(kind, 0) + shares[:, column]
-                found["entropy"] = found.get("entropy", 0) + _entropy(weights).sum(1)
+                rounding = max(1e-3, torch.finfo(pattern.dtype).eps)
+                given = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300) if sinks else weights
+                found["entropy"] = found.get("entropy", 0) + _entropy(given, rounding).sum(1)
             for key, value in found.items():
                 part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
                 part[layer, : len(value)] = value
@@ -90,17 +93,20 @@ def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bo
     }
 
 
-def _visible(subject: Subject, mask: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
-    """What a query may see."""
+def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
+    """What a query of a layer may see."""
+    cfg: Any = subject.model.cfg
     order = torch.arange(mask.shape[1])
-    causal = subject.model.cfg.attention_dir == "causal"
-    below = (order[None] <= order[:, None]) if causal else torch.ones(len(order), len(order), dtype=torch.bool)
-    return below & mask[:, None, :]
+    back = order[:, None] - order[None]  # so far behind the query the key is
+    seen = back >= 0 if cfg.attention_dir == "causal" else torch.ones_like(back, dtype=torch.bool)
+    if getattr(subject.model.blocks[layer].attn, "attn_type", None) == "local" and cfg.attention_dir == "causal":
+        seen = seen & (back < cfg.window_size)
+    return seen & mask[:, None, :]
 
 
-def _entropy(pattern: Float[Tensor, "heads q k"]) -> Float[Tensor, "heads q"]:
-    """In nats; NaN where the weights are no distribution."""
+def _entropy(pattern: Float[Tensor, "heads q k"], rounding: float) -> Float[Tensor, "heads q"]:
+    """In nats; NaN where the weights are no distribution, up to so much rounding of their sum."""
     total = pattern.sum(-1)
     entropy = -torch.xlogy(pattern, pattern.clamp_min(0)).sum(-1)
-    is_share = (pattern >= 0).all(-1) & (((total - 1).abs() < 1e-3) | (total == 0))
+    is_share = (pattern >= 0).all(-1) & (((total - 1).abs() < rounding) | (total == 0))
     return torch.where(is_share, entropy, torch.nan)

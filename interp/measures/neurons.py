@@ -40,15 +40,24 @@ class Neuron:
 
 def places(subject: Subject) -> dict[int | None, Any]:
     """Modules with neurons by layer; the readout, where it has some, under None."""
-    found: dict[int | None, Any] = {i: block.mlp for i, block in enumerate(subject.model.blocks) if has_mlp(block)}
-    if "unembed.hook_post" in subject.model.hook_dict:
+    hooks = subject.model.hook_dict
+    found: dict[int | None, Any] = {
+        i: block.mlp
+        for i, block in enumerate(subject.model.blocks)
+        if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have neurons of their own
+    }
+    if "unembed.hook_post" in hooks:
         found[None] = subject.model.unembed
     return found
 
 
 def no_neurons(subject: Subject) -> str | None:
     """Why there are no neurons, or None."""
-    return None if places(subject) else "the model has neither an MLP nor a readout with neurons"
+    if places(subject):
+        return None
+    if any(map(has_mlp, subject.model.blocks)):
+        return "the model's MLPs choose among experts, and a neuron of an expert is not there on every input"
+    return "the model has neither an MLP nor a readout with neurons"
 
 
 @torch.no_grad()

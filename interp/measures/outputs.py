@@ -18,7 +18,7 @@ from interp.architecture.reduced import head_outputs as count_space_outputs
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.components import not_additive, readout_map
 from interp.measures.runs import Reads, at_reads, reads
-from interp.measures.subject import Model, Subject
+from interp.measures.subject import Model, Subject, final_scale
 from interp.measures.subsets import check_groups
 from interp.tasks import IGNORED, Batch, Task
 
@@ -119,12 +119,12 @@ def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None)
             f"{len(where)} reads x {len(weights)} heads x {n_out} outputs are more than fit; take fewer inputs or one "
             "layer, or measures.any_model.from_model with the two outputs that matter"
         )
-    final, norm = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", "ln_final.hook_scale"
+    final, norm = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", final_scale(model)
     names = [f"blocks.{i}.attn.hook_z" for i in layers]
-    seen = at_reads(subject, batch, [*names, final, *([norm] if norm in model.hook_dict else [])], where)
+    seen = at_reads(subject, batch, [*names, final, *norm], where)
     z = torch.cat([seen[name] for name in names], 1)
     check_finite(z)
-    scale = seen.get(norm, torch.ones(len(where), 1, dtype=torch.float64))
+    scale = seen[norm[0]] if norm else torch.ones(len(where), 1, dtype=torch.float64)
     columns, bias = readout_map(subject)
     contributions = torch.einsum("bhk,hkt->bht", z, weights @ columns) / scale[:, None]
     skip = seen[final] @ columns / scale - contributions.sum(1)

@@ -63,7 +63,7 @@ def patch_heads(
     rows = torch.arange(len(clean))
 
     def difference(logits: Float[Tensor, "rows length n_out"], at: Tensor) -> Tensor:
-        read = logits.cpu()[rows, at]
+        read = logits.cpu()[rows, at].double()  # half precision would round the differences and their mean
         return (read[rows, right] - read[rows, wrong]).mean()
 
     def put(activation: Tensor, index: Sequence[int], clean_activation: Tensor) -> Tensor:

@@ -72,6 +72,11 @@ class Subject:
             )
         if padding not in ("mask", "attend"):
             raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
+        if model.cfg.positional_embedding_type == "alibi" and model.cfg.attention_dir == "bidirectional":
+            raise UnsupportedError(
+                "TransformerLens's alibi is for causal attention: the outputs of a bidirectional model with it depend "
+                "on how long the inputs were that it was given before"
+            )
         known = make_task(task) if isinstance(task, str) else task
         if not isinstance(known, Task):
             raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
@@ -258,14 +263,16 @@ class Subject:
     # ------------------------------------------------------------ structure
 
     def two_answers(self) -> tuple[int, int]:
-        """The outputs of the task's two answers, the larger label's class first, for measures of a difference."""
+        """The output indices of the task's two answers, for measures of a difference: those of its contrast, in order,
+        or the two that its samples have, the larger first.
+        """
         if self.task.contrast is not None:
             first, second = (self.task.answer_words.index(word) for word in self.task.contrast)
             return first, second
-        answers = sorted({int(label) for label in self.task.sample(200, self.task.splits[0], seed=0).labels})
+        answers = self.classes(self.task.sample(200, self.task.splits[0], seed=0)).unique().tolist()
         if len(answers) != 2:
             raise UnsupportedError(f"task {self.task.name} has {len(answers)} answers; this measure needs two")
-        return answers[0], answers[1]
+        return answers[1], answers[0]
 
     def no_decomposition(self, layer: int = -1) -> str | None:
         """Why logits are not a sum over the heads of this layer plus a constant, or None where they are."""
@@ -283,7 +290,7 @@ class Subject:
             return (
                 "what follows the heads (an MLP or a further layer) is not linear, so the logits are no sum over heads"
             )
-        return None
+        return no_sum(self.model)
 
     @torch.no_grad()
     def residual_before(self, batch: Batch, positions: Tensor, layer: int) -> Float[Tensor, "rows d_model"]:
@@ -307,6 +314,41 @@ def check_finite(subject: Subject) -> None:
             raise InterpError(
                 f"{wrong:,} of the {parameter.numel():,} weights of {name} are not finite: there is no model to look at"
             )
+
+
+def no_sum(model: HookedTransformer) -> str | None:
+    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None where they are."""
+    if isinstance(model, TaskModel):
+        if not model.spec.additive_residual:
+            return "after post-layer-norm the outputs are no sum over the parts"
+        if model.spec.readout == "relu_mlp":
+            return "behind a ReLU readout the outputs are no sum over the parts"
+    if norm_follows_attention(model):
+        return "where a norm follows the attention, what a head writes is no linear map of its output"
+    if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
+        return "behind a soft cap the outputs are no sum over the parts"
+    norm = getattr(model, "ln_final", None)
+    if norm is not None and not isinstance(norm, torch.nn.Identity) and not final_scale(model):
+        return f"the final norm is {of_type(norm)} without a hook_scale, so nobody knows what it divides by"
+    return None
+
+
+def final_scale(model: HookedTransformer) -> list[str]:
+    """The hook point of the final norm's scale, where there is one: hook_dict may remember that of a norm replaced."""
+    return ["ln_final.hook_scale"] if hasattr(getattr(model, "ln_final", None), "hook_scale") else []
+
+
+def norm_follows_attention(model: HookedTransformer) -> bool:
+    """Is what attention gives normalized before it is added to the stream?"""
+    return post_norm(model) or bool(getattr(model.cfg, "use_normalization_before_and_after", False))
+
+
+def post_norm(model: HookedTransformer) -> bool:
+    """Is what attention gives normalized, or the stream after it, instead of what attention reads?"""
+    if isinstance(model, TaskModel):
+        return model.spec.layers[0].norm == "post"
+    # TransformerLens tells these by the name alone.
+    return str(getattr(model.cfg, "original_architecture", None)).startswith(("Olmo2", "Olmo3"))
 
 
 Model: TypeAlias = "HookedTransformer | Subject"

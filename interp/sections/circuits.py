@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from interp import words
-from interp.measures.circuits import composition, no_circuits, singular_values, token_circuits
-from interp.measures.components import not_additive
+from interp.measures.circuits import composition, no_circuits, no_table, singular_values, token_circuits
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections._shared import numbers_in_words
@@ -58,10 +57,11 @@ def make(study: Study, report: Report) -> None:
 
 def _tables(study: Study, report: Report) -> None:
     subject, most = study.subject, study.task.d_vocab
+    capped = ", before the soft cap" if getattr(study.model.cfg, "attn_scores_soft_cap", -1.0) > 0 else ""
     if words := numbers_in_words(study):
         report.add_text(words + " Positions and the attention's biases aside.")
     for which in ("QK", "OV"):
-        if which == "OV" and not_additive(subject) is not None:
+        if no_table(subject, which) is not None:
             continue
         table = token_circuits(subject, which, most)
         table["head"] = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["head"])]
@@ -69,7 +69,7 @@ def _tables(study: Study, report: Report) -> None:
         report.add_figure(
             f"circuits_{which.lower()}",
             draw.circuit(table, rows, columns, color_title="score" if which == "QK" else "output"),
-            "QK: the score of a query token (rows) for a key token (columns), positions and biases aside."
+            f"QK: the score of a query token (rows) for a key token (columns), positions and biases aside{capped}."
             if which == "QK"
             else "OV: what attending to a token (rows) adds directly to each output (columns).",
         )

@@ -25,6 +25,7 @@ def needs(study: Study) -> str | None:
     return first_reason(
         [
             shared.needs_two_answers(study),
+            None if study.task.counted else f"task {study.task.name} declares no tokens that are counted",
             "there is one head, so there is none to compare with" if study.model.cfg.n_heads < 2 else None,
             None if study.model.cfg.n_layers == 1 else "heads of several layers do not share one input",
             None if study.once(divided) else "the weights are raw scores (no softmax), of which there are no shares",

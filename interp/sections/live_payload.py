@@ -146,7 +146,7 @@ class Inputs:
         self.subject, self.task = subject, subject.task
         self.causal = subject.model.cfg.attention_dir == "causal"
         at = subject.read_at
-        self.readout: str | int = at if at in ("all", "last") else self.task.token_id(at)
+        self.readout: str | int = at if at in ("all", "first", "last") else self.task.token_id(at)
         self.splits = [self.task.sample(SAMPLES, split, seed=3) for split in self.task.splits]
         self.batches = [self.cut(batch, row) for batch in self.splits for row in range(len(batch))]
         if not self.batches:

@@ -40,13 +40,14 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         report.add_fact(name, facts[name])
     report.say(sentence(facts), "how", ["best_head", "heads_s_acc"])
     one, other = study.task.contrast or ("", "")
+    two = len(study.once(shared.outputs, "test").labels.unique()) == 2
+    scored = f"the better of the '{one}' and '{other}' logits as a score" if two else "the best of the answers' logits"
     report.section(
         "Heads that separate the answers",
         "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training "
         f"set{shared.weighed(C)}. l-acc: "
-        f"accuracy when all other heads are silenced. ROC AUC: the better of the '{one}' and '{other}' logits as a "
-        f"score. weight: the head's share in the readout of '{one}' against '{other}'. accuracy_without: of the whole "
-        "model when the head is silenced.",
+        f"accuracy when all other heads are silenced. ROC AUC: {scored}. weight: the head's share in the readout of "
+        f"'{one}' against '{other}'. accuracy_without: of the whole model when the head is silenced.",
     )
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
     if len(heads) == 1:
@@ -116,7 +117,7 @@ def whole_model(study: Study) -> float:
 
 
 def best_guess(study: Study) -> float:
-    """The share of the more frequent answer on these rows: what a model that never looks at its input can reach."""
+    """The share of the most frequent answer on these rows: what a model that never looks at its input can reach."""
     labels = study.once(shared.outputs, "test").labels
     return float(labels.unique(return_counts=True)[1].max() / len(labels))
 
@@ -143,7 +144,7 @@ def sentence(facts: Mapping[str, int | float]) -> str:
     if facts["model"] < facts["guess"] + SOLVES * (1 - facts["guess"]):
         found = [
             f"The model does not solve the task: it is right for {words.portion(facts['model'])} of the test inputs, "
-            f"where the more frequent answer alone has {words.share(facts['guess'])}. So its heads neither compete nor "
+            f"where the most frequent answer alone has {words.share(facts['guess'])}. So its heads neither compete nor "
             "cooperate in solving it."
         ]
     elif heads == 1:

@@ -167,6 +167,25 @@ def test_what_no_spec_expresses_stays_under_study(changes: dict[str, Any], word:
     torch.testing.assert_close(subject.logits(batch), wanted.detach())
 
 
+def test_a_norm_that_was_replaced_stays_under_study_and_a_model_that_is_given_stays_as_it_is() -> None:
+    _, own = made(attn_only=True, d_vocab_out=4)
+    own.ln_final = torch.nn.Identity()
+    assert refusal(own) == "its ln_final was replaced by an Identity"
+    subject = interp.load(own, task=Largest(), tokens=TOKENS, outputs=OUTPUTS, dtype="float32")
+    assert isinstance(subject, Subject)
+    assert (subject.model.W_E.dtype, own.W_E.dtype) == (torch.float32, torch.float64)
+
+
+def test_weights_keep_the_precision_that_they_have() -> None:
+    _, own = made(attn_only=True, d_vocab_out=4, dtype=torch.float32)
+    own.double()  # its config goes on saying float32
+    with torch.no_grad():
+        own.W_U.add_(1e-12)
+    model = interp.load(own, task=Largest(), tokens=TOKENS)
+    assert model.spec.dtype == "float64"
+    assert model.W_U.sum() == own.W_U.sum()
+
+
 def test_zero_positions_and_zero_biases_are_none() -> None:
     fields, own = made(attn_only=True, n_layers=1, d_vocab_out=4, normalization_type=None)
     state = own.state_dict()

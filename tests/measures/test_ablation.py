@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from standins import NAMES, padding_hooks, read_of, standin
 
 import interp
+from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
 from interp.listing import list_models
 from interp.measures.ablation import ablate, aligned, draw_donors
@@ -180,3 +183,23 @@ def test_donors_are_drawn_anew_for_another_seed_and_again_for_the_same() -> None
     assert first.equal(again)
     assert int((first != other).sum()) > 20
     assert (batch.tokens[first] != batch.tokens).any(1).all()
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no caps")
+def test_a_single_layer_behind_a_soft_cap_is_run_and_not_summed() -> None:
+    fields = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": 6, "d_vocab_out": 3}
+    with quiet_construction():
+        model = HookedTransformer(config(**fields, attn_only=True, normalization_type=None, output_logits_soft_cap=0.5))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
+    subject = Subject.of(model, standin("recall").task)
+    batch = subject.task.sample(30, seed=1)
+    table = interp.ablate_heads(subject, test=batch, reference=batch)
+
+    def zero(z: torch.Tensor, hook: object) -> torch.Tensor:
+        return torch.cat([z[:, :, :1], torch.zeros_like(z[:, :, 1:])], 2)
+
+    out = model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_z", zero)])[:, -1].detach()
+    assert table["loss"][2] == pytest.approx(float(torch.nn.functional.cross_entropy(out, batch.labels)), abs=1e-5)
+    assert table["loss"][2] != pytest.approx(table["loss"][0], abs=1e-3)

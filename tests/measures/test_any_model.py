@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -51,6 +52,33 @@ def test_shares_bias_and_rest_are_the_models_logits(norm, data) -> None:
     assert found.labels.tolist() == (labels == 7).int().tolist()
     whole = model(tokens)[torch.arange(ROWS), at % 8][:, [4, 7]].detach()
     torch.testing.assert_close(found.logits(range(6), with_skip=True), whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has fewer parts")
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"output_logits_soft_cap": 2.0}, "behind a soft cap"),
+        ({"normalization_type": "RMS", "use_normalization_before_and_after": True}, "a norm follows the attention"),
+        ({"normalization_type": "RMS", "original_architecture": "Olmo2ForCausalLM"}, "a norm follows the attention"),
+    ],
+)
+def test_logits_that_are_no_sum_are_refused(changes, reason, data) -> None:
+    tokens, labels, at = data
+    with pytest.raises(UnsupportedError, match=reason):
+        heads.from_model(stock(**changes), tokens, labels, at)
+
+
+def test_a_final_norm_that_was_taken_out_divides_and_centers_nothing(data) -> None:
+    tokens, labels, at = data
+    model = stock()
+    model.ln_final = torch.nn.Identity()
+    found = heads.from_model(model, tokens, labels, at)
+    whole = model(tokens)[torch.arange(ROWS), at % 8][:, [4, 7]].detach()
+    torch.testing.assert_close(found.logits(range(6), with_skip=True), whole, rtol=1e-9, atol=1e-9)
+    model.ln_final = torch.nn.RMSNorm(12, dtype=torch.float64)
+    with pytest.raises(UnsupportedError, match="a RMSNorm without a hook_scale"):
+        heads.from_model(model, tokens, labels, at)
 
 
 @pytest.mark.parametrize("norm", ["LNPre", None])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from closeness import close
 from standins import NAMES, padding_hooks, standin
 
 import interp
+from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.attention import ov_circuit, qk_circuit
@@ -47,6 +50,24 @@ def small(**layer: object) -> interp.TaskModel:
     for parameter in model.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     return model
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has fewer parts")
+@pytest.mark.parametrize(
+    ("changes", "which", "reason"),
+    [
+        ({"use_qk_norm": True, "normalization_type": "RMS"}, ("QK",), "queries and keys are normalized"),
+        ({"clip_qkv": 0.5}, ("QK", "OV"), "are clipped"),
+        ({"post_embedding_ln": True}, ("QK", "OV"), "a norm follows the embedding"),
+    ],
+)
+def test_circuits_that_are_no_tables_of_tokens_are_refused(changes, which, reason) -> None:
+    fields = {**standin("balance").model.cfg.to_dict(), **changes}
+    with quiet_construction():
+        own = HookedTransformer(HookedTransformerConfig.from_dict(fields))
+    for one in which:
+        with pytest.raises(UnsupportedError, match=reason):
+            token_circuits(Subject.of(own, standin("balance").task), one)
 
 
 def test_scores_are_scaled_as_the_model_scales_them() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from standins import NAMES, padding_hooks, read_of, standin
@@ -143,3 +146,18 @@ def test_the_difference_of_an_indicator_is_how_far_inside_its_tolerance() -> Non
     found = contrast(subject, s[:, None], yes)
     wanted = torch.where(yes == 1, 0.5 - s.abs(), s.abs() - 0.5)
     torch.testing.assert_close(found.of(s[:, None].double()), wanted.double())
+
+
+def test_half_precision_adds_up_to_its_own_rounding() -> None:
+    """In bfloat16 parts and outputs are rounded at 1 part in 256: no reason to say that a part is missing."""
+    subject = standin("balance")
+    batch = subject.task.sample(50, seed=2)
+    exact = components(subject, batch)
+    half = copy.deepcopy(subject.model)
+    half.to(torch.bfloat16, print_details=False)
+    found = components(replace(subject, model=half), batch)
+    size = float(exact.values.abs().sum(1).mean())
+    assert (found.to_frame()["effect"] - exact.to_frame()["effect"]).abs().max() < 0.02 * size
+    half.unembed.register_forward_hook(lambda module, given, out: 2 * out)  # what attribution does not see
+    with pytest.raises(InterpError, match="a part that direct attribution does not see"):
+        components(replace(subject, model=half), batch)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import math
+from dataclasses import replace
+
 import pytest
+import torch
 from standins import standin
 
 import interp
@@ -62,3 +67,15 @@ def test_refusals(arguments, sentence) -> None:
 
 def test_it_is_public() -> None:
     assert interp.test_circuit is try_circuit
+
+
+def test_where_no_head_does_anything_no_share_is_recovered() -> None:
+    subject = standin("ends")
+    idle = copy.deepcopy(subject.model)
+    for block in idle.blocks:
+        torch.nn.init.zeros_(block.attn.W_O)
+    found = try_circuit(replace(subject, model=idle), heads=[0], test=subject.task.sample(20), draws=0)
+    assert found.nothing == found.model
+    assert math.isnan(found.faithfulness)
+    with pytest.raises(InterpError, match=r"unknown head '\(0, 1, 2\)'"):
+        try_circuit(subject, heads=[(0, 1, 2)])

@@ -8,9 +8,10 @@ import torch
 from closeness import close
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import LinearSVC
-from standins import standin
+from standins import Balance, Recall, standin
 
 import interp
+from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import heads, outputs
 from interp.measures.subject import Subject
@@ -144,6 +145,49 @@ def test_head_weights_sum_to_one_and_follow_the_readout(model) -> None:
         [float((model.W_O[0, i] @ (model.W_U[:, 5] - model.W_U[:, 6])).norm().detach()) for i in range(16)]
     )
     np.testing.assert_allclose(table["weight"], by_hand / by_hand.sum(), rtol=1e-10)
+
+
+class Tens(Balance):
+    """The balance of letters, a few answers a row, in units that are no output indices."""
+
+    name = "heads_tens"
+    n_out = 2
+
+    def batch(self, tokens):
+        found = super().batch(tokens)
+        return interp.Batch(found.tokens, found.lengths, 10 * (found.labels > 0).long())
+
+    def classes(self, batch):
+        return batch.labels // 10
+
+    def answers(self, classes, tokens):
+        return 10 * classes
+
+
+class Yes(Recall):
+    """Is the value x?"""
+
+    name = "heads_yes"
+    n_out = 1
+    contrast = ("yes", "no")
+
+    def batch(self, tokens):
+        found = super().batch(tokens)
+        return interp.Batch(found.tokens, found.lengths, (found.labels == 0).long())
+
+
+@pytest.mark.parametrize(("task", "n_out"), [(Tens(), 2), (Yes(), 1)])
+def test_head_weights_of_answers_at_each_position_and_of_one_output(task, n_out) -> None:
+    fields = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": task.d_vocab}
+    with quiet_construction():
+        own = HookedTransformer(config(**fields, d_vocab_out=n_out, attn_only=True, normalization_type=None))
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(parameter.numel()))
+    toward = own.W_U[:, 1] - own.W_U[:, 0] if n_out == 2 else own.W_U[:, 0]
+    lengths = (own.W_O[0] @ toward).norm(dim=-1).detach()
+    found = heads.head_weights(Subject.of(own, task))
+    np.testing.assert_allclose(found["weight"], lengths / lengths.sum(), rtol=1e-5)
 
 
 def test_end_accuracy_of_all_heads_is_one_where_the_model_ends_its_sentences(model) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 import torch
 from standins import NAMES, padding_hooks, standin
 
 import interp
+from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.measures.looks import KINDS, looks
+from interp.measures.subject import Subject
 
 
 @pytest.mark.parametrize("at", ["all", "read"])
@@ -60,3 +65,44 @@ def test_no_padding_is_counted() -> None:
     narrow = subject.task.batch(wide.tokens[:, : int(wide.lengths.max())])
     a, b = looks(subject, wide), looks(subject, narrow)
     assert (a - b).abs().to_numpy(float).max() < 1e-6
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no windows")
+def test_within_a_window_only_its_tokens_are_seen() -> None:
+    subject = standin("recall")
+    cfg = {**subject.model.cfg.to_dict(), "use_local_attn": True, "attn_types": ["local", "global"], "window_size": 2}
+    with quiet_construction():
+        local = HookedTransformer(HookedTransformerConfig.from_dict(cfg))
+    local.load_state_dict(subject.model.state_dict())
+    with torch.no_grad():
+        local.blocks[0].attn.W_Q.zero_()  # attention is uniform where it can be
+        local.blocks[0].attn.b_Q.zero_()
+    table = looks(Subject.of(local, subject.task), subject.task.sample(5)).set_index("layer")
+    of_two, of_all = 6 * math.log(2) / 7, sum(math.log(n) for n in range(1, 8)) / 7
+    assert table.loc[0, "uniform"].tolist() == pytest.approx([of_two, of_two])
+    assert table.loc[0, "entropy"].tolist() == pytest.approx([of_two, of_two], abs=1e-5)
+    assert table.loc[1, "uniform"].tolist() == pytest.approx([of_all, of_all])
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no sinks")
+def test_a_sink_takes_from_all_tokens_alike() -> None:
+    subject = standin("recall")
+    with quiet_construction():
+        own = HookedTransformer(
+            HookedTransformerConfig.from_dict({**subject.model.cfg.to_dict(), "use_attention_sinks": True})
+        )
+    own.load_state_dict(subject.model.state_dict(), strict=False)
+    torch.nn.init.constant_(own.blocks[0].attn.sinks, 2.0)
+    batch = subject.task.sample(5)
+    found, wanted = (looks(one, batch).set_index("layer").loc[0] for one in (replace(subject, model=own), subject))
+    assert found["entropy"].to_list() == pytest.approx(wanted["entropy"].to_list(), abs=1e-5)
+    assert (found["self"] < wanted["self"]).all()
+
+
+def test_shares_rounded_to_half_precision_are_shares() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(20, seed=1)
+    half = copy.deepcopy(subject.model)
+    half.to(torch.bfloat16, print_details=False)
+    found, wanted = (looks(one, batch)["entropy"] for one in (replace(subject, model=half), subject))
+    assert found.to_list() == pytest.approx(wanted.to_list(), abs=0.03)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from standins import padding_hooks, read_of, standin
 
 import interp
+from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.neurons import Neuron, neurons_that_matter, response
+from interp.measures.subject import Subject
 
 
 @pytest.mark.parametrize("name", ["ends", "balance"])
@@ -58,3 +62,13 @@ def test_response_is_a_mean_by_feature() -> None:
         assert row.spread == pytest.approx(float(((mine - mine.mean()) ** 2).mean().sqrt()), rel=1e-5)
     with pytest.raises(InterpError, match="unknown feature of task standin_balance 'parity'; known: answer"):
         response(subject, batch, Neuron(0, 3), ("parity",))
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no experts")
+def test_neurons_of_experts_are_refused() -> None:
+    subject = standin("balance")
+    more = {"num_experts": 2, "experts_per_token": 1, "gated_mlp": True, "act_fn": "silu"}
+    with quiet_construction():
+        own = HookedTransformer(HookedTransformerConfig.from_dict({**subject.model.cfg.to_dict(), **more}))
+    with pytest.raises(UnsupportedError, match="choose among experts"):
+        neurons_that_matter(Subject.of(own, subject.task), subject.task.sample(5))

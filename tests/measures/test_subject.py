@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -199,3 +200,15 @@ def test_a_report_says_where_some_outputs_are_no_answers() -> None:
     assert "answer" not in report.metadata
     report = interp.analyze(stock().double(), task=task, sections=["question"])
     assert report.metadata["run in"] == "float64"
+
+
+@pytest.mark.skipif(find_spec("transformer_lens.HookedTransformer") is None, reason="TransformerLens 4 has no alibi")
+def test_outputs_that_depend_on_what_ran_before_are_refused() -> None:
+    """TransformerLens keeps alibi's table of the longest input and reads its last rows for a shorter one."""
+    model, row = stock(positional_embedding_type="alibi"), torch.tensor([[1, 2, 3]])
+    before = model(row)
+    model(torch.tensor([[1, 2, 3, 0, 1, 2, 3, 0]]))
+    assert not torch.allclose(model(row), before, atol=1e-3)
+    with pytest.raises(InterpError, match="how long the inputs were that it was given before"):
+        Subject.of(model, Parity(length=6, shortest=2))
+    Subject.of(stock(positional_embedding_type="alibi", attention_dir="causal"), Parity(length=6, shortest=2))

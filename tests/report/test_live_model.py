@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from live_model import deviation, javascript, needs_node, numbers, run
+from standins import Ends, standin
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
@@ -248,6 +249,8 @@ def test_somebody_elses_model_with_its_own_ids(changes: dict[str, Any]) -> None:
         ({"positional_embedding_type": "rotary", "rotary_dim": 4}, "rotary"),
         ({"gated_mlp": True}, "gated_mlp"),
         ({"act_fn": "solu_ln"}, "solu_ln"),
+        ({"final_rms": True}, "final_rms"),
+        ({"use_attention_sinks": True}, "use_attention_sinks"),
         ({"n_ctx": 40_000}, "1.9 MB"),
     ],
 )
@@ -258,6 +261,20 @@ def test_what_the_page_cannot_run_is_refused_with_the_reason(changes: dict[str, 
     tokens = {word: number for number, word in enumerate(Count01().vocabulary)}
     with pytest.raises(UnsupportedError, match=reason):
         payload(Subject.of(foreign(**changes), "count01", tokens))
+
+
+class FirstLetter(Ends):
+    """The same task, said otherwise: read at the first position."""
+
+    name = "live_first_letter"
+    readout = "first"
+
+
+def test_answers_at_the_first_position() -> None:
+    subject = standin("ends")
+    found = Subject.of(subject.model, FirstLetter())
+    assert check_model(found) < TOLERANCE
+    assert payload(found)["tests"]["places"][0] == [0]
 
 
 def test_what_is_right_is_known_where_the_task_says_it() -> None:

@@ -189,10 +189,11 @@ function positionRows(model, n, length) {
   return rows;
 }
 
-// The positions of a row whose outputs are answers: all of them, the last that is no padding, or a token's first place.
+// The positions of a row whose outputs are answers: all of them, the first, the last that is no padding, or a token's first place.
 function readPositions(model, tokens) {
   const { readout, pad } = model.task;
   if (readout === "all") return tokens.map((_, i) => i);
+  if (readout === "first") return [0];
   if (readout === "last") return [tokens.filter((token) => token !== pad).length - 1];
   const place = tokens.indexOf(readout);
   return place < 0 ? [] : [place];
