@@ -95,6 +95,7 @@ class Sweep:
     inputs whose margin does not exceed the rounding bound of the model's format. tied: inputs whose margin does not
     exceed that of float64, in which this is evaluated. wrong_between: errors between '4' and '5' alone. slack: bound on
     the error of worst_margin itself. near: counts at the smallest margins of the box's slabs, smallest first.
+    neither: with question "answer", errors whose answer is none of the two of the contrast.
     """
 
     wrong: Int[np.ndarray, "errors 3"]
@@ -106,6 +107,7 @@ class Sweep:
     wrong_between: int
     slack: float
     near: Int[np.ndarray, "near 3"]
+    neither: int = 0
 
 
 @torch.no_grad()
@@ -116,7 +118,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
     shape = shape_of(model.task)
     bounds, both = Bounds(model, shape, box), sum(shape.answers)
     folded = {right: between(tables, right, both - right) for right in shape.answers}
-    wrong, wrong_between, close, tied, done, rounding, slip = [], 0, 0, 0, 0, 0.0, 0.0
+    wrong, wrong_between, neither, close, tied, done, rounding, slip = [], 0, 0, 0, 0, 0, 0.0, 0.0
     near: list[tuple[float, np.ndarray]] = []
     worst, closest = np.inf, np.zeros(3, dtype=int)
     for slab in slabs(shape, box, question):
@@ -125,10 +127,13 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
         else:
             out = slab_logits(tables, slab)
             true = out[slab.right].clone()
-            if question == "answer":
-                wrong_between += int((out[both - slab.right] >= true).sum())
+            other = out[both - slab.right]
             out[slab.right] = -torch.inf
-            margin = (true - out.amax(0)).numpy()
+            rival = out.amax(0)
+            if question == "answer":
+                wrong_between += int((other >= true).sum())
+                neither += int((~(true > rival) & ~(other >= rival)).sum())
+            margin = (true - rival).numpy()
         margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # what overflows even here is not right
         need, slack = bounds[slab.query]
         rounding, slip = max(rounding, need), max(slip, slack)
@@ -148,7 +153,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
         wrong_between = len(errors)
     near.sort(key=lambda found: found[0])
     smallest = np.stack([counts for _, counts in near[: PROBED // 2]])
-    return Sweep(errors, worst, closest, rounding, close, tied, wrong_between, slip, smallest)
+    return Sweep(errors, worst, closest, rounding, close, tied, wrong_between, slip, smallest, neither)
 
 
 class Bounds:
@@ -181,9 +186,10 @@ def certify_box(
     box: a CountBox, a split's name, or "cube" (0..200 each). question: "answer" (the right token beats all others),
     "4 against 5" (it beats the other answer of the contrast; faster) or "end" (what follows the right answer).
     Evaluated in float64 on every input, and certified in the model's own format: every margin exceeds the rounding
-    bound. tables: "errors" (difference n1 - n0, errors, inputs), "frontier" (n2, min_difference, max_difference of the
-    errors), "accuracy" (the question that was asked; with "answer" also the others). Raises InterpError on a box or
-    question that does not exist, and for a task that labels counts otherwise than it declares.
+    bound. tables: "errors" (difference n1 - n0, errors, inputs; attrs["neither"]: see Sweep), "frontier" (n2,
+    min_difference, max_difference of the errors), "accuracy" (the question that was asked; with "answer" also the
+    others). Raises InterpError on a box or question that does not exist, and for a task that labels counts otherwise
+    than it declares.
     """
     started, task = time.perf_counter(), model.task
     if reason := refusal(model):
@@ -206,6 +212,8 @@ def certify_box(
             "accuracy": [1 - wrong / len(whole) for wrong in errors.values()],
         }
     )
+    by_difference = _by_difference(found.wrong, whole)
+    by_difference.attrs["neither"] = found.neither
     n_wrong, status = len(found.wrong), _status(model, found, question)
     exact = not found.tied
     return Certificate(
@@ -222,7 +230,7 @@ def certify_box(
         seconds=time.perf_counter() - started,
         notes=_notes(model, found),
         on_trust=hearsay(task, whole),
-        tables={"errors": _by_difference(found.wrong, whole), "frontier": _frontier(found.wrong),
+        tables={"errors": by_difference, "frontier": _frontier(found.wrong),
                 "accuracy": accuracies},
         probes=tuple(_probes(model, whole, question, found)),
     )  # fmt: skip

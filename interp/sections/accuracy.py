@@ -186,8 +186,11 @@ def as_asked(found: Accuracy) -> str:
 def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[str, str]) -> str:
     """Which rule the answers follow, read off the errors by difference: contrast[0] is right where it is above 0.
 
-    errors: columns difference (n1 - n0), errors, inputs. "" where the answers follow no such rule.
+    errors: columns difference (n1 - n0), errors, inputs. "" where the answers follow no such rule, or some are none of
+    the two (attrs["neither"]: of an error alone nobody knows which answer was given).
     """
+    if errors.attrs.get("neither", 0):
+        return ""
     zero, one = counted[:2]
     says = errors.assign(
         always=(errors["errors"] == 0) == (errors["difference"] > 0),  # of those that are all right or all wrong

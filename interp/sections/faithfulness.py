@@ -72,9 +72,9 @@ def make(study: Study, report: Report) -> None:
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     report.section(
         "A circuit of heads",
-        "Heads are taken in the order of the loss that silencing each costs, as many as it takes, found by bisection, "
-        "to bring accuracy with all other heads mean-ablated within .01 of the whole model's. MLPs stay as they are."
-        "\n\n" + sentence(found, n, len(rows(study.subject))),
+        "Heads are taken in the order of what silencing each costs (in loss, where there is one, else in accuracy), as "
+        "many as it takes, found by bisection, to bring accuracy with all other heads mean-ablated within .01 of the "
+        "whole model's. MLPs stay as they are.\n\n" + sentence(found, n, len(rows(study.subject))),
     )
     report.add_table(
         "circuit", found.to_frame(), "The whole model, the circuit alone, and no head at all (mean ablation)."

@@ -94,6 +94,8 @@ def test_every_question_agrees_with_whole_sentences(gain: float) -> None:
         wrong = counts[margin <= 0]
         assert np.array_equal(np.unique(found.wrong, axis=0), wrong.unique(dim=0).numpy().reshape(-1, 3))
         assert found.wrong_between == (int((true <= other).sum()) if question != "end" else 0)
+        neither = (true <= best) & (other < best)
+        assert found.neither == (int(neither.sum()) if question == "answer" else 0)
 
 
 @pytest.mark.parametrize("name", ["count01/paper", "count01/minimal"])

@@ -127,6 +127,12 @@ def test_rules(answers: dict[int, float], says: str) -> None:
     assert says in text if says else text == ""
 
 
+def test_errors_with_a_third_answer_show_no_rule() -> None:
+    errors = errors_of({-1: 1, 0: 1, 1: 1, 2: 1})  # right where '4' is, wrong elsewhere: by '4', or by another token?
+    errors.attrs["neither"] = 20
+    assert rule_sentence(errors, ("0", "1", "2"), ("4", "5")) == ""
+
+
 def facts(**changes: float) -> dict[str, float]:
     found = {"heads": 16, "successful": 8, "failed": 8, "mixed": 0, "best s_acc": 1.0, "best pair": 1.0, "pairs": 120,
              "better pairs": 3, "heads alone": 0, "pairs alone": 2, "model": 0.98, "guess": 0.51}  # fmt: skip
