@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from interp import words
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.evidence import write_evidence
@@ -113,7 +114,8 @@ class Certificate:
     def __str__(self) -> str:
         share = self.accuracy if isinstance(self.accuracy, float) else f"in {self.accuracy}"
         tail = f"; wrong at {self.counterexample}" if self.counterexample else ""
-        first = f"{self.model}: {self.status} on {self.n_inputs:,} inputs ({self.domain}), accuracy {share}{tail}"
+        domain = f"{words.counted(self.n_inputs, 'input')} ({self.domain})"
+        first = f"{self.model}: {self.status} on {domain}, accuracy {share}{tail}"
         return "\n  ".join([first, *self.notes, *self.on_trust])
 
 

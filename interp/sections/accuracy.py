@@ -130,7 +130,7 @@ def certificate_sentence(found: Certificate) -> str:
 
 
 def _verdict_of(found: Certificate) -> str:
-    where = f"the {found.n_inputs:,} inputs of the domain ({found.domain})"
+    where = f"the {words.counted(found.n_inputs, 'input')} of the domain ({found.domain})"
     if found.status == "certified":
         return f"Proved right on all of {where}."
     wrong = f" For example, it is wrong at {found.counterexample}." if found.counterexample else ""
@@ -158,7 +158,7 @@ def _verdict_of(found: Certificate) -> str:
 def accuracy_sentence(found: Accuracy) -> str:
     """What a measured accuracy says, in words."""
     if found.exact:
-        return f"Accuracy {words.share(found.accuracy, 6)}, exact: all {found.rows:,} inputs were run."
+        return f"Accuracy {words.share(found.accuracy, 6)}, exact: {_all_run(found.rows)}."
     return (
         f"Accuracy {words.share(found.accuracy)} on a sample of {found.rows:,} different inputs "
         f"(95% interval {words.at_least(found.low)} to {words.at_most(found.high)})."
@@ -169,7 +169,8 @@ def not_as_asked(found: Certificate) -> str:
     """What a refuted model does not do, with the number of its errors where that is known."""
     if not found.n_errors:
         return "Not always what is asked: it is wrong on some inputs of the domain."
-    of = f"{found.n_inputs:,} inputs" if found.n_answers is None else f"{found.n_answers:,} answers"
+    several, what = (found.n_inputs, "input") if found.n_answers is None else (found.n_answers, "answer")
+    of = words.counted(several, what)
     return f"Not always what is asked: wrong in {found.n_errors:,} of the {of}."
 
 
@@ -216,19 +217,25 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
     )
 
 
+def _all_run(rows: int) -> str:
+    return "the only input was run" if rows == 1 else f"all {rows:,} inputs were run"
+
+
 def accuracy_caption(found: Accuracy) -> str:
     if found.exact:
-        return f"All {found.rows:,} inputs were run."
+        said = _all_run(found.rows)
+        return f"{said[0].upper()}{said[1:]}."
     several = " It counts rows, because answers of one row may go wrong together." * (found.answers > found.rows)
     return f"{found.rows:,} different sampled inputs; the interval is Wilson's, 95%.{several}"
 
 
 def share(found: Certificate) -> float | str:
-    """Exact accuracy as a number, an interval in words, rounded outward."""
+    """Exact accuracy as a number, an interval in words, rounded outward: a model that errs reaches less than 1."""
     if isinstance(found.accuracy, float):
         return found.accuracy
     low, high = found.accuracy
-    return f"{words.at_least(low, 6)} to {words.at_most(high, 6)}"
+    top = "less than 1" if found.status == "refuted" and high == 1 else words.at_most(high, 6)
+    return f"{words.at_least(low, 6)} to {top}"
 
 
 def _as_rows(found: Certificate) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from interp.measures.mechanism import Mechanism
 from interp.measures.memorization import Memorization
 from interp.report import Report
 from interp.sections.accuracy import (
+    accuracy_caption,
     accuracy_sentence,
     as_asked,
     certificate_sentence,
@@ -64,6 +65,19 @@ def test_an_interval_that_rests_on_a_sample_is_not_known(status: str) -> None:
     assert "lies from 0.900000 to 0.990000, by a sample (confidence 99.9%)." in text
     assert "known" not in text
     assert "known to lie" in certificate_sentence(replace(found, confidence=None))
+
+
+def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
+    assert "lie from 0.900000 to less than 1." in certificate_sentence(certificate("refuted", (0.9, 1.0), None, "a"))
+    assert "lie from 0.900000 to 1." in certificate_sentence(certificate("undecided", (0.9, 1.0), None, None))
+
+
+def test_one_input_is_no_inputs() -> None:
+    assert "exact: the only input was run." in accuracy_sentence(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True))
+    assert accuracy_caption(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True)) == "The only input was run."
+    found = replace(certificate("refuted", 0.0, 1, "a"), n_inputs=1)
+    assert not_as_asked(found) == "Not always what is asked: wrong in 1 of the 1 input."
+    assert " on 1 input (" in str(found)
 
 
 def test_errors_of_inputs_with_several_answers_count_answers() -> None:
