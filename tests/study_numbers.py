@@ -21,7 +21,7 @@ SAID = {
     "counting_frontier": r"^9 of 9 constructions .*bos-softmax \(p = 1\) 3, bos-softmax \(p = T\) 3\.",  # erratum 20
     "counting_grid": r"the grid's 1176 runs",  # 6 models x 14 x 14 sizes
     "counting_introspection": r"relation-based: .* the answer follows the weights by 1 and the contents by 0\.",
-    "counting_phase": r"2810 of 5880 runs, 1176 of 1176 cells\. .*z has mean 0\.11 and std 0\.94",  # equal: 0, 1
+    "counting_phase": r"^Figure 1: 144 of 1176 .*z has mean 0\.05 and std 0\.86; .* 3 beyond 3",  # equal: 0, 1
     "evidence": r"right for all 100 = 100\^1 inputs.* but exactly 27 of 100.*\n1 of 1 models have evidence that holds",
     "head_metrics": r"7 of 16 heads are successful .*, 8 failed, 1 mixed\. \d+ of 120 pairs",  # 16 * 15 / 2
     "language_learning": r"PARITY 0\.500 \(0 of 2 runs perfect\), PALINDROME",  # Nowak et al.: not learned
