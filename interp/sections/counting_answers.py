@@ -14,7 +14,7 @@ from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
-from interp.tasks import Batch, Histogram
+from interp.tasks import Batch
 
 
 @section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
@@ -22,10 +22,8 @@ def make(study: Study, report: Report) -> None:
     """Confusion of counts, and accuracy by count and by distinct tokens."""
     counter = study.once(shared.counter)
     predicted = counting.predicted_counts(counter)
-    report.section(
-        "Answers by count",
-        f"Measured on {drawn(counter.task)}",
-    )
+    task = counter.task
+    report.section("Answers by count", f"Measured on {drawn(task.T, task.L, getattr(task, 'sampler', ''))}")
     table = counting.confusion(counter, predicted=predicted)
     by_cell, worst = examples(*predicted)
     report.add_figure(
@@ -58,12 +56,12 @@ def make(study: Study, report: Report) -> None:
     )
 
 
-def drawn(task: Histogram) -> str:
+def drawn(T: int, L: int, sampler: str) -> str:
     """The sequences behind the numbers: see measures.counting.flat_sample."""
-    if task.L > task.T:
+    if L > T:
         return "sequences of uniform tokens."
-    text = f"sequences in which every count from 1 to {task.L} is equally frequent, those of a single token included."
-    if getattr(task, "sampler", "") == "published":
+    text = f"sequences in which every count from 1 to {L} is equally frequent, those of a single token included."
+    if sampler == "published":
         text += " (The published sampler, by which this task draws its own sequences, never draws those.)"
     return text
 

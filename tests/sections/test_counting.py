@@ -58,7 +58,7 @@ def test_an_interval_is_said_in_words():
 
 
 def test_sequences_behind_the_answers_are_said_as_they_were_drawn():
-    published, paper, uniform = (drawn(Histogram(T=T, L=4, sampler=sampler))
+    published, paper, uniform = (drawn(T, 4, sampler)
                                  for T, sampler in ((5, "published"), (5, "paper"), (3, "paper")))  # fmt: skip
     assert "The published sampler, by which this task draws" in published
     assert paper.startswith("sequences in which every count from 1 to 4 is equally frequent")
