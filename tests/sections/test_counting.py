@@ -6,7 +6,6 @@ import pytest
 
 import interp
 from interp.sections.counting_answers import drawn
-from interp.tasks import Histogram
 
 MODELS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 COUNTING = [
