@@ -1,0 +1,197 @@
+"""Generated answers: a model that goes on from its own tokens, where accuracy elsewhere gives it the right ones.
+
+Some tasks ask for several tokens, each read at the one before it, and their rows hold the right tokens so far (teacher
+forcing). What such a model is used for is generation: from its first mistake on it reads its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.architecture.answers import find_positions
+from interp.errors import InterpError, UnsupportedError, one_of
+from interp.measures.accuracy import Accuracy
+from interp.measures.accuracy import share as share_of
+from interp.measures.subject import Model, Subject
+from interp.populations import wilson
+from interp.tasks import IGNORED, Batch, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the answers of a batch stand.
+
+    starts: the position of each row that its first answer is read at. wanted: the right output indices from there on,
+    (rows, answers), IGNORED behind a row's last one. tokens: the token of each output index. stop: the output that ends
+    an answer, or None.
+    """
+
+    starts: Int[Tensor, "rows"]
+    wanted: Int[Tensor, "rows answers"]
+    tokens: Int[Tensor, "n_out"]
+    stop: int | None
+
+
+def not_generated(subject: Subject, batch: Batch) -> str | None:
+    """Why the answers to a batch are not tokens that follow one another, or None."""
+    found = _layout(subject, batch)
+    return found if isinstance(found, str) else None
+
+
+def _layout(subject: Subject, batch: Batch) -> Layout | str:
+    task, name, declared = subject.task, subject.task.name, subject.task.generates
+    if subject.decision.kind != "argmax":
+        return f"task {name} does not answer with one of several tokens"
+    if subject.read_at != "all":
+        return f"task {name} is read at one position, so nothing is generated from its answers"
+    read = subject.reads(batch)
+    if len(batch) == 0 or not bool(read.any(1).all()) or (declared is None and int(read.sum(1).amin()) < 2):
+        return f"task {name} has no rows with several answers"
+    missing = [word for word in task.answer_words if word not in task.vocabulary]
+    if missing or (declared is None and list(task.answer_words) != list(task.vocabulary[: task.n_out])):
+        return f"the answers of task {name} are not tokens of its vocabulary"
+    tokens = torch.tensor([task.vocabulary.index(word) for word in task.answer_words])
+    if declared is None:
+        starts, stop = read.int().argmax(1), None
+    else:
+        starts = declared_starts(task, batch.tokens) - 1
+        stop = None if declared.stop is None else _output(task, declared.stop)
+    longest = read.shape[1] if declared is None else declared.length
+    at = starts[:, None] + torch.arange(min(longest, read.shape[1]))
+    inside = at < read.shape[1]
+    wanted = task.classes(batch).gather(1, at.clamp_max(read.shape[1] - 1)).masked_fill(~inside, IGNORED)
+    wanted = wanted.masked_fill((wanted == IGNORED).cummax(1).values, IGNORED)  # answers follow one another
+    wanted = wanted[:, : max(1, int((wanted != IGNORED).sum(1).amax()))]
+    if bool((wanted[:, 0] == IGNORED).any()) or (declared is None and bool((wanted == IGNORED).any())):
+        return f"the answers of task {name} do not stand at the end of rows of one length"
+    if subject.model.cfg.attention_dir != "causal" and bool((starts != starts[0]).any()):
+        return f"a bidirectional model sees the padding behind what it generates: rows of task {name} differ in length"
+    given = batch.tokens.gather(1, (at + 1).clamp_max(read.shape[1] - 1))[:, : wanted.shape[1]]
+    follows = (wanted != IGNORED) & (at[:, : wanted.shape[1]] + 1 < batch.lengths[:, None])
+    if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):
+        return f"the answers of task {name} are not the tokens that follow"
+    return Layout(starts, wanted.long(), tokens, stop)
+
+
+def declared_starts(task: Task, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
+    """The position of each row's first generated token, as `task.generates` says."""
+    assert task.generates is not None
+    start = task.generates.start
+    if isinstance(start, str):
+        return find_positions(task, tokens, start) + 1
+    return torch.full((len(tokens),), start)
+
+
+def _output(task: Task, word: str) -> int:
+    if word not in task.answer_words:
+        raise InterpError(one_of(f"answer of task {task.name}", word, task.answer_words))
+    return task.answer_words.index(word)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a model generates from each row's question.
+
+    tokens: the answers as output indices, (rows, answers), IGNORED behind a stop. right: which of them are right.
+    start: the position that the first is read at (of the first row, where rows differ). teacher_forced: which answers
+    are right where the right tokens so far are given. asked: which answers there are; others are neither.
+    """
+
+    tokens: Int[Tensor, "rows answers"]
+    right: Bool[Tensor, "rows answers"]
+    start: int
+    teacher_forced: Bool[Tensor, "rows answers"]
+    asked: Bool[Tensor, "rows answers"]
+
+    @property
+    def exact(self) -> Bool[Tensor, "rows"]:
+        """Which answers are right as a whole, the stop included."""
+        return (self.right | ~self.asked).all(1)
+
+    def by_place(self) -> pd.DataFrame:
+        """One row per place of the answer: place, teacher_forced, generated (shares of right tokens) and rows."""
+        import pandas as pd
+
+        rows = self.asked.sum(0)
+        forced, made = (((part & self.asked).sum(0) / rows).tolist() for part in (self.teacher_forced, self.right))
+        places = range(1, len(rows) + 1)
+        return pd.DataFrame({"place": places, "teacher_forced": forced, "generated": made, "rows": rows.tolist()})
+
+
+@torch.no_grad()
+def generate(model: Model, batch: Batch) -> Generated:
+    """The answers to each row of a batch, token by token, each from the model's own before it.
+
+    Where a task declares `generates`, each row starts and stops where that says. Raises UnsupportedError with the
+    reason where a task's answers are not tokens that follow one another.
+    """
+    subject = Subject.of(model)
+    found = _layout(subject, batch)
+    if isinstance(found, str):
+        raise UnsupportedError(found)
+    asked, width = found.wanted != IGNORED, batch.tokens.shape[1]
+    rows, made = batch.tokens.clone(), torch.full_like(found.wanted, IGNORED)
+    running = torch.ones(len(rows), dtype=torch.bool)
+    for step in range(asked.shape[1]):
+        at = (found.starts + step).clamp_max(width - 1)
+        said = _answers(subject, rows[:, : int(at.max()) + 1], at)
+        made[:, step] = torch.where(running & asked[:, step], said, IGNORED)
+        running &= said != found.stop if found.stop is not None else running
+        here = (at + 1 < width).nonzero()[:, 0]
+        # Outputs that are not finite are no answer: they are wrong, whatever follows.
+        rows[here, at[here] + 1] = found.tokens[said[here].clamp_min(0)]
+    right = (made == found.wanted) & asked
+    return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)
+
+
+def _forced(subject: Subject, batch: Batch, found: Layout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
+    """Which answers are right where the right tokens so far are given."""
+    places = subject.reads(batch)
+    whole = torch.zeros(places.shape, dtype=torch.bool)
+    whole[places] = subject.right(batch).cpu()
+    at = (found.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)
+    return whole.gather(1, at) & asked
+
+
+def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
+    """The output index that the model gives at a position of each row, which need be no input of the task."""
+    found, size = [], max(1, 2**22 // (tokens.shape[1] ** 2 * subject.model.cfg.n_heads))
+    for part, places in zip(tokens.split(size), at.split(size)):
+        whole = subject.columns(subject.model(subject.inputs(part).to(subject.model.cfg.device))).cpu()
+        out = whole[torch.arange(len(part)), places]
+        found.append(torch.where(out.isfinite().all(-1), out.argmax(-1), IGNORED))  # NaN is no answer
+    return torch.cat(found)
+
+
+@dataclass(frozen=True)
+class GenerationAccuracy:
+    """teacher_forced: single answers, the right ones before them given. generated: whole answers, every token right."""
+
+    teacher_forced: Accuracy
+    generated: Accuracy
+
+
+def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> GenerationAccuracy:
+    """Both accuracies on at most n different inputs of a split, the task's last one by default.
+
+    Generation is right on an input if and only if every teacher-forced answer is (by induction on the answer's tokens),
+    so the second is never larger. Raises UnsupportedError as `generate` does, InterpError for n < 1.
+    """
+    subject = Subject.of(model)
+    if n < 1:
+        raise InterpError(f"n = {n} must be at least 1")
+    batch = subject.task.sample(n, split or subject.task.splits[-1], seed)
+    found = generate(subject, batch)
+    forced, whole = found.teacher_forced[found.asked], found.exact
+    share = float(forced.double().mean())
+    # Answers of one row may go wrong together: the interval is that of as many answers as there are rows.
+    one = Accuracy(share, *wilson(share, len(batch)), rows=len(batch), answers=forced.numel(), exact=False)
+    return GenerationAccuracy(one, share_of(int(whole.sum()), len(whole)))

@@ -1,0 +1,74 @@
+"""Models as other libraries save them: one file per format, found by itself.
+
+A reader module has a tuple READERS. `read` finds the reader of a file, a folder, a state dict or a module and converts
+it to TransformerLens's config and tensors; an unknown format, or a setting that no config expresses, is refused in one
+sentence. Nothing is downloaded, and nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import InterpError, listed
+from interp.readers.base import Reader as Reader
+from interp.readers.base import Reading as Reading
+from interp.readers.base import Source
+from interp.readers.sources import open_source as open_source
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Every reader, in the order in which they are asked."""
+    found: list[Reader] = []
+    for module in pkgutil.iter_modules(__path__):
+        found += getattr(importlib.import_module(f"{__name__}.{module.name}"), "READERS", ())
+    return tuple(sorted(found, key=lambda reader: (reader.order, reader.name)))
+
+
+def find_reader(source: Source) -> Reader:
+    """The reader that recognizes a source. Raises InterpError with what was found and which formats are known."""
+    for reader in readers():
+        if reader.recognizes(source):
+            return reader
+    kind = source.config.get("model_type")
+    what = f"model_type {kind!r}" if kind else f"tensors such as {listed(source.tensors, 3)}"
+    raise InterpError(
+        f"{source.where} has {what}, which no reader knows; known formats: "
+        f"{'; '.join(reader.name for reader in readers())}"
+    )
+
+
+def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
+    """The model in a file, folder, state dict or module, converted.
+
+    Args:
+        source: a path, a mapping of tensors, or a torch module.
+        given: settings that the file lacks; each reader names those that it takes.
+
+    Raises:
+        CheckpointError: the file is broken, or its config and weights disagree.
+        InterpError: no reader knows the format, or a setting is missing.
+    """
+    opened = source if isinstance(source, Source) else open_source(source)
+    reader = find_reader(opened)
+    reader.check_given(given or {})
+    return _one_dtype(reader.read(opened, given or {}))
+
+
+def _one_dtype(reading: Reading) -> Reading:
+    """All weights in one dtype: float64 where all are, else float32, in which half precision is exact."""
+    kinds = {tensor.dtype for tensor in reading.tensors.values()}
+    kind = torch.float64 if kinds == {torch.float64} else torch.float32
+    tensors: dict[str, Tensor] = {name: t.to(kind).contiguous() for name, t in reading.tensors.items()}
+    half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16})
+    notes = (f"Weights saved in {', '.join(half)} are computed with in float32.",) if half else ()
+    fields = reading.fields if reading.blocks is not None else {**reading.fields, "dtype": kind}
+    return replace(reading, tensors=tensors, fields=fields, notes=(*reading.notes, *notes))

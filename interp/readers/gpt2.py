@@ -1,0 +1,160 @@
+"""GPT-2's layout: Hugging Face folders (linear layers transposed), nanoGPT's ckpt.pt and minGPT's state dicts.
+
+All three name their parts transformer.h.0.attn.c_attn and so on. Hugging Face stores (inputs, outputs), the other two
+torch.nn.Linear's (outputs, inputs); the shape of c_attn says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import CheckpointError
+from interp.readers.base import (
+    Config,
+    Reader,
+    Reading,
+    Source,
+    Weights,
+    activation,
+    head_size,
+    join_heads,
+    split_heads,
+    unembedding,
+)
+from interp.readers.originals import hugging_face
+
+BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
+SETTINGS = {
+    "n_heads": "the number of heads, where the file does not say it",
+    "act_fn": "the activation: relu, gelu, gelu_new or silu",
+    "eps": "epsilon of the layer norms",
+}
+
+
+def _recognizes_hugging_face(source: Source) -> bool:
+    return source.config.get("model_type") == "gpt2"
+
+
+def _recognizes_linear(source: Source) -> bool:
+    return "model_type" not in source.config and source.any_name("h.0.attn.c_attn.weight")
+
+
+def _read_hugging_face(source: Source, given: Mapping[str, Any]) -> Reading:
+    config = Config(source.where, source.config)
+    config.refuse(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    fields: dict[str, Any] = {
+        "n_layers": config.size("n_layer", default=12),
+        "d_model": config.size("n_embd", default=768),
+        "n_heads": config.size("n_head", default=12),
+        "n_ctx": config.size("n_positions", "n_ctx", default=1024),
+        "d_vocab": config.size("vocab_size", default=50257),
+        "act_fn": activation(source.where, config.word("activation_function", default="gelu_new")),
+        "eps": config.number("layer_norm_epsilon", default=1e-5),
+        "use_attn_scale": config.flag("scale_attn_weights", True),
+    }
+    fields["d_mlp"] = config.size("n_inner", default=4 * fields["d_model"])
+    tied = config.flag("tie_word_embeddings", True)
+    tensors = _tensors(source, fields, lambda matrix: matrix.T, tied)
+    return Reading("Hugging Face GPT-2", _whole(fields, tensors), tensors, vocabulary=source.vocabulary,
+                   original=hugging_face(source))  # fmt: skip
+
+
+def _read_linear(source: Source, given: Mapping[str, Any]) -> Reading:
+    config = Config(source.where, {**source.config, **given})
+    prefix = _prefix(source)
+    table = source.tensors.get(f"{prefix}wte.weight")
+    places = source.tensors.get(f"{prefix}wpe.weight")
+    if table is None or places is None or table.ndim != 2 or places.ndim != 2:
+        raise CheckpointError(f"{source.where} lacks the tables {prefix}wte.weight and {prefix}wpe.weight")
+    nano = "block_size" in source.config
+    if not nano and "n_heads" not in given:
+        raise CheckpointError(
+            f'{source.where} does not say how many heads it has: config={{"n_heads": 4}}, and act_fn where it is not '
+            "gelu_new"
+        )
+    word = config.word("act_fn", default="gelu" if nano else "gelu_new")
+    n_layers = 1 + max((int(rest) for name in source.tensors if (rest := _block(name, prefix)) is not None), default=-1)
+    fields = {
+        "n_layers": config.size("n_layer", default=n_layers),
+        "d_model": table.shape[1],
+        "n_heads": config.size("n_heads", "n_head"),
+        "n_ctx": places.shape[0],
+        "d_vocab": table.shape[0],
+        "d_mlp": len(source.tensors.get(f"{prefix}h.0.mlp.c_fc.weight", torch.zeros(4 * table.shape[1], 1))),
+        "act_fn": activation(source.where, word),
+        "eps": config.number("eps", default=1e-5),
+    }
+    tensors = _tensors(source, fields, lambda matrix: matrix, tied=True)
+    note = f"The activation is taken to be {word}; config={{'act_fn': ...}} changes it."
+    name = "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
+    return Reading(
+        name, _whole(fields, tensors), tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,)
+    )
+
+
+def _whole(fields: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    return fields | {
+        "d_head": fields["d_model"] // fields["n_heads"],
+        "d_vocab_out": tensors["unembed.W_U"].shape[1],
+        "normalization_type": "LN",
+    }
+
+
+def _prefix(source: Source) -> str:
+    return "transformer." if any(name.startswith("transformer.h.") for name in source.tensors) else ""
+
+
+def _block(name: str, prefix: str) -> str | None:
+    """The number of the block that a tensor belongs to."""
+    rest = name.removeprefix(f"{prefix}h.")
+    number = rest.split(".", 1)[0]
+    return number if rest != name and number.isdecimal() and len(number) < 6 else None
+
+
+def _tensors(
+    source: Source, fields: Mapping[str, Any], turned: Callable[[Tensor], Tensor], tied: bool
+) -> dict[str, Tensor]:
+    """TransformerLens's tensors; turned(matrix) has torch.nn.Linear's order (outputs, inputs)."""
+    d, heads, inner = fields["d_model"], fields["n_heads"], fields["d_mlp"]
+    head_size(source.where, d, heads)
+    weights = Weights(source, _prefix(source))
+    embedding = weights.take("wte.weight", fields["d_vocab"], d)
+    found = {"embed.W_E": embedding, "pos_embed.W_pos": weights.take("wpe.weight", fields["n_ctx"], d)}
+
+    def linear(name: str, n_in: int, n_out: int) -> tuple[Tensor, Tensor]:
+        matrix = turned(weights.take(f"{name}.weight", None, None))
+        if tuple(matrix.shape) != (n_out, n_in):
+            raise CheckpointError(
+                f"{source.where}: {name}.weight has shape {tuple(matrix.shape)}; its config asks for {(n_out, n_in)}"
+            )
+        return matrix, weights.maybe(f"{name}.bias", n_out)
+
+    for index in range(fields["n_layers"]):
+        theirs, ours = f"h.{index}.", f"blocks.{index}."
+        for old, new in (("ln_1", "ln1"), ("ln_2", "ln2")):
+            found[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
+            found[f"{ours}{new}.b"] = weights.maybe(f"{theirs}{old}.bias", d)
+        matrix, bias = linear(f"{theirs}attn.c_attn", d, 3 * d)
+        for name, part, b in zip("QKV", matrix.split(d), bias.split(d)):
+            found[f"{ours}attn.W_{name}"] = split_heads(part, heads)
+            found[f"{ours}attn.b_{name}"] = b.reshape(heads, -1)
+        matrix, bias = linear(f"{theirs}attn.c_proj", d, d)
+        found[f"{ours}attn.W_O"], found[f"{ours}attn.b_O"] = join_heads(matrix, heads), bias
+        matrix, bias = linear(f"{theirs}mlp.c_fc", d, inner)
+        found[f"{ours}mlp.W_in"], found[f"{ours}mlp.b_in"] = matrix.T, bias
+        matrix, bias = linear(f"{theirs}mlp.c_proj", inner, d)
+        found[f"{ours}mlp.W_out"], found[f"{ours}mlp.b_out"] = matrix.T, bias
+    found["ln_final.w"], found["ln_final.b"] = weights.take("ln_f.weight", d), weights.maybe("ln_f.bias", d)
+    found |= unembedding(weights, embedding, "lm_head", tied)
+    weights.finish(*BUFFERS)
+    return found
+
+
+READERS = (
+    Reader("Hugging Face GPT-2", _recognizes_hugging_face, _read_hugging_face),
+    Reader("nanoGPT or minGPT", _recognizes_linear, _read_linear, SETTINGS),
+)

@@ -1,0 +1,153 @@
+"""`interp inspect`: what a file is, which reader takes it, what it says of the model, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from interp.architecture.stock import read_config, stock_model
+from interp.errors import CheckpointError, InterpError, short
+from interp.measures.subject import Subject, output_ids_of, token_ids_of
+from interp.readers import Reading, find_reader, open_source, read
+from interp.readers.base import Source
+from interp.readers.models import TOLERANCE, deviation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = 12
+"""So many tokens of a vocabulary are shown."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is known of a file. ready: whether a task is all that `interp.load` still needs."""
+
+    rows: tuple[tuple[str, str], ...]
+    ready: bool
+
+    def to_frame(self) -> pd.DataFrame:
+        """Columns what and value, one row per fact."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows), columns=["what", "value"])
+
+
+def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
+    """Describe a file, folder, state dict or module without a task.
+
+    Args:
+        source: as for `interp.load`.
+        given: settings that the file lacks, as `config=` of `interp.load`.
+
+    Raises:
+        CheckpointError: the file is broken.
+        InterpError: no reader knows the format.
+    """
+    opened = open_source(source)
+    reader = find_reader(opened)
+    rows = [("file", opened.where), ("reader", reader.name)]
+    try:
+        reading = read(opened, given)
+    except InterpError as error:
+        rows += _tensors(opened)
+        rows += [(f"setting {name}", meaning) for name, meaning in reader.settings.items()]
+        return Inspection((*rows, ("missing", str(error))), ready=False)
+    rows.append(("format", reading.format))
+    rows += [(name, short(value)) for name, value in reading.fields.items()]
+    rows.append(("parameters", f"{reading.n_parameters:,}"))
+    rows.append(("vocabulary", _vocabulary(reading)))
+    rows += [("assumed", note) for note in reading.notes]
+    rows.append(("compared with the original", _compared(reading)))
+    rows.append(("missing", f"the task, as in interp.load({_quoted(source)}, task=...)"))
+    return Inspection(tuple(rows), ready=True)
+
+
+def _quoted(source: Any) -> str:
+    return repr(str(source)) if isinstance(source, str) or hasattr(source, "__fspath__") else "model"
+
+
+def _tensors(source: Source) -> list[tuple[str, str]]:
+    found = list(source.tensors.items())
+    rows = [
+        (name, f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}") for name, tensor in found[:SHOWN]
+    ]
+    return rows + ([("...", f"{len(found) - SHOWN} more tensors")] if len(found) > SHOWN else [])
+
+
+def _vocabulary(reading: Reading) -> str:
+    words = reading.vocabulary
+    if words is None:
+        return "not saved: say the id of each token of your task with tokens={'a': 0, ...}, where ids differ"
+    first = sorted(words, key=words.__getitem__)[:SHOWN]
+    return ", ".join(f"{word!r}: {words[word]}" for word in first) + (", ..." if len(words) > SHOWN else "")
+
+
+def _compared(reading: Reading) -> str:
+    """How far the converted model's logits lie from the original library's."""
+    if reading.blocks is not None or reading.original is None:
+        return "no: its library cannot be run here; interp.from_function compares with your own forward"
+    try:
+        worst = deviation(stock_model(read_config(reading.fields), reading.tensors), reading.original)
+    except InterpError as error:
+        return f"no: {error}"
+    return f"logits differ by at most {worst:.1e} of the largest, on 4 random inputs"
+
+
+ROWS = 50
+
+
+@torch.no_grad()
+def from_function(
+    forward: Any, like: Any, tokens: Mapping[str, int] | None = None, outputs: Mapping[str, int] | None = None
+) -> float:
+    """Compare a converted model with the user's own forward pass, on 50 inputs of its task where answers are read.
+
+    Args:
+        forward: token ids (rows, length) to logits (rows, length, n_out): a function, or a module in evaluation mode.
+        like: the converted model, as `interp.load` gave it.
+        tokens, outputs: as they were given to `interp.load`; needed again where it returned a TaskModel.
+
+    Returns:
+        The largest difference of logits, relative to the largest logit (at least 1).
+
+    Raises:
+        CheckpointError: the difference is above 1e-5; the sentence names an input, the position and both values.
+        InterpError: `like` is not a model. A module that no config expresses cannot be measured: every measure needs
+            the hooks of a HookedTransformer.
+
+    Example:
+
+        >>> model = interp.build("count01/minimal")
+        >>> interp.from_function(lambda tokens: model(tokens), like=model) < 1e-5
+        True
+    """
+    subject = Subject.of(like)
+    task, batch = subject.task, subject.task.sample(ROWS, subject.task.splits[-1], seed=0)
+    ids = subject.token_ids
+    if tokens is not None:
+        ids = token_ids_of(1 + max(tokens.values(), default=0), task, tokens)
+    ours, where = subject.logits(batch).double(), subject.reads(batch)
+    theirs = torch.as_tensor(forward(batch.tokens if ids is None else ids[batch.tokens])).detach().double().cpu()
+    if theirs.ndim != 3 or theirs.shape[:2] != batch.tokens.shape:
+        raise CheckpointError(
+            f"forward gives shape {tuple(theirs.shape)}; expected {tuple(batch.tokens.shape)} and the outputs"
+        )
+    columns = subject.output_ids
+    if columns is None and (outputs is not None or theirs.shape[-1] != ours.shape[-1]):
+        columns = output_ids_of(theirs.shape[-1], theirs.shape[-1], task, ids, outputs)
+    picked = theirs[where] if columns is None else theirs[where][:, columns]
+    apart = (ours - picked).abs().nan_to_num(torch.inf)
+    worst = float(apart.max() / picked.abs().max().clamp_min(1))
+    if worst > TOLERANCE:
+        read, output = (int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
+        row, place = where.nonzero()[read].tolist()
+        raise CheckpointError(
+            f"the converted model computes something else: on {task.format(batch.tokens[row])!r} at position {place}, "
+            f"output {task.answer_words[output]!r} is {float(ours[read, output]):.6g}; expected "
+            f"{float(picked[read, output]):.6g}, as forward gives"
+        )
+    return worst

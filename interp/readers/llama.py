@@ -1,0 +1,143 @@
+"""Hugging Face folders of the Llama family: llama, mistral, qwen2 and qwen3.
+
+RMSNorm, rotary positions, gated MLPs, grouped keys and values, and (qwen3) norms of queries and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import CheckpointError, short
+from interp.readers.base import (
+    Config,
+    Reader,
+    Reading,
+    Source,
+    Weights,
+    activation,
+    join_heads,
+    split_heads,
+    unembedding,
+)
+from interp.readers.originals import hugging_face
+
+KINDS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen 2", "qwen3": "Qwen 3"}
+LONGEST = 1024
+"""Rotary positions have no table to run out of, but TransformerLens keeps a mask of n_ctx x n_ctx."""
+SETTINGS = {"n_ctx": f"the longest input in tokens, where {LONGEST} is too short"}
+
+
+def _recognizes(source: Source) -> bool:
+    return str(source.config.get("model_type")) in KINDS
+
+
+def _read(source: Source, given: Mapping[str, Any]) -> Reading:
+    config, kind = Config(source.where, source.config), source.config["model_type"]
+    d, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    longest = config.size("max_position_embeddings", default=LONGEST)
+    n_ctx = Config("config", given).size("n_ctx", default=min(longest, LONGEST))
+    fields = {
+        "n_layers": config.size("num_hidden_layers"),
+        "d_model": d,
+        "n_heads": heads,
+        "n_key_value_heads": config.size("num_key_value_heads", default=heads),
+        "d_head": config.size("head_dim", default=max(1, d // heads)),
+        "d_mlp": config.size("intermediate_size"),
+        "d_vocab": config.size("vocab_size"),
+        "n_ctx": n_ctx,
+        "act_fn": activation(source.where, config.word("hidden_act", default="silu")),
+        "eps": config.number("rms_norm_eps", default=1e-6),
+        "normalization_type": "RMS",
+        "final_rms": True,
+        "gated_mlp": True,
+        "positional_embedding_type": "rotary",
+        "rotary_base": rotary_base(config),
+        "use_qk_norm": kind == "qwen3",
+    }
+    _check_windows(config, kind, n_ctx)
+    if fields["d_head"] % 2 or heads % fields["n_key_value_heads"]:
+        raise CheckpointError(
+            f"{source.where}: {heads} heads of size {fields['d_head']} with {fields['n_key_value_heads']} for keys: "
+            "the size must be even, and the heads a multiple of those for keys"
+        )
+    fields["rotary_dim"] = fields["d_head"]
+    tensors = _tensors(source, fields, config.flag("tie_word_embeddings", False))
+    fields["d_vocab_out"] = tensors["unembed.W_U"].shape[1]
+    notes = () if n_ctx == longest else (
+        f"Inputs are limited to {n_ctx} tokens (the model allows {longest:,}); config={{'n_ctx': ...}} changes it.",
+    )  # fmt: skip
+    return Reading(f"Hugging Face {KINDS[kind]}", fields, tensors, vocabulary=source.vocabulary, notes=notes,
+                   original=hugging_face(source))  # fmt: skip
+
+
+def rotary_base(config: Config) -> float:
+    """The base of rotary positions, under its old names or the new. Raises CheckpointError for scaled ones."""
+    saved: Any = config.fields.get("rope_parameters") or config.fields.get("rope_scaling") or {}
+    if not isinstance(saved, Mapping):
+        raise CheckpointError(f"{config.where}: rope_parameters = {short(saved)} must be a table")
+    kind = saved.get("rope_type", saved.get("type", "default"))
+    if kind not in ("default", None):
+        raise CheckpointError(f"{config.where}: rope_type = {short(kind)} cannot be expressed; only default can")
+    inner = Config(config.where, saved)
+    return inner.number("rope_theta", default=config.number("rope_theta", "rotary_emb_base", default=10_000.0))
+
+
+def _check_windows(config: Config, kind: str, n_ctx: int) -> None:
+    """Raise CheckpointError where a position sees fewer tokens than inputs have."""
+    window = config.fields.get("sliding_window")
+    used = kind == "mistral" or config.fields.get("use_sliding_window")
+    if used and isinstance(window, int) and window < n_ctx:
+        raise CheckpointError(
+            f"{config.where}: sliding_window = {window} is shorter than the longest input of {n_ctx} tokens; "
+            f"config={{'n_ctx': {window}}} reads the model on inputs where it makes no difference"
+        )
+    if used and "sliding_attention" in str(config.fields.get("layer_types")) and not isinstance(window, int):
+        raise CheckpointError(f"{config.where}: layer_types = sliding_attention needs sliding_window")
+
+
+def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str, Tensor]:
+    d, size, inner = fields["d_model"], fields["d_head"], fields["d_mlp"]
+    heads, keys = fields["n_heads"], fields["n_key_value_heads"]
+    prefix = "model." if source.any_name("model.embed_tokens.weight") else ""
+    weights = Weights(source, prefix)
+    embedding = weights.take("embed_tokens.weight", fields["d_vocab"], d)
+    found = {"embed.W_E": embedding}
+    for index in range(fields["n_layers"]):
+        theirs, ours = f"layers.{index}.", f"blocks.{index}."
+        found[f"{ours}ln1.w"] = weights.take(f"{theirs}input_layernorm.weight", d)
+        found[f"{ours}ln2.w"] = weights.take(f"{theirs}post_attention_layernorm.weight", d)
+        for name, count, stem in (("q", heads, ""), ("k", keys, "_"), ("v", keys, "_")):
+            part = f"{theirs}self_attn.{name}_proj"
+            found[f"{ours}attn.{stem}W_{name.upper()}"] = split_heads(
+                weights.take(f"{part}.weight", count * size, d), count
+            )
+            found[f"{ours}attn.{stem}b_{name.upper()}"] = weights.maybe(f"{part}.bias", count * size).reshape(
+                count, size
+            )
+        part = f"{theirs}self_attn.o_proj"
+        found[f"{ours}attn.W_O"] = join_heads(weights.take(f"{part}.weight", d, heads * size), heads)
+        found[f"{ours}attn.b_O"] = weights.maybe(f"{part}.bias", d)
+        if fields["use_qk_norm"]:
+            found[f"{ours}attn.q_norm.w"] = weights.take(f"{theirs}self_attn.q_norm.weight", size)
+            found[f"{ours}attn.k_norm.w"] = weights.take(f"{theirs}self_attn.k_norm.weight", size)
+        gate, up = f"{theirs}mlp.gate_proj", f"{theirs}mlp.up_proj"
+        if weights.has(f"{gate}.bias") and weights.maybe(f"{gate}.bias", inner).any():
+            raise CheckpointError(f"{source.where}: {prefix}{gate}.bias cannot be expressed; TransformerLens has none")
+        found[f"{ours}mlp.W_gate"] = weights.take(f"{gate}.weight", inner, d).T
+        found[f"{ours}mlp.W_in"] = weights.take(f"{up}.weight", inner, d).T
+        if weights.has(f"{up}.bias") and weights.maybe(f"{up}.bias", inner).any():
+            raise CheckpointError(f"{source.where}: {prefix}{up}.bias cannot be expressed: it enters behind the gate")
+        found[f"{ours}mlp.b_in"] = torch.zeros(inner)
+        found[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.down_proj.weight", d, inner).T
+        found[f"{ours}mlp.b_out"] = weights.maybe(f"{theirs}mlp.down_proj.bias", d)
+    found["ln_final.w"] = weights.take("norm.weight", d)
+    found |= unembedding(weights, embedding, "lm_head", tied)
+    weights.finish("rotary_emb.inv_freq")
+    return found
+
+
+READERS = (Reader("Hugging Face Llama, Mistral or Qwen", _recognizes, _read, SETTINGS),)

@@ -1,0 +1,137 @@
+"""From a reading to a model: TransformerLens's where a config expresses it, a task model where only a spec does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp._lens import HookedTransformer
+from interp.architecture.stock import read_config, stock_model
+from interp.architecture.task_model import TaskModel
+from interp.errors import CheckpointError, InterpError
+from interp.measures.subject import output_ids_of, token_ids_of
+from interp.readers import Reading, read
+from interp.spec import ModelSpec
+from interp.tasks import Task, make_task
+
+TOLERANCE = 1e-5
+"""How far a converted model's logits may lie from the original's, relative to the largest of them."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model that a reader made. tokens: the model's id of each token of the task, None where they are the same.
+    deviation: the largest difference between its logits and the original's, relative to the largest logit, on random
+    inputs; None where the original could not be run.
+    """
+
+    model: HookedTransformer
+    reading: Reading
+    tokens: Mapping[str, int] | None
+    deviation: float | None
+
+
+def convert(
+    source: Any,
+    given: Mapping[str, Any] | None,
+    task: Task | str,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+) -> Converted:
+    """The model of a file, folder, state dict or module, compared with the original library where it is installed.
+
+    Raises CheckpointError where the two disagree, and what `read` raises.
+    """
+    known = make_task(task) if isinstance(task, str) else task
+    if not isinstance(known, Task):
+        raise InterpError(f"expected a task or its name, got {task!r}")
+    reading = read(source, given)
+    tokens = tokens if tokens is not None else tokens_of(reading, known)
+    if reading.blocks is not None:
+        return Converted(task_model(reading, known, tokens, outputs), reading, tokens, None)
+    model = stock_model(read_config(reading.fields), reading.tensors)
+    return Converted(model, reading, tokens, check_original(model, reading))
+
+
+def tokens_of(reading: Reading, task: Task) -> dict[str, int] | None:
+    """The ids of the task's tokens in the file's own vocabulary, where it has them all."""
+    words = reading.vocabulary
+    if words is None or any(token not in words for token in task.vocabulary):
+        return None
+    return {token: words[token] for token in task.vocabulary}
+
+
+def check_original(model: HookedTransformer, reading: Reading) -> float | None:
+    """How far the converted model's logits lie from the original's. Raises CheckpointError above TOLERANCE."""
+    if reading.original is None:
+        return None
+    try:
+        return deviation(model, reading.original)
+    except CheckpointError:
+        raise
+    except InterpError as error:
+        warnings.warn(f"the converted model was not compared with the original: {error}", stacklevel=4)
+        return None
+
+
+@torch.no_grad()
+def deviation(model: HookedTransformer, original: Callable[[Tensor], Tensor], rows: int = 4) -> float:
+    """The largest difference of logits on random inputs, relative to the largest logit (at least 1).
+
+    Raises CheckpointError where it is above TOLERANCE, with the input, the position and both values.
+    """
+    length = min(12, model.cfg.n_ctx)
+    tokens = torch.randint(model.cfg.d_vocab, (rows, length), generator=torch.Generator().manual_seed(0))
+    ours, theirs = model(tokens).detach().double().cpu(), original(tokens).detach().double().cpu()
+    if ours.shape != theirs.shape:
+        raise CheckpointError(
+            f"the original gives logits of shape {tuple(theirs.shape)}, the converted {tuple(ours.shape)}"
+        )
+    worst = float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1))
+    limit = TOLERANCE if model.cfg.dtype != torch.float64 else 1e-9
+    if not worst <= limit:
+        apart = (ours - theirs).abs().nan_to_num(torch.inf)
+        at = tuple(int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
+        raise CheckpointError(
+            f"the converted model computes something else: on tokens {tokens[at[0]].tolist()} at position {at[1]}, "
+            f"output {at[2]} is {float(ours[at]):.6g}; expected {float(theirs[at]):.6g}, as in the original"
+        )
+    return worst
+
+
+def task_model(
+    reading: Reading, task: Task, tokens: Mapping[str, int] | None, outputs: Mapping[str, int] | None
+) -> TaskModel:
+    """The task model of blocks that only a spec expresses, embedding and readout in the task's order."""
+    blocks, tensors = reading.blocks, dict(reading.tensors)
+    assert blocks is not None
+    ids = token_ids_of(len(tensors["embed.W_E"]), task, tokens)
+    columns = output_ids_of(tensors["unembed.W_U"].shape[1], len(tensors["embed.W_E"]), task, ids, outputs)
+    if ids is not None:
+        tensors["embed.W_E"] = tensors["embed.W_E"][ids]
+    if columns is not None:
+        tensors["unembed.W_U"] = tensors["unembed.W_U"][:, columns]
+        tensors["unembed.b_U"] = tensors["unembed.b_U"][columns]
+    n_out = tensors["unembed.W_U"].shape[1]
+    decision = task.decision or ("sigmoid" if n_out == 1 else "argmax")
+    spec = ModelSpec(
+        task=task.ref,
+        d_model=blocks.d_model,
+        direction="causal" if blocks.causal else "bidirectional",
+        layers=blocks.layers,
+        positions="none" if blocks.max_length is None else "learned",
+        max_length=blocks.max_length,
+        final_norm="layer_norm" if blocks.final_norm else "none",
+        readout="scalar" if n_out == 1 and task.decision is None else "linear",
+        readout_bias=True,
+        decision=decision,
+        readout_at=task.readout,
+        n_out=None if n_out in (1, task.n_out) else n_out,
+        dtype="float64" if tensors["embed.W_E"].dtype == torch.float64 else "float32",
+    )
+    return TaskModel(spec, task, tensors)

@@ -1,0 +1,66 @@
+"""Generated answers beside teacher-forced ones: whole answers, and place by place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from interp import words
+from interp.measures.generation import Generated, generate, not_generated
+from interp.measures.subject import Subject
+from interp.populations import Population
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+from interp.tasks import Batch
+
+
+def needs(study: Study) -> str | None:
+    """Answers that are tokens which follow one another."""
+    return not_generated(study.subject, study.data()[slice(0, 20)])
+
+
+def _work(subject: Subject, batch: Batch) -> None:
+    generate(subject, batch)
+
+
+def population(study: Study) -> Population:
+    """The inputs whose answers are generated."""
+    return study.population("generation", _work)
+
+
+def measured(study: Study) -> Generated:
+    return generate(study.subject, study.once(population).batch)
+
+
+@section("generation", title="Generated answers", order=25, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """Exact match when the model reads its own tokens, and right tokens by place."""
+    found, drawn = study.once(measured), study.once(population)
+    forced = float(found.teacher_forced[found.asked].double().mean())
+    report.section("Generated answers", sentence(str(drawn.share(found.exact)), forced, drawn.on))
+    table = found.by_place()
+    long = pd.concat(
+        [
+            pd.DataFrame({"place": table["place"].astype(str), "right": table[name], "tokens before it": said})
+            for name, said in (("teacher_forced", "the right ones"), ("generated", "the model's own"))
+        ]
+    )
+    report.add_figure(
+        "generation",
+        draw.bars(
+            long, "place", "right", "tokens before it", x_title="place in the answer", y_title="share of right tokens"
+        ),
+        f"Share of right tokens at each place of the answer, {drawn.on}: with the right tokens before it, and with the "
+        "model's own.",
+    )
+    report.add_table("generation", table, "Shares of right tokens per place; rows: answers that have this place.")
+    report.add_fact("exact_match", float(np.round(float(found.exact.double().mean()), 6)))
+
+
+def sentence(exact: str, forced: float, on: str) -> str:
+    """Exact match, then single tokens."""
+    return (
+        f"The model generates the whole answer right, token by token from its own, with a share of {exact} {on}. With "
+        f"the right tokens before it, it gives {words.share(forced)} of single tokens right on the same inputs."
+    )

@@ -1,0 +1,62 @@
+"""Base of tasks that ask, at each position, which symbols may follow."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.sets import pack_sets
+
+
+class NextSymbols(Task):
+    """At each position, the set of outputs that may follow: several, one or none.
+
+    A subclass states `vocabulary` and defines `sample` and `allowed`; `symbols` where outputs are not the vocabulary.
+    Models are right at a position where every output has the right sign (above 0: it may follow).
+
+    Example:
+
+        class EvenOnes(NextSymbols):
+            name, vocabulary, symbols = "even_ones", ("0", "1"), ("0", "1", "end")
+
+            def sample(self, n, split="test", seed=0):
+                draw = torch.Generator().manual_seed(seed)
+                return self.batch(torch.randint(2, (n, 10), generator=draw))
+
+            def allowed(self, tokens):
+                even = tokens.cumsum(1) % 2 == 0
+                return torch.stack([torch.ones_like(even), torch.ones_like(even), even], dim=-1)
+    """
+
+    decision = "set"
+    symbols: tuple[str, ...] = ()
+
+    @abstractmethod
+    def allowed(self, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length n_out"]:
+        """Which outputs may follow each prefix; what is said of padding is not read."""
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        return self.symbols or self.vocabulary
+
+    @property
+    def n_out(self) -> int:
+        return len(self.answer_words)
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Rows with the set that may follow each prefix, as an integer; -1 at padding."""
+        length = tokens.shape[1]
+        lengths = torch.full((len(tokens),), length) if self.pad_id is None else (tokens != self.pad_id).sum(1)
+        labels = pack_sets(self.allowed(tokens).bool())
+        return Batch(tokens, lengths, labels.masked_fill(torch.arange(length) >= lengths[:, None], -1))
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        return batch.labels.masked_fill(batch.labels < 0, IGNORED)
+
+    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
+        return classes

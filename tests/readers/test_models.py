@@ -1,0 +1,285 @@
+"""Models as other libraries save them, against those libraries' own logits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import interp
+from interp.architecture.stock import read_config, stock_model
+from interp.errors import CheckpointError, InterpError
+from interp.readers import read
+from interp.readers.models import deviation
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SMALL = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 7, "n_positions": 12}
+WIDE = {
+    "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 20, "vocab_size": 7,
+    "max_position_embeddings": 32,
+}  # fmt: skip
+GROUPED = WIDE | {"num_key_value_heads": 2}
+FOLDERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2, tied": ("GPT2Config", "GPT2LMHeadModel", SMALL),
+    "gpt2, relu, wide, untied": (
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        SMALL | {"activation_function": "relu", "n_inner": 24, "tie_word_embeddings": False},
+    ),
+    "gpt2 without score scaling": ("GPT2Config", "GPT2LMHeadModel", SMALL | {"scale_attn_weights": False}),
+    "gpt2, one label per sequence": ("GPT2Config", "GPT2ForSequenceClassification", SMALL | {"num_labels": 3}),
+    "gpt2, one label per token": ("GPT2Config", "GPT2ForTokenClassification", SMALL | {"num_labels": 3}),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", GROUPED),
+    "llama, tied": ("LlamaConfig", "LlamaForCausalLM", GROUPED | {"attention_bias": True, "tie_word_embeddings": True}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", GROUPED),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", GROUPED | {"head_dim": 8}),
+    "gpt_neox, parallel": ("GPTNeoXConfig", "GPTNeoXForCausalLM", WIDE | {"hidden_size": 32}),
+    "gpt_neox, in sequence": (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        WIDE | {"use_parallel_residual": False, "rotary_pct": 1.0},
+    ),
+}  # fmt: skip
+
+
+def original(name: str) -> Any:
+    """The other library's model with weights that no initialization leaves at zero."""
+    config, kind, fields = FOLDERS[name]
+    torch.manual_seed(0)
+    made = getattr(transformers, kind)(getattr(transformers, config)(pad_token_id=0, **fields)).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return made
+
+
+def heads_on_hidden(made: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Its logits at every position, whatever it pools."""
+    base = made.base_model
+    head = getattr(made, "score", None) or getattr(made, "classifier", None) or made.get_output_embeddings()
+    return lambda tokens: head(base(tokens).last_hidden_state)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_has_the_same_logits(name: str, tmp_path: Path) -> None:
+    made = original(name)
+    made.save_pretrained(tmp_path)
+    reading = read(tmp_path)
+    model = stock_model(read_config(reading.fields), reading.tensors)
+    assert deviation(model, heads_on_hidden(made)) < 1e-5
+    assert reading.original is not None
+    assert deviation(model, reading.original) < 1e-5
+    moved = dict(reading.tensors)
+    moved["embed.W_E"] = moved["embed.W_E"] + 0.01 * torch.randn_like(moved["embed.W_E"])
+    with pytest.raises(CheckpointError, match="computes something else: on tokens"):
+        deviation(stock_model(read_config(reading.fields), moved), reading.original)
+
+
+def test_the_model_itself_may_be_given() -> None:
+    made = original("qwen2")
+    reading = read(made)
+    assert deviation(stock_model(read_config(reading.fields), reading.tensors), heads_on_hidden(made)) < 1e-5
+
+
+def test_pytorch_model_bin_is_read(tmp_path: Path) -> None:
+    made = original("gpt2, tied")
+    made.config.save_pretrained(tmp_path)
+    torch.save(made.state_dict(), tmp_path / "pytorch_model.bin")
+    assert read(tmp_path).format == "Hugging Face GPT-2"
+
+
+REFUSED = {
+    "scale_attn_by_inverse_layer_idx": (True, "cannot be expressed"),
+    "n_head": (3, "3 heads do not divide a width of 16"),
+    "n_embd": (-1, "must be a positive integer"),
+    "n_layer": (3, "lacks the tensor transformer.h.2.ln_1.weight"),
+    "vocab_size": (8, "has shape"),
+    "activation_function": ("mish", "unknown activation"),
+    "model_type": ("t5", "no reader knows"),
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_cannot_be_expressed_is_one_sentence(field: str, tmp_path: Path) -> None:
+    original("gpt2, tied").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    value, words = REFUSED[field]
+    (tmp_path / "config.json").write_text(json.dumps(config | {field: value}))
+    with pytest.raises(InterpError, match=words) as caught:
+        read(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_scaled_rotary_positions_and_short_windows_are_refused(tmp_path: Path) -> None:
+    original("llama").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    scaled = config | {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
+    (tmp_path / "config.json").write_text(json.dumps(scaled))
+    with pytest.raises(InterpError, match="rope_type = linear"):
+        read(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mistral", "sliding_window": 4}))
+    with pytest.raises(InterpError, match="sliding_window = 4"):
+        read(tmp_path)
+    assert read(tmp_path, {"n_ctx": 4}).fields["n_ctx"] == 4
+
+
+class Nano(nn.Module):
+    """nanoGPT's shape, written from its description: pre-norm, GELU, tied output layer, biases or none."""
+
+    def __init__(self, n_layer: int, n_head: int, n_embd: int, block_size: int, vocab_size: int, bias: bool) -> None:
+        super().__init__()
+        self.n_head = n_head
+        parts = {"wte": nn.Embedding(vocab_size, n_embd), "wpe": nn.Embedding(block_size, n_embd)}
+        self.transformer = nn.ModuleDict(parts | {"ln_f": nn.LayerNorm(n_embd, bias=bias)})
+        blocks = []
+        for _ in range(n_layer):
+            block = nn.ModuleDict({f"ln_{i}": nn.LayerNorm(n_embd, bias=bias) for i in (1, 2)})
+            block["attn"] = nn.ModuleDict(
+                {"c_attn": nn.Linear(n_embd, 3 * n_embd, bias=bias), "c_proj": nn.Linear(n_embd, n_embd, bias=bias)}
+            )
+            block["mlp"] = nn.ModuleDict(
+                {"c_fc": nn.Linear(n_embd, 4 * n_embd, bias=bias), "c_proj": nn.Linear(4 * n_embd, n_embd, bias=bias)}
+            )
+            blocks.append(block)
+        self.transformer["h"] = nn.ModuleList(blocks)
+        self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
+        self.lm_head.weight = parts["wte"].weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.transformer["wte"](tokens) + self.transformer["wpe"](torch.arange(tokens.shape[1]))
+        for block in self.transformer["h"]:  # type: ignore[attr-defined]
+            q, k, v = (
+                part.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
+                for part in block["attn"]["c_attn"](block["ln_1"](x)).chunk(3, -1)
+            )
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            x = x + block["attn"]["c_proj"](mixed)
+            x = x + block["mlp"]["c_proj"](nn.functional.gelu(block["mlp"]["c_fc"](block["ln_2"](x))))
+        return self.lm_head(self.transformer["ln_f"](x))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_nanogpt_checkpoint_has_the_same_logits(bias: bool, tmp_path: Path) -> None:
+    args = {"n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 10, "vocab_size": 6, "bias": bias}
+    torch.manual_seed(1)
+    nano = Nano(**args)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in nano.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    saved = {"model": {f"_orig_mod.{name}": tensor for name, tensor in nano.state_dict().items()}, "iter_num": 3}
+    torch.save(saved | {"model_args": args | {"dropout": 0.0}, "optimizer": {"state": {}}}, tmp_path / "ckpt.pt")
+    reading = read(tmp_path / "ckpt.pt")
+    assert reading.format == "nanoGPT checkpoint"
+    assert deviation(stock_model(read_config(reading.fields), reading.tensors), nano) < 1e-5
+    torch.save(nano.state_dict(), tmp_path / "bare.pt")  # as minGPT and many scripts save
+    with pytest.raises(InterpError, match="how many heads"):
+        read(tmp_path / "bare.pt")
+    bare = read(tmp_path / "bare.pt", {"n_heads": 2, "act_fn": "gelu"})
+    assert deviation(stock_model(read_config(bare.fields), bare.tensors), nano) < 1e-5
+
+
+class Encoder(nn.Module):
+    """An embedding, a table of positions, torch's encoder and an output layer."""
+
+    def __init__(self, first: bool, activation: str, norm: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 8)
+        self.pos = nn.Parameter(torch.randn(1, 9, 8))
+        layer = nn.TransformerEncoderLayer(8, 2, 12, 0.0, activation, norm_first=first, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8) if norm else None, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.head(self.encoder(self.embedding(tokens) + self.pos[:, : tokens.shape[1]], mask=mask))
+
+
+class Majority(interp.Task):
+    """Eight letters: which of a, b, c is most frequent (the first of equals)?"""
+
+    name, vocabulary, readout, n_out = "readers_majority", ("a", "b", "c"), "last", 3
+    answer_words = ("a", "b", "c")
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> interp.Batch:
+        return self.batch(torch.randint(3, (n, 8), generator=torch.Generator().manual_seed(seed)))
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        counts = torch.stack([(tokens == i).sum(1) for i in range(3)], 1)
+        return interp.Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), counts.argmax(1))
+
+    def classes(self, batch: interp.Batch) -> torch.Tensor:
+        classes = torch.full_like(batch.tokens, -100)
+        classes[:, -1] = batch.labels
+        return classes
+
+    def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return classes
+
+
+@pytest.mark.parametrize(
+    ("first", "activation", "norm"), [(False, "relu", False), (True, "gelu", True), (False, "gelu", True)]
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_torchs_encoder_becomes_a_task_model(first: bool, activation: str, norm: bool, causal: bool) -> None:
+    torch.manual_seed(2)
+    made = Encoder(first, activation, norm).eval()
+    ids = {"a": 4, "b": 0, "c": 2}
+    model = interp.load(made, task=Majority(), tokens=ids, config={"causal": causal})
+    tokens = Majority().sample(20).tokens
+    mask = torch.triu(torch.ones(8, 8, dtype=torch.bool), 1) if causal else None
+    with torch.no_grad():
+        wanted = made(torch.tensor([4, 0, 2])[tokens], mask)
+        torch.testing.assert_close(model(tokens), wanted, rtol=1e-5, atol=1e-5)
+    ours = lambda rows: made(rows, mask)  # noqa: E731
+    assert interp.from_function(ours, model, tokens=ids) < 1e-5
+    with pytest.raises(CheckpointError, match="expected"):
+        interp.from_function(lambda rows: 1.01 * ours(rows), model, tokens=ids)
+    settings = {"n_heads": 2, "norm_first": first, "act_fn": activation, "causal": causal}
+    again = interp.load(made.state_dict(), task=Majority(), tokens=ids, config=settings)
+    torch.testing.assert_close(again(tokens), model(tokens))  # type: ignore[operator]
+    with pytest.raises(InterpError, match="how many heads"):
+        interp.load(made.state_dict(), task=Majority(), tokens=ids)
+
+
+def turned(state: dict[str, torch.Tensor], layout: str) -> dict[str, torch.Tensor]:
+    """TransformerLens's tensors as older code lays them."""
+    found = {}
+    for name, tensor in state.items():
+        kind = name.rsplit(".", 1)[-1]
+        if kind in ("mask", "IGNORE"):
+            continue
+        if kind in ("W_E", "W_in", "W_out") or (layout == "easy" and kind in ("W_pos", "W_U")):
+            tensor = tensor.T
+        elif kind in ("W_Q", "W_K", "W_V"):
+            tensor = tensor.transpose(1, 2)
+        elif kind == "W_O":
+            tensor = tensor.transpose(1, 2) if layout == "easy" else tensor.flatten(0, 1).T
+        if not kind.startswith("b_") or layout == "easy" or kind in ("b_in", "b_out"):
+            found[name] = tensor
+    return found
+
+
+@pytest.mark.parametrize("layout", ["left", "easy"])
+def test_plain_tensors_of_older_code_are_turned(layout: str, tmp_path: Path) -> None:
+    fields = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 3, "d_mlp": 20, "n_ctx": 9, "d_vocab": 5,
+              "d_vocab_out": 4, "act_fn": "relu", "normalization_type": None}  # fmt: skip
+    torch.manual_seed(3)
+    from interp._lens import HookedTransformer, HookedTransformerConfig, quiet_construction
+
+    with quiet_construction():
+        own = HookedTransformer(HookedTransformerConfig(**fields))
+    state = {name: torch.randn_like(t) if "b_" not in name else 0 * t for name, t in own.named_parameters()}
+    own.load_state_dict(state, strict=False)
+    torch.save({"model": turned(state, layout), "config": {"act_type": "ReLU"}}, tmp_path / "old.pt")
+    reading = read(tmp_path / "old.pt")
+    assert deviation(stock_model(read_config(reading.fields), reading.tensors), own) < 1e-5
+    torch.save(turned(state, layout), tmp_path / "bare.pt")
+    with pytest.raises(InterpError, match="which activation"):
+        read(tmp_path / "bare.pt")
+    assert read(tmp_path / "bare.pt", {"act_fn": "relu"}).fields["n_heads"] == 2
