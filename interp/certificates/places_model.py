@@ -1,0 +1,371 @@
+"""A model of one layer of attention, as what each token at each place says to the position that is read.
+
+Taken apart are task models and stock HookedTransformers: any heads, keys and values shared by some, positions of any
+kind, norms before or behind attention, an MLP that may be gated. What is not listed here is refused by name; that the
+parts say what the model says is seen when the model itself is run (certificates/places.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp._lens import HookedTransformer, config_fields
+from interp.architecture.task_model import TaskModel
+from interp.certificates.arithmetic import Arithmetic, Tracked, exact, format_refusal, premise_refusal
+from interp.certificates.frozen import hooks_on
+from interp.errors import UnsupportedError
+
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
+
+KNOWN_FIELDS = frozenset(
+    [
+        "act_fn",
+        "attention_dir",
+        "attn_only",
+        "attn_scale",
+        "d_head",
+        "d_mlp",
+        "d_model",
+        "d_vocab",
+        "d_vocab_out",
+        "device",
+        "dtype",
+        "eps",
+        "final_rms",
+        "gated_mlp",
+        "n_ctx",
+        "n_heads",
+        "n_key_value_heads",
+        "n_layers",
+        "n_params",
+        "normalization_type",
+        "positional_embedding_type",
+        "rotary_adjacent_pairs",
+        "rotary_base",
+        "rotary_dim",
+        "rotary_scaling_factor",
+        "use_attn_scale",
+        "use_qk_norm",
+        "uses_rms_norm",
+        "tie_word_embeddings",
+        "init_mode",
+        "init_weights",
+        "initializer_range",
+        "seed",
+        "use_attn_in",
+        "use_attn_result",
+        "use_hook_mlp_in",
+        "use_hook_tokens",
+        "use_split_qkv_input",
+        "ungroup_grouped_query_attention",
+        "tokenizer_name",
+        "model_name",
+        "tokenizer_prepends_bos",
+        "default_prepend_bos",
+        "checkpoint_index",
+        "checkpoint_label_type",
+        "checkpoint_value",
+        "from_checkpoint",
+        "train_seq_length",
+        "n_devices",
+        "trust_remote_code",
+        "layer_norm_folding",
+        "decoder_start_token_id",
+        "original_architecture",
+    ]
+)
+"""Fields of a stock config that the parts below take into account, or that change no output."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Layer norm or division by the root mean square, over the last axis, with a gain and (layer norm) a bias."""
+
+    kind: Literal["layer", "rms"]
+    weight: Float[Tensor, "gains"]
+    bias: Float[Tensor, "biases"]
+    eps: float
+
+    def of(self, numbers: Arithmetic, x: Tracked) -> Tracked:
+        if self.kind == "rms":
+            return numbers.rms_norm(x, self.weight, self.eps)
+        return numbers.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """(act(x gate) * (x into) + b_in) out + b_out, or act(x into + b_in) out + b_out where there is no gate."""
+
+    activation: str
+    into: Float[Tensor, "d_model d_mlp"]
+    b_in: Float[Tensor, "d_mlp"]
+    gate: Float[Tensor, "d_model d_mlp"] | None
+    out: Float[Tensor, "d_mlp d_model"]
+    b_out: Float[Tensor, "d_model"]
+
+
+@dataclass(frozen=True)
+class OneLayer:
+    """Weights of one layer in float64, which holds them exactly.
+
+    rotation: what queries and keys at a position are multiplied by; added: what is added to scores of the query's and
+    the key's position. post: norms stand behind attention and MLP, not before them.
+    """
+
+    tokens: Float[Tensor, "d_vocab d_model"]
+    places: Float[Tensor, "length d_model"]
+    norms: tuple[Norm | None, Norm | None, Norm | None]
+    query: tuple[Float[Tensor, "heads d_model d_head"], Float[Tensor, "heads d_head"]]
+    key: tuple[Float[Tensor, "heads d_model d_head"], Float[Tensor, "heads d_head"]]
+    value: tuple[Float[Tensor, "heads d_model d_head"], Float[Tensor, "heads d_head"]]
+    query_key_norms: tuple[Norm, Norm] | None
+    rotation: Float[Tensor, "length d_head d_head"] | None
+    added: Float[Tensor, "heads length length"] | None
+    factor: float
+    write: Float[Tensor, "heads d_head d_model"]
+    b_write: Float[Tensor, "d_model"]
+    neurons: Neurons | None
+    read: Float[Tensor, "d_model n_out"]
+    b_read: Float[Tensor, "n_out"]
+    post: bool
+    causal: bool
+    dtype: torch.dtype
+
+    @property
+    def n_heads(self) -> int:
+        return self.write.shape[0]
+
+
+def refusal(model: HookedTransformer) -> str | None:
+    """Why a model is not taken apart here, or None."""
+    if (reason := hooks_on(model) or premise_refusal(model) or format_refusal(model)) is not None:
+        return reason
+    if len(model.blocks) != 1:
+        return (f"it has {len(model.blocks)} layers: what a second layer reads is no sum over places of the tokens "
+                "there, so that only models of one layer are certified by places")  # fmt: skip
+    return _task_model_refusal(model) if isinstance(model, TaskModel) else _stock_refusal(model)
+
+
+def _task_model_refusal(model: TaskModel) -> str | None:
+    spec, layer = model.spec, model.spec.layers[0]
+    if layer.mixing != "dot" or layer.normalizer != "softmax":
+        return "its attention is not a softmax of scores of queries and keys"
+    if spec.positions_enter == "attention" and spec.positions == "learned":
+        return "its learned positions enter attention alone"
+    if spec.readout == "relu_mlp":
+        return "its readout is an MLP"
+    if spec.decision == "indicator":
+        return "it decides by an indicator"
+    if layer.mlp is not None and layer.mlp.activation not in ACTIVATIONS:
+        return f"its MLP's activation is {layer.mlp.activation}"
+    return None
+
+
+def _stock_refusal(model: HookedTransformer) -> str | None:
+    cfg = model.cfg
+    for name, default in config_fields().items():
+        if name not in KNOWN_FIELDS and getattr(cfg, name, default) != default:
+            return f"its {name} = {getattr(cfg, name)!r} is not taken into account"
+    if "olmo" in (cfg.original_architecture or "").lower():
+        return f"queries and keys of {cfg.original_architecture} are normed all heads at once"
+    if cfg.normalization_type not in (None, "LN", "LNPre", "RMS", "RMSPre"):
+        return f"its normalization_type is {cfg.normalization_type!r}"
+    if cfg.positional_embedding_type not in ("standard", "rotary", "alibi", "none"):
+        return f"its positional_embedding_type is {cfg.positional_embedding_type!r}"
+    if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
+        return f"its act_fn is {cfg.act_fn!r}, not one of {', '.join(ACTIVATIONS)}"
+    return None
+
+
+@torch.no_grad()
+def one_layer(model: HookedTransformer, length: int) -> OneLayer:
+    """The weights of a model for rows of this length. Raises UnsupportedError with the reason where there are none."""
+    if (reason := refusal(model)) is not None:
+        raise UnsupportedError(reason)
+    parts: Any = model
+    block, attn = parts.blocks[0], parts.blocks[0].attn
+    tokens = parts.embed.W_E.detach().double()
+    row = torch.zeros(1, length, dtype=torch.long)
+    stands = hasattr(parts, "pos_embed") and getattr(model.cfg, "positional_embedding_type", "") != "rotary"
+    places = parts.pos_embed(row)[0].double() if stands else torch.zeros(length, tokens.shape[1], dtype=torch.float64)
+    if places.ndim != 2 or not stands or model.cfg.positional_embedding_type == "alibi":
+        places = torch.zeros(length, tokens.shape[1], dtype=torch.float64)
+    post = isinstance(model, TaskModel) and model.spec.layers[0].norm == "post"
+    norms = (
+        _norm(getattr(block, "ln1", None)),
+        _norm(getattr(block, "ln2", None)),
+        _norm(getattr(model, "ln_final", None)),
+    )
+    return OneLayer(
+        tokens=tokens,
+        places=places.expand(length, -1),
+        norms=norms,
+        query=_projection(attn, "Q"),
+        key=_projection(attn, "K"),
+        value=_projection(attn, "V"),
+        query_key_norms=_query_key_norms(attn),
+        rotation=_rotation(model, attn, length),
+        added=_added(model, attn, length),
+        factor=_factor(model, attn, length),
+        write=attn.W_O.detach().double(),
+        b_write=attn.b_O.detach().double(),
+        neurons=_neurons(model, block),
+        read=parts.unembed.W_U.detach().double(),
+        b_read=parts.unembed.b_U.detach().double(),
+        post=post,
+        causal=model.cfg.attention_dir == "causal",
+        dtype=parts.embed.W_E.dtype,
+    )
+
+
+def _projection(attn: Any, name: str) -> tuple[Tensor, Tensor]:
+    return getattr(attn, f"W_{name}").detach().double(), getattr(attn, f"b_{name}").detach().double()
+
+
+def _norm(part: Any) -> Norm | None:
+    """A norm of TransformerLens, by the class that computes it."""
+    if part is None or isinstance(part, nn.Identity):
+        return None
+    kind = type(part).__name__
+    if kind not in ("LayerNorm", "LayerNormPre", "RMSNorm", "RMSNormPre"):
+        raise UnsupportedError(f"a norm of class {kind} is not taken into account")
+    weight = getattr(part, "w", None)
+    bias = getattr(part, "b", None)
+    one = torch.ones(1, dtype=torch.float64)
+    return Norm(
+        "rms" if kind.startswith("RMS") else "layer",
+        one if weight is None else weight.detach().double(),
+        torch.zeros_like(one) if bias is None else bias.detach().double(),
+        float(part.eps),
+    )
+
+
+def _query_key_norms(attn: Any) -> tuple[Norm, Norm] | None:
+    pair = _norm(getattr(attn, "q_norm", None)), _norm(getattr(attn, "k_norm", None))
+    return None if pair[0] is None or pair[1] is None else (pair[0], pair[1])
+
+
+def _rotation(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
+    """What the model's own rotation makes of the unit vectors: sines and cosines as it rounds them."""
+    d_head = attn.W_Q.shape[-1]
+    units = torch.eye(d_head, dtype=attn.W_Q.dtype)[:, None, None].expand(-1, length, attn.W_Q.shape[0], -1)
+    if isinstance(model, TaskModel):
+        if not getattr(attn, "rotary_dim", 0):
+            return None
+        turned = attn._rotated(units, torch.arange(length))
+    elif model.cfg.positional_embedding_type == "rotary":
+        turned = attn.apply_rotary(units)
+    else:
+        return None
+    return turned[:, :, 0].double().transpose(0, 1)
+
+
+def _added(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
+    """ALiBi's share of the scores, as the model rounds it."""
+    if isinstance(model, TaskModel):
+        if not getattr(attn, "sloped", False):
+            return None
+        places = attn.W_Q.new_zeros(1, length, attn.W_Q.shape[0], 1)
+        return attn._slopes(places, places).double()
+    if model.cfg.positional_embedding_type != "alibi":
+        return None
+    return attn.create_alibi_bias(model.cfg.n_heads, length, "cpu").double()
+
+
+def _factor(model: HookedTransformer, attn: Any, length: int) -> float:
+    """What q k is multiplied by."""
+    factor = 1 / float(attn.attn_scale)
+    if isinstance(model, TaskModel):
+        log_length = model.spec.layers[0].log_length
+        if log_length != "none":
+            factor *= math.log(length if log_length == "current" else log_length)
+    return factor
+
+
+def _neurons(model: HookedTransformer, block: Any) -> Neurons | None:
+    mlp = getattr(block, "mlp", None)
+    if mlp is None or isinstance(mlp, nn.Identity) or not hasattr(mlp, "W_in"):
+        return None
+    gate = getattr(mlp, "W_gate", None)
+    if isinstance(model, TaskModel):
+        assert model.spec.layers[0].mlp is not None
+        activation: str = model.spec.layers[0].mlp.activation
+    else:
+        activation = model.cfg.act_fn or "relu"
+    into, b_in, out, b_out = (getattr(mlp, name).detach().double() for name in ("W_in", "b_in", "W_out", "b_out"))
+    return Neurons(activation, into, b_in, None if gate is None else gate.detach().double(), out, b_out)
+
+
+# ---------------------------------------------------------------- what tokens say at places
+
+
+@dataclass(frozen=True)
+class Said:
+    """What every token at every place asks, answers and says to one position.
+
+    stream: the query tokens at that position, as they enter the layer; scores by head, query token, place and key
+    token; values by head, place and token.
+    """
+
+    stream: Tracked
+    scores: Tracked
+    values: Tracked
+
+
+@torch.no_grad()
+def said(net: OneLayer, u: float, at: int, seen: int) -> Said:
+    """What the first `seen` places say to position `at`, with the errors of a format of unit roundoff u."""
+    numbers = Arithmetic(u)
+    rows = numbers.add(
+        exact(net.tokens.expand(seen, -1, -1)), exact(net.places[:seen, None].expand(-1, len(net.tokens), -1))
+    )
+    own = rows[at] if at < seen else rows[0]
+    first = net.norms[0]
+    inner = rows if first is None or net.post else first.of(numbers, rows)
+    q = _headed(net, numbers, inner[at : at + 1], net.query, 0, at)
+    k = _headed(net, numbers, inner, net.key, 1, 0)
+    v = _linear(numbers, inner, net.value)
+    return Said(own, _scores(net, numbers, q[:, 0], k, at, seen), v)
+
+
+def _linear(numbers: Arithmetic, x: Tracked, weights: tuple[Tensor, Tensor]) -> Tracked:
+    """(heads, places, tokens, d_head) of x (places, tokens, d_model)."""
+    matrix, bias = weights
+    spread = Tracked(x.value[None], x.error[None])
+    return numbers.linear(spread, matrix[:, None], bias[:, None, None] if bool((bias != 0).any()) else None)
+
+
+def _headed(
+    net: OneLayer, numbers: Arithmetic, x: Tracked, weights: tuple[Tensor, Tensor], which: int, start: int
+) -> Tracked:
+    """Queries (which = 0) or keys (1), normed and rotated where the model does that."""
+    found = _linear(numbers, x, weights)
+    if net.query_key_norms is not None:
+        found = net.query_key_norms[which].of(numbers, found)
+    if net.rotation is not None:
+        found = numbers.linear(found, net.rotation[start : start + found.value.shape[1]][None])
+    return found
+
+
+def _scores(net: OneLayer, numbers: Arithmetic, q: Tracked, k: Tracked, at: int, seen: int) -> Tracked:
+    """(heads, query tokens, places, key tokens)."""
+    heads, places, tokens, d_head = k.value.shape
+    flat = Tracked(k.value.flatten(1, 2), k.error.flatten(1, 2))
+    factor = abs(net.factor)
+    value, reach = (q.value @ flat.value.mT) * net.factor, (q.size @ flat.size.mT) * factor
+    slip = (q.size @ flat.error.mT + q.error @ flat.size.mT) * factor + numbers.gamma(d_head + 5) * reach
+    slip = slip + (1 + factor) * (d_head + 1) * numbers.smallest
+    slip = numbers.bounded(slip, reach * max(1.0, 1 / factor if factor else 1.0))
+    shape = (heads, q.value.shape[1], places, tokens)
+    value, slip = value.view(shape), slip.view(shape)
+    if net.added is not None:
+        shift = net.added[:, at, :seen][:, None, :, None]
+        value = value + shift
+        slip = slip + 2 * numbers.u * (value.abs() + shift.abs() + slip)
+    return Tracked(value, slip)

@@ -1,0 +1,301 @@
+"""Ranges of attention over all inputs that share a few tokens and states: dynamic programming over (place, state).
+
+A head's output is sum_j w_j v_j / sum_j w_j over the places j that are seen, where weight and value depend on the token
+there. Of one coordinate c of the value, no input of a set is below m exactly where sum_j w_j (c_j - m) >= 0 for all of
+them. The least such sum over all paths of an automaton between two places is a shortest path. As a function of m it is
+concave, so that between two m at which it was computed it lies above the chord: its zero there is a bound that holds.
+(Dinkelbach 1967 steps to the exact m; a grid of them serves all cells at once.)
+
+A set of inputs, a *cell*, is given by tokens at some places and by states of the automaton between places ("cuts").
+Between two cuts all paths are taken at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.tasks.automata import Paths
+
+GRID = 25
+"""Values of m at which sums are computed, evenly from the least to the largest coordinate."""
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Cells:
+    """C cells with the same cuts. states: by cut (how many places were read) the state there; tokens: by place."""
+
+    states: dict[int, Int[Array, "cells"]]
+    tokens: dict[int, Int[Array, "cells"]]
+
+    def __len__(self) -> int:
+        return len(self.states[0])
+
+    def __getitem__(self, rows: Array | slice) -> Cells:
+        return Cells({cut: one[rows] for cut, one in self.states.items()},
+                     {place: one[rows] for place, one in self.tokens.items()})  # fmt: skip
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        return tuple(sorted(self.states))
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Neighboring cuts between which no token is given."""
+        return [(a, b) for a, b in zip(self.cuts, self.cuts[1:]) if a not in self.tokens]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The steps of an automaton, for one token at the position that is read, and how many paths lead from cut to cut.
+
+    steps: by place, (state, token, next state), sorted by the state. by_next: in which order the next state rises.
+    """
+
+    paths: Paths
+    steps: tuple[tuple[Array, Array, Array], ...]
+    by_next: tuple[Array, ...]
+    _counts: dict[tuple[int, int], Array] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, paths: Paths, at: int, token: int) -> Routes:
+        steps = []
+        for position, table in zip(paths.order, paths.following):
+            state, read = (table >= 0).nonzero()
+            if position == at:
+                state, read = state[read == token], read[read == token]
+            steps.append((state, read, table[state, read]))
+        return cls(paths, tuple(steps), tuple(np.argsort(then, kind="stable") for _, _, then in steps))
+
+    @property
+    def length(self) -> int:
+        return self.paths.length
+
+    def n_states(self, cut: int) -> int:
+        return len(self.paths.completions[cut])
+
+    def counts(self, start: int, stop: int) -> Array:
+        """How many paths lead from each state at one cut to each at another, exact (Python integers)."""
+        if (start, stop) not in self._counts:
+            if start == stop:
+                self._counts[start, stop] = np.diag([1] * self.n_states(start)).astype(object)
+            else:
+                before, (state, _, then) = self.counts(start, stop - 1), self.steps[stop - 1]
+                found = np.zeros((len(before), self.n_states(stop)), dtype=object)
+                for one, two in zip(state.tolist(), then.tolist()):
+                    found[:, two] += before[:, one]
+                self._counts[start, stop] = found
+        return self._counts[start, stop]
+
+    def endings(self, cut: int) -> Array:
+        """How many paths lead on from each state to the end, exact."""
+        return self._endings[cut]
+
+    @cached_property
+    def _endings(self) -> list[Array]:
+        found = [np.ones(self.n_states(self.length), dtype=object)]
+        for place in reversed(range(self.length)):
+            state, _, then = self.steps[place]
+            here = np.zeros(self.n_states(place), dtype=object)
+            np.add.at(here, state, found[0][then])
+            found.insert(0, here)
+        return found
+
+    def whole(self, after: int) -> Cells:
+        """All inputs, cut where the answer is known: one cell for each state there."""
+        reached = (self.counts(0, after)[0] > 0) & (self.endings(after) > 0)
+        last = np.flatnonzero(reached)
+        states = {0: np.zeros(len(last), dtype=np.int64), after: last}
+        return Cells(states, {})
+
+    def split(self, cells: Cells, place: int) -> Cells:
+        """Every cell parted by the token at a place, and by the states before and behind it."""
+        before = max(cut for cut in cells.cuts if cut <= place)
+        behind = min((cut for cut in cells.cuts if cut > place), default=self.length)
+        bounded = behind in cells.states
+        state, token, then = self.steps[place]
+        comes = self.counts(before, place)[:, state] > 0
+        goes = (self.counts(place + 1, behind)[then] > 0) if bounded else (self.endings(place + 1)[then] > 0)[:, None]
+        first = cells.states[before]
+        last = cells.states[behind] if bounded else np.zeros(len(cells), dtype=np.int64)
+        cell, step = (comes[first] & goes.T[last]).nonzero()
+        found = cells[cell]
+        states = {**found.states, place: state[step], place + 1: then[step]}
+        return Cells(states, {**found.tokens, place: token[step]})
+
+    def sizes(self, cells: Cells) -> Array:
+        """How many inputs each cell holds, exact."""
+        found = np.ones(len(cells), dtype=object)
+        for a, b in cells.gaps:
+            found = found * self.counts(a, b)[cells.states[a], cells.states[b]]
+        return found * self.endings(cells.cuts[-1])[cells.states[cells.cuts[-1]]]
+
+    def example(self, cells: Cells, index: int) -> list[int]:
+        """One input of a cell: token ids by position."""
+        row = [0] * self.length
+        # From the end on: which states can still reach what the cell says.
+        alive = [np.ones(self.n_states(self.length), dtype=bool)]
+        for cut in reversed(range(self.length + 1)):
+            if cut < self.length:
+                state, token, then = self.steps[cut]
+                goes = alive[0][then]
+                if cut in cells.tokens:
+                    goes = goes & (token == cells.tokens[cut][index])
+                alive.insert(0, np.zeros(self.n_states(cut), dtype=bool))
+                alive[0][state[goes]] = True
+            if cut in cells.states:
+                alive[0] &= np.arange(len(alive[0])) == cells.states[cut][index]
+        here = int(cells.states[0][index])
+        for place, (state, token, then) in enumerate(self.steps):
+            goes = (state == here) & alive[place + 1][then]
+            if place in cells.tokens:
+                goes &= token == cells.tokens[place][index]
+            chosen = int(np.flatnonzero(goes)[0])
+            row[self.paths.order[place]], here = int(token[chosen]), int(then[chosen])
+        return row
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the tokens at each place of the automaton's order add to the sums of one head, for one query token.
+
+    weight: by place and token, up to a common factor; 0 where nothing is seen. coordinates: of the value there. slack:
+    relative error of weights and sums together.
+    """
+
+    routes: Routes
+    weight: Float[Array, "places tokens"]
+    coordinates: Float[Array, "r places tokens"]
+    slack: float
+    _tables: dict[tuple[int, int | None], Array] = field(default_factory=dict)
+
+    @cached_property
+    def ends(self) -> Float[Array, "r 2"]:
+        """The least and the largest of each coordinate, over all places and tokens that are seen and possible."""
+        usable = np.zeros(self.weight.shape, dtype=bool)
+        for place, (_, tokens, _) in enumerate(self.routes.steps):
+            usable[place, tokens] = True
+        usable &= self.weight > 0
+        if not usable.any():
+            return np.zeros((len(self.coordinates), 2))
+        return np.stack([self.coordinates[:, usable].min(1), self.coordinates[:, usable].max(1)], 1)
+
+    @cached_property
+    def grid(self) -> Float[Array, "r grid"]:
+        low, high = self.ends.T
+        found = np.linspace(low, high, GRID, axis=1)
+        found[:, 0], found[:, -1] = low, high
+        return found
+
+    @cached_property
+    def costs(self) -> Float[Array, "channels places tokens"]:
+        """w (c - m) for each coordinate and each m; channels are coordinate by coordinate."""
+        lead = self.coordinates[:, None] - self.grid[:, :, None, None]
+        return (self.weight * lead).reshape(-1, *self.weight.shape)
+
+    @cached_property
+    def _unseen_from(self) -> int:
+        """From this place on nothing is seen."""
+        seen = np.flatnonzero((self.weight > 0).any(1))
+        return int(seen[-1]) + 1 if len(seen) else 0
+
+    def between(self, start: int, stop: int) -> Float[Array, "2 channels before after"]:
+        """The least and the largest sums over all paths between states at two cuts; infinite where there is none."""
+        if (start, stop) not in self._tables:
+            n = self.routes.n_states(start)
+            found = np.full((2, len(self.costs), n, n), np.inf)
+            found[:, :, range(n), range(n)] = 0.0
+            found[1] *= -1
+            found[1][:, range(n), range(n)] = 0.0
+            for place in range(start, stop):
+                found = self._stepped(found, place)
+            self._tables[start, stop] = found
+        return self._tables[start, stop]
+
+    def _stepped(self, found: Array, place: int) -> Array:
+        state, token, then = (part[self.routes.by_next[place]] for part in self.routes.steps[place])
+        cost = self.costs[:, place, token]
+        grown = found[:, :, :, state] + cost[None, :, None]
+        reached, first = np.unique(then, return_index=True)
+        shape = (*found.shape[:3], self.routes.n_states(place + 1))
+        low, high = np.full(shape[1:], np.inf), np.full(shape[1:], -np.inf)
+        low[:, :, reached] = np.minimum.reduceat(grown[0], first, axis=-1)
+        high[:, :, reached] = np.maximum.reduceat(grown[1], first, axis=-1)
+        return np.stack([low, high])
+
+    def onward(self, cut: int) -> Float[Array, "2 channels states"]:
+        """The least and the largest sums from each state at a cut to the end."""
+        if (cut, None) not in self._tables:
+            if cut >= max(self._unseen_from, 0):
+                found = np.zeros((2, len(self.costs), self.routes.n_states(cut)))
+            else:
+                after = self.onward(cut + 1)
+                state, token, then = self.routes.steps[cut]
+                cost = self.costs[:, cut, token]
+                grown = after[:, :, then] + cost
+                found = np.full((2, len(self.costs), self.routes.n_states(cut)), np.inf)
+                found[1] *= -1
+                left, first = np.unique(state, return_index=True)
+                found[0][:, left] = np.minimum.reduceat(grown[0], first, axis=-1)
+                found[1][:, left] = np.maximum.reduceat(grown[1], first, axis=-1)
+            self._tables[cut, None] = found
+        return self._tables[cut, None]
+
+    def box(self, cells: Cells) -> tuple[Float[Array, "r cells"], Float[Array, "r cells"]]:
+        """Bounds of each coordinate of the head's output over each cell."""
+        mass = np.zeros(len(cells))
+        pull = np.zeros((len(self.coordinates), len(cells)))
+        for place, token in cells.tokens.items():
+            mass += self.weight[place, token]
+            pull += (self.weight[place] * self.coordinates[:, place])[:, token]
+        rest, kind = self._rest(cells)
+        lows, highs = [], []
+        for index, (grid, ends) in enumerate(zip(self.grid, self.ends)):
+            channels = slice(index * GRID, (index + 1) * GRID)
+            given = pull[index] - grid[:, None] * mass
+            slip = self.slack * (ends[1] - ends[0]) + 4e-16 * np.abs(ends).max()
+            lows.append(np.maximum(_crossing(grid, given + rest[0, channels][:, kind]) - slip, ends[0]))
+            # Upper bounds are lower ones of the negative.
+            above = -(given + rest[1, channels][:, kind])[::-1]
+            highs.append(np.minimum(-_crossing(-grid[::-1], above) + slip, ends[1]))
+        return np.array(lows), np.array(highs)
+
+    def _rest(self, cells: Cells) -> tuple[Float[Array, "2 channels kinds"], Int[Array, "cells"]]:
+        """The least and largest sums over all places without a given token, for each combination of states at the cuts
+        around them, and which combination each cell has."""
+        last = cells.cuts[-1]
+        gaps = cells.gaps
+        keys = [cells.states[cut] for gap in gaps for cut in gap] + [cells.states[last]]
+        code = np.zeros(len(cells), dtype=np.int64)
+        for key in keys:
+            code = code * (int(key.max(initial=0)) + 1) + key
+            _, code = np.unique(code, return_inverse=True)
+        _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+        total = self.onward(last)[:, :, cells.states[last][first]]
+        for a, b in gaps:
+            total = total + self.between(a, b)[:, :, cells.states[a][first], cells.states[b][first]]
+        return total, kind
+
+
+def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) -> Float[Array, "cells"]:
+    """Where each column, falling and concave, given at the grid, is certainly not yet below zero."""
+    positive = values >= 0
+    # The first that is negative; before it the chord from the last that is not.
+    many = np.where(positive.all(0), len(grid), (~positive).argmax(0))
+    left = np.clip(many - 1, 0, len(grid) - 2)
+    columns = np.arange(values.shape[1])
+    above, below = values[left, columns], values[left + 1, columns]
+    with np.errstate(all="ignore"):
+        share = np.clip(np.nan_to_num(above / (above - below)), 0, 1)
+    found = grid[left] + share * (grid[left + 1] - grid[left])
+    return np.where(many == 0, grid[0], np.where(many == len(grid), grid[-1], found))
+
+
+def total_inputs(routes: Sequence[Routes]) -> int:
+    """How many inputs some routes have together."""
+    return sum(int(one.endings(0)[0]) for one in routes)

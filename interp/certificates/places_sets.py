@@ -1,0 +1,306 @@
+"""Margins of sets of inputs at one position that is read, for one token there: ranges of attention, pushed on.
+
+The position that is read and its token are fixed, so that the query is. Heads write into a few directions each; a cell
+bounds how far along each of them the output may lie (certificates/places_ranges.py), and what comes after attention
+is applied to all such vectors at once (certificates/places_forms.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
+from interp.certificates.places_forms import FormArithmetic, Forms
+from interp.certificates.places_model import Norm, OneLayer, Said
+from interp.certificates.places_ranges import Cells, Routes, Sums
+
+Array = np.ndarray
+U64 = ROUNDOFF[torch.float64]
+RANK = 1e-11
+"""Directions of a head's values whose size is below this share of the largest are left to a remainder."""
+LIGHTEST = 400.0
+"""The token that is read must not score so much lower than another: its weight keeps sums away from zero."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of the margin of each cell: the right output less the best other one.
+
+    low, high: in the reals. own_low, own_high: in the model's own arithmetic. wrong: one other output is larger over
+    the whole cell, in both.
+    """
+
+    low: Float[Array, "cells"]
+    high: Float[Array, "cells"]
+    own_low: Float[Array, "cells"]
+    own_high: Float[Array, "cells"]
+
+    @property
+    def right(self) -> Bool[Array, "cells"]:
+        """Cells whose inputs are all right, in the reals and as run."""
+        return (self.low > 0) & (self.own_low > 0)
+
+    @property
+    def wrong(self) -> Bool[Array, "cells"]:
+        """Cells whose inputs are all wrong."""
+        return (self.high < 0) & (self.own_high < 0)
+
+    @property
+    def rounding(self) -> Float[Array, "cells"]:
+        """How much further the model's own margins may reach than those in the reals."""
+        with np.errstate(invalid="ignore"):  # infinite bounds, where nothing is known
+            further = np.maximum(self.low - self.own_low, self.own_high - self.high)
+        return np.maximum(np.nan_to_num(further, nan=np.inf, posinf=np.inf), 0)
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Array, Bounds]], n: int) -> Bounds:
+        """From bounds of some cells each, by their numbers."""
+        arrays = []
+        for name in ("low", "high", "own_low", "own_high"):
+            whole = np.zeros(n)
+            for index, part in parts:
+                whole[index] = getattr(part, name)
+            arrays.append(whole)
+        return cls(*arrays)
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head for one query token: its sums, what it writes at the middle of its values, and along each direction.
+    remainder: what no direction holds. moved: how far rounding of its weights may move each coordinate."""
+
+    sums: Sums
+    middle: Float[Array, "d_model"]
+    directions: Float[Array, "r d_model"]
+    remainder: Float[Array, "d_model"]
+    moved: Float[Array, "r"]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """All inputs with one token at the position that is read."""
+
+    net: OneLayer
+    routes: Routes
+    token: int
+    heads: tuple[Head, ...]
+    stream: Float[Array, "d_model"]
+    rest: Float[Array, "d_model"]
+    error: Float[Array, "d_model"]
+
+    def stream_of(self, cells: Cells) -> tuple[Forms, Float[Array, "k cells"]]:
+        """The residual stream behind attention, over each cell and as far as rounded weights may move it; and which
+        share of each slope's range the reals fill."""
+        n = len(cells)
+        center, rest = np.tile(self.stream[:, None], n), np.tile(self.rest[:, None], n)
+        slopes, shares = [], []
+        for head in self.heads:
+            center += head.middle[:, None]
+            rest += head.remainder[:, None]
+            if not len(head.directions):
+                continue
+            low, high = head.sums.box(cells)
+            middle, half = (low + high) / 2, np.maximum((high - low) / 2, 0) * (1 + 4 * U64)
+            center += head.directions.T @ middle
+            whole = half + head.moved[:, None]
+            rest += (np.abs(head.directions).T @ (np.abs(middle) + whole)) * 8 * U64
+            slopes += list(head.directions[:, :, None] * whole[:, None])
+            shares += list(np.where(whole > 0, half / whole, 1.0))
+        k = np.stack(slopes, 1) if slopes else np.zeros((len(center), 0, n))
+        filled = np.array(shares).reshape(len(shares), n)
+        return Forms(center, k, rest, np.tile(self.error[:, None], n)), filled
+
+    def bounds(self, cells: Cells, right: Int[Array, "cells"]) -> Bounds:
+        """The margins of cells over each of which one output is right."""
+        numbers = FormArithmetic(self.net.dtype)
+        with np.errstate(all="ignore"):
+            stream, filled = self.stream_of(cells)
+            last = behind_attention(self.net, numbers, stream)
+            parts = []
+            for label in np.unique(right):
+                index = np.flatnonzero(right == label)
+                parts.append((index, margins(self.net, last[index], filled[:, index], int(label))))
+        return Bounds.joined(parts, len(cells))
+
+
+def behind_attention(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
+    """What the unembedding reads, from the stream behind attention."""
+
+    def normed(which: int, x: Forms) -> Forms:
+        norm = net.norms[which]
+        return x if norm is None else _normed(numbers, norm, x)
+
+    x = normed(0, x) if net.post else x
+    if net.neurons is not None:
+        x = numbers.add(x, _neurons(net, numbers, x if net.post else normed(1, x)))
+        x = normed(1, x) if net.post else x
+    return normed(2, x)
+
+
+def _normed(numbers: FormArithmetic, norm: Norm, x: Forms) -> Forms:
+    return numbers.norm(x, norm.kind, norm.weight.numpy(), norm.bias.numpy(), norm.eps)
+
+
+def _neurons(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
+    part = net.neurons
+    assert part is not None
+    if part.gate is None:
+        hidden = numbers.activation(numbers.linear(x, part.into.numpy(), part.b_in.numpy()), part.activation)
+    else:
+        opened = numbers.activation(numbers.linear(x, part.gate.numpy()), part.activation)
+        hidden = numbers.product(opened, numbers.linear(x, part.into.numpy()))
+        hidden = numbers.add(hidden, _constant(part.b_in.numpy(), hidden))
+    return numbers.linear(hidden, part.out.numpy(), part.b_out.numpy())
+
+
+def _constant(value: Float[Array, "n"], like: Forms) -> Forms:
+    zero = np.zeros_like(like.center)
+    return Forms(zero + value[:, None], np.zeros_like(like.slopes), zero, zero)
+
+
+def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int) -> Bounds:
+    """Bounds of the right output less each other one; of a single output s the answers are s <= 0 and s > 0.
+
+    filled: which share of each slope's range the reals fill.
+    """
+    read, bias = net.read.numpy(), net.b_read.numpy()
+    n, n_out = read.shape
+    numbers = FormArithmetic(net.dtype)
+    sized = np.abs(read).T @ x.size + np.abs(bias)[:, None]
+    own = gamma(n + 3, numbers.u) * sized + numbers.smallest * (n + 3 + np.abs(read).sum(0))[:, None]
+    own = np.where(sized < numbers.largest, own, np.inf)
+    if n_out == 1:
+        sign = 1.0 if right else -1.0
+        lead, shift = sign * read, sign * bias
+        errors = np.abs(read).T @ x.error + own
+    else:
+        others = np.delete(np.arange(n_out), right)
+        lead, shift = read[:, [right]] - read[:, others], bias[right] - bias[others]
+        errors = np.abs(lead).T @ x.error + own[right] + own[others]
+    center = lead.T @ x.center + shift[:, None]
+    slopes = np.abs(np.einsum("nm,nkc->mkc", lead, x.slopes))
+    rest = np.abs(lead).T @ x.rest + gamma(n + x.slopes.shape[1] + 4, 2 * U64) * 2 * sized.max(0)
+    real = (slopes * filled).sum(1) + rest
+    own = slopes.sum(1) + rest + errors
+    ends = [(center - part).min(0) for part in (real, own)], [(center + part).min(0) for part in (real, own)]
+    (low, own_low), (high, own_high) = ends
+    return Bounds(
+        np.nan_to_num(low, nan=-np.inf, neginf=-np.inf), np.nan_to_num(high, nan=np.inf, posinf=np.inf),
+        np.nan_to_num(own_low, nan=-np.inf, neginf=-np.inf), np.nan_to_num(own_high, nan=np.inf, posinf=np.inf),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- from what tokens say to sums
+
+
+def sight(net: OneLayer, routes: Routes, at: int, token: int, real: Said, own: Said) -> Sight:
+    """All inputs with this token at the position that is read, from what tokens at places say to it.
+
+    real: with the errors of float64; own: with those of the model's format.
+    """
+    order = np.array(routes.paths.order)
+    seen = real.values.value.shape[1]
+    here = np.flatnonzero(order < seen)
+    heads = []
+    d = len(net.b_write)
+    stream = real.stream[token]
+    rest = stream.error.numpy() + 1e-300
+    u, (smallest, _) = ROUNDOFF[net.dtype], limits(net.dtype)
+    error = np.zeros(d)
+    written = np.zeros(d)
+    usable = np.zeros((len(order), real.values.value.shape[2]), dtype=bool)
+    for place in here:
+        usable[place, routes.steps[place][1]] = True
+    for head in range(net.n_heads):
+        tables = _placed(order, here, real.scores.value[head, token].numpy(), real.scores.error[head, token].numpy(),
+                         own.scores.error[head, token].numpy())  # fmt: skip
+        weight, slack, slip = _weights(tables, usable, routes, at, token, u)
+        write = net.write[head].numpy()
+        values = real.values.value[head].numpy()
+        errors = real.values.error[head].numpy()
+        heads.append(_head(routes, order, here, weight, slack, slip, values, errors, write, usable))
+        placed, off = _placed(order, here, values, own.values.error[head].numpy())
+        lost, reach = _lost(placed[usable], off[usable], seen, u)
+        error += np.abs(write).T @ lost
+        written += np.abs(write).T @ (reach + lost)
+    width = net.n_heads * net.write.shape[1]
+    tiny = smallest * (seen + width + 4) * (1 + float(net.write.abs().sum()))
+    error += gamma(width + 4, u) * (written + error) + tiny
+    bias = net.b_write.numpy()
+    both = np.abs(stream.value.numpy()) + written + error + np.abs(bias)
+    error = error + own.stream[token].error.numpy() + 3 * u * both
+    rest = rest + gamma(net.n_heads + 6, 2 * U64) * both
+    return Sight(net, routes, token, tuple(heads), stream.value.numpy() + bias, rest, error)
+
+
+def _placed(order: Array, here: Array, *tables: Array) -> list[Array]:
+    """Tables by position, in the order in which the automaton reads; zero where nothing is seen."""
+    found = []
+    for table in tables:
+        placed = np.zeros((len(order), *table.shape[1:]))
+        placed[here] = table[order[here]]
+        found.append(placed)
+    return found
+
+
+def _weights(
+    tables: list[Array], usable: Array, routes: Routes, at: int, token: int, u: float
+) -> tuple[Array, float, float]:
+    """Weights by place and token; the relative error of their sums in the reals; and by which share of the span of the
+    values the model's own weights may move the head's output, whatever the input."""
+    score, real, own = tables
+    keys = len(score)
+    top = score[usable].max()
+    below = np.where(usable, score - top, -np.inf)
+    weight = np.exp(below)
+    with np.errstate(all="ignore"):
+        relative = np.where(usable, np.expm1(real + U64 * np.abs(below)) + exp_error(U64, 1), 0.0)
+        each = np.where(usable, np.expm1(own + u * np.abs(below)), 0.0) + exp_error(u, keys) + gamma(keys + 8, u)
+    slack = 3 * float(relative.max()) + 4 * gamma(keys + 8, 2 * U64)
+    place = routes.paths.order.index(at)
+    if not np.isfinite(slack) or slack > 0.1 or below[place, token] < -LIGHTEST:
+        slack = 1.0
+    most = float(each.max())
+    if not np.isfinite(most):
+        return weight, slack, float("inf")
+    average = Sums(routes, weight, each[None], slack)
+    cells = Cells({0: np.zeros(1, dtype=np.int64)}, {})
+    # Weights that are off by d_j move the mean z of values v_j by sum p_j d_j |v_j - z| / (1 - d): at most their
+    # average d times the span of the values, or, as the mean distance from a mean is at most half of it, the largest d
+    # times half the span.
+    off = min(float(average.box(cells)[1].max()), most / 2)
+    return weight, slack, off / (1 - most) if most < 0.5 else float("inf")
+
+
+def _head(
+    routes: Routes, order: Array, here: Array, weight: Array, slack: float, slip: float, values: Array, errors: Array,
+    write: Array, usable: Array,
+) -> Head:  # fmt: skip
+    """Directions in which a head writes, and the coordinates of each token's value along them."""
+    (placed, off) = _placed(order, here, values @ write, errors @ np.abs(write))
+    lost = gamma(write.shape[0] + 3, 2 * U64) * (np.abs(values) @ np.abs(write)).max((0, 1))
+    said = placed[usable]
+    middle = (said.min(0) + said.max(0)) / 2
+    _, sizes, turned = np.linalg.svd(said - middle, full_matrices=False)
+    directions = turned[sizes > RANK * max(sizes.max(initial=0), 1e-300)]
+    coordinates = (placed - middle) @ directions.T
+    back = coordinates[usable] @ directions
+    remainder = np.abs(said - middle - back).max(0) * (1 + 1e-9) + off[usable].max(0) + lost
+    remainder = remainder + 64 * U64 * (np.abs(said).max(0) + np.abs(middle) + np.abs(back).max(0, initial=0))
+    sums = Sums(routes, weight, np.ascontiguousarray(coordinates.transpose(2, 0, 1)), slack)
+    moved = slip * (sums.ends[:, 1] - sums.ends[:, 0])
+    return Head(sums, middle, directions, remainder, np.nan_to_num(moved, nan=0.0))
+
+
+def _lost(
+    said: Float[Array, "tokens d_head"], off: Float[Array, "tokens d_head"], keys: int, u: float
+) -> tuple[Float[Array, "d_head"], Float[Array, "d_head"]]:
+    """How far the model's own head output may be off beside what its weights do, and how large it may be: from values
+    and their errors."""
+    most, wrong = np.abs(said).max(0), off.max(0)
+    return wrong + (gamma(keys + 3, u) + 4 * u) * (most + wrong), most

@@ -1,0 +1,326 @@
+"""Addition of two numbers, digit by digit, with the carry: the answer is generated one digit at a time.
+
+    4 3 2 1 + 9 9 9 0 = 3 3 2 2          1234 + 999 = 2233, least digit first; the last digit, 0, is read at the last 2
+
+Numbers have a fixed number of digits, padded with zeros, and the answer one digit more. A row holds the right digits of
+the answer as far as they come before the last one that is read (teacher forcing), so that generation is right on a
+pair if and only if every answer of its row is.
+
+Others' adders write the signs and the start in several ways: as tokens of their own or as the digit 0 at a fixed
+place, or not at all. Parameters say which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.budget import check_size
+from interp.errors import InterpError, one_of, quoted
+from interp.spec import Scalar
+from interp.tasks.algorithmic import NumberTask
+from interp.tasks.automata import Automaton, Read
+from interp.tasks.batch import IGNORED, Batch, Pairs
+from interp.tasks.registry import register_task
+
+ORDERS = ("least", "most")
+MARKS = ("end", "lead", "plus", "equals")
+
+
+@register_task
+class Addition(NumberTask):
+    """The sum of two numbers of `digits` digits in a base, one digit more, each digit read at the token before it.
+
+    order, answer_order: which digit of the numbers, and of the answer, comes first: "least" or "most".
+    lead, plus, equals, end: the tokens before the first number, between the two, after the second, and after the
+    answer. A word such as "+" is a token of its own, a digit such as "0" is that digit, "" is left out. With an end,
+    the model is asked for it, too.
+    chains: the share of training pairs that are drawn with a long chain of carries, which uniform pairs rarely have:
+    from a random place on, digits that add up to base - 1 pass a carry on.
+    """
+
+    name = "addition"
+    readout = "all"
+    defaults: ClassVar[Mapping[str, Scalar]] = {
+        "base": 10, "digits": 10, "order": "least", "answer_order": "least",
+        "lead": "", "plus": "+", "equals": "=", "end": "", "chains": 0.0,
+    }  # fmt: skip
+
+    def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
+        digits_as_words = {name: str(value) for name, value in parameters.items()
+                           if name in MARKS and isinstance(value, int) and not isinstance(value, bool)}  # fmt: skip
+        super().__init__(data_seed, **(parameters | digits_as_words))
+        self.base = check_size("base", self.parameters["base"], least=2)
+        self.n_digits = check_size("digits", self.parameters["digits"])
+        for name in ("order", "answer_order"):
+            if self.parameters[name] not in ORDERS:
+                raise InterpError(one_of(f"{name} of task {self.name}", str(self.parameters[name]), ORDERS))
+        self.chains = float(self.parameters["chains"])
+        if not 0 <= self.chains <= 1:
+            raise InterpError(f"{self.name}: chains = {self.chains} is a share of the training pairs, from 0 to 1")
+        digits = tuple(map(str, range(self.base)))
+        self._marks = {name: str(self.parameters[name]) for name in MARKS}
+        if odd := [mark for mark in self._marks.values() if any(letter.isspace() for letter in mark)]:
+            raise InterpError(f"{self.name}: the token {quoted(odd[0])} holds a space; text could not be parsed")
+        # Digits first, then the end: outputs are the first tokens, in the same order.
+        self.vocabulary = tuple(dict.fromkeys((*digits, *filter(None, self._marks.values()))))
+
+    def for_vocabulary(self, d_vocab: int) -> Addition:
+        """With signs written as the digit 0, for a model that has tokens for digits alone."""
+        if d_vocab != self.base or self.d_vocab == self.base:
+            return self
+        zeros = {name: "0" for name in MARKS if self.parameters[name]}
+        return Addition(self.data_seed, **(self.parameters | zeros))
+
+    # ------------------------------------------------------------ what stands where
+
+    @cached_property
+    def fixed(self) -> dict[int, int]:
+        """Tokens that stand at the same position of every row, by position."""
+        n, at = self.n_digits, 0
+        found = {}
+        for name, after in (("lead", n), ("plus", n), ("equals", 0)):
+            if self._marks[name]:
+                found[at] = self.token_id(self._marks[name])
+                at += 1
+            at += after
+        return found
+
+    @cached_property
+    def digit_places(self) -> Int[Tensor, "3 digits"]:
+        """Positions of the digits of the first number, of the second and of the answer, the least digit first.
+
+        The answer has one digit more; what is generated last is in no row, unless an end follows: -1 there.
+        """
+        n, lead, plus, equals = self.n_digits, *(bool(self._marks[name]) for name in ("lead", "plus", "equals"))
+        place = torch.arange(n)
+        number = place if self.parameters["order"] == "least" else place.flip(0)
+        first, start = lead, lead + n + plus + n + equals
+        answer = torch.arange(n + 1) + start
+        if not self._marks["end"]:
+            answer[-1] = -1
+        if self.parameters["answer_order"] == "most":
+            answer = answer.flip(0)
+        pad = torch.full((1,), -1)
+        return torch.stack([torch.cat([number + first, pad]), torch.cat([number + first + n + plus, pad]), answer])
+
+    @property
+    def answer_starts(self) -> int:
+        """The position of the first digit of the answer."""
+        return len(self.fixed) + 2 * self.n_digits
+
+    @property
+    def length(self) -> int:
+        """Tokens in a row."""
+        return self.answer_starts + self.n_digits + bool(self._marks["end"])
+
+    @cached_property
+    def read_places(self) -> Int[Tensor, "digits"]:
+        """The position at which each digit of the answer is read, the least digit first: the one before its own."""
+        order = torch.arange(self.n_digits + 1)
+        if self.parameters["answer_order"] == "most":
+            order = order.flip(0)
+        return order + self.answer_starts - 1
+
+    @property
+    def n_out(self) -> int:
+        return self.base + (self._marks["end"] in self.vocabulary[self.base :])
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        """A word for each output: the digits, and the end where it is a token of its own."""
+        return self.vocabulary[: self.n_out]
+
+    # ------------------------------------------------------------ rows and labels
+
+    def of_numbers(self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]) -> Batch:
+        """Rows of pairs of numbers, each given as its digits, the least first."""
+        rows = torch.zeros(len(first), self.length, dtype=torch.long)
+        for at, token in self.fixed.items():
+            rows[:, at] = token
+        a, b, s = self.digit_places
+        rows[:, a[:-1]], rows[:, b[:-1]] = first.long(), second.long()
+        shown = s >= 0
+        rows[:, s[shown]] = self.sums(first, second)[:, shown]
+        return self.batch(rows)
+
+    def numbers(
+        self, tokens: Int[Tensor, "rows length"]
+    ) -> tuple[Int[Tensor, "rows digits"], Int[Tensor, "rows digits"]]:
+        """The digits of the two numbers of each row, the least first."""
+        return tokens[:, self.digit_places[0, :-1]], tokens[:, self.digit_places[1, :-1]]
+
+    def carries(
+        self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]
+    ) -> Int[Tensor, "rows carries"]:
+        """The carry into each digit of the answer, the least first: 0 into the first."""
+        carry = torch.zeros(len(first), self.n_digits + 1, dtype=torch.long, device=first.device)
+        for place in range(self.n_digits):
+            carry[:, place + 1] = first[:, place] + second[:, place] + carry[:, place] >= self.base
+        return carry
+
+    def sums(self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]) -> Int[Tensor, "rows more"]:
+        """The digits of the sum of each pair, the least first, one more than the numbers have."""
+        return (torch.nn.functional.pad(first + second, (0, 1)) + self.carries(first, second)) % self.base
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Rows of tokens with the right output at each position that is read, -1 elsewhere.
+
+        Raises InterpError for a row that is no input: another form, or digits of the answer that are not right.
+        """
+        self.check_input(tokens)
+        lengths = torch.full((len(tokens),), self.length, device=tokens.device)
+        labels = torch.full_like(tokens, -1)
+        labels[:, self.read_places] = self.sums(*self.numbers(tokens)).to(tokens.dtype)
+        if self._marks["end"]:
+            labels[:, -1] = self.token_id(self._marks["end"])
+        return Batch(tokens, lengths, labels)
+
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
+        """Raise InterpError unless every row is two numbers with their marks, and the digits of their sum so far."""
+        form = f"{self.length} tokens: two numbers of {self.n_digits} digits and those of their sum that are read from"
+        if tokens.shape[1] != self.length:
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are no inputs of task {self.name}: it must be {form}")
+        first, second = self.numbers(tokens)
+        good = ((first >= 0) & (first < self.base) & (second >= 0) & (second < self.base)).all(1)
+        for at, token in self.fixed.items():
+            good &= tokens[:, at] == token
+        places = self.digit_places[2]
+        shown = places >= 0
+        good &= (tokens[:, places[shown]] == self.sums(first, second)[:, shown]).all(1)
+        self.refuse(good, tokens, form)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """The next digit of the sum at each position that is read, nothing elsewhere."""
+        return batch.labels.long().masked_fill(batch.labels < 0, IGNORED)
+
+    def answers(
+        self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
+    ) -> Int[Tensor, "rows length"]:
+        """The digit itself where one is read, -1 elsewhere."""
+        read = torch.zeros(self.length, dtype=torch.bool, device=classes.device)
+        read[self.read_places] = True
+        read[-1] |= bool(self._marks["end"])
+        return classes.masked_fill(~read, -1)
+
+    # ------------------------------------------------------------ samples and the whole domain
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        """n pairs of independent uniform numbers; in the training split a share `chains` of them has long carries."""
+        check_size("n", n, least=0)
+        check_size("seed", seed, least=0)
+        generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
+        first, second = torch.randint(0, self.base, (2, n, self.n_digits), generator=generator)
+        if split == "train" and self.chains:
+            second = self._chained(first, second, generator)
+        return self.of_numbers(first, second)
+
+    def _chained(
+        self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"], generator: torch.Generator
+    ) -> Int[Tensor, "rows digits"]:
+        """The second numbers, some of them such that the two digits of a run of places add up to base - 1."""
+        rows, places = len(first), torch.arange(self.n_digits)
+        start, length = (torch.randint(1, self.n_digits + 1, (rows, 1), generator=generator) for _ in range(2))
+        chosen = torch.rand(rows, 1, generator=generator) < self.chains
+        return torch.where(chosen & (places >= start) & (places < start + length), self.base - 1 - first, second)
+
+    def features(self, batch: Batch) -> dict[str, Tensor]:
+        """Of the place whose digit of the sum is read here; at the numbers' digits, of their own place; elsewhere -1.
+
+        answer: the right output. digit_sum: of the two digits, without a carry. carry_in, carry_out: 0 or 1.
+        chain_length: how many places a carry has come through to get in: 0 without one, 1 where it is born one place
+        before, and one more for each pair of digits in between that pass it on.
+        """
+        first, second = self.numbers(batch.tokens)
+        carries, n = self.carries(first, second), self.n_digits
+        digit_sum = torch.nn.functional.pad(first + second, (0, 1))
+        chain = torch.zeros_like(carries)
+        for place in range(n):
+            passed = digit_sum[:, place] == self.base - 1
+            chain[:, place + 1] = carries[:, place + 1] * torch.where(passed, chain[:, place] + 1, 1)
+        by_place = {
+            "digit_sum": digit_sum,
+            "carry_in": carries,
+            "carry_out": torch.nn.functional.pad(carries[:, 1:], (0, 1)),
+            "chain_length": chain,
+        }
+        found = {"answer": batch.labels.long()}
+        for name, values in by_place.items():
+            found[name] = torch.full_like(batch.tokens, -1)
+            for numbers in self.digit_places[:2, :n]:
+                found[name][:, numbers] = values[:, :n]
+            found[name][:, self.read_places] = values
+        return found
+
+    @property
+    def n_inputs(self) -> int:
+        """All pairs; 10^20 at the default sizes."""
+        return int(self.base ** (2 * self.n_digits))
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        """Every pair once, `chunk` at a time, in lexicographic order of the digits, the least digit first."""
+        check_size("chunk", chunk)
+        powers = [self.base**power for power in reversed(range(2 * self.n_digits))]
+        for start in range(0, self.n_inputs, chunk):
+            index = range(start, min(start + chunk, self.n_inputs))
+            digits = torch.tensor([[place // power % self.base for power in powers] for place in index])
+            yield self.of_numbers(digits[:, : self.n_digits], digits[:, self.n_digits :])
+
+    def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
+        """One digit of one of the two numbers becomes another one, and the digits of the sum with it."""
+        generator = torch.Generator().manual_seed(seed)
+        digits = torch.cat(self.numbers(batch.tokens), 1)
+        at = torch.randint(0, digits.shape[1], (len(digits), 1), generator=generator)
+        step = torch.randint(1, self.base, (len(digits), 1), generator=generator)
+        digits = digits.scatter(1, at, (digits.gather(1, at) + step) % self.base)
+        return Pairs(batch, self.of_numbers(digits[:, : self.n_digits], digits[:, self.n_digits :]))
+
+    # ------------------------------------------------------------ the automaton
+
+    def automata(self) -> Iterator[Automaton]:
+        """One automaton, which reads the digits of both numbers and of the sum from the least on.
+
+        Its state is what has been added up: the carry and the first number's digit, then with the second's, of which
+        the digit of the sum leaves the carry, in units of the next place.
+        """
+        a, b, s = self._kinds
+        order, reads = [*self.fixed], []
+        for place in range(self.n_digits):
+            order += [a[place], b[place]]
+            reads.append(Read(int(self.read_places[place]), len(order), self._digit))
+            order += [s[place]] * (s[place] >= 0)
+        reads.append(Read(int(self.read_places[-1]), len(order), self._carry))
+        order += [s[-1]] * (s[-1] >= 0)
+        if self._marks["end"]:
+            end = self.token_id(self._marks["end"])
+            reads.append(Read(self.length - 1, len(order), lambda state: end))
+        yield Automaton(tuple(order), 0, self._step, tuple(reads))
+
+    def _step(self, state: int, position: int, token: int) -> int | None:
+        """The sum after one more token, None where the row is no input."""
+        if position in self.fixed:
+            return state if token == self.fixed[position] else None
+        if token >= self.base:
+            return None
+        first, second, answer = self._kinds
+        if position in first:
+            return self._carry(state) + token
+        if position in second:
+            return state + token
+        right = self._carry(state) if position == answer[-1] else self._digit(state)
+        return self._carry(state) * self.base if token == right else None
+
+    @cached_property
+    def _kinds(self) -> list[list[int]]:
+        return self.digit_places.tolist()
+
+    def _digit(self, state: int) -> int:
+        return state % self.base
+
+    def _carry(self, state: int) -> int:
+        return state // self.base

@@ -1,0 +1,272 @@
+"""Tasks whose labels a finite automaton computes: it reads a row place by place, and some states say an answer.
+
+A task of this shape defines automata() -> Iterator[Automaton], one for each length of a row. The carry of an addition,
+the parity of a string, the height of brackets and the largest number so far are such states.
+
+The automaton says which rows are inputs (its paths) and what is right at each position that is read. Both are compared
+with the task's own: the number of paths with n_inputs, samples of each split with the paths, and the labels with those
+of `batch`, on every input where there are at most LISTED, else on a sample, and `hearsay` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import InterpError, UnsupportedError, quoted
+from interp.tasks.base import Task
+from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.domain import Drawn
+from interp.tasks.roles import AUTOMATA, lacks
+
+LISTED = 1 << 20
+"""Inputs whose labels are all compared; a few seconds."""
+SAMPLED = 4096
+"""Inputs of each length whose labels are compared where there are more."""
+ROWS_AT_ONCE = 1 << 16
+MOST_STATES = 4096
+"""An automaton with more states at one place is refused."""
+MOST_LENGTHS = 256
+
+
+@dataclass(frozen=True)
+class Read:
+    """One position whose output is read.
+
+    at: the position in the row. after: how many places the automaton has read when it knows the answer. answer: the
+    right output index, as a function of its state there.
+    """
+
+    at: int
+    after: int
+    answer: Callable[[Any], int]
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """How an automaton reads the rows of one length.
+
+    order: every position of the row once, in the order in which the automaton reads them. start: its state before the
+    first. step(state, position, token): its next state, or None where no input has this token there. reads: the
+    positions whose outputs are read, and what is right there.
+
+    Example, the parity of two bits before "=" (token 2), where it is read:
+
+        Automaton(order=(0, 1, 2), start=0, step=lambda s, p, t: s ^ t if t < 2 and p < 2 else s if t == p == 2 else
+                  None, reads=(Read(at=2, after=3, answer=lambda s: s),))
+    """
+
+    order: tuple[int, ...]
+    start: Hashable
+    step: Callable[[Any, int, int], Any]
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """An automaton as tables: only states that some input reaches are left, numbered from 0 at each place.
+
+    order: the position read at each place. following: for each place, the number of the next state by state and token,
+    -1 where no input has the token there. reads: by position that is read, (after, answers): the right output index by
+    state after so many places. completions: by place and state, how many ways there are to read on to the end.
+    """
+
+    order: tuple[int, ...]
+    following: tuple[Int[np.ndarray, "_ tokens"], ...]
+    reads: dict[int, tuple[int, Int[np.ndarray, "_"]]]
+    completions: tuple[tuple[int, ...], ...]
+
+    @property
+    def length(self) -> int:
+        """Tokens in a row."""
+        return len(self.order)
+
+    @property
+    def n_inputs(self) -> int:
+        """Rows that the automaton reads to the end; exact."""
+        return self.completions[0][0]
+
+    @cached_property
+    def _shares(self) -> tuple[np.ndarray, ...]:
+        """Cumulated probability of each token, by place and state, that makes all rows equally likely."""
+        found = []
+        for place, table in enumerate(self.following):
+            after = (*self.completions[place + 1], 0)
+            ways = [[after[state] for state in row] for row in table.tolist()]
+            found.append(np.cumsum([[way / sum(row) for way in row] for row in ways], axis=1))
+        return tuple(found)
+
+    def draw(self, n: int, seed: int = 0) -> Int[Tensor, "n length"]:
+        """n independent inputs, all equally likely."""
+        rng, states = np.random.default_rng(seed), np.zeros(n, dtype=np.int64)
+        rows = np.zeros((n, self.length), dtype=np.int64)
+        for position, table, shares in zip(self.order, self.following, self._shares):
+            chosen = (rng.random(n)[:, None] * shares[states, -1:] >= shares[states]).sum(1)
+            # At the upper end of a rounded sum there may be a token of probability 0: the last possible one then.
+            last = table.shape[1] - 1 - (table >= 0)[:, ::-1].argmax(1)
+            chosen = np.minimum(chosen, last[states])
+            rows[:, position] = chosen
+            states = table[states, chosen]
+        return torch.from_numpy(rows)
+
+    def rows(self) -> Iterator[Int[Tensor, "rows length"]]:
+        """Every input once, some at a time."""
+        stack = [(0, np.zeros((1, self.length), dtype=np.int64), np.zeros(1, dtype=np.int64))]
+        while stack:
+            place, rows, states = stack.pop()
+            if place == self.length:
+                yield torch.from_numpy(rows)
+                continue
+            which, token = (self.following[place][states] >= 0).nonzero()
+            grown = rows[which]
+            grown[:, self.order[place]] = token
+            states = self.following[place][states[which], token]
+            for start in range(0, len(grown), ROWS_AT_ONCE):
+                stack.append((place + 1, grown[start : start + ROWS_AT_ONCE], states[start : start + ROWS_AT_ONCE]))
+
+    def walk(self, rows: Int[Tensor, "rows length"]) -> Int[np.ndarray, "rows places"]:
+        """The state before each place and after the last; -1 from where on a row is no input."""
+        tokens, width = rows.numpy(), self.following[0].shape[1]
+        states = np.zeros((len(tokens), self.length + 1), dtype=np.int64)
+        for place, (position, table) in enumerate(zip(self.order, self.following)):
+            here, token = states[:, place], tokens[:, position]
+            inside = (here >= 0) & (token >= 0) & (token < width)
+            states[:, place + 1] = np.where(inside, table[np.where(inside, here, 0), np.where(inside, token, 0)], -1)
+        return states
+
+    def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
+        """Which rows of a batch are inputs of the automaton?"""
+        fits = batch.lengths == self.length
+        if batch.tokens.shape[1] < self.length:
+            return torch.zeros(len(batch), dtype=torch.bool)
+        return fits & torch.from_numpy(self.walk(batch.tokens[:, : self.length])[:, -1] >= 0)
+
+    def right(self, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
+        """The right output index at each position that is read, IGNORED elsewhere; rows that are inputs."""
+        states = self.walk(rows)
+        found = torch.full(rows.shape, IGNORED)
+        for at, (after, answers) in self.reads.items():
+            found[:, at] = torch.from_numpy(answers[states[:, after]])
+        return found
+
+
+def undeclared(task: Task) -> str | None:
+    """What a task would have to declare to have this shape, or None."""
+    return lacks(task, AUTOMATA)
+
+
+def tabulated(task: Task, automaton: Automaton) -> Paths:
+    """An automaton as tables. Raises UnsupportedError, with the reason, for one that does not fit its task."""
+    name, length = f"an automaton of task {task.name}", len(automaton.order)
+    if sorted(automaton.order) != list(range(length)) or not length:
+        raise UnsupportedError(f"{name} reads the positions {quoted(automaton.order)}: each of a row once")
+    if not automaton.reads:
+        raise UnsupportedError(f"{name} says no answer: its reads are empty")
+    for read in automaton.reads:
+        if not 0 <= read.at < length or not 0 <= read.after <= length:
+            raise UnsupportedError(
+                f"{name} knows the answer at position {read.at} after {read.after} of {length} places"
+            )
+    states: list[dict[Hashable, int]] = [{automaton.start: 0}]
+    tables: list[np.ndarray] = []
+    for position in automaton.order:
+        found: dict[Hashable, int] = {}
+        table = np.full((len(states[-1]), task.d_vocab), -1, dtype=np.int64)
+        for state, row in zip(states[-1], table):
+            for token in range(task.d_vocab):
+                if (then := automaton.step(state, position, token)) is not None:
+                    row[token] = found.setdefault(then, len(found))
+            if len(found) > MOST_STATES:
+                raise UnsupportedError(f"{name} has more than {MOST_STATES:,} states after position {position}")
+        states.append(found)
+        tables.append(table)
+    return _pruned(task, name, automaton, states, tables)
+
+
+def _pruned(
+    task: Task, name: str, automaton: Automaton, states: list[dict[Hashable, int]], tables: list[np.ndarray]
+) -> Paths:
+    """Without the states from which no row can be read to the end."""
+    ways: list[list[int]] = [[1] * len(states[-1])]
+    for table in reversed(tables):
+        after = (*ways[0], 0)
+        ways.insert(0, [sum(after[then] for then in row) for row in table.tolist()])
+    if not ways[0][0]:
+        raise UnsupportedError(f"{name} reads no row to the end")
+    number = [np.cumsum([way > 0 for way in here]) - 1 for here in ways]
+    alive = [np.array([way > 0 for way in here]) for here in ways]
+    kept = []
+    for place, table in enumerate(tables):
+        goes = (table >= 0) & alive[place + 1][table]
+        kept.append(np.where(goes, number[place + 1][table], -1)[alive[place]])
+    reads: dict[int, tuple[int, np.ndarray]] = {}
+    for read in automaton.reads:
+        here = [state for state, ok in zip(states[read.after], alive[read.after]) if ok]
+        answers = np.array([read.answer(state) for state in here])
+        if read.at in reads or ((answers < 0) | (answers >= max(2, task.n_out))).any():
+            raise UnsupportedError(f"{name} reads position {read.at} twice, or says what is no output of the task")
+        reads[read.at] = read.after, answers
+    completions = tuple(tuple(way for way in here if way) for here in ways)
+    return Paths(automaton.order, tuple(kept), reads, completions)
+
+
+def declared(task: Task) -> list[Paths]:
+    """The automata that a task declares, as tables, of different lengths.
+
+    Raises UnsupportedError with the reason where there are none, or too many.
+    """
+    if (reason := undeclared(task)) is not None:
+        raise UnsupportedError(reason)
+    found = [tabulated(task, one) for one in islice(task.automata(), MOST_LENGTHS + 1)]  # type: ignore[attr-defined]
+    if not 0 < len(found) <= MOST_LENGTHS or len({paths.length for paths in found}) < len(found):
+        raise UnsupportedError(f"task {task.name} has no automaton, more than {MOST_LENGTHS}, or two for one length")
+    return found
+
+
+def automata_of(task: Task) -> list[Paths]:
+    """The automata that a task declares: their paths are all its inputs, with the answers that its labels say.
+
+    Raises UnsupportedError with the reason where they are not; InterpError where every split has a sample that no
+    automaton reads.
+    """
+    found = declared(task)
+    total = sum(paths.n_inputs for paths in found)
+    if total != task.n_inputs:
+        raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, its automata {total:,}")
+    for paths in found:
+        for rows in paths.rows() if total <= LISTED else [paths.draw(SAMPLED)]:
+            _compare(task, paths, rows)
+    drawn = Drawn(task)
+    for paths in found:
+        drawn.drop(paths.holds)
+    drawn.finish()
+    return found
+
+
+def hearsay(task: Task, automata: Sequence[Paths]) -> tuple[str, ...]:
+    """What a certificate must say of labels that were not compared; nothing where all were."""
+    if sum(paths.n_inputs for paths in automata) <= LISTED:
+        return ()
+    return (f"labels: compared on {SAMPLED * len(automata):,} inputs; on all others task {task.name} is taken at its "
+            "word that its automaton gives the right answers",)  # fmt: skip
+
+
+def _compare(task: Task, paths: Paths, rows: Int[Tensor, "rows length"]) -> None:
+    """Do the task's own labels say what an automaton says of these rows?"""
+    try:
+        task.check_input(rows)
+        classes = task.classes(task.batch(rows))
+    except InterpError as error:
+        raise UnsupportedError(f"an automaton of task {task.name} reads what is no input: {error}") from None
+    other = (classes != paths.right(rows)).any(1)
+    if bool(other.any()):
+        text = task.format(rows[int(other.int().argmax())])
+        raise UnsupportedError(f"task {task.name} labels {text!r} otherwise than its automaton")

@@ -1,0 +1,191 @@
+"""Certificates by places and states: right adders on all 10^20 pairs, wrong ones with exact numbers, refusals."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from small_adders import exact
+
+import interp
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.certificates.places import certify_places
+from interp.certificates.probes import Mismatch
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.subject import Subject
+from interp.tasks import Addition, ModularAddition
+
+PAIRS = 10**8
+
+
+def without_nines(digits: int) -> int:
+    """Pairs of numbers in whose sum no digit is 9, counted by Python with the carry as the state."""
+    ways = {0: 1}
+    for _ in range(digits):
+        after = dict.fromkeys((0, 1), 0)
+        for carry, many in ways.items():
+            for a in range(10):
+                for b in range(10):
+                    if (a + b + carry) % 10 != 9:
+                        after[(a + b + carry) // 10] += many
+        ways = after
+    return sum(ways.values())
+
+
+def certified(model: HookedTransformer, task: Addition, **options: float) -> interp.Certificate:
+    words = {word: at for at, word in enumerate(task.answer_words)}
+    return certify_places(Subject.of(model, task, outputs=words), **options)
+
+
+def test_a_right_adder_is_certified() -> None:
+    task = Addition(digits=4)
+    found = interp.certify(exact(task), task=task)
+    assert found.status == "certified"
+    assert found.n_inputs == PAIRS
+    assert (found.accuracy, found.n_errors, found.n_answers) == (1.0, 0, 5 * PAIRS)
+    assert 0.5 < found.worst_margin <= 0.8 + 1e-9  # by construction 1 - 2 * 0.1
+    assert found.rounding < found.worst_margin
+    assert "certified on 100,000,000 inputs" in str(found)
+    assert found.tables["answers"]["right"].tolist() == [PAIRS] * 5
+
+
+@pytest.mark.slow
+def test_a_right_adder_is_certified_on_all_pairs_of_ten_digits() -> None:
+    task = Addition(plus="0", equals="0")
+    found = interp.certify(exact(task), task=task)
+    assert "certified on 100,000,000,000,000,000,000 inputs (every input of task addition with" in str(found)
+    assert found.n_errors == 0
+
+
+@pytest.mark.parametrize("digits", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_wrong_pairs_are_counted_exactly(digits: int) -> None:
+    task = Addition(digits=digits)
+    model = exact(task)
+    with torch.no_grad():
+        model.unembed.b_U[9] = -1e4  # it never says 9
+    found = certified(model, task)
+    assert found.status == "refuted"
+    wrong = 100**digits - without_nines(digits)
+    assert found.tables["inputs"].iloc[0].tolist() == [100**digits, wrong, wrong]
+    assert found.n_errors == sum(found.tables["answers"]["wrong"])
+    assert f"inputs with a wrong answer: {wrong:,} of" in str(found)
+    assert "right is 9" in str(found.counterexample)
+
+
+def test_a_model_that_is_read_by_another_name_is_the_same() -> None:
+    """Other ids of tokens, more outputs than answers: one that is larger is a wrong answer."""
+    task = Addition(digits=3)
+    model = exact(task)
+    turned = copy.deepcopy(model)
+    order = torch.tensor([*range(9, -1, -1), 11, 10])
+    with torch.no_grad():
+        turned.embed.W_E.copy_(model.embed.W_E[order])
+    ids = {word: int((order == at).nonzero()) for at, word in enumerate(task.vocabulary)}
+    words = {word: at for at, word in enumerate(task.answer_words)}
+    subject = Subject.of(turned, task, tokens=ids, outputs=words)
+    assert certify_places(subject).status == "certified"
+    assert certify_places(Subject.of(turned, task, outputs=words)).status == "refuted"
+
+
+def test_an_output_that_is_no_answer_counts_where_it_is_the_largest() -> None:
+    task = Addition(digits=3, base=5)
+    old = exact(task)
+    kept = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp", "act_fn", "attn_scale")
+    wider = config(**{name: getattr(old.cfg, name) for name in kept}, d_vocab_out=6, normalization_type=None)
+    with quiet_construction():
+        model = HookedTransformer(wider, move_to_device=False)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.zero_()
+            source = dict(old.named_parameters())[name]
+            parameter[tuple(map(slice, source.shape))] = source
+        model.unembed.b_U[5] = -1e4
+    found = certified(model, task)
+    assert found.status == "certified"
+    assert "the largest of all 6 outputs of the model, 1 of which" in str(found)
+    with torch.no_grad():
+        model.unembed.b_U[5] = 1e4
+    found = certified(model, task)
+    assert found.status == "refuted"
+    assert "output 5 of the model" in str(found.counterexample)
+
+
+def test_what_is_left_open_is_an_interval() -> None:
+    task = Addition(digits=4)
+    found = certified(exact(task), task, seconds=0)
+    assert found.status == "undecided"
+    low, high = found.accuracy
+    assert low < 1 == high
+    assert "are left open" in str(found)
+
+
+def test_margins_within_rounding_are_not_certified() -> None:
+    """Two outputs nearer to each other than float32 can tell: not right by proof, though right over the reals."""
+    task = Addition(digits=2, base=3)
+    model = exact(task)
+    with torch.no_grad():
+        model.unembed.W_U.mul_(1e-6)
+        model.unembed.b_U.mul_(1e-6).add_(1000.0)
+    assert certified(model, task).status != "certified"
+
+
+@pytest.mark.parametrize("terms", [4, 24])
+def test_the_largest_of_many_numbers(terms: int) -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=terms, v=10)
+    found = certify_places(Subject.of(model))
+    assert found.status == "certified"
+    assert found.n_inputs == 10**terms
+    with torch.no_grad():
+        model.unembed.W_U[:, 7] = model.unembed.W_U[:, 6]
+    found = certify_places(Subject.of(model))
+    assert found.status != "certified"
+    assert found.tables["answers"]["right"].sum() <= 10**terms - (8**terms - 7**terms)  # 7 the largest
+
+
+@pytest.mark.parametrize("name", ["brackets", "parity"])
+def test_strings_of_forty_symbols(name: str) -> None:
+    """A recognizer that says yes to every string is wrong on all that are no members, and on no other."""
+    task = interp.TaskRef(name=name, parameters=(("length", 40), ("shortest", 40)))
+    spec = interp.ModelSpec(
+        task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2, mlp=interp.spec.MLP(d_mlp=3)),),
+        positions="sinusoidal", readout="scalar", readout_at="[CLS]", decision="sigmoid",
+    )  # fmt: skip
+    model = interp.build(spec)
+    with torch.no_grad():
+        model.unembed.b_U.fill_(100.0)
+    found = certify_places(Subject.of(model))
+    members = math.comb(40, 20) // 21 if name == "brackets" else 2**39
+    assert found.status == "refuted"
+    assert found.n_errors == 2**40 - members
+    assert found.tables["inputs"].iloc[0].tolist() == [2**40, 2**40 - members, 2**40 - members]
+
+
+def test_what_does_not_hold_is_refused_in_a_sentence() -> None:
+    task = Addition(digits=2)
+    layer = interp.Layer(d_head=2)
+    two = interp.build(interp.ModelSpec(task=task.ref, d_model=4, layers=(layer, layer), readout_at="all"))
+    with pytest.raises(UnsupportedError, match="it has 2 layers"):
+        certify_places(Subject.of(two))
+    other = interp.build(interp.ModelSpec(task=ModularAddition().ref, d_model=4, layers=(layer,), readout_at="="))
+    with pytest.raises(UnsupportedError, match="declares no automata"):
+        certify_places(Subject.of(other))
+    model = exact(task)
+    with pytest.raises(InterpError, match="must not be negative"):
+        certified(model, task, seconds=-1)
+    model.cfg.attn_scores_soft_cap = 30.0
+    with pytest.raises(UnsupportedError, match=r"attn_scores_soft_cap = 30\.0 is not taken into account"):
+        certified(model, task)
+
+
+def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Addition(digits=2)
+    model = exact(task)
+    monkeypatch.setattr(model.blocks[0].attn, "attn_scale", 1.0)
+    plain = model.blocks[0].mlp.forward
+    monkeypatch.setattr(model.blocks[0].mlp, "forward", lambda x: plain(x) * 1.5)
+    with pytest.raises(Mismatch, match="proof and model disagree"):
+        certified(model, task)
+    assert np.isfinite(certified(exact(task), task).worst_margin)

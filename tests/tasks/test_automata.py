@@ -1,0 +1,94 @@
+"""Declared automata against the tasks that declare them: equal ones are taken, every other one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from interp.errors import InterpError, UnsupportedError
+from interp.tasks import Addition, Batch, MaxOfK, ModularAddition
+from interp.tasks.automata import SAMPLED, Automaton, Read, automata_of, declared, hearsay
+
+
+class Changed(Addition):
+    """Addition of two digits in base 3, whose automaton is changed."""
+
+    def __init__(self, change: Callable[[Automaton], Automaton]) -> None:
+        super().__init__(digits=2, base=3)
+        self.change = change
+
+    def automata(self) -> Iterator[Automaton]:
+        yield from map(self.change, super().automata())
+
+
+def test_tables_hold_every_input_once_with_its_labels() -> None:
+    task = Addition(digits=2, base=4)
+    (paths,) = automata_of(task)
+    rows = torch.cat(list(paths.rows()))
+    listed = torch.cat([batch.tokens for batch in task.inputs()])
+    assert sorted(rows.tolist()) == sorted(listed.tolist())
+    assert paths.right(rows).equal(task.classes(task.batch(rows)))
+    assert paths.holds(task.batch(rows)).all()
+    wrong = rows.clone()
+    wrong[:, 7] = (wrong[:, 7] + 1) % 4
+    assert not paths.holds(Batch(wrong, torch.full((len(rows),), 8), torch.zeros(len(rows), dtype=torch.long))).any()
+
+
+def test_draws_are_inputs_and_about_equally_likely() -> None:
+    (paths,) = declared(Addition(digits=1, base=3))
+    rows, often = paths.draw(9000, seed=1).unique(dim=0, return_counts=True)
+    assert len(rows) == 9
+    assert 1000 - 150 < int(often.min()) <= int(often.max()) < 1000 + 150  # five standard deviations
+
+
+def test_what_was_not_compared_is_said() -> None:
+    small, large = Addition(digits=2), Addition()
+    assert hearsay(small, declared(small)) == ()
+    (said,) = hearsay(large, automata_of(large))
+    assert f"{SAMPLED:,}" in said
+
+
+def step_of(change: Callable[[Any, int, int, Any], Any]) -> Callable[[Automaton], Automaton]:
+    """An automaton whose steps are changed."""
+    return lambda one: replace(one, step=lambda s, p, t: change(s, p, t, one.step(s, p, t)))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda one: replace(one, order=one.order[1:]), "each of a row once"),
+        (lambda one: replace(one, order=(*one.order[:-1], 0)), "each of a row once"),
+        (lambda one: replace(one, reads=()), "says no answer"),
+        (lambda one: replace(one, reads=one.reads[:1] * 2), "twice"),
+        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], after=99))), "of 8 places"),
+        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "no output"),
+        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 1))), "otherwise"),
+        (lambda one: replace(one, reads=one.reads[:-1]), "otherwise"),
+        (step_of(lambda s, p, t, then: None), "no row to the end"),
+        (step_of(lambda s, p, t, then: None if p == 0 and t == 2 else then), "81 inputs, its automata 54"),
+        (step_of(lambda s, p, t, then: 0 if p == 2 and t == 4 else then), "162"),
+        (step_of(lambda s, p, t, then: 1 if p == 0 and t == 2 else then), "no input"),
+    ],
+)  # fmt: skip
+def test_an_automaton_that_is_not_the_task_is_refused(change: Callable[[Automaton], Automaton], reason: str) -> None:
+    assert len(automata_of(Changed(lambda one: one))) == 1
+    with pytest.raises((UnsupportedError, InterpError), match=reason):
+        automata_of(Changed(change))
+
+
+def test_a_task_without_an_automaton_says_so() -> None:
+    with pytest.raises(UnsupportedError, match="declares no automata"):
+        declared(ModularAddition(p=7, share=0.4))
+
+
+def test_too_many_states_are_refused() -> None:
+    class Long(MaxOfK):
+        def automata(self) -> Iterator[Automaton]:
+            yield Automaton((0, 1, 2, 3), (), lambda s, p, t: (*s, t), (Read(3, 4, lambda s: 0),))
+
+    with pytest.raises(UnsupportedError, match="more than 4,096 states"):
+        declared(Long(K=3, v=30))
