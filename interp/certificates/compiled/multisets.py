@@ -1,0 +1,641 @@
+"""Which multisets does a one-layer counter answer wrong? A compiled walk over all of them (numba).
+
+What a query token sees is a sum over the other tokens (for softmax two sums, the second one more column), so the others
+are split into three groups: for each multiset of the first group (a prefix) every multiset of the second meets every
+one of the third. All sums over one group stand in a table, 64 multisets to a block, so that one evaluation is an
+addition, a ReLU, and a few products for each neuron, on 64 multisets at once.
+
+Before two blocks meet (64 x 64 multisets), linear bounds of the leads over them say which neurons change their sign at
+all and which answers can win at all. The others are left out, and where none is left the whole tile is decided.
+
+Everything is evaluated in float32 with a bound of its error. What lies within it is evaluated again in float64. Counts
+are sums of whole numbers below 2^53 in float64, and exact.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+
+from interp.training.compiled.cache import sources
+from interp.training.compiled.vectors import (
+    Vector,
+    address_of,
+    as_vector_pointer,
+    constant,
+    fill,
+    fma,
+    get,
+    inner,
+    intrinsic,
+    largest,
+    load,
+    put,
+    spread,
+    store,
+    total,
+)
+
+BLOCK = 64
+"""Multisets that are evaluated side by side: four vectors of float32."""
+UNIT = np.float32(2.0**-24)
+TINY = np.float32(np.finfo(np.float32).tiny)
+
+Query = namedtuple("Query", "weight size sizes weight64 need slack slots")
+"""One own token and count. weight (classes, columns): the leads over the open other answers, less what a margin needs;
+size: their absolute values in whole vectors, sizes: 4 times the sums of these. weight64: the leads in float64, in whole
+vectors. need, slack: thresholds of the leads. slots: the most of other tokens, of any count."""
+
+Group = namedtuple("Group", "values low high most ways start tokens length whole list_ways rows number")
+"""All multisets of one group of tokens. values (blocks, columns, BLOCK); low, high, most (blocks + lists, columns): the
+range and the largest size of each block, then of each list; start: the first block of each number of slots."""
+
+Ends = namedtuple("Ends", "values low high most blocks nothing whole_nothing")
+"""Node depth * (slots + 1) + n, of so many blocks: n times each of the tokens from that depth of the prefix on, which
+is as far as n of them go. low, high, most are of nodes. Block `nothing` is zero, and so is node `whole_nothing`."""
+
+Tokens = namedtuple("Tokens", "terms columns alike prefix rest_ways choose")
+"""terms (tokens, columns) in float64, in whole vectors; alike: how many tokens have these. prefix: the first group.
+rest_ways[depth, n]: in how many ways n slots hold tokens from that depth on. choose[n, c]: binomial coefficients."""
+
+Scratch = namedtuple(
+    "Scratch",
+    "point active mixed low high most sx sy lx ly weight least open kept bound row row64 sum64 out "
+    "slip rows64 left times ways fresh ahead n_ahead examples n_examples",
+)
+
+
+@intrinsic
+def bits_above(typingctx: Any, a: Any, b: Any) -> Any:
+    """The lanes in which a > b, as bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        mask = builder.bitcast(builder.fcmp_ordered(">", args[0], args[1]), ir.IntType(a.lanes))
+        return builder.zext(mask, ir.IntType(64))
+
+    return types.int64(a, b), codegen
+
+
+@intrinsic
+def smallest(typingctx: Any, a: Any, b: Any) -> Any:
+    """The smaller number of each lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
+
+    return a(a, b), codegen
+
+
+@intrinsic
+def load_where(typingctx: Any, array: Any, index: Any, bits: Any) -> Any:
+    """The vector at flat position `index` where the lane's bit is set, else 0."""
+    vector = Vector(array.dtype)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
+        value = builder.load(as_vector_pointer(builder, address, vector), align=vector.dtype.bitwidth // 8)
+        narrow = builder.trunc(args[2], ir.IntType(vector.lanes))
+        mask = builder.bitcast(narrow, ir.VectorType(ir.IntType(1), vector.lanes))
+        return builder.select(mask, value, constant(vector, 0.0))
+
+    return vector(array, types.intp, types.int64), codegen
+
+
+@intrinsic
+def lowest(typingctx: Any, a: Any) -> Any:
+    """The smallest lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        index, value, width = ir.IntType(32), args[0], a.lanes
+        while width > 1:
+            width //= 2
+            kind = ir.VectorType(index, width)
+            low = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width))))
+            high = builder.shuffle_vector(value, value, ir.Constant(kind, list(range(width, 2 * width))))
+            value = builder.select(builder.fcmp_ordered("<", low, high), low, high)
+        return builder.extract_element(value, ir.Constant(index, 0))
+
+    return a.dtype(a), codegen
+
+
+# ------------------------------------------------------------------ bounds of a pair of blocks, or of lists
+
+
+@inner
+def sort_neurons(w: Any, a: Any, i: int, b: Any, j: int, columns: int) -> tuple[int, int]:
+    """Which columns are positive everywhere (active), which change their sign (mixed); the others add nothing."""
+    n_active, n_mixed = 0, 0
+    unit = np.float32(8) * UNIT
+    for c in range(columns):
+        at_i, at_j = i * columns + c, j * columns + c
+        point = get(w.point, c)
+        most = abs(point) + get(a.most, at_i) + get(b.most, at_j)
+        slip = unit * most + TINY
+        low, high = (
+            point + get(a.low, at_i) + get(b.low, at_j) - slip,
+            point + get(a.high, at_i) + get(b.high, at_j) + slip,
+        )
+        put(w.low, c, low)
+        put(w.high, c, high)
+        put(w.most, c, most)
+        if low > 0 or c == columns - 1:
+            put(w.active, n_active, c)
+            n_active += 1
+        elif not high < 0:
+            put(w.mixed, n_mixed, c)
+            n_mixed += 1
+        else:
+            put(w.most, c, np.float32(0))
+    return n_active, n_mixed
+
+
+@inner
+def slip_of(q: Any, w: Any, j: int, columns: int) -> Any:
+    """How far float32 may move the lead over answer j on this tile."""
+    found, base = fill(np.float32(0)), j * q.size.shape[1]
+    for c in range(0, q.size.shape[1], 16):
+        found = fma(load(q.size, base + c), load(w.most, c), found)
+    terms = np.float32(columns + 16)
+    return np.float32(1.01) * (terms * UNIT * total(found) + TINY * (get(q.sizes, j) + np.float32(4) * terms))
+
+
+@inner
+def line(w: Any, weight: Any, c: int, upper: bool) -> tuple[Any, Any]:
+    """Slope and offset of the line below (above) weight relu(y) between low and high."""
+    low, high = get(w.low, c), get(w.high, c)
+    if (weight > 0) != upper:
+        return (weight if high > -low else np.float32(0)), np.float32(0)
+    slope = weight * (high / (high - low))
+    return slope, -slope * low
+
+
+@inner
+def extreme(q: Any, w: Any, g: Any, first: int, last: int, n: int, columns: int, sign: Any) -> Any:
+    """The smallest sum of slopes times values over some blocks (sign -1: less the largest one)."""
+    best = fill(np.float32(np.inf))
+    factor = fill(sign)
+    for block in range(first, last):
+        at = block * columns * BLOCK
+        s0, s1, s2, s3 = fill(np.float32(0)), fill(np.float32(0)), fill(np.float32(0)), fill(np.float32(0))
+        for m in range(n):
+            v, slope = at + get(w.row, m) * BLOCK, spread(w.bound, m)
+            s0 = fma(slope, load(g.values, v), s0)
+            s1 = fma(slope, load(g.values, v + 16), s1)
+            s2 = fma(slope, load(g.values, v + 32), s2)
+            s3 = fma(slope, load(g.values, v + 48), s3)
+        low = smallest(smallest(s0 * factor, s1 * factor), smallest(s2 * factor, s3 * factor))
+        best = smallest(best, low)
+    return lowest(best)
+
+
+@inner
+def lead_bound(
+    q: Any, w: Any, j: int, a: Any, a0: int, a1: int, b: Any, b0: int, b1: int, active: int, mixed: int, columns: int,
+    upper: bool,
+) -> Any:  # fmt: skip
+    """A bound from below of lead j on a tile; from above with `upper`. Rounding is not in it."""
+    offset, n = np.float32(0), 0
+    for m in range(active):
+        c = get(w.active, m)
+        weight = get(q.weight, j * columns + c)
+        offset += weight * get(w.point, c)
+        put(w.row, n, c)
+        put(w.bound, n, weight)
+        n += 1
+    for m in range(mixed):
+        c = get(w.mixed, m)
+        slope, above = line(w, get(q.weight, j * columns + c), c, upper)
+        if slope != 0:
+            offset += slope * get(w.point, c) + above
+            put(w.row, n, c)
+            put(w.bound, n, slope)
+            n += 1
+    sign = np.float32(-1) if upper else np.float32(1)
+    found = extreme(q, w, a, a0, a1, n, columns, sign) + extreme(q, w, b, b0, b1, n, columns, sign)
+    return offset + sign * found
+
+
+@inner
+def thresholds(q: Any, w: Any, n: int, columns: int) -> None:
+    """Of leads over the n answers in w.kept, less what they need, times the sum of weights:
+
+    w.slip[0]: above it they are right; [1]: below it one is lost; between [2] and [3] all are won, by too little.
+    """
+    slip, gap, need, slack = np.float32(0), 0.0, np.inf, 0.0
+    for o in range(n):
+        answer = get(w.kept, o)
+        off = slip_of(q, w, answer, columns)
+        slip = off if not off < slip else slip
+        gap, slack = max(gap, q.need[answer] + q.slack[answer]), max(slack, q.slack[answer])
+        need = min(need, q.need[answer])
+    most, least = float(get(w.high, columns - 1)), max(0.0, float(get(w.low, columns - 1)))
+    put(w.slip, 0, slip)
+    put(w.slip, 1, -np.float32(1.00001) * (slip + np.float32(gap * most) + TINY))
+    put(w.slip, 2, np.float32(slip + slack * most - need * least + 1e-5 * (slip + slack * most + need * least)) + TINY)
+    put(w.slip, 3, -slip)
+
+
+@inner
+def open_answers(
+    q: Any, w: Any, n: int, a: Any, a0: int, a1: int, b: Any, b0: int, b1: int, active: int, mixed: int, columns: int,
+    every: bool,
+) -> int:  # fmt: skip
+    """Of the n answers in w.kept those that may win on a tile, in place; how many. -1: one wins everywhere.
+
+    every: any of them is tried for that, else only the one that may win by most.
+    """
+    left, worst, least = 0, 0, np.float32(0)
+    for o in range(n):
+        answer = get(w.kept, o)
+        low = lead_bound(q, w, answer, a, a0, a1, b, b0, b1, active, mixed, columns, False)
+        if not low > slip_of(q, w, answer, columns):
+            put(w.kept, left, answer)
+            if left == 0 or not low > least:
+                worst, least = left, low
+            left += 1
+    if left == 0:
+        return 0
+    thresholds(q, w, left, columns)
+    for o in range(left) if every else range(worst, worst + 1):
+        if lead_bound(q, w, get(w.kept, o), a, a0, a1, b, b0, b1, active, mixed, columns, True) < get(w.slip, 1):
+            return -1
+    return left
+
+
+# ------------------------------------------------------------------ every multiset of a tile
+
+
+@inner
+def lay_out(q: Any, w: Any, a: Any, i: int, b: Any, j: int, active: int, mixed: int, n: int, columns: int) -> None:
+    """The mixed neurons' values, and what the active ones add to each of the n open leads."""
+    at_a, at_b, wide = i * columns * BLOCK, j * columns * BLOCK, w.weight.shape[1]
+    for m in range(mixed):
+        c, out = get(w.mixed, m), m * BLOCK
+        point = spread(w.point, c)
+        for v in range(0, BLOCK, 16):
+            store(w.sx, out + v, load(a.values, at_a + c * BLOCK + v) + point)
+            store(w.sy, out + v, load(b.values, at_b + c * BLOCK + v))
+        for o in range(n):
+            put(w.weight, m * wide + o, get(q.weight, get(w.kept, o) * columns + c))
+    for o in range(n):
+        base, offset = get(w.kept, o) * columns, np.float32(0)
+        zero = fill(np.float32(0))
+        x0, x1, x2, x3, y0, y1, y2, y3 = zero, zero, zero, zero, zero, zero, zero, zero
+        for m in range(active):
+            c = get(w.active, m)
+            weight, u, v = spread(q.weight, base + c), at_a + c * BLOCK, at_b + c * BLOCK
+            offset += get(q.weight, base + c) * get(w.point, c)
+            x0, x1 = fma(weight, load(a.values, u), x0), fma(weight, load(a.values, u + 16), x1)
+            x2, x3 = fma(weight, load(a.values, u + 32), x2), fma(weight, load(a.values, u + 48), x3)
+            y0, y1 = fma(weight, load(b.values, v), y0), fma(weight, load(b.values, v + 16), y1)
+            y2, y3 = fma(weight, load(b.values, v + 32), y2), fma(weight, load(b.values, v + 48), y3)
+        shift, out = fill(offset), o * BLOCK
+        store(w.lx, out, x0 + shift)
+        store(w.lx, out + 16, x1 + shift)
+        store(w.lx, out + 32, x2 + shift)
+        store(w.lx, out + 48, x3 + shift)
+        store(w.ly, out, y0)
+        store(w.ly, out + 16, y1)
+        store(w.ly, out + 32, y2)
+        store(w.ly, out + 48, y3)
+
+
+@inner
+def evaluate_one(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
+    """least = the smaller of it and lead o, for each pair; `fresh`: there is none yet."""
+    zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
+    for x in range(rows):
+        out, shift = x * BLOCK, spread(w.lx, ly + x)
+        a0, a1 = load(w.ly, ly) + shift, load(w.ly, ly + 16) + shift
+        a2, a3 = load(w.ly, ly + 32) + shift, load(w.ly, ly + 48) + shift
+        for m in range(mixed):
+            at = m * BLOCK
+            other, weight = spread(w.sx, at + x), spread(w.weight, m * wide + o)
+            a0 = fma(weight, largest(load(w.sy, at) + other, zero), a0)
+            a1 = fma(weight, largest(load(w.sy, at + 16) + other, zero), a1)
+            a2 = fma(weight, largest(load(w.sy, at + 32) + other, zero), a2)
+            a3 = fma(weight, largest(load(w.sy, at + 48) + other, zero), a3)
+        if not fresh:
+            a0, a1 = smallest(a0, load(w.least, out)), smallest(a1, load(w.least, out + 16))
+            a2, a3 = smallest(a2, load(w.least, out + 32)), smallest(a3, load(w.least, out + 48))
+        store(w.least, out, a0)
+        store(w.least, out + 16, a1)
+        store(w.least, out + 32, a2)
+        store(w.least, out + 48, a3)
+
+
+@inner
+def evaluate_two(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
+    """The same for leads o and o + 1."""
+    zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
+    for x in range(rows):
+        out, shift, more = x * BLOCK, spread(w.lx, ly + x), spread(w.lx, ly + BLOCK + x)
+        a0, a1 = load(w.ly, ly) + shift, load(w.ly, ly + 16) + shift
+        a2, a3 = load(w.ly, ly + 32) + shift, load(w.ly, ly + 48) + shift
+        b0, b1 = load(w.ly, ly + 64) + more, load(w.ly, ly + 80) + more
+        b2, b3 = load(w.ly, ly + 96) + more, load(w.ly, ly + 112) + more
+        for m in range(mixed):
+            at = m * BLOCK
+            other, u, v = spread(w.sx, at + x), spread(w.weight, m * wide + o), spread(w.weight, m * wide + o + 1)
+            y0, y1 = largest(load(w.sy, at) + other, zero), largest(load(w.sy, at + 16) + other, zero)
+            y2, y3 = largest(load(w.sy, at + 32) + other, zero), largest(load(w.sy, at + 48) + other, zero)
+            a0, a1, a2, a3 = fma(u, y0, a0), fma(u, y1, a1), fma(u, y2, a2), fma(u, y3, a3)
+            b0, b1, b2, b3 = fma(v, y0, b0), fma(v, y1, b1), fma(v, y2, b2), fma(v, y3, b3)
+        a0, a1, a2, a3 = smallest(a0, b0), smallest(a1, b1), smallest(a2, b2), smallest(a3, b3)
+        if not fresh:
+            a0, a1 = smallest(a0, load(w.least, out)), smallest(a1, load(w.least, out + 16))
+            a2, a3 = smallest(a2, load(w.least, out + 32)), smallest(a3, load(w.least, out + 48))
+        store(w.least, out, a0)
+        store(w.least, out + 16, a1)
+        store(w.least, out + 32, a2)
+        store(w.least, out + 48, a3)
+
+
+@inner
+def evaluate_three(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
+    """The same for leads o to o + 2."""
+    zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
+    for x in range(rows):
+        out, shift, more, most = (
+            x * BLOCK,
+            spread(w.lx, ly + x),
+            spread(w.lx, ly + BLOCK + x),
+            spread(w.lx, ly + 128 + x),
+        )
+        a0, a1 = load(w.ly, ly) + shift, load(w.ly, ly + 16) + shift
+        a2, a3 = load(w.ly, ly + 32) + shift, load(w.ly, ly + 48) + shift
+        b0, b1 = load(w.ly, ly + 64) + more, load(w.ly, ly + 80) + more
+        b2, b3 = load(w.ly, ly + 96) + more, load(w.ly, ly + 112) + more
+        c0, c1 = load(w.ly, ly + 128) + most, load(w.ly, ly + 144) + most
+        c2, c3 = load(w.ly, ly + 160) + most, load(w.ly, ly + 176) + most
+        for m in range(mixed):
+            at, s = m * BLOCK, m * wide + o
+            other, u, v, z = spread(w.sx, at + x), spread(w.weight, s), spread(w.weight, s + 1), spread(w.weight, s + 2)
+            y0, y1 = largest(load(w.sy, at) + other, zero), largest(load(w.sy, at + 16) + other, zero)
+            y2, y3 = largest(load(w.sy, at + 32) + other, zero), largest(load(w.sy, at + 48) + other, zero)
+            a0, a1, a2, a3 = fma(u, y0, a0), fma(u, y1, a1), fma(u, y2, a2), fma(u, y3, a3)
+            b0, b1, b2, b3 = fma(v, y0, b0), fma(v, y1, b1), fma(v, y2, b2), fma(v, y3, b3)
+            c0, c1, c2, c3 = fma(z, y0, c0), fma(z, y1, c1), fma(z, y2, c2), fma(z, y3, c3)
+        a0, a1, a2, a3 = smallest(a0, b0), smallest(a1, b1), smallest(a2, b2), smallest(a3, b3)
+        a0, a1, a2, a3 = smallest(a0, c0), smallest(a1, c1), smallest(a2, c2), smallest(a3, c3)
+        if not fresh:
+            a0, a1 = smallest(a0, load(w.least, out)), smallest(a1, load(w.least, out + 16))
+            a2, a3 = smallest(a2, load(w.least, out + 32)), smallest(a3, load(w.least, out + 48))
+        store(w.least, out, a0)
+        store(w.least, out + 16, a1)
+        store(w.least, out + 32, a2)
+        store(w.least, out + 48, a3)
+
+
+@inner
+def note(w: Any, depth: int, a: Any, x: int, b: Any, y: int) -> None:
+    """Keep a wrong multiset: how often the first `depth` tokens occur, and its parts in the other groups (-1: any)."""
+    n = w.n_examples[0]
+    if n < len(w.examples):
+        w.examples[n, 0] = depth
+        w.examples[n, 1 + a.number], w.examples[n, 1 + b.number] = x, y
+        for d in range(depth):
+            w.examples[n, 3 + d] = w.times[d]
+        w.n_examples[0] = n + 1
+
+
+@inner
+def again(q: Any, w: Any, t: Any, a: Any, x: int, b: Any, y: int, n: int) -> int:
+    """The same multiset in float64: 0 right, 1 wrong, 2 close (right within what rounding may do), 3 too near to tell.
+
+    w.row64 holds what own tokens and prefix add.
+    """
+    columns, row, wide = t.columns, w.sum64, t.terms.shape[1]
+    for c in range(0, wide, 8):
+        value = load(w.row64, c)
+        for slot in range(a.length[x // BLOCK]):
+            value = value + load(t.terms, get(a.tokens, x * a.tokens.shape[1] + slot) * wide + c)
+        for slot in range(b.length[y // BLOCK]):
+            value = value + load(t.terms, get(b.tokens, y * b.tokens.shape[1] + slot) * wide + c)
+        store(row, c, largest(value, fill(0.0)))
+    scale, close, tied = get(row, columns - 1), False, False
+    for o in range(n):
+        j = get(w.kept, o)
+        found = fill(0.0)
+        for c in range(0, wide, 8):
+            found = fma(load(q.weight64, j * wide + c), load(row, c), found)
+        lead = total(found)
+        if lead < -q.slack[j] * scale:
+            return 1
+        if not lead > q.slack[j] * scale:
+            tied = True
+        elif not lead > q.need[j] * scale:
+            close = True
+    return 3 if tied else 2 if close else 0
+
+
+@inner
+def tally(q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, rows: int, n: int, ways: float) -> None:
+    """Add the wrong and the close ones of a tile to w.out, and decide again what float32 leaves open."""
+    high, low, zero = spread(w.slip, 0), spread(w.slip, 1), fill(0.0)
+    won, near = get(w.slip, 2), get(w.slip, 3)
+    whole, noted = zero, 0
+    for x in range(rows):
+        at, many, wrong_ways = x * BLOCK, get(a.ways, i * BLOCK + x), zero
+        some = False
+        for v in range(0, BLOCK, 16):
+            least = load(w.least, at + v)
+            right = bits_above(least, high)
+            if right != 0xFFFF:
+                wrong = bits_above(low, least)
+                if wrong != 0:
+                    if not some and noted == 0:
+                        noted, lane = 1, v
+                        while not (wrong >> (lane - v)) & 1:
+                            lane += 1
+                        note(w, len(t.prefix), a, i * BLOCK + x, b, j * BLOCK + lane)
+                    some = True
+                    y = j * BLOCK + v
+                    wrong_ways = wrong_ways + load_where(b.ways, y, wrong)
+                    wrong_ways = wrong_ways + load_where(b.ways, y + 8, wrong >> 8)
+                unsure = 0xFFFF & ~(right | wrong)
+                lane = v
+                while unsure != 0:
+                    here = many * get(b.ways, j * BLOCK + lane)
+                    if unsure & 1 and here != 0:
+                        value, found = get(w.least, x * BLOCK + lane), 2
+                        if not (value > won and value < near):
+                            found = again(q, w, t, a, i * BLOCK + x, b, j * BLOCK + lane, n)
+                            w.out[5] += 1.0
+                        w.out[found] += ways * here
+                        if found == 1:
+                            note(w, len(t.prefix), a, i * BLOCK + x, b, j * BLOCK + lane)
+                    unsure >>= 1
+                    lane += 1
+        if some:
+            whole = fma(fill(many), wrong_ways, whole)
+    w.out[1] += ways * total(whole)
+
+
+@inner
+def tile(q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, n: int, ways: float, columns: int) -> None:
+    """Two blocks: bounds first, then all that they leave open. w.open: the n answers that may win."""
+    active, mixed = sort_neurons(w, a, i, b, j, columns)
+    for o in range(n):
+        put(w.kept, o, get(w.open, o))
+    rows, o, left = get(a.rows, i), 0, n
+    if rows * (n * (mixed + 1) + 2 * mixed) > 4 * n * (active + mixed):  # vectors: to evaluate all, and for bounds
+        left = open_answers(q, w, n, a, i, i + 1, b, j, j + 1, active, mixed, columns, False)
+        if left < 0:
+            w.out[1] += ways * get(a.whole, i) * get(b.whole, j)
+            note(w, len(t.prefix), a, i * BLOCK, b, j * BLOCK)
+        if left <= 0:
+            return
+    else:
+        thresholds(q, w, n, columns)
+    lay_out(q, w, a, i, b, j, active, mixed, left, columns)
+    while o < left:
+        fresh = o == 0
+        if left - o >= 3:
+            evaluate_three(w, rows, mixed, o, fresh)
+            o += 3
+        elif left - o == 2:
+            evaluate_two(w, rows, mixed, o, fresh)
+            o += 2
+        else:
+            evaluate_one(w, rows, mixed, o, fresh)
+            o += 1
+    w.out[4] += float(rows) * BLOCK
+    w.out[6] += float(rows) * BLOCK * left
+    w.out[7] += float(rows) * BLOCK * mixed
+    tally(q, w, t, a, i, b, j, rows, left, ways)
+
+
+@inner
+def lists(
+    q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, many: int, first: int, ways: float, columns: int
+) -> float:  # fmt: skip
+    """All multisets of i slots of one group with all of j of another; how much work it was.
+
+    w.ahead, from flat position `first`: the answers that may win, so many.
+    """
+    a0, a1, b0, b1 = a.start[i], a.start[i + 1], b.start[j], b.start[j + 1]
+    if a0 == a1 or b0 == b1:
+        return 0.0
+    for o in range(many):
+        put(w.kept, o, get(w.ahead, first + o))
+    n, spent, tiles = many, float(a1 - a0 + b1 - b0), float((a1 - a0) * (b1 - b0))
+    if tiles > 1:
+        active, mixed = sort_neurons(w, a, a.values.shape[0] + i, b, b.values.shape[0] + j, columns)
+        n = open_answers(q, w, n, a, a0, a1, b, b0, b1, active, mixed, columns, True)
+        w.out[9] += spent
+    if n < 0:
+        w.out[1] += ways * a.list_ways[i] * b.list_ways[j]
+        note(w, len(t.prefix), a, a0 * BLOCK, b, b0 * BLOCK)
+    if n <= 0:
+        return spent
+    w.out[10] += tiles
+    for o in range(n):
+        put(w.open, o, get(w.kept, o))
+    for x in range(a0, a1):
+        for y in range(b0, b1):
+            # The lanes are the fuller block: the other one is gone through row by row.
+            if get(a.rows, x) > get(b.rows, y):
+                tile(q, w, t, b, y, a, x, n, ways, columns)
+            else:
+                tile(q, w, t, a, x, b, y, n, ways, columns)
+    return spent + 4.0 * tiles
+
+
+@inner
+def lists_of(
+    q: Any, w: Any, t: Any, a: Any, b: Any, slots: int, many: int, first: int, ways: float, columns: int
+) -> float:  # fmt: skip
+    """All multisets of so many slots of the second and third group; how much work it was."""
+    for c in range(columns):
+        put(w.point, c, np.float32(w.row64[c]))
+    spent = 0.0
+    for i in range(slots + 1):
+        spent += lists(q, w, t, a, i, b, slots - i, many, first, ways * t.choose[slots, i], columns)
+    return spent
+
+
+@inner
+def settle(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, ways: float, columns: int) -> bool:
+    """Bounds over all that may follow the first `depth` tokens of the prefix: is a part of it still open?
+
+    w.ahead[depth]: the answers that may win, of those that might one token before.
+    """
+    left, above = w.left[depth], depth - 1 if depth else 0
+    n, before, here = w.n_ahead[above], above * w.ahead.shape[1], depth * w.ahead.shape[1]
+    for c in range(columns):
+        put(w.point, c, np.float32(get(w.rows64, depth * columns + c)))
+    nothing, node = ends.nothing, depth * (q.slots + 1) + left
+    first, last = node * ends.blocks, (node + 1) * ends.blocks
+    active, mixed = sort_neurons(w, ends, node, ends, ends.whole_nothing, columns)
+    for o in range(n):
+        put(w.kept, o, get(w.ahead, before + o))
+    found = open_answers(q, w, n, ends, first, last, ends, nothing, nothing + 1, active, mixed, columns, True)
+    w.n_ahead[depth] = max(found, 0)
+    for o in range(found):
+        put(w.ahead, here + o, get(w.kept, o))
+    w.out[8] += 1.0
+    if found < 0:
+        w.out[1] += ways * t.rest_ways[depth, left]
+        note(w, depth, a, -1, b, -1)
+    return found > 0
+
+
+def _walk(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, work: float) -> int:
+    """Go on at this depth of the prefix until so much work is done; at which depth to go on, -1 at the end.
+
+    The prefix says how often each token of the first group occurs, one after another. Adds to w.out the ways in which
+    multisets occur that are (0) right and decided again, (1) wrong, (2) close, (3) too near to tell; and numbers of
+    (4) pairs evaluated one by one, (5) decided again, (6, 7) sums and neurons of these, (8) prefixes.
+    """
+    columns, last = t.columns, w.out[8] + work
+    tokens = len(t.prefix)
+    while depth >= 0:
+        if w.fresh[depth]:
+            w.fresh[depth] = False
+            w.times[depth] = -1
+            open_ = settle(q, w, t, a, b, ends, depth, w.ways[depth], columns)
+            if open_ and depth == tokens:
+                for c in range(columns):
+                    w.row64[c] = get(w.rows64, depth * columns + c)
+                first = depth * w.ahead.shape[1]
+                w.out[8] += lists_of(q, w, t, a, b, w.left[depth], w.n_ahead[depth], first, w.ways[depth], columns)
+                open_ = False
+            if not open_:
+                depth -= 1
+                if w.out[8] > last:
+                    return depth
+                continue
+        times = w.times[depth] + 1
+        if times > w.left[depth]:
+            depth -= 1
+            continue
+        w.times[depth] = times
+        left, token, down = w.left[depth] - times, t.prefix[depth], depth + 1
+        w.left[down], w.fresh[down] = left, True
+        w.ways[down] = w.ways[depth] * t.choose[w.left[depth], times] * t.alike[token] ** times
+        for c in range(columns):
+            put(w.rows64, down * columns + c, get(w.rows64, depth * columns + c) + times * t.terms[token, c])
+        depth = down
+    return -1
+
+
+_inner_walk = inner(_walk)
+
+
+def _entry_point(sources: str) -> Any:
+    """Compiled once and kept on disk; `sources` is part of the cache's key."""
+
+    @njit(cache=True, nogil=True, error_model="numpy")
+    def walk(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, work: float) -> int:
+        _ = sources
+        return _inner_walk(q, w, t, a, b, ends, depth, work)
+
+    return walk
+
+
+walk = _entry_point(sources())

@@ -1,0 +1,141 @@
+"""What bounds leave open of a model that counts tokens is counted: every multiset of other tokens, one by one.
+
+Around one token there are 273,438,880 multisets of others at T = 32, L = 10. The walk (histogram_walk.py) is compiled,
+skips whole subtrees that a bound decides, and is exact: its counts are whole numbers of (sequence, position) pairs.
+Own tokens are shared among threads, and the sums do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from math import comb
+
+import numpy as np
+
+from interp.budget import gigabytes
+from interp.certificates.histogram_search import Part
+from interp.certificates.histogram_tables import Tables
+from interp.certificates.histogram_walk import Listed, Walk, group_sizes, multisets_around
+from interp.threads import cores
+
+EXACT_COUNT = 2.0**53
+TRIAL = 2.0
+"""Seconds after which a walk is given up that would take HOPELESS times as long as it may."""
+HOPELESS = 20.0
+
+
+def why_not(tables: Tables) -> str | None:
+    """Why the multisets around a token are not walked, or None."""
+    if tables.pattern is not None:
+        return "with linear mixing the order of tokens matters, so that multisets do not decide the answers"
+    if find_spec("numba") is None:
+        return "counting every multiset needs numba: pip install 'interp[fast]'"
+    if (tables.T - 1) ** (tables.L - 1) >= EXACT_COUNT:
+        return f"{tables.T - 1}^{tables.L - 1} sequences around one token are too many to be counted exactly"
+    if table_bytes(tables) > gigabytes() * 1e9:
+        return (f"tables of multisets of {tables.L - 1} tokens would take {table_bytes(tables) / 1e9:,.1f} GB; "
+                "the environment variable INTERP_MAX_GB raises the budget")  # fmt: skip
+    return None
+
+
+def table_bytes(tables: Tables) -> float:
+    """Memory of one walk."""
+    columns, slots = tables.own.shape[1] + 1, tables.L - 1
+    rows = sum(comb(size + slots, slots) for size in group_sizes(tables.T - 1)[1:])
+    return rows * (16.0 * columns + 10.0 * slots + 8.0 * tables.T)
+
+
+@dataclass
+class Progress:
+    """Multisets that are done, of all; when to stop."""
+
+    total: int
+    deadline: float
+    tell: Callable[[int, int], None] | None
+    started: float = field(default_factory=time.monotonic)
+    done: int = 0
+    stopped: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, multisets: int) -> None:
+        with self.lock:
+            self.done += multisets
+            if self.tell is not None:
+                self.tell(self.done, self.total)
+
+    def go_on(self) -> bool:
+        """Is there time left, and may it suffice for a good part?"""
+        now = time.monotonic()
+        spent, allowed = now - self.started, self.deadline - self.started
+        hopeless = spent > TRIAL and spent * self.total > HOPELESS * allowed * max(1, self.done)
+        self.stopped |= now > self.deadline or hopeless
+        return not self.stopped
+
+
+def count_rest(
+    tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray, seconds: float,
+    progress: Callable[[int, int], None] | None = None, threads: int | None = None,
+) -> str | None:  # fmt: skip
+    """Decide what is open by walking all its multisets, as far as `seconds` go; a note on what was done, or why not.
+
+    need, slack: by own token, count and class. Tokens and counts that are not finished stay as they were.
+    """
+    jobs = [(part, counts) for part in parts if (counts := _open_counts(part, slack))]
+    if not jobs or seconds <= 0:
+        return None
+    if (reason := why_not(tables)) is not None:
+        return None if tables.pattern is not None else reason
+    started = time.monotonic()
+    sizes = {n: multisets_around(tables.T - 1, tables.L - n) for n in range(1, tables.L + 1)}
+    state = Progress(sum(sizes[n] for _, counts in jobs for n in counts), started + seconds, progress)
+    listed = {size: Listed.of(size, tables.L - 1) for size in set(group_sizes(tables.T - 1)[1:])}
+    again, close = [], []
+
+    def work(job: tuple[Part, list[int]]) -> None:
+        part, counts = job
+        if not state.go_on():
+            return
+        walk = Walk(tables, part.token, dict(listed))
+        for n in counts:
+            found = walk.count(n, part.rivals[n], need[part.token, n - 1], slack[part.token, n - 1], state.go_on)
+            if found is None:
+                return
+            part.decide(n, found, need[part.token, n - 1], slack[part.token, n - 1])
+            for sequence in found.examples:
+                margin = float(tables.margins(np.array([sequence]))[0, 0])
+                part.ledger.suspect(margin, (sequence, 0))
+            again.append(found.again)
+            close.append(found.close + found.tied)
+            state.add(sizes[n])
+
+    most = max(1, min(len(jobs), threads or cores(), int(gigabytes() * 1e9 / table_bytes(tables))))
+    if most == 1:
+        for job in jobs:
+            work(job)
+    else:
+        with ThreadPoolExecutor(most) as pool:
+            try:
+                list(pool.map(work, jobs))
+            except BaseException:
+                state.stopped = True  # the pool waits for its threads
+                raise
+    spent = time.monotonic() - started
+    if state.done < state.total:
+        guess = spent * state.total / max(1, state.done)
+        return (f"{state.done:,} of {state.total:,} multisets of other tokens were counted in {spent:.0f} s; all would "
+                f"take about {guess:,.0f} s on this machine: give more seconds")  # fmt: skip
+    return (f"{state.total:,} multisets of other tokens were counted in {spent:.1f} s, {sum(again):,} of them again in "
+            f"float64; answers that are right by less than rounding may move them: {sum(close):,}")  # fmt: skip
+
+
+def _open_counts(part: Part, slack: np.ndarray) -> list[int]:
+    """The counts of one own token that are not decided, small classes first."""
+    if part.search is None:
+        return []
+    open_ = np.flatnonzero(part.undecided > 0) + 1
+    return [int(n) for n in open_[::-1] if np.isfinite(slack[part.token, n - 1][part.rivals[int(n)]]).all()]
