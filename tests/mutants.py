@@ -1,100 +1,140 @@
-"""Do the tests notice? Small mistakes go into a copy of the tree, one at a time, and the tests of the file run.
+"""Do the tests notice? Small random mistakes go into a copy of the tree, one at a time, and the tests of the file run.
 
-    make mutants                                all of tests/mutants.toml; what is known is not run again
-    python tests/mutants.py --room measures     one room;  --file interp/spec.py: one file;  --minutes 10: for a while
+    make mutants N=100 SEED=0                          a sample over every room: score, its interval, the survivors
+    python tests/mutants.py --room certificates        one room;  --file interp/spec.py: one file;  --minutes 10
 
-A mutant is killed when a test fails, or when the tests take ten times as long as without it. The score is printed by
-room. Each entry of mutants.toml names a file, a text that stands in it once, what to put in its place, and the tests
-where those are not tests/ROOM/test_FILE.py; `slow` where those are in the long suite. `survives` explains a mutant that
-no test can notice, or that none should.
-
-Verdicts gather in a file of JSON lines outside version control, under what they depend on: the mutant, its file and
-its tests. After an interruption the same command goes on where it was; what has changed since runs again.
+A mistake is a comparison, an operator, a number, a sign or a condition that is changed in one place of a syntax tree;
+every place of every file is as likely as any other. A mutant is killed when a test of its file's own test file fails,
+or takes ten times as long. The same seed draws the same mutants of the same tree. What nobody can notice (a mistake in
+a message, a bound that is only looser) counts as a survivor: the score is one from below.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import ast
 import importlib
-import json
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIST = ROOT / "tests" / "mutants.toml"
-RESULTS = ROOT / ".mutants.jsonl"
+PACKAGE = "interp"
 LIBRARIES = ("numpy", "torch", "pandas", "scipy.optimize", "sklearn.svm", "plotly.graph_objects", "pytest", "pydantic",
              "transformer_lens", "jaxtyping", "beartype", "safetensors.torch", "typer", "rich", "jinja2")  # fmt: skip
 OPTIONS = ("-x", "-q", "-p", "no:xdist", "--tb=line",
            "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip # libraries with plugins are loaded before
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add,
+    ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mutant:
+    """One mistake: the source from start to end, in bytes of the file, becomes `new`."""
+
     file: str
+    line: int
+    start: int
+    end: int
     old: str
     new: str
     tests: tuple[str, ...]
-    survives: str = ""  # why no test notices, where that is known
-    slow: bool = False  # its tests are in the long suite
 
     @property
     def room(self) -> str:
-        parts = Path(self.file).parts
-        return parts[1] if len(parts) > 2 and parts[0] == "interp" else parts[0] if parts[0] != "interp" else "top"
+        return room_of(self.file)
 
-    def applied(self, root: Path | None = None) -> str | None:
-        """The file's text with the mistake in it; None where the list is out of date."""
-        root = root or ROOT
-        files = [self.file, *(test.split("::")[0] for test in self.tests)]
-        if not all((root / file).is_file() for file in files):
-            return None
-        text = (root / self.file).read_text("utf-8")
-        return text.replace(self.old, self.new) if text.count(self.old) == 1 and self.old != self.new else None
-
-    def key(self, root: Path | None = None) -> str:
-        """What the verdict depends on: the mutant, its file and its tests."""
-        root = root or ROOT
-        digest = hashlib.sha256(repr((self.file, self.old, self.new, self.tests)).encode())
-        for path in (self.file, *sorted({test.split("::")[0] for test in self.tests})):
-            digest.update((root / path).read_bytes())
-        return digest.hexdigest()[:16]
+    def applied(self, root: Path) -> str:
+        data = (root / self.file).read_bytes()
+        return (data[: self.start] + self.new.encode() + data[self.end :]).decode()
 
     def __str__(self) -> str:
-        lines = zip(self.old.splitlines(), self.new.splitlines())
-        return f"{self.file}: {next((new.strip() for old, new in lines if old != new), self.new.strip())}"
+        return f"{self.file}:{self.line}: {self.old!r:.60} -> {self.new!r:.60}"
 
 
-def mirrored(file: str) -> tuple[str, ...]:
-    """The test file of a module's own name: interp/theory/kl.py -> tests/theory/test_kl.py."""
+def room_of(file: str) -> str:
+    parts = Path(file).parts
+    return parts[1] if len(parts) > 2 else "top"
+
+
+def mirrored(root: Path, file: str) -> tuple[str, ...]:
+    """The test file of a module's own name, or of the package that it is in: interp/theory/kl.py -> tests/theory/..."""
     path = Path(file)
-    return (str(Path("tests", *path.parts[1:-1], f"test_{path.stem}.py")),)
-
-
-def read(path: Path = LIST) -> list[Mutant]:
-    entries = tomllib.loads(path.read_text("utf-8"))["mutant"]
-    return [
-        Mutant(
-            e["file"],
-            e["old"],
-            e["new"],
-            tuple(e.get("tests", mirrored(e["file"]))),
-            e.get("survives", ""),
-            e.get("slow", False),
-        )
-        for e in entries
+    places = [Path("tests", *path.parts[1:-1], f"test_{path.stem}.py")]
+    places += [
+        Path("tests", *path.parts[1:depth], f"test_{path.parts[depth]}.py") for depth in range(1, len(path.parts) - 1)
     ]
+    return tuple(str(place) for place in places if (root / place).is_file())[:1]
+
+
+def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
+    """Every mistake that can be made in a file with tests of its own."""
+    if not (tests := mirrored(root, file)):
+        return
+    text = (root / file).read_text("utf-8")
+    lines = [0]
+    for line in text.encode().splitlines(keepends=True):
+        lines.append(lines[-1] + len(line))
+    tree = ast.parse(text)
+    skipped = {id(part) for node in ast.walk(tree) for part in _annotations(node)}
+    data = text.encode()
+    for node in ast.walk(tree):
+        if id(node) in skipped or not isinstance(node, ast.expr):
+            continue
+        start, end = (
+            lines[node.lineno - 1] + node.col_offset,
+            lines[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0),
+        )
+        for new in _changed(node):
+            yield Mutant(file, node.lineno, start, end, data[start:end].decode(), f"({new})", tests)
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+    """Parts that no run reads: annotations, and pieces of formatted text."""
+    for part in (getattr(node, "annotation", None), getattr(node, "returns", None), *(
+        [node] if isinstance(node, ast.JoinedStr) else [])):  # fmt: skip
+        if part is not None:
+            yield from ast.walk(part)
+
+
+def _changed(node: ast.expr) -> Iterator[str]:
+    """The expression with one mistake, in each way that its own top allows."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+        yield ast.unparse(ast.Compare(node.left, [COMPARISONS[type(node.ops[0])]()], node.comparators))
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        yield ast.unparse(ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right))
+    elif isinstance(node, ast.BoolOp):
+        yield ast.unparse(ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values))
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield ast.unparse(node.operand)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield repr(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield repr(node.value + 1)
+
+
+def sample(root: Path, n: int, seed: int, rooms: list[str] | None = None, file: str | None = None) -> list[Mutant]:
+    """n mutants, drawn without replacement from all of them; the same for the same seed and tree."""
+    files = [str(path.relative_to(root)) for path in sorted((root / PACKAGE).rglob("*.py"))]
+    files = [name for name in files if file in (None, name) and (rooms is None or room_of(name) in rooms)]
+    every = [mutant for name in files for mutant in mutants_of(root, name)]
+    return random.Random(seed).sample(every, min(n, len(every)))
 
 
 def copy_of(root: Path, folder: Path) -> Path:
@@ -132,7 +172,7 @@ def run_tests(tree: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
 
         code = 1
         try:
-            code = pytest.main([*OPTIONS, "-m", "" if mutant.slow else "not slow", *mutant.tests])
+            code = pytest.main([*OPTIONS, "-m", "not slow and not soak", *mutant.tests])
         finally:
             os._exit(int(code))
     while True:
@@ -147,34 +187,18 @@ def run_tests(tree: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
         time.sleep(0.05)
 
 
-def known(path: Path) -> dict[str, str]:
-    if not path.exists():
-        return {}
-    return {row["key"]: row["verdict"] for row in map(json.loads, path.read_text("utf-8").splitlines())}
-
-
-def run(mutants: list[Mutant], results: Path, minutes: float) -> None:
-    """Every mutant without a verdict gets one, which is written down at once."""
-    verdicts = known(results)
-    waiting = [mutant for mutant in mutants if mutant.applied() is not None and mutant.key() not in verdicts]
-    if not waiting:
-        return
+def run(mutants: list[Mutant], minutes: float) -> list[tuple[Mutant, str]]:
+    """Each mutant with its verdict, "killed" or "survived"; fewer where the time is over or tests fail without any."""
     for name in LIBRARIES:
         importlib.import_module(name)
-    import torch
-
-    torch.set_num_threads(1)
     sys.dont_write_bytecode = False  # the copy is imported once a mutant, and only one of its files is new
-    end = time.monotonic() + 60 * minutes
-    whole: dict[tuple[str, ...], float] = {}
-    with tempfile.TemporaryDirectory(prefix="interp-mutants-") as folder, results.open("a", encoding="utf-8") as out:
+    end, whole, verdicts = time.monotonic() + 60 * minutes, dict[tuple[str, ...], float](), list[tuple[Mutant, str]]()
+    with tempfile.TemporaryDirectory(prefix="interp-mutants-") as folder:
         tree = copy_of(ROOT, Path(folder))
-        for number, mutant in enumerate(sorted(waiting, key=lambda m: m.tests), 1):
+        for number, mutant in enumerate(sorted(mutants, key=lambda m: (m.tests, m.file, m.start, m.new)), 1):
             if time.monotonic() > end:
-                print(f"{len(waiting) - number + 1} mutants are left for another time")
-                return
-            path, wrong = tree / mutant.file, mutant.applied(tree)
-            assert wrong is not None
+                print(f"{len(mutants) - number + 1} mutants are left for another time")
+                break
             if mutant.tests not in whole:
                 verdict, whole[mutant.tests] = run_tests(tree, mutant, 600)
                 if verdict != "passed":
@@ -182,56 +206,44 @@ def run(mutants: list[Mutant], results: Path, minutes: float) -> None:
                     whole[mutant.tests] = math.nan
             if math.isnan(whole[mutant.tests]):
                 continue
-            text = path.read_text("utf-8")
-            put(path, wrong, 1_000_000_000 + 2 * number)
+            path, text = tree / mutant.file, (tree / mutant.file).read_text("utf-8")
+            put(path, mutant.applied(tree), 1_000_000_000 + 2 * number)
             verdict, seconds = run_tests(tree, mutant, 60 + 10 * whole[mutant.tests])
             put(path, text, 1_000_000_001 + 2 * number)
-            verdict = "survived" if verdict == "passed" else "killed"
-            row = {"key": mutant.key(tree), "verdict": verdict, "mutant": str(mutant)}
-            print(json.dumps(row), file=out, flush=True)
-            print(f"{number:>4}/{len(waiting)} {verdict:<11} {seconds:5.1f} s  {mutant}", flush=True)
+            verdicts.append((mutant, "survived" if verdict == "passed" else "killed"))
+            print(f"{number:>4}/{len(mutants)} {verdicts[-1][1]:<9} {seconds:5.1f} s  {mutant}", flush=True)
+    return verdicts
 
 
-def verdicts_of(mutants: list[Mutant], results: Path) -> Iterator[tuple[Mutant, str]]:
-    verdicts = known(results)
-    for mutant in mutants:
-        yield mutant, "out of date" if mutant.applied() is None else verdicts.get(mutant.key(), "not run")
+def interval(killed: int, n: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a share."""
+    if not n:
+        return 0.0, 1.0
+    z, share = 1.959964, killed / n
+    middle, reach = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return (middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n)
 
 
-def score(mutants: list[Mutant], results: Path) -> str:
-    """A line for each room, then every survivor."""
-    rooms: dict[str, list[str]] = {}
-    lines, survivors = [], []
-    for mutant, verdict in verdicts_of(mutants, results):
-        rooms.setdefault(mutant.room, []).append(verdict)
-        if verdict in ("survived", "out of date"):
-            survivors.append(f"{verdict}: {mutant}" + (f"\n    {mutant.survives}" if mutant.survives else ""))
-    rooms = dict(sorted(rooms.items())) | {"all": [verdict for found in rooms.values() for verdict in found]}
-    for room, found in rooms.items():
-        run = [verdict for verdict in found if verdict in ("killed", "survived")]
-        share = f"{100 * run.count('killed') / len(run):.1f} %" if run else "-"
-        lines.append(f"{room:<14} {run.count('killed'):>4} of {len(run):>4} killed  {share:>8}"
-                     + (f"  ({len(found) - len(run)} without a verdict)" if len(run) < len(found) else ""))  # fmt: skip
-    return "\n".join([*lines, "", *survivors])
+def score(verdicts: list[tuple[Mutant, str]]) -> str:
+    """A line for each room, one for all with its interval, then every survivor."""
+    rooms, killed = Counter(m.room for m, _ in verdicts), Counter(m.room for m, said in verdicts if said == "killed")
+    lines = [f"{room:<14} {killed[room]:>4} of {n:>4} killed" for room, n in sorted(rooms.items())]
+    low, high = interval(killed.total(), len(verdicts))
+    lines.append(
+        f"all            {killed.total():>4} of {len(verdicts):>4} killed, 95% interval {low:.3f} to {high:.3f}"
+    )
+    return "\n".join([*lines, *(f"survived: {mutant}" for mutant, said in verdicts if said == "survived")])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=100, help="how many mutants")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", nargs="+", help="only files of these rooms, such as measures")
     parser.add_argument("--file", help="only this file, such as interp/spec.py")
     parser.add_argument("--minutes", type=float, default=600, help="stop after the mutant that is under way by then")
-    parser.add_argument("--list", type=Path, default=LIST, help="another list of mutants")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where verdicts gather")
-    parser.add_argument("--score", action="store_true", help="run nothing, print what is known")
-    options = parser.parse_args()
-    mutants = [m for m in read(options.list)
-               if m.room in (options.room or [m.room]) and options.file in (None, m.file)]  # fmt: skip
-    try:
-        if not options.score:
-            run(mutants, options.results, options.minutes)
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here")
-    print(score(mutants, options.results))
+    given = parser.parse_args()
+    print(score(run(sample(ROOT, given.n, given.seed, given.room, given.file), given.minutes)))
 
 
 if __name__ == "__main__":

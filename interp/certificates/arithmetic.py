@@ -4,7 +4,8 @@ The premise, for torch on a CPU (its own kernels, MKL and oneDNN, any number of 
 
 sums and products  IEEE 754 with rounding to nearest, in any order, fused or not: a sum of k products is off by at most
                    gamma_k = k u / (1 - k u) times the sum of their sizes, u the unit roundoff (Higham 2002, section
-                   3.1), and by `smallest` more for each number that underflows, gradually or to zero.
+                   3.1), and by `smallest`, the smallest normal number, more for each number that underflows:
+                   subnormal numbers may be kept or flushed to zero, as results and as operands.
 exp                off by at most EXP_ULPS units in the last place, of 2 u each, or by `smallest`. torch documents 1 for
                    its exp (SLEEF, expf_u10) and 20 for the one inside fused attention (exp_u20, fexp_u20 in
                    aten/src/ATen/cpu/vec); numba takes the C library's or SVML's, 1 to 4.
@@ -13,12 +14,14 @@ softmax            the largest score is subtracted first. Fused attention walks 
                    a rescaling for each KEYS_PER_RESCALING is allowed.
 GELU               off by at most GELU_UNITS u |x| (an erf of 1 unit in the last place, and a few roundings).
 position codes     of sines and a logarithm, in float64: off by at most 256 u of each component. A proof here takes them
-                   as they were computed; check.py, which speaks of the formula itself, allows for this.
+                   as they were computed; the checker, which speaks of the formula itself, allows for this.
 division, square root   correctly rounded.
 
 tests/certificates/test_arithmetic.py measures each on the machine it runs on, and fails where the premise does not
 hold. Lower precision that torch can be told to use for float32 (set_float32_matmul_precision), and devices other than
 a CPU, are refused.
+
+Every method takes its bounds of a score, a softmax, an average and a sum from `Arithmetic`, and derives none by hand.
 
 Numbers are pairs (value, error): the value in float64, the error a bound of how far the model's own arithmetic and the
 float64 value can both be from the exact result for the parameters as they are. Sums of small whole multiples of 1/16
@@ -27,6 +30,7 @@ are exact in any order, and are known to be.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -92,9 +96,26 @@ def premise_refusal(model: nn.Module) -> str | None:
     for parameter in model.parameters():
         if parameter.device.type != "cpu":
             return f"rounding is bounded on a CPU, not on {parameter.device.type}: move the model"
-    if torch.get_float32_matmul_precision() != "highest":
-        asked = torch.get_float32_matmul_precision()
+    return lowered() or autocast()
+
+
+def lowered() -> str | None:
+    """How torch was told to multiply float32 in less than its precision, or None."""
+    if (asked := torch.get_float32_matmul_precision()) != "highest":
         return f"torch multiplies float32 in {asked!r} precision here; set_float32_matmul_precision('highest') first"
+    onednn = getattr(torch.backends, "mkldnn", None)
+    for name, place in (("backends", torch.backends), ("backends.mkldnn", onednn),
+                        ("backends.mkldnn.matmul", getattr(onednn, "matmul", None))):  # fmt: skip
+        if (asked := getattr(place, "fp32_precision", "none")) not in ("none", "ieee"):
+            return f"torch multiplies float32 in {asked!r} precision; set torch.{name}.fp32_precision = 'ieee' first"
+    return None
+
+
+def autocast() -> str | None:
+    """Is torch's autocast on, which runs parts of a model in other formats than its own?"""
+    for kind in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(kind):
+            return f"torch.autocast({kind!r}) is on, and runs a model in other formats than its own: leave it first"
     return None
 
 
@@ -113,6 +134,11 @@ class Arithmetic:
     def bounded(self, error: Tensor, size: Tensor) -> Tensor:
         """The error, infinite where numbers of this size might overflow on the way, or where nothing is known."""
         return torch.where((size + error < self.largest) & ~error.isnan(), error, torch.inf)
+
+    def _under(self, x: Tracked) -> Tensor:
+        """What a number loses if it is subnormal and flushed to zero; nothing where it is certainly 0 or normal."""
+        certain = ((x.value == 0) & (x.error == 0)) | (x.value.abs() - x.error >= self.smallest)
+        return torch.where(certain, 0.0, self.smallest)
 
     def _on_grid(self, x: Tensor) -> Bool[Tensor, "*shape"]:
         return (x * GRID).round() == x * GRID
@@ -137,24 +163,54 @@ class Arithmetic:
         # Nothing is rounded either where one of the two is exactly zero.
         plain |= ((x.value == 0) & (x.error == 0)) | ((y.value == 0) & (y.error == 0))
         rounded = self.bounded(error + self.u * (value.abs() + error), value.abs())
-        return Tracked(value, torch.where(plain, error, rounded))
+        found = Tracked(value, torch.where(plain, error, rounded))
+        return Tracked(value, found.error + self._under(x) + self._under(y) + self._under(found))
+
+    def product(self, x: Tracked, y: Tracked, more: int = 2) -> Tracked:
+        """x @ y, with `more` further roundings of each term."""
+        terms, reach = x.value.shape[-1], x.size @ y.size
+        error = x.size @ y.error + x.error @ y.size + self.gamma(terms + more) * reach
+        under = self.smallest * (2 * terms + x.size.sum(-1, keepdim=True) + y.size.sum(-2, keepdim=True))
+        return Tracked(x.value @ y.value, torch.where(reach == 0, 0.0, self.bounded(error + under, reach)))
+
+    def total(self, parts: Sequence[Tracked]) -> Tracked:
+        """The sum of a few numbers, in any order."""
+        size = torch.stack([part.size for part in parts]).sum(0)
+        error = torch.stack([part.error + self._under(part) for part in parts]).sum(0) + self.gamma(len(parts)) * size
+        return Tracked(torch.stack([part.value for part in parts]).sum(0), self.bounded(error, size))
 
     def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
         """Over the last axis; infinite where the error may be as large as the scale itself."""
         d = x.value.shape[-1]
         center = x.value - x.value.mean(-1, keepdim=True)
-        error = x.error + x.error.mean(-1, keepdim=True)
+        error = x.error + x.error.mean(-1, keepdim=True) + 4 * self.smallest
         error = error + self.gamma(d + 3) * (x.size + x.size.mean(-1, keepdim=True))
         # A root mean square moves by at most the root mean square of what moves inside it.
         scale = (center.square().mean(-1, keepdim=True) + eps).sqrt()
-        moved = error.square().mean(-1, keepdim=True).sqrt() + (d * self.smallest) ** 0.5
+        moved = error.square().mean(-1, keepdim=True).sqrt() + (4 * d * self.smallest) ** 0.5
         moved = moved + self.gamma(d + 6) * (scale + moved)
         relative = torch.where(moved < scale, moved / scale, torch.inf)
         spread = (error + center.abs() * relative) / scale / (1 - relative).clamp(min=0)
-        own = 4 * self.u * (center.abs() / scale + spread) + self.smallest
+        own = 4 * self.u * (center.abs() / scale + spread) + 2 * self.smallest
         normal = Tracked(center / scale, (spread + own).nan_to_num(nan=torch.inf))
         value = normal.value * weight.double() + bias.double()
         size = normal.size * weight.double().abs() + bias.double().abs()
+        error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest * (4 + normal.size)
+        return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
+
+    def rms_norm(self, x: Tracked, weight: Tensor, eps: float) -> Tracked:
+        """x / sqrt(mean x^2 + eps) times a gain, over the last axis; infinite where the error may be as large as the
+        scale itself."""
+        d = x.value.shape[-1]
+        scale = (x.value.square().mean(-1, keepdim=True) + eps).sqrt()
+        # A root mean square moves by at most the root mean square of what moves inside it.
+        moved = x.error.square().mean(-1, keepdim=True).sqrt() + (d * self.smallest) ** 0.5
+        moved = moved + self.gamma(d + 6) * (scale + moved)
+        relative = torch.where(moved < scale, moved / scale, torch.inf)
+        spread = (x.error + x.value.abs() * relative) / scale / (1 - relative).clamp(min=0)
+        own = 4 * self.u * (x.value.abs() / scale + spread) + self.smallest
+        normal = Tracked(x.value / scale, (spread + own).nan_to_num(nan=torch.inf))
+        value, size = normal.value * weight.double(), normal.size * weight.double().abs()
         error = normal.error * weight.double().abs() + self.gamma(3) * size + self.smallest
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
@@ -165,8 +221,39 @@ class Arithmetic:
     def gelu(self, x: Tracked) -> Tracked:
         """x Phi(x), whose slope is nowhere above GELU_SLOPE."""
         value = nn.functional.gelu(x.value)
-        own = GELU_UNITS * self.u * (x.value.abs() + x.error) + self.smallest
+        own = GELU_UNITS * self.u * (x.value.abs() + x.error) + 4 * self.smallest
         return Tracked(value, GELU_SLOPE * x.error + own)
+
+    def scores(self, q: Tracked, k: Tracked, factor: float) -> Tracked:
+        """Queries (..., queries, d_head) times keys (..., keys, d_head), times a factor.
+
+        Each term is rounded once, the sum d_head times; the factor is the quotient or product of two rounded numbers,
+        taken after the sum or, as its root, into queries and keys before: eight roundings more at most.
+        """
+        found, reach = self.product(q, Tracked(k.value.mT, k.error.mT), more=8), q.size @ k.size.mT
+        size = abs(factor)
+        under = self.smallest * (1 + size) * (2 + q.size.sum(-1, keepdim=True) + k.size.sum(-1)[..., None, :])
+        error = self.bounded(found.error * size + under, reach * max(1.0, size))
+        nothing = (reach == 0) | (torch.tensor(size) == 0)
+        return Tracked(found.value * factor, torch.where(nothing, 0.0, error))
+
+    def weight_error(self, slip: Tensor, spread: Tensor, keys: int) -> Tensor:
+        """Relative error of every weight of a softmax over at most `keys` keys: its exponential, the sum, the quotient.
+
+        spread: the scores lie within this of each other. slip: each is off by at most this.
+        """
+        moved = slip + self.u * (spread + 2 * slip) + exp_error(self.u, keys)
+        return torch.expm1(2 * moved + self.gamma(2 * keys + 8))
+
+    def average(self, values: Tracked, weight_error: Tensor, lost: Tensor, keys: int) -> Tracked:
+        """Size and error of every average of at most `keys` of the values (..., keys, d), (..., 1, d), by weights that
+        are off by a share of weight_error, and by `lost` in all where they underflow."""
+        size = values.size.amax(-2, keepdim=True)
+        error = weight_error * size + (1 + weight_error) * (
+            values.error.amax(-2, keepdim=True) + self.gamma(keys + 2) * size
+        )
+        under = (lost + 2 * keys * self.smallest) * (1 + size)
+        return Tracked(size, self.bounded(error + under, keys * size))
 
     def softmax(self, scores: Tracked) -> Tracked:
         """Weights with a bound of their error; scores (..., queries, keys)."""
@@ -182,9 +269,5 @@ class Arithmetic:
 
     def mix(self, weights: Tracked, values: Tracked) -> Tracked:
         """weights @ values."""
-        keys = weights.value.shape[-1]
-        reach = weights.size @ values.size
-        error = weights.size @ values.error + weights.error @ values.value.abs() + self.gamma(keys + 2) * reach
-        under = self.smallest * (keys + values.size.sum(-2, keepdim=True))
-        error = torch.where(reach == 0, error, error + under)
-        return Tracked(weights.value @ values.value, self.bounded(error, values.size.sum(-2, keepdim=True)))
+        found = self.product(weights, values)
+        return Tracked(found.value, self.bounded(found.error, values.size.sum(-2, keepdim=True)))

@@ -18,16 +18,19 @@ from interp import words
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.evidence import write_evidence
+from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
 from interp.certificates.probes import Probes, compare
-from interp.certificates.scope import Takes, not_as_described, refusal_of
+from interp.certificates.scope import Takes, refusal_of
 from interp.errors import InterpError, UnsupportedError
-from interp.spec import TaskRef
-from interp.tasks import Task
-from interp.tasks.state import beyond_ref, changed
+from interp.measures.subject import Subject
+from interp.tasks import Task, registered_tasks
+from interp.tasks.domain import check_entry
 from interp.views import view
 
 Status = Literal["certified", "refuted", "undecided"]
 IN_REALS = "reals, with a rounding bound"
+FRESH = "the spec and the parameters, in a fresh model that runs interp's own forward"
+AT_HAND = "the model at hand, as it was run"
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Certificate:
     rounding bound" (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way).
     tables: by name, what else was learned on the way, such as where the errors lie. probes: what the proof says of
     single inputs, which the model itself was compared with; `probed` counts them. on_trust: what the claim takes from
-    the task that nobody compared with its labels, in words; empty where everything was.
+    the task that nobody compared with its labels, in words; empty where everything was. about: what the claim is true
+    of: the spec and the parameters in a fresh model, or a model of someone else's as it was run.
 
     Example:
 
@@ -82,10 +86,11 @@ class Certificate:
     probes: tuple[Probes, ...] = field(default=(), repr=False, compare=False)
     probed: int = 0
     on_trust: tuple[str, ...] = ()
+    about: str = FRESH
     confidence: float | None = None
 
     def evidence(self, path: str | Path) -> Path:
-        """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.py.
+        """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.
 
         path: a .json or .json.gz file. Raises UnsupportedError where this certificate's method has no evidence.
         """
@@ -106,6 +111,7 @@ class Certificate:
         """The claim and what it rests on, a line each; what is not known is left out."""
         row = self.to_frame().iloc[0].to_dict() | {"n_inputs": f"{self.n_inputs:,}", "seconds": f"{self.seconds:.2g}"}
         rows = [(name, value) for name, value in row.items() if value is not None and name not in ("model", "status")]
+        rows.append(("about", self.about))
         rows += [("note", note) for note in (*self.notes, *self.on_trust)]
         if self.tables:
             rows.append(("tables", ", ".join(self.tables)))
@@ -124,6 +130,7 @@ class Method:
     """One way to certify. other_task(task): why a task is not of the shape that it is about, or None; why_not(model):
     why it does not hold for a model, or None; run(model, **options).
 
+    stranger: the same two for a model of someone else's with its task (a Subject), where the method knows such.
     takes: the fields of a spec that the argument knows; a model in which any other field is used is refused. None: the
     method runs the model itself on every input, whatever it is. lists: it evaluates input after input, so that an
     argument about all of them at once goes further.
@@ -135,6 +142,13 @@ class Method:
     run: Callable[..., Certificate]
     takes: Takes | None
     lists: bool = False
+    stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None
+
+    def of_subject(self, subject: Subject, **options: Any) -> Certificate:
+        """The certificate of any model with a task. Raises UnsupportedError for a method of task models alone."""
+        if self.stranger is None:
+            raise UnsupportedError(f"{self.name}: only for models built from a spec")
+        return self.stranger[1](subject, **options)
 
     def refusal(self, model: TaskModel) -> str | None:
         """Why this method does not hold for a model, or None."""
@@ -152,11 +166,12 @@ def register_method(
     refusal: Callable[[TaskModel], str | None],
     takes: Takes | None,
     lists: bool = False,
+    stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None,
 ) -> Callable[..., Any]:
     """Decorator: make a function from a model (and options) to a Certificate a method of certification."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        _METHODS[name] = Method(name, other_task, refusal, run, takes, lists)
+        _METHODS[name] = Method(name, other_task, refusal, run, takes, lists, stranger)
         return run
 
     return add
@@ -190,29 +205,39 @@ def method_for(model: TaskModel) -> Method:
     raise UnsupportedError(f"{model.spec.id} cannot be certified: {said}")
 
 
+def method_for_subject(subject: Subject) -> Method:
+    """The first registered method that holds for a model of someone else's with its task.
+
+    Where none does, the last one, which runs every input: it says why it does not."""
+    known = [method for method in registered_methods().values() if method.stranger is not None]
+    for method in known:
+        assert method.stranger is not None
+        if method.stranger[0](subject) is None:
+            return method
+    return known[-1]
+
+
 def certify_model(model: TaskModel, **options: Any) -> Certificate:
     """Certify a task model on its task's whole domain, or the part that options name.
 
-    The certificate is compared with the model itself on a few hundred inputs before it is given. Raises
-    UnsupportedError where no method holds or the model is not what its spec describes (hooks, replaced parts),
-    InterpError for an option that the method does not have, and Mismatch where proof and model disagree.
+    It is about the model's spec and parameters in a fresh model, and about the task that its class makes of its
+    parameters and tables: see frozen.py and tasks/snapshot.py. Proof, fresh model and the model at hand are compared
+    on a few hundred inputs before it is given. Raises UnsupportedError where no method holds or where the model or its
+    task is not what its spec describes (hooks, replaced parts, another table), InterpError for an option that the
+    method does not have, and Mismatch where proof and model disagree.
     """
-    for name, parameter in model.named_parameters():
-        if not bool(parameter.isfinite().all()):
-            raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
-    if (reason := other_task(model) or not_as_described(model)) is not None:
-        raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
-    method = method_for(model)
+    fresh = frozen(model)
+    method = method_for(fresh)
     from interp.certificates.options import check_options
 
     check_options(method, options)
-    found = replace(noted(method.run(model, **options)), source=Source(model, method.name, options))
-    if (beyond := beyond_ref(model.task)) is not None:
-        note = f"the claim is about task {model.task.name} as it is at hand; its spec alone does not make it: {beyond}"
+    check_entry(fresh.task)
+    found = replace(noted(method.run(fresh, **options)), source=Source(fresh, method.name, options))
+    if fresh.task.name not in registered_tasks():
+        note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))
-    if (reason := other_task(model)) is not None:
-        raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
-    return replace(found, probed=compare(model, found.probes))
+    agreed = compare_with_fresh(model, fresh, probes_of(fresh.task, (each.batch for each in found.probes)))
+    return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)
 
 
 def within_rounding(found: Certificate) -> bool:
@@ -230,20 +255,3 @@ def noted(found: Certificate) -> Certificate:
         "counterexample as it was run, and may be right on it in a batch of another shape or order"
     )
     return found if note in found.notes else replace(found, notes=(*found.notes, note))
-
-
-def other_task(model: TaskModel) -> str | None:
-    """Why the task at hand is not the one that the model was built with and that its spec names, or None."""
-    task = model.task
-    if (reason := changed(model.task_as_built, task)) is not None:
-        return f"task {task.name} was changed after the model was built: {reason}; build the model anew with its task"
-    if (named := model.spec.task) != task.ref:
-        return f"its spec names the task {_of(named)}, and the task at hand is {_of(task.ref)}"
-    return None
-
-
-def _of(ref: TaskRef) -> str:
-    """A task as a sentence names it."""
-    table = "" if ref.table_sha256 is None else f" with the table {ref.table_sha256[:12]}"
-    seed = f" with data_seed {ref.data_seed}" if ref.data_seed else ""
-    return f"{ref.name}({', '.join(f'{name}={value!r}' for name, value in ref.parameters)}){seed}{table}"

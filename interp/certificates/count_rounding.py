@@ -7,15 +7,12 @@ same sums in other orders, and all are covered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from interp.architecture.reduced import SAFE_SPREAD
 from interp.architecture.task_model import TaskModel
-from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error
-from interp.spec import Layer
+from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact
 
 DIFFERENCES = 2.0
 """Readouts of two tokens may be subtracted before anything is multiplied: once more what rounding does to both."""
@@ -41,8 +38,13 @@ def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: 
         return float("inf")
     numbers = Arithmetic(ROUNDOFF[dtype])
     q, k, v = (projected(numbers, model, x, name) for name in "QKV")
-    scores = scores_of(numbers, layer, model.spec.d_model, q[:, [query]], k)
-    weights = Weights.of(numbers, scores.value, scores.error, n, SAFE_SPREAD[dtype])
+    scores = numbers.scores(q[:, [query]], k, layer.factor(model.spec.d_model))
+    spread, slip = scores.value.amax(-1, keepdim=True) - scores.value.amin(-1, keepdim=True), scores.error
+    slip = slip.amax(-1, keepdim=True)
+    # The largest score of all tokens may be subtracted though that token is not there: then weights, and with them what
+    # underflows beside them, are divided by a sum as small as exp(-spread).
+    lost = 2 * n * numbers.smallest * torch.exp((spread + slip).clamp(max=SAFE_SPREAD[dtype]))
+    moved = numbers.weight_error(slip, spread, n)
     v = v[:, keys]
     write, read = parts["blocks.0.attn.W_O"].double(), parts["unembed.W_U"].double()
     bias = [parts.get(name) for name in ("blocks.0.attn.b_O", "unembed.b_U")]
@@ -51,15 +53,14 @@ def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: 
         skip = numbers.add(skip, exact(bias[0].abs()[None]))
     offset = numbers.linear(skip, read.abs(), None if bias[1] is None else bias[1].abs())
 
-    heads = weights.mixed(v)
+    heads = numbers.average(v, moved, lost, n)
     flat = Tracked(heads.size.flatten()[None], heads.error.flatten()[None])
     stream = numbers.add(numbers.linear(flat, write.flatten(0, 1).abs()), skip)
     by_stream = numbers.linear(stream, read.abs(), None if bias[1] is None else bias[1].abs())
     out = numbers.linear(Tracked(write.abs(), torch.zeros_like(write)), read.abs())  # (heads, d_head, n_out)
-    at_once = _sum(numbers, [*_products(numbers, heads, out), offset])
-    keyed = Tracked(v.size @ out.size, v.size @ out.error + v.error @ out.size + numbers.gamma(layer.d_head + 2)
-                    * (v.size @ out.size) + numbers.smallest * layer.d_head)  # fmt: skip
-    by_key = _sum(numbers, [Tracked(part.size, part.error) for part in _each(weights.mixed(keyed))] + [offset])
+    at_once = numbers.total([*_each(numbers.product(heads, out)), offset])
+    keyed = numbers.average(numbers.product(Tracked(v.size, v.error), out), moved, lost, n)
+    by_key = numbers.total([*_each(keyed), offset])
     worst = torch.stack([logits.error.flatten() for logits in (by_stream, at_once, by_key)]).nan_to_num(nan=torch.inf)
     two = worst.amax(0).topk(min(2, worst.shape[1])).values.sum()
     return DIFFERENCES * float(two)
@@ -75,61 +76,5 @@ def projected(numbers: Arithmetic, model: TaskModel, x: Tracked, name: str) -> T
     return numbers.linear(table, parts[f"blocks.0.attn.W_{name}"], None if bias is None else bias[:, None])
 
 
-def scores_of(numbers: Arithmetic, layer: Layer, d_model: int, q: Tracked, k: Tracked) -> Tracked:
-    """Scores of queries (heads, queries, d_head) and keys (heads, keys, d_head), scaled."""
-    scale = layer.factor(d_model)
-    reach = (q.size @ k.size.mT) * scale
-    slip = (q.size @ k.error.mT + q.error @ k.size.mT) * scale + numbers.gamma(layer.d_head + 4) * reach
-    slip = slip + (1 + scale) * layer.d_head * numbers.smallest
-    return Tracked((q.value @ k.value.mT) * scale, numbers.bounded(slip, reach * max(1.0, 1 / scale)))
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Attention weights over at most n keys: their relative error, (heads, 1, 1), and what a sum loses to underflow."""
-
-    numbers: Arithmetic
-    n: int
-    relative: Tensor
-    lost: Tensor
-
-    @classmethod
-    def of(cls, numbers: Arithmetic, scores: Tensor, slip: Tensor, n: int, safe: float) -> Weights:
-        """From scores of every token, (heads, 1, d_vocab), and their errors.
-
-        The largest score of all tokens may be subtracted though that token is not there: then weights, and with them
-        what underflows beside them, are divided by a sum as small as exp(-spread).
-        """
-        spread = scores.amax(-1, keepdim=True) - scores.amin(-1, keepdim=True)
-        worst = slip.amax(-1, keepdim=True)
-        moved = 2 * worst + numbers.u * (spread + worst) + exp_error(numbers.u, n)
-        grown = torch.expm1(moved)
-        relative = (1 + grown) * (1 + 2 * (grown + numbers.gamma(n))) * (1 + 4 * numbers.u) - 1
-        shrunk = torch.exp((spread + worst).clamp(max=safe))
-        return cls(numbers, n, relative, 2 * n * numbers.smallest * shrunk)
-
-    def mixed(self, v: Tracked) -> Tracked:
-        """Sizes and errors of what each head makes of values (heads, keys, d): (heads, 1, d)."""
-        size = v.size.amax(1, keepdim=True)
-        error = self.relative * size + (1 + self.relative) * (
-            v.error.amax(1, keepdim=True) + self.numbers.gamma(self.n + 2) * size
-        )
-        return Tracked(size, self.numbers.bounded(error + self.lost * (1 + size), self.n * size))
-
-
-def _products(numbers: Arithmetic, heads: Tracked, out: Tracked) -> list[Tracked]:
-    """What each head adds to the logits, where its outputs (heads, 1, d_head) meet (heads, d_head, n_out)."""
-    size, d = heads.size @ out.size, out.value.shape[1]
-    error = heads.size @ out.error + heads.error @ out.size + numbers.gamma(d + 2) * size + d * numbers.smallest
-    return _each(Tracked(size, numbers.bounded(error, size)))
-
-
 def _each(parts: Tracked) -> list[Tracked]:
     return [Tracked(value, error) for value, error in zip(parts.value, parts.error, strict=True)]
-
-
-def _sum(numbers: Arithmetic, parts: list[Tracked]) -> Tracked:
-    """A sum of sizes, with a bound that holds for any order."""
-    size = torch.stack([part.size for part in parts]).sum(0)
-    error = torch.stack([part.error for part in parts]).sum(0) + numbers.gamma(len(parts)) * size
-    return Tracked(size, numbers.bounded(error, size))

@@ -25,8 +25,9 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.answers import answered, decide, margins
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, Status, noted, register_method
-from interp.certificates.scope import hooks_on
+from interp.certificates.arithmetic import autocast, lowered
+from interp.certificates.base import AT_HAND, Certificate, Status, noted, register_method
+from interp.certificates.frozen import hooks_on
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
@@ -43,6 +44,7 @@ MOST = 1 << 30
 """More inputs than these are refused: they would take hours."""
 
 NO_ANSWER = "none, for its outputs are not finite"
+NOT_NAMED = "an output that the task does not name"
 LISTED = 100_000
 """So many errors and close inputs are kept for the tables."""
 
@@ -61,14 +63,6 @@ def no_domain(task: Task) -> str | None:
     return f"{task.n_inputs:,} inputs are more than {MOST:,}" if task.n_inputs > MOST else None
 
 
-@register_method("every input, as run", no_domain, refusal, takes=None)
-def certify_inputs(
-    model: TaskModel, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
-) -> Certificate:
-    """Is the model right on every input of its task? Every one is run; see certify_subject."""
-    return certify_subject(Subject.of(model), batch_size, most, progress)
-
-
 @torch.no_grad()
 def certify_subject(
     subject: Subject, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
@@ -80,7 +74,7 @@ def certify_subject(
     LISTED). Raises UnsupportedError for a task that does not list its inputs, a model with hooks, and too many inputs.
     """
     started, task, model = time.perf_counter(), subject.task, subject.model
-    if (reason := no_domain(task) or hooks_on(model)) is not None:
+    if (reason := no_domain(task) or hooks_on(model) or autocast()) is not None:
         raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
     if batch_size < 1:
         raise InterpError(f"batch_size = {batch_size} must be at least 1")
@@ -104,6 +98,9 @@ def certify_subject(
     if found.close:
         notes += (f"{found.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
                   "answer otherwise",)  # fmt: skip
+    if found.beyond:
+        notes += (f"{found.beyond:,} answers are outputs that the task does not name; among those that it names, "
+                  f"{found.among:,} of {found.answers:,} answers are wrong",)  # fmt: skip
     if max(found.wrong, found.close) > LISTED:
         notes += (f"tables hold the first {LISTED:,} errors and close inputs",)
     certificate = Certificate(
@@ -121,19 +118,24 @@ def certify_subject(
         n_answers=found.answers if found.answers != found.rows else None,
         notes=notes,
         tables={"wrong inputs": found.frame(found.errors), "close inputs": found.frame(found.nearly)},
-        arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}, one thread each",
+        arithmetic=f"as run: {dtype} on {device}, torch {torch.__version__}, batches of {batch_size}, one thread each"
+        + (f", {said}" if (said := lowered()) else ""),
+        about=AT_HAND,
     )
     return noted(certificate)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A batch with its outputs, margins and which answers are right, at every position that is read."""
+    """A batch with its outputs, margins, which answers are right, and where the largest of all of a model's outputs is
+    one that the task does not name, at every position that is read. among: answers that are wrong among those named."""
 
     batch: Batch
     out: Float[Tensor, "reads n_out"]
     margin: Float[Tensor, "reads"]
     right: Bool[Tensor, "reads"]
+    beyond: Bool[Tensor, "reads"]
+    among: int
 
 
 def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
@@ -145,8 +147,13 @@ def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
             torch.set_num_threads(1)
             mine.subject = replace(subject, model=copy.deepcopy(subject.model)) if workers > 1 else subject
         with torch.no_grad():
-            out = mine.subject.logits(batch, chunk=len(batch))
-            return Ran(batch, out, _margins(subject, batch, out), subject.right_of(out, batch))
+            whole = replace(mine.subject, output_ids=None).logits(batch, chunk=len(batch))
+            out = subject.columns(whole)
+            margin, right = _margins(subject, batch, out), subject.right_of(out, batch)
+            over = out.double().amax(-1) - whole.double().amax(-1)
+            beyond = (over < 0) & (subject.decision.kind == "argmax")
+            margin = torch.where(beyond, torch.minimum(over, margin), margin)
+            return Ran(batch, out, margin, right & ~beyond, beyond, int((~right).sum()))
 
     with one_thread(), ThreadPoolExecutor(workers) as pool:
         for batch in every_input(subject.task, batch_size):
@@ -165,6 +172,8 @@ class Found:
     answers: int = 0
     wrong: int = 0
     close: int = 0
+    beyond: int = 0
+    among: int = 0
     worst: float = float("inf")
     first: str | None = None
     errors: list[tuple[object, ...]] = field(default_factory=list)
@@ -185,8 +194,9 @@ class Found:
         self.worst = min(self.worst, float(margin.min()))
         for mask, kept in ((~right, self.errors), (nearly, self.nearly)):
             if bool(mask.any()) and len(kept) < LISTED:
-                kept += islice(_lines(subject, batch, out, margin, mask), LISTED - len(kept))
+                kept += islice(_lines(subject, ran, margin, mask), LISTED - len(kept))
         self.wrong, self.close = self.wrong + int((~right).sum()), self.close + int(nearly.sum())
+        self.beyond, self.among = self.beyond + int(ran.beyond.sum()), self.among + ran.among
         if self.first is None and self.errors:
             text, position, answer, label, _ = self.errors[0]
             self.first = f"{text}: the answer at position {position} is {answer}, right is {label}"
@@ -200,17 +210,16 @@ def _margins(subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"]) 
     return margins(out.double(), subject.classes(batch), subject.decision)
 
 
-def _lines(
-    subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"], margin: Tensor, mask: Bool[Tensor, "reads"]
-) -> Iterator[tuple[object, ...]]:
+def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads"]) -> Iterator[tuple[object, ...]]:
     """(input, position, answer, right, margin) of chosen answers."""
-    places, words, task = subject.reads(batch).nonzero(), subject.task.answer_words, subject.task
+    batch, out = ran.batch, ran.out
+    places, task = subject.reads(batch).nonzero(), subject.task
     said, classes, finite = decide(out, subject.decision), subject.classes(batch), answered(out)
     for at in mask.nonzero()[:, 0].tolist():
         row, position = places[at].tolist()
         text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-        answer = words[int(said[at])] if finite[at] else NO_ANSWER
-        yield text, position, answer, words[int(classes[at])], float(margin[at])
+        answer = NOT_NAMED if ran.beyond[at] else task.word(int(said[at])) if finite[at] else NO_ANSWER
+        yield text, position, answer, task.word(int(classes[at])), float(margin[at])
 
 
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
@@ -235,3 +244,14 @@ def _name(model: HookedTransformer) -> str:
         return model.spec.id
     cfg = model.cfg
     return f"{cfg.n_layers}-layer HookedTransformer of {cfg.n_heads} heads and d_model {cfg.d_model}"
+
+
+@register_method(
+    "every input, as run", no_domain, refusal, takes=None,
+    stranger=(lambda subject: no_domain(subject.task), certify_subject),
+)  # fmt: skip
+def certify_inputs(
+    model: TaskModel, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
+) -> Certificate:
+    """Is the model right on every input of its task? Every one is run; see certify_subject."""
+    return certify_subject(Subject.of(model), batch_size, most, progress)

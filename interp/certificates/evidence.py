@@ -1,10 +1,10 @@
-"""Evidence of a certificate: one JSON file that `check.py` can check on a bare Python, without this package.
+"""Evidence of a certificate: one JSON file that the folder `check` can check on a bare Python, without this package.
 
 It holds the weights as hexadecimal floats, the spec, the claim in one sentence, and the parts into which the domain is
 cut with a bound for each. How parts are found is this package's business (numpy, float64): the checker derives every
 bound again in exact arithmetic, so what is written here need only be true, and is stated a little below what was found.
 
-A method of certification has evidence if a function is registered for it; what the parts mean is said in check.py.
+A method of certification has evidence if a function is registered for it; what the parts mean is said in check/.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import gzip
 import hashlib
 import json
 import math
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,12 @@ import numpy as np
 
 from interp.certificates import check
 from interp.errors import InterpError, UnsupportedError
+from interp.files import write_atomically
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
     from interp.certificates.base import Certificate, Source
 
-SCHEMA = 2
 CLEAR_OF_ROUNDING = 16.0
 """Margins this many times the rounding bound are looked for where the model's own format is to be claimed, too."""
 
@@ -93,7 +92,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
     number_format = _format(model, found, certificate)
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
     evidence = {
-        "evidence": SCHEMA,
+        "evidence": check.SCHEMA,
         "model": model.spec.id,
         "spec": model.spec.to_dict(),
         "weights": hexadecimal(model),
@@ -108,7 +107,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
         "parts": found.parts,
     }  # fmt: skip
     data = json.dumps(evidence, separators=(",", ":"), allow_nan=False).encode()
-    _write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
 
 
@@ -151,20 +150,14 @@ def weights_sha256(model: TaskModel) -> str:
     return digest.hexdigest()
 
 
+def model_sha256(model: TaskModel) -> str:
+    """SHA-256 of spec and weights together, as the checker prints it and takes it by --sha256."""
+    return checked(model).sha256
+
+
 def stated(bound: float) -> str:
     """A bound as a hexadecimal float of few digits, a little below what was found."""
     if not bound > 0:
         raise InterpError(f"a bound of {bound} proves nothing")
     mantissa, exponent = math.frexp(bound * (1 - 2.0**-20))
     return math.ldexp(math.floor(mantissa * 2**12), exponent - 12).hex()
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """A temporary file in the same folder, then renamed over the target."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InterpError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -15,11 +15,13 @@ import numpy as np
 from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
-from interp.certificates.check import Model
+from interp.certificates.check.counts import Zone as CheckedZone
+from interp.certificates.check.counts import sentence
+from interp.certificates.check.model import Model
 from interp.certificates.count_boxes import as_box
 from interp.certificates.evidence import CLEAR_OF_ROUNDING, Finding, register_evidence, stated
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks.counted import CountBox, CountedShape, shape_of
+from interp.tasks.counted import CountedShape, shape_of
 
 MOST_PARTS = 200_000
 
@@ -85,7 +87,7 @@ class Quotients:
         """Bounds from below of right - j and of j - right for every output j, and the middle's right - j.
 
         The better of two: every head's quotient alone, smallest at a corner; and all of them by their affine parts
-        around the middle, less what is left over. See check.py.
+        around the middle, less what is left over. See check/counts.py.
         """
         corners = zone.corners()
         bottom = corners @ self.weights  # (corners, heads)
@@ -139,7 +141,7 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     marks = [token for token, n in enumerate(shape.marks.tolist()) for _ in range(n)]
     domain = {"box": [[a, b], [c, d], [e, g]], "counted": list(shape.counted), "marks": marks, "read": shape.query,
               "answers": list(shape.answers), "errors": errors}  # fmt: skip
-    said = _said(task.name, domain, box, root)
+    said = sentence(task.name, domain, CheckedZone(root.low, root.high))
 
     def rounding(checked: Model) -> int:
         rows = [checked.words[token] for token in (*shape.counted, *marks)]
@@ -180,15 +182,3 @@ def _inputs(zone: Zone) -> list[tuple[int, int]]:
     (a, c, e, p), (b, d, g, q) = zone.low, zone.high
     pairs = [(z, min(b, d - z) - max(a, c - z) + 1) for z in range(p, q + 1)]
     return [(z, n * (g - e + 1)) for z, n in pairs if n > 0]
-
-
-def _said(task: str, domain: dict[str, Any], box: CountBox, root: Zone) -> str:
-    sizes, errors = dict(_inputs(root)), domain["errors"]
-    read, marks, counted, (first, second) = (domain[name] for name in ("read", "marks", "counted", "answers"))
-    where = ", ".join(f"{name} in {low}..{high}" for name, (low, high) in box.ranges.items())
-    said = f"{task}: at token {read}, which sees {marks} and n0, n1, n2 times {counted}, the largest output is {first} "
-    said += f"where n1 > n0, else {second}, on every one of {len(box)} inputs ({where})"
-    if not errors:
-        return said
-    places = "; ".join(f"n1 - n0 = {z}: {n} of {sizes[z]}" for z, n in errors)
-    return said + f" but exactly {sum(n for _, n in errors)}, on which it is not ({places})"

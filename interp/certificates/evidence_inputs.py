@@ -6,8 +6,6 @@ claim names its SHA-256. Where a domain is too large and the model errs, the tab
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,8 +16,10 @@ from interp.architecture.answers import reads as places_read
 from interp.architecture.answers import right_classes
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
-from interp.certificates.check import Model, one_input
-from interp.certificates.evidence import Finding, register_evidence, stated
+from interp.certificates.check.inputs import one_input, sentence
+from interp.certificates.check.model import Model
+from interp.certificates.check.tasks import known
+from interp.certificates.evidence import Finding, checked, register_evidence, stated
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Batch
 
@@ -109,21 +109,15 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     least = min(abs(m) for found in margins for m in found.values())
     token = None if spec.readout_at in ("all", "first", "last") else task.token_id(spec.readout_at)
     plain = [[tokens, reads] for tokens, reads in parts]
-    digest = hashlib.sha256(json.dumps(plain, separators=(",", ":")).encode()).hexdigest()
-    n, length, words = len(parts), len(parts[0][0]), model.embed.W_E.shape[0]
-    every = f"all {n} = {words}^{length}" if len(by_length) == 1 and n == words**length else f"each of the {n}"
-    said = f"{task.name}: right for {every} inputs, rows without padding, of the table of SHA-256 {digest}"
-    said += "" if token is None else f", read at token {token}"
-    answers, most = sum(len(reads) for _, reads in parts), max(len(right) for _, reads in parts for _, right in reads)
-    said += f", by the {answers} answers that it gives" + (f", up to {most} outputs for one" if most > 1 else "")
-    if wrong:
-        said += f" but exactly {len(wrong)} of {answers} answers, which are wrong"
+    reals = checked(model)
+    said = sentence(reals, token, plain, len(wrong), known(reals))
+    n = len(parts)
 
-    def rounding(checked: Model) -> int:
+    def rounding(read: Model) -> int:
         """Of some inputs, the nearest among them; and half as much again, for others."""
         nearest = sorted(range(n), key=lambda number: min(map(abs, margins[number].values())))[:4]
         some = {*nearest, *range(0, n, max(1, n // 128))}
-        return max(one_input(checked, 1, *plain[number])[1] for number in some) * 3 // 2
+        return max(one_input(read, 1, *plain[number])[1] for number in some) * 3 // 2
 
     return Finding("inputs", {"read": token, "errors": wrong}, plain, float.fromhex(stated(least)), said, rounding)
 

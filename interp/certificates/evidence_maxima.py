@@ -13,6 +13,7 @@ from typing import Any
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check
 from interp.certificates.base import Certificate
+from interp.certificates.check.maxima import errors_of_maxima, sentence
 from interp.certificates.evidence import Finding, checked, register_evidence, stated
 from interp.certificates.evidence_inputs import inputs_evidence
 from interp.errors import InterpError
@@ -37,10 +38,7 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     total = sum(n for _, n in found)
     if certificate.n_errors not in (None, total):
         raise InterpError(f"the certificate counts {certificate.n_errors} errors, its evidence {total}")
-    said = f"max-of-k: at '=' the largest of {K} numbers below {v} has the largest output, for all {v}^{K} inputs"
-    if found:
-        places = "; ".join(f"largest {m}: {n} of {(m + 1) ** K - m**K}" for m, n in found)
-        said += f" but exactly {sum(n for _, n in found)}, for which it has not ({places})"
+    said = sentence(K, v, found)
     return Finding("maxima", {"errors": found}, [], margin, said, lambda model: _search(model, K, v, 1)[1])
 
 
@@ -53,4 +51,4 @@ def _errors(model: TaskModel, K: int, v: int, margin: float) -> list[list[int]]:
 
 
 def _search(model: check.Model, K: int, v: int, margin: int) -> tuple[list[list[int]], int]:
-    return check.errors_of_maxima(model, K, v, margin, lambda do, items: [do(*item) for item in items])
+    return errors_of_maxima(model, K, v, margin, lambda do, items: [do(*item) for item in items])

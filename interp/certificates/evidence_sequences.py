@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from interp.architecture.task_model import TaskModel
-from interp.certificates import check
 from interp.certificates.base import Certificate
-from interp.certificates.check import Model
+from interp.certificates.check.model import Model
+from interp.certificates.check.sequences import sentence
 from interp.certificates.evidence import Finding, register_evidence, stated
 from interp.certificates.evidence_inputs import counterexamples
 from interp.certificates.histogram_spaces import Multisets, Nodes, Slots, Space, space_of
@@ -54,10 +54,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
 
     domain = {"counted": list(shape.tokens), "marks": list(shape.marks), "length": shape.length,
               "classes": list(shape.classes)}  # fmt: skip
-    after = f", each after token {shape.marks[0]}" if shape.marks else ""
-    said = (f"{model.task.name}: in all {tables.T}^{tables.L} sequences of {tables.L} tokens among "
-            f"{check.runs(shape.tokens)}{after}, every token that occurs 1, 2, ... {tables.L} times in its own has its "
-            f"largest output at {check.runs(shape.classes)}, in this order")  # fmt: skip
+    said = sentence(model.task.name, shape.tokens, shape.marks, tables.L, shape.classes)
     return Finding("sequences", domain, parts, margin, said, rounding)
 
 

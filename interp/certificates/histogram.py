@@ -4,15 +4,15 @@ For an own token and its count, the logit differences are affine in the mixed to
 sign, and then their smallest value over all sequences is reached where every other slot holds the same token (fixed
 patterns: each slot its best token). So models with one hidden neuron, and tokens and counts at which all neurons'
 signs are fixed, are decided exactly at the root. Where neurons change sign, ReLUs are bounded by lines and the
-sequences are split until every part is decided or the budget is used up. A model is refuted only by a sequence that its
-own forward pass gets wrong. Source: errata on Behrens et al. (2024), section C.
+sequences are split until every part is decided or a share of the time is used up. What is open then is counted multiset
+by multiset where order does not matter (histogram_counted.py). A model is refuted only by a sequence that its own
+forward pass gets wrong. Source: errata on Behrens et al. (2024), section C.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import comb
 
 import numpy as np
@@ -20,12 +20,14 @@ import pandas as pd
 import torch
 
 from interp.architecture.task_model import TaskModel
-from interp.budget import most
+from interp.budget import check_size, most
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, register_method
+from interp.certificates.budgets import Budget
+from interp.certificates.histogram_counted import count_rest, why_not
 from interp.certificates.histogram_rounding import rounding_bound
 from interp.certificates.histogram_sampling import CONFIDENCE, Counterexample, check, sampled_share, suspects
-from interp.certificates.histogram_search import Ledger, Open, Search, join
+from interp.certificates.histogram_search import Ledger, Part, Search, join
 from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import TAKES, Tables, refusal, tables_of
 from interp.certificates.probes import Probes
@@ -37,6 +39,9 @@ SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof its
 EXACT_COUNT = 2.0**53
 MOST_CHECKED = 64
 STEPS_A_SECOND = 3e8
+SPLITTING = 1.5
+COUNTING = 120.0
+"""Seconds at most, of splitting before multisets are counted, and of both where nobody says how many."""
 PROBED = 300
 """Sequences on which the model itself is run, beside the suspects."""
 ROUNDS = 3
@@ -45,30 +50,31 @@ ROUNDS = 3
 @register_method("occurrences of every token", undeclared, refusal, TAKES)
 def certify_histogram(
     model: TaskModel,
-    budget_seconds: float | int = 10,
+    seconds: float | int | None = None,
     samples: int = 20_000,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Certificate:
     """Is every position's count right on all T^L sequences, in exact arithmetic and in the model's own format?
 
-    budget_seconds: for splitting where neurons change sign, in seconds of an idle core of 2024: STEPS_A_SECOND steps
-    each, whatever the time they take, so that the verdict does not depend on the machine. What is open then stays
-    undecided. samples: sequences
-    drawn (from `seed`) for the share of right answers among the undecided ones; 0 leaves the sound interval alone.
+    seconds: at most so long. Splitting where neurons change sign takes up to SPLITTING of them if multisets can be
+    counted then, else all (by default 10): see budgets.py. Counting goes on until the time is over (by default
+    COUNTING). What is open then stays undecided. samples: sequences drawn (from `seed`) for the share of right answers
+    among the undecided ones; 0 leaves the sound interval alone.
     accuracy is the share of right positions of all sequences. tables: "classes" (one row for each own token and count:
     inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own tokens); inputs
     are (sequence, position) pairs, close ones are right but nearer than rounding can be trusted, tied ones too near to
-    tell. Raises InterpError for a negative budget or size.
+    tell. Raises InterpError for negative numbers.
     """
-    started, generator = time.perf_counter(), np.random.default_rng(seed)
-    if budget_seconds < 0 or samples < 0:
-        raise InterpError(f"budget_seconds = {budget_seconds} and samples = {samples} must not be negative")
+    started = time.perf_counter()
+    check_size("samples", samples, least=0)
+    check_size("seed", seed, least=0)
+    Budget(0 if seconds is None else seconds, STEPS_A_SECOND)  # refuses seconds below 0
     if samples > most(2**24):
         raise InterpError(f"samples = {samples:,} are more than {most(2**24):,}; INTERP_MAX_GB raises this limit")
     if reason := refusal(model):
         raise InterpError(reason)
-    tables = tables_of(model)
+    tables, generator = tables_of(model), np.random.default_rng(seed)
     need, slack = _thresholds(model, tables)
     parts = [_root(tables, token, need, slack) for token in range(tables.T)]
     found, least = None, np.inf
@@ -77,35 +83,15 @@ def certify_histogram(
         tried = suspects(tables, unproved, generator)
         least = tried[0][0]
         found = _refute(model, tables, parts, slack, tried)
-    _split(parts, budget_seconds * STEPS_A_SECOND, progress)
+    counted = why_not(tables) is None
+    longest = (COUNTING if counted else 10.0) if seconds is None else float(seconds)
+    budget = Budget(min(longest, SPLITTING if counted else np.inf), STEPS_A_SECOND)
+    _split(parts, budget, progress)
+    spent = 0.0 if seconds is None else time.perf_counter() - started
+    note = count_rest(tables, parts, need, slack, longest - spent, progress)
     if found is None and not _is_right(parts):
         found = _refute(model, tables, parts, slack, [])
-    return _conclude(model, tables, parts, found, least, samples, generator, started, need, slack)
-
-
-@dataclass
-class Part:
-    """One own token: its search (None where the method's numbers vanish), its ledger, and what is open."""
-
-    token: int
-    search: Search | None
-    ledger: Ledger
-    left: Open | None
-
-    @property
-    def undecided(self) -> np.ndarray:
-        """Open (sequence, position) pairs by count."""
-        book = self.ledger
-        if self.search is None:
-            return np.array(book.total)
-        out = np.zeros_like(book.total)
-        if self.left is not None and len(self.left.nodes):
-            np.add.at(out, self.left.nodes.count - 1, self.search.space.weight(self.left.nodes))
-        return out
-
-    @property
-    def is_open(self) -> bool:
-        return self.search is None or (self.left is not None and len(self.left.nodes) > 0)
+    return _conclude(model, tables, parts, found, least, samples, generator, started, need, slack, budget, note)
 
 
 def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
@@ -138,9 +124,8 @@ def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> Pa
     if space is None:
         ledger = Ledger.of(tables.L)
         ledger.total[:] = class_sizes(tables)
-        return Part(token, None, ledger, None)
-    search = Search(tables, space, need[token], slack[token])
-    return Part(token, search, search.ledger, search.start())
+        return Part(token, None, ledger, None, {})
+    return Part.of(token, Search(tables, space, need[token], slack[token]))
 
 
 def class_sizes(tables: Tables) -> np.ndarray:
@@ -149,7 +134,7 @@ def class_sizes(tables: Tables) -> np.ndarray:
     return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
 
 
-def _split(parts: list[Part], steps: float, progress: Callable[[int, int], None] | None) -> None:
+def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], None] | None) -> None:
     """Branch and bound, one own token and count after the other, largest counts first: they hold the fewest sequences.
 
     Each gets its share of the steps that are left; what the small ones leave over goes to the others, in rounds.
@@ -157,7 +142,7 @@ def _split(parts: list[Part], steps: float, progress: Callable[[int, int], None]
     for _ in range(ROUNDS):
         jobs = []
         for part in parts:
-            if part.search is not None and part.left is not None and steps > 0:
+            if part.search is not None and part.left is not None and not budget.is_over():
                 jobs += [(part, part.left[part.left.nodes.count == n]) for n in np.unique(part.left.nodes.count)]
                 part.left = part.left[:0]
         jobs.sort(key=lambda job: -int(job[1].nodes.count[0]))
@@ -167,8 +152,8 @@ def _split(parts: list[Part], steps: float, progress: Callable[[int, int], None]
             if _has_faults(parts):
                 part.search.target = part.search.slack
             before = part.search.steps
-            rest = part.search.explore(piece, max(0.0, steps) / (len(jobs) - number))
-            steps -= part.search.steps - before
+            rest = part.search.explore(piece, max(0.0, budget.steps) / (len(jobs) - number), budget)
+            budget.steps -= part.search.steps - before
             part.left = join([part.left, rest])
             if progress is not None:
                 progress(number + 1, len(jobs))
@@ -199,7 +184,8 @@ def _refute(
 
 def _conclude(
     model: TaskModel, tables: Tables, parts: list[Part], found: Counterexample | None, least: float, samples: int,
-    generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray,
+    generator: np.random.Generator, started: float, need: np.ndarray, slack: np.ndarray, budget: Budget,
+    counted: str | None,
 ) -> Certificate:  # fmt: skip
     shape = occurrences_of(model.task)
     frame = _classes(tables, parts)
@@ -209,7 +195,7 @@ def _conclude(
     high = 1 - wrong / total
     decided = not frame[["undecided", "tied"]].to_numpy().any()
     low = high if decided else float(frame[["right", "close"]].to_numpy().sum()) / total
-    notes = _notes(model, parts, frame, status)
+    notes = _notes(model, parts, frame, status, budget) + ((counted,) if counted else ())
     sampled = samples > 0 and bool((frame["undecided"] > 0).any())
     if sampled:
         sound = (low, high)
@@ -301,7 +287,7 @@ def _narrowed(
     return max(low, known + share * found_low), min(high, known + perhaps + share * found_high)
 
 
-def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Status) -> tuple[str, ...]:
+def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Status, budget: Budget) -> tuple[str, ...]:
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     notes = []
     if status == "certified" and not all(part.ledger.exact for part in parts):
@@ -313,7 +299,7 @@ def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Sta
     if any(part.search is None for part in parts):
         notes.append("an own token's softmax weight vanishes next to another's, where this method does not hold")
     if frame["undecided"].any():
-        notes.append(
-            f"undecided when the budget was used up: {frame['undecided'].sum() / frame['inputs'].sum():.3g} of all"
-        )
+        share = frame["undecided"].sum() / frame["inputs"].sum()
+        why = f" when the search ended, since {budget.ended}" if budget.ended else ""
+        notes.append(f"undecided{why}: {share:.3g} of all")
     return tuple(notes)

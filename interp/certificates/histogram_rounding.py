@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 
 from interp.architecture.task_model import TaskModel
-from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, exact, exp_error, gamma, limits
+from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, gamma, limits
 from interp.certificates.histogram_tables import Tables, arrays
 
 
@@ -65,35 +65,31 @@ def _mixing(
     """Size of the mixed value in every neuron's sum, the part of its error that the pattern brings, both (T, L, p), and
     the largest sum of a row of the pattern."""
     T, L, keys = tables.T, tables.L, tables.L + tables.bos
+    numbers = Arithmetic(u)
     if tables.pattern is not None:
         relative = 0.0
-        if tables.softmax:
-            relative = _softmax_error(4 * u * float(np.abs(a["W_mix"]).max()), keys, u)
+        if tables.softmax:  # of numbers that are known exactly
+            spread = torch.tensor(2 * float(np.abs(a["W_mix"]).max()))
+            relative = float(numbers.weight_error(torch.zeros(()), spread, keys))
         weight = float(np.abs(tables.pattern).sum(1).max())
         sums = np.broadcast_to(weight * reach[:T].max(0), (T, L, reach.shape[1]))
         return sums, relative * sums, weight
-    assert tables.scores is not None
-    score_error = _score_error(tables, a, u)
+    scores = _scores(numbers, tables, a)
     if tables.softmax:
-        scores = np.abs(tables.scores) + score_error
-        slip = score_error.max(1) + 2 * u * scores.max(1)
-        relative_t = np.array([_softmax_error(float(s), keys, u) for s in slip])
+        spread = scores.value.amax(1) - scores.value.amin(1)
+        relative_t = numbers.weight_error(scores.error.amax(1), spread, keys).numpy()
         sums = np.broadcast_to(reach.max(0), (T, L, reach.shape[1]))
         return sums, relative_t[:, None, None] * sums, 1.0
-    sizes = np.abs(tables.scores) + score_error
-    sums, errors = (_over_slots(tables, weights, reach) for weights in (sizes, score_error))
-    return sums, errors, float(sizes.max()) * keys
+    sums, errors = (_over_slots(tables, weights.numpy(), reach) for weights in (scores.size, scores.error))
+    return sums, errors, float(scores.size.max()) * keys
 
 
-def _score_error(tables: Tables, a: dict[str, np.ndarray], u: float) -> np.ndarray:
-    """Error of every score, own token by key token."""
-    numbers = Arithmetic(u)
+def _scores(numbers: Arithmetic, tables: Tables, a: dict[str, np.ndarray]) -> Tracked:
+    """Scores, own token by key token."""
     t = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in a.items()}
     q = numbers.linear(exact(t["W_E"][tables.ids[: tables.T]]), t["W_Q"], t["b_Q"])
     k = numbers.linear(exact(t["W_E"][tables.ids]), t["W_K"], t["b_K"])
-    scale, reach, d = 1 / abs(float(a["attn_scale"])), q.size @ k.size.mT, a["W_Q"].shape[1]
-    error = q.size @ k.error.mT + q.error @ k.size.mT + numbers.gamma(d + 8) * reach + d * numbers.smallest
-    return np.asarray((numbers.bounded(error * scale, reach * max(1.0, scale)) + numbers.smallest).numpy())
+    return numbers.scores(q, k, 1 / float(a["attn_scale"]))
 
 
 def _over_slots(tables: Tables, weights: np.ndarray, reach: np.ndarray) -> Float[np.ndarray, "T L p"]:
@@ -104,8 +100,3 @@ def _over_slots(tables: Tables, weights: np.ndarray, reach: np.ndarray) -> Float
     k = np.arange(1, L + 1)[None, :, None]
     total = k * own[:, None] + (L - k) * each.max(1)[:, None]
     return total + (weights[:, T, None] * reach[T])[:, None] if tables.bos else total
-
-
-def _softmax_error(slip: float, keys: int, u: float) -> float:
-    """Relative error of a softmax weight where scores less their maximum are off by `slip` at most."""
-    return float(np.expm1(2 * slip + 2 * exp_error(u, keys) + gamma(2 * keys + 8, u)))

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from interp.certificates.budgets import Budget
 from interp.certificates.histogram_spaces import Nodes, Space
 from interp.certificates.histogram_tables import Tables
+from interp.certificates.histogram_walk import Found
 from interp.theory.relu_bounds import interval_below
 
 CHUNK = 256
@@ -84,10 +86,10 @@ class Search:
         left = Open(roots, classes, np.zeros(len(roots), dtype=int))
         return join([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
 
-    def explore(self, left: Open, steps: float) -> Open:
-        """Split nodes until all is decided or so many more steps are made; what stays open."""
+    def explore(self, left: Open, steps: float, budget: Budget) -> Open:
+        """Split nodes until all is decided, so many more steps are made or it is too late; what stays open."""
         stack, last = [left] if len(left.nodes) else [], self.steps + steps
-        while stack and self.steps < last:
+        while stack and self.steps < last and not budget.is_over():
             top = stack.pop()
             if len(top.nodes) > self.size:
                 stack.append(top[: -self.size])
@@ -186,6 +188,56 @@ class Search:
             guide = np.zeros((len(row), guides.shape[1]))
             guide[todo] = guides
         return best, guide
+
+
+@dataclass
+class Part:
+    """One own token: its search (None where the method's numbers vanish), its ledger, and what is open.
+
+    rivals: by count, the answers that the root's bound leaves open.
+    """
+
+    token: int
+    search: Search | None
+    ledger: Ledger
+    left: Open | None
+    rivals: dict[int, np.ndarray]
+
+    @classmethod
+    def of(cls, token: int, search: Search) -> Part:
+        """With the roots bounded once."""
+        left = search.start()
+        rivals: dict[int, np.ndarray] = {}
+        for count, classes in zip(left.nodes.count.tolist(), left.classes):
+            rivals[count] = rivals.get(count, False) | classes
+        return cls(token, search, search.ledger, left, rivals)
+
+    @property
+    def undecided(self) -> np.ndarray:
+        """Open (sequence, position) pairs by count."""
+        book = self.ledger
+        if self.search is None:
+            return np.array(book.total)
+        out = np.zeros_like(book.total)
+        if self.left is not None and len(self.left.nodes):
+            np.add.at(out, self.left.nodes.count - 1, self.search.space.weight(self.left.nodes))
+        return out
+
+    @property
+    def is_open(self) -> bool:
+        return self.search is None or (self.left is not None and len(self.left.nodes) > 0)
+
+    def decide(self, count: int, found: Found, need: np.ndarray, slack: np.ndarray) -> None:
+        """All sequences with the own token so often were counted: in place of what the search knows of them."""
+        book, k, rivals = self.ledger, count - 1, self.rivals[count]
+        book.right[k], book.wrong[k], book.close[k], book.tied[k] = found.right, found.wrong, found.close, found.tied
+        # What is right exceeds need + 2 slack as evaluated here, what is close nothing.
+        least = 0.0 if found.close or found.tied else float((need + slack)[rivals].min())
+        if found.right or found.close:
+            book.margin[k], book.need[k] = min(book.margin[k], least), float(need[rivals].min())
+        book.exact = False
+        if self.left is not None:
+            self.left = self.left[self.left.nodes.count != count]
 
 
 def join(parts: list[Open]) -> Open:

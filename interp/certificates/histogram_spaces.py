@@ -154,8 +154,11 @@ class Multisets:
         """At which token to split each node: the end that lies furthest below the average one, of the node row[i]."""
         there = nodes.rest[row]
         average = np.where(there, guide, 0.0).sum(1) / there.sum(1)
-        harm = np.full((len(nodes), len(self.others)), -np.inf)
-        np.maximum.at(harm, row, average[:, None] - guide)
+        # Where numbers overflow nothing is known of the ends, but a token that is still open is taken in any case: the
+        # children of another one would not be the parts of their parent.
+        harm = np.where(nodes.rest, np.finfo(float).min, -np.inf)
+        found = np.where(there, average[:, None] - guide, -np.inf)
+        np.maximum.at(harm, row, np.where(np.isnan(found), -np.inf, found))
         return np.asarray(harm.argmax(1))
 
     def is_leaf(self, nodes: Nodes) -> np.ndarray:

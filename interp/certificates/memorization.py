@@ -39,9 +39,10 @@ PROBED = 300
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "direction", "embedding", "readout_bias", "max_length"),
     **anything("layers.n_heads", "layers.d_head", "layers.scale", "layers.query_key", "layers.value_output"),
-    **anything("layers.log_length", "layers.mlp.d_mlp", "layers.mlp.activation", "positions_enter"),
+    **anything("layers.log_length", "layers.mlp.d_mlp", "positions_enter"),
     **anything("layers.bias.q", "layers.bias.k", "layers.bias.v", "layers.bias.o"),
     "layers": (1,),
+    "layers.mlp.activation": ("gelu",),
     "positions": ("learned",),
     "readout_at": ("last",),
 }

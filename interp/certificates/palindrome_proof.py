@@ -30,7 +30,7 @@ from interp.certificates.base import Certificate, register_method
 from interp.certificates.language_strings import TAKES as STRING_TAKES
 from interp.certificates.language_strings import verdict
 from interp.certificates.probes import Probes
-from interp.certificates.rounding import ROUNDOFF, Arithmetic, forward_with_bound
+from interp.certificates.rounding import ROUNDOFF, Arithmetic, Tracked, forward_with_bound
 from interp.certificates.scope import fields
 from interp.constructions import construct
 from interp.errors import InterpError
@@ -100,7 +100,8 @@ def _binary(model: TaskModel, length: int) -> tuple[float, float]:
     assert isinstance(model.task, Palindrome)
     tokens = model.task.of_symbols(symbols, torch.tensor([length] * 3)).tokens
     _, bound = forward_with_bound(model, tokens, rounded_parameters=True)
-    return float(binary_margin(length + 2)), float(bound.sum())
+    parts: Any = model
+    return float(binary_margin(length + 2)) * float(parts.unembed.W_U.detach().double().abs().sum()), float(bound.sum())
 
 
 @torch.no_grad()
@@ -118,8 +119,12 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
         return -leak, 0.0
     gap = 11 / 16
     margin = min(gap, 2 * (0.75 - leak) - gap) / n
-    # The averages of at most n terms of size at most 1, each right to gamma(n + 8), and the readout.
-    return margin, 4 * numbers.gamma(n + 16) * (1 + gap)
+    # The averages of at most n terms of size at most 1, each right to gamma(n + 8): the component that is read out.
+    parts: Any = model
+    read = parts.unembed.W_U.detach().double()
+    slip = torch.full_like(read.T, 4 * numbers.gamma(n + 16) * (1 + gap) + 4 * n * numbers.smallest)
+    slack = Tracked((read != 0).double().T, torch.where(read.T == 0, 0.0, slip))
+    return margin * float(read.abs().sum()), float(numbers.linear(slack, read, parts.unembed.b_U.detach()).error)
 
 
 @register_method("proof of PALINDROME", other_task, refusal, TAKES)
@@ -138,11 +143,9 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
     started, rows = time.perf_counter(), []
     origin = model.spec.origin
     assert isinstance(origin, Construction)
-    scale = float(dict(origin.arguments).get("output_scale", 1.0))
     measure = _binary if origin.variant == "binary" else _mirror
     for length in range(1, (longest or MOST) + 1):
         margin, bound = measure(model, length)
-        margin, bound = margin * scale, bound * (1.0 if measure is _binary else scale)
         if length > 1 and longest == 0 and margin <= bound:
             break
         rows.append((length, 1, margin, bound, "certified" if margin > bound else "undecided"))

@@ -27,7 +27,8 @@ from torch import Tensor
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact, exp_error, gamma
 from interp.certificates.base import Certificate, Status, register_method
-from interp.certificates.count_rounding import difference_error, projected, scores_of
+from interp.certificates.budgets import Budget
+from interp.certificates.count_rounding import difference_error, projected
 from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError
@@ -99,7 +100,7 @@ def said_by(model: TaskModel, at: int, query: int, length: int) -> Said:
 
     x = rows(numbers)
     q, k, v = (projected(numbers, model, x, name) for name in "QKV")
-    scores = scores_of(numbers, layer, model.spec.d_model, q[:, -1:], k[:, :-1])
+    scores = numbers.scores(q[:, -1:], k[:, :-1], layer.factor(model.spec.d_model))
     told = numbers.linear(v[0, :-1], parts["blocks.0.attn.W_O"][0], parts.get("blocks.0.attn.b_O"))
     stream = numbers.add(told, Tracked(*(part[-1:].expand_as(told.value) for part in (x.value, x.error))))
     out = numbers.linear(stream, parts["unembed.W_U"], parts.get("unembed.b_U"))
@@ -192,11 +193,10 @@ class Count:
 
     right: int = 0
     wrong: int = 0
-    sums: int = 0
 
 
-def count(shares: Shares, rivals: Bool[np.ndarray, "others"], most: float) -> Count:
-    """How many inputs are right, and how many wrong, in the reals? At most so many sums are looked at.
+def count(shares: Shares, rivals: Bool[np.ndarray, "others"], budget: Budget) -> Count:
+    """How many inputs are right, and how many wrong, in the reals? As far as the budget goes.
 
     rivals: which other answers may exceed the right one at all.
     """
@@ -208,9 +208,9 @@ def count(shares: Shares, rivals: Bool[np.ndarray, "others"], most: float) -> Co
         rest.append(rest[-1] + np.stack([table[:, 0].min(0), table[:, 1].max(0)]))
         sizes.append(sizes[-1] * len(table))
     stack = [(0, np.zeros((1, *rest[0].shape)))]
-    while stack and found.sums < most:
+    while stack and not budget.is_over():
         place, sums = stack.pop()
-        found.sums += sums.size
+        budget.steps -= sums.size
         left = len(tables) - place
         whole = sums + rest[left]
         right, wrong = (whole[:, 0] > 0).all(1), (whole[:, 1] < 0).any(1)
@@ -232,19 +232,18 @@ Near = tuple[float, float, Tensor, Product]
 @register_method("every product of token sets", undeclared, refusal, TAKES)
 @one_thread()
 def certify_products(
-    model: TaskModel, budget_seconds: float | int = 60, progress: Callable[[int, int], None] | None = None
+    model: TaskModel, seconds: float | int = 60, progress: Callable[[int, int], None] | None = None
 ) -> Certificate:
     """Is the model right on every input of a task whose inputs are products of token sets, with one answer each?
 
     Evaluated in float64 with bounds of its rounding, certified in the model's own format where the least margin exceeds
-    what rounding may do there. budget_seconds: for counting the errors, in seconds of an idle core of 2024,
-    SUMS_A_SECOND each; what is left open then makes accuracy an interval. tables: "answers" (answer, inputs, right,
+    what rounding may do there. seconds: for counting the errors, see budgets.py; what is left open then makes accuracy
+    an interval. tables: "answers" (answer, inputs, right,
     wrong, margin: no input with this answer has a smaller one). Raises InterpError for a negative budget,
     UnsupportedError where the products are not the task's inputs.
     """
     started, task = time.perf_counter(), model.task
-    if budget_seconds < 0:
-        raise InterpError(f"budget_seconds = {budget_seconds} must not be negative")
+    budget = Budget(seconds, SUMS_A_SECOND)
     if reason := refusal(model):
         raise InterpError(reason)
     products = products_of(task)
@@ -252,29 +251,29 @@ def certify_products(
     said = said_by(model, at, products[0].places[at][0], length)
     rows: list[tuple[int, int, int, int, float]] = []
     nearest: list[Near] = []
-    left, done = budget_seconds * SUMS_A_SECOND, 0
+    done = 0
     with np.errstate(all="ignore"):  # what is not finite decides nothing
         for product in products:
             shares = Shares.of(said, product)
             bounds, tokens = shares.least()
             here, n = Count(right=1), product.n_inputs
             if not (bounds > 0).all():
-                here = count(shares, ~(bounds > 0), left)
+                here = count(shares, ~(bounds > 0), budget)
                 n //= math.prod(map(len, product.places[: said.seen]))
             rows.append((product.right, product.n_inputs, here.right * n, here.wrong * n, float(bounds.min())))
             tokens = [*tokens, *[0] * (length - said.seen)]
             row = torch.tensor([ids[token] for ids, token in zip(product.places, tokens)])
             nearest.append((*shares.margin(tokens[: said.seen]), row, product))
-            left, done = left - here.sums, done + product.n_inputs
+            done += product.n_inputs
             if progress is not None:
                 progress(done, task.n_inputs or done)
     nearest.sort(key=lambda near: near[0])
-    return _conclude(model, said, products, rows, nearest, started)
+    return _conclude(model, said, products, rows, nearest, started, budget)
 
 
 def _conclude(
     model: TaskModel, said: Said, products: list[Product], rows: list[tuple[int, int, int, int, float]],
-    nearest: list[Near], started: float,
+    nearest: list[Near], started: float, budget: Budget,
 ) -> Certificate:  # fmt: skip
     task = model.task
     frame = pd.DataFrame(rows, columns=["answer", "inputs", "right", "wrong", "margin"]).astype({"right": object})
@@ -286,7 +285,8 @@ def _conclude(
     if status != "certified" and worst <= said.need:
         notes += (f"counted over the reals; {dtype} may answer otherwise where a margin is below {said.need:.3g}",)
     if right + wrong < total:
-        notes += (f"{total - right - wrong:,} inputs are too near to tell, or were left when the budget was used up",)
+        why = f", or were left when the search ended, since {budget.ended}" if budget.ended else ""
+        notes += (f"{total - right - wrong:,} inputs are too near to tell{why}",)
     by_answer = frame.groupby("answer", sort=True).agg(
         inputs=("inputs", "sum"), right=("right", "sum"), wrong=("wrong", "sum"), margin=("margin", "min")
     )  # fmt: skip

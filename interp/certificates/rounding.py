@@ -41,16 +41,10 @@ def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, askin
 
     asking: the same of the positions that ask, (rows, queries, d_model); all of them by default.
     """
-    layer, u = model.spec.layers[index], numbers.u
+    layer = model.spec.layers[index]
     q = _project(numbers, model, index, "Q", x if asking is None else asking)
     k = _project(numbers, model, index, "K", x)
-    factor = _factor(layer, model.spec.d_model, x.value.shape[1])
-    scores, reach = q.value @ k.value.mT, q.size @ k.size.mT
-    error = q.size @ k.error.mT + q.error @ k.size.mT + numbers.gamma(layer.d_head + 4) * reach
-    error = (error + layer.d_head * numbers.smallest) * abs(factor) + u * reach * abs(factor) + numbers.smallest
-    error = numbers.bounded(error, reach * max(1.0, abs(factor)))
-    zero = (reach == 0) | (torch.tensor(factor) == 0)
-    return numbers.softmax(Tracked(scores * factor, torch.where(zero, 0.0, error)))
+    return numbers.softmax(numbers.scores(q, k, _factor(layer, model.spec.d_model, x.value.shape[1])))
 
 
 def _project(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tracked) -> Tracked:

@@ -3,20 +3,16 @@
 A method says field by field what it knows: any value, or the values for which its argument holds. A field that it does
 not name must hold its default, for a default is how models were before the field was there; so a new field of the spec
 is refused by every method, wherever it is used, until the method names it. A field without a default must be named.
-What the spec does not say (hooks, replaced parts, changed constants) is refused for all.
+What the spec does not say (hooks, replaced parts, changed constants) is refused for all: see frozen.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import FunctionType, MethodType
 
 from pydantic import BaseModel
-from torch import nn
 
-from interp.architecture.task_model import TaskModel
-from interp.errors import InterpError
 from interp.spec import ModelSpec
 
 ANY = object()
@@ -72,54 +68,6 @@ def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
         about = f", only {' or '.join(dict.fromkeys(known))}" if known else ""
         found.append(f"its argument does not take {field.where} = {field.value!r} into account{about}")
     return found
-
-
-def hooks_on(model: nn.Module) -> str | None:
-    """Where a hook stands on a model, or None."""
-    for name, module in model.named_modules():
-        if module._forward_hooks or module._forward_pre_hooks:
-            return f"a hook stands at {name or 'the model itself'}, and a certificate is about the model without hooks"
-    return None
-
-
-def not_as_described(model: TaskModel) -> str | None:
-    """How this model differs from what its spec and its parameters say, or None: then predict() runs just these."""
-    if (reason := hooks_on(model)) is not None:
-        return reason
-    kinds = {parameter.dtype for parameter in model.parameters()}
-    if len(kinds) > 1:
-        return f"its parameters have several number formats: {', '.join(sorted(map(str, kinds)))}"
-    try:
-        twin = TaskModel(model.spec, model.task, dict(model.named_parameters()), seed=model.seed, dtype=kinds.pop())
-    except InterpError as error:
-        return str(error)
-    mine, theirs = dict(model.named_modules()), dict(twin.named_modules())
-    if odd := sorted(set(mine) ^ set(theirs)):
-        return f"{odd[0]} is not a part of both the model and what its spec describes"
-    for name, module in mine.items():
-        if reason := _other_part(module, theirs[name]):
-            return f"{name or 'the model itself'} is not what its spec describes: {reason}"
-    return None
-
-
-def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
-    """What is different about one part beside its parameters: its kind, a replaced function, a number, a constant."""
-    if type(module) is not type(twin):
-        return f"its class is {type(module).__name__}, not {type(twin).__name__}"
-    for name, value in vars(module).items():
-        other = vars(twin).get(name, NO_DEFAULT)
-        if name.startswith("_") or name == "training":
-            continue
-        if isinstance(value, FunctionType | MethodType) and isinstance(getattr(twin, name, None), MethodType):
-            return f"its {name} was replaced"
-        if isinstance(value, bool | int | float | str | FunctionType) and value != other:
-            return f"{name} is {value!r}, not {other!r}"
-    constants = dict(twin.named_buffers(recurse=False))
-    for name, buffer in module.named_buffers(recurse=False):
-        other = constants.get(name)
-        if other is None or buffer.shape != other.shape or not bool((buffer.cpu() == other).all()):
-            return f"the constant {name} was changed"
-    return None
 
 
 def refusal_of(spec: ModelSpec, takes: Takes) -> str | None:

@@ -3,8 +3,10 @@
 Only what is asked for by name from elsewhere is listed here.
 """
 
+from interp.tasks.algorithmic_addition import Addition as Addition
 from interp.tasks.algorithmic_brackets import Brackets as Brackets
 from interp.tasks.algorithmic_induction import Induction as Induction
+from interp.tasks.algorithmic_max_at_last import MaxAtLast as MaxAtLast
 from interp.tasks.algorithmic_max_of_k import MaxOfK as MaxOfK
 from interp.tasks.algorithmic_modular_addition import ModularAddition as ModularAddition
 from interp.tasks.base import Task as Task
@@ -12,6 +14,7 @@ from interp.tasks.batch import IGNORED as IGNORED
 from interp.tasks.batch import Batch as Batch
 from interp.tasks.batch import Pairs as Pairs
 from interp.tasks.count01 import Count01 as Count01
+from interp.tasks.generation import Generates as Generates
 from interp.tasks.histogram import Histogram as Histogram
 from interp.tasks.languages import Language as Language
 from interp.tasks.languages_dyck import Dyck1 as Dyck1
@@ -31,6 +34,7 @@ from interp.tasks.memorization_tables import kgram as kgram
 from interp.tasks.memorization_tables import lookup as lookup
 from interp.tasks.memorization_tables import low_rank as low_rank
 from interp.tasks.memorization_tables import table as table
+from interp.tasks.next_symbols import NextSymbols as NextSymbols
 from interp.tasks.plugins import import_folder as _import_folder
 from interp.tasks.plugins import load_installed as _load_installed
 from interp.tasks.registry import make_task as make_task

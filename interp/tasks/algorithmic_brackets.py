@@ -9,7 +9,7 @@ are not balanced have as many ( as ), so that counting alone does not decide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.spec import Scalar
+from interp.tasks.automata import Automaton
 from interp.tasks.batch import Batch
-from interp.tasks.languages import BITS, Language
+from interp.tasks.languages import BITS, Language, string_automata
 from interp.tasks.languages_dyck import Dyck
 from interp.tasks.registry import register_task
 
@@ -51,6 +52,12 @@ class Brackets(Dyck):
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         heights = self.heights(symbols, lengths)
         return (heights.amin(1) >= 0) & (heights[:, -1] == 0)
+
+    def automata(self) -> Iterator[Automaton]:
+        """The state is the height so far, however high; -1 once it was below zero."""
+        yield from string_automata(
+            self, 0, lambda height, symbol: -1 if height < 0 else height + 1 - 2 * symbol, lambda height: height == 0
+        )
 
     @staticmethod
     def heights(symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Int[Tensor, "rows width"]:

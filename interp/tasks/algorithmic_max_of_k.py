@@ -20,6 +20,7 @@ from torch import Tensor
 from interp.budget import check_size
 from interp.spec import Scalar
 from interp.tasks.algorithmic import EqualsTask
+from interp.tasks.automata import Automaton, Read
 from interp.tasks.batch import Batch
 from interp.tasks.products import Product
 from interp.tasks.registry import register_task
@@ -68,6 +69,17 @@ class MaxOfK(EqualsTask):
             if m or not at:
                 behind = (range(m + 1),) * (self.terms - 1 - at)
                 yield Product((*(range(m),) * at, (m,), *behind, (self.base,)), m)
+
+    def automata(self) -> Iterator[Automaton]:
+        """The state is the largest number so far."""
+
+        def step(largest: int, position: int, token: int) -> int | None:
+            if (position == self.terms) != (token == self.base):
+                return None
+            return largest if position == self.terms else max(largest, token)
+
+        places = tuple(range(self.terms + 1))
+        yield Automaton(places, 0, step, (Read(self.terms, self.terms, int),))
 
     @property
     def n_multisets(self) -> int:

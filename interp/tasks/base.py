@@ -6,19 +6,22 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from types import FunctionType
+from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.budget import check_size, most
 from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import Scalar, TaskRef
 from interp.tasks.batch import Batch, Pairs, find_first
+from interp.tasks.generation import Generates
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.pairs import one_token_pairs
-from interp.tasks.returns import watch
+from interp.tasks.returns import affordable, watch
+from interp.tasks.sets import set_word
 
 
 class Task(ABC):
@@ -42,6 +45,9 @@ class Task(ABC):
     tasks.occurrences. Without it, what counted says is compared with the labels as far as that can be done, and
     certificates say how far.
     products: a method, too, that cuts all inputs into products of token sets with one answer each: see tasks.products.
+    automata: a method, too, for labels that a finite automaton computes place by place: see tasks.automata.
+    decision: "set" where an answer is a set of outputs, each of them above 0 or not; see tasks.sets.
+    generates: where an answer is generated token by token, see tasks.generation.
     rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.
     cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
 
@@ -65,12 +71,16 @@ class Task(ABC):
     counted: tuple[str, ...] = ()
     count_ranges: Mapping[str, tuple[tuple[int, int], ...]] = {}
     contrast: tuple[str, str] | None = None
+    decision: ClassVar[Literal["set"] | None] = None
+    generates: Generates | None = None
     rule: Any = None
     cyclic: Mapping[str, tuple[str, ...]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """What the methods of a class from outside give is looked at when they are called: see tasks.returns."""
         super().__init_subclass__(**kwargs)
+        if isinstance(own := vars(cls).get("sample"), FunctionType):
+            cls.sample = affordable(own)  # type: ignore[method-assign]
         if not cls.__module__.startswith(f"{__package__}."):
             watch(cls)
 
@@ -158,6 +168,14 @@ class Task(ABC):
         """
         raise UnsupportedError(f"task {self.name} cannot list its inputs; define n_inputs and inputs(chunk) in it")
 
+    def weights(self, batch: Batch) -> Float[Tensor, "rows"] | None:
+        """How likely the sampler draws each of these inputs, up to one factor; None where a task does not say.
+
+        A share of all inputs can then be given twice: each input once, and as the sampler draws them.
+        Example: return 0.5 ** batch.lengths.double()
+        """
+        return None
+
     def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, Int[Tensor, "rows"]]]:
         """One input for every set of inputs that differ only in the order of what stands before the token that is read,
         with how many inputs it stands for.
@@ -176,6 +194,17 @@ class Task(ABC):
         if self.n_out == 1:
             return ("no", "yes")
         return self.vocabulary if self.n_out == self.d_vocab else tuple(map(str, range(self.n_out)))
+
+    @property
+    def n_classes(self) -> int:
+        """How many answers there are to tell apart: two for a single output, every subset of the outputs for sets."""
+        return 2**self.n_out if self.decision == "set" else max(2, self.n_out)
+
+    def word(self, answer: int) -> str:
+        """The word for an answer, a class as `classes` gives it; for a set of outputs, its words in braces."""
+        if self.decision == "set":
+            return set_word(answer, self.answer_words)
+        return self.answer_words[answer]
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """Named variables of an input, one value a row, (rows,), or a position, (rows, length).
@@ -206,6 +235,15 @@ class Task(ABC):
         """One sentence on what is asked; here the first paragraph of the class's docstring."""
         text = type(self).__dict__.get("__doc__") or ""
         return text.strip().split("\n\n")[0].replace("\n", " ").strip()
+
+    def for_vocabulary(self, d_vocab: int) -> Task:
+        """The form of this task that a model with so many tokens is asked, where it is known by name alone.
+
+        Here as it is.
+
+        Example: signs are digits for a model that has tokens for digits alone.
+        """
+        return self
 
     # ------------------------------------------------------------ shared by all
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.errors import InterpError, of_type
 from interp.views import view
 
 IGNORED = -100
@@ -31,6 +32,13 @@ class Batch:
     tokens: Int[Tensor, "rows length"]
     lengths: Int[Tensor, "rows"]
     labels: Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, Tensor):
+                raise InterpError(
+                    f"{name} of a Batch must be a tensor, not {of_type(value)}; task.batch(tokens) makes a Batch"
+                )
 
     @property
     def attention_mask(self) -> Bool[Tensor, "rows length"]:

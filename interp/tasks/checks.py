@@ -13,7 +13,9 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, of_type, quoted, short
 from interp.tasks.base import Task, find_positions
 from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.generation import Generates
 from interp.tasks.returns import TaskError, batch_problems, class_problems, kind_of, refuse, told
+from interp.tasks.sets import MOST_OUTPUTS
 
 ROWS = 3
 """Inputs that are sampled for the checks."""
@@ -185,10 +187,16 @@ def _words(task: Task) -> Iterator[str]:
         yield f"splits = {quoted(splits)} must be a tuple of different names, such as ('train', 'test')"
     if isinstance(task.n_out, bool) or not isinstance(task.n_out, int) or task.n_out < 1:
         yield f"n_out = {quoted(task.n_out)} must be a positive integer"
+    if task.decision not in (None, "set"):
+        yield f"decision = {quoted(task.decision)} must be 'set', or left out"
+    if task.decision == "set" and task.n_out > MOST_OUTPUTS:
+        yield f"n_out = {task.n_out}: a set has at most {MOST_OUTPUTS} outputs"
+    if task.generates is not None and not isinstance(task.generates, Generates):
+        yield f"generates = {quoted(task.generates)} must be interp.tasks.Generates(start, stop, length), or None"
     number = task.n_inputs
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
         yield f"n_inputs = {quoted(number)} must be a positive integer, or None"
-    answers, wanted = task.answer_words, max(2, task.n_out)
+    answers, wanted = task.answer_words, task.n_out if task.decision == "set" else max(2, task.n_out)
     if not _is_words(answers):
         yield f"answer_words = {quoted(answers)} must be a tuple of words, such as ('even', 'odd')"
     elif len(answers) != wanted:

@@ -22,6 +22,7 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, one_of, short
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_first
+from interp.tasks.roles import defines_labels
 
 CHECKED = 64
 """Inputs on which the declarations are compared with the task's own labels, whatever the box."""
@@ -253,7 +254,7 @@ def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 
 
 def hearsay(task: Task, box: CountBox) -> tuple[str, ...]:
     """What a certificate must say of labels that nobody compared; nothing where label_counts defines them."""
-    if hasattr(task, "label_counts"):
+    if defines_labels(task):
         return ()
     compared = "at every count, in one order" if _is_listed(box) else f"at {CHECKED} counts, in {ORDERS} orders"
     return (

@@ -22,6 +22,7 @@ from torch import Tensor
 from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import Scalar
+from interp.tasks.automata import Automaton, Read
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, Pairs
 from interp.tasks.pairs import one_token_pairs
@@ -296,6 +297,25 @@ class Language(Task):
         width = parts[-1].tokens.shape[1]
         grown = [torch.nn.functional.pad(p.tokens, (0, width - p.tokens.shape[1]), value=self.pad_id) for p in parts]
         return Batch(torch.cat(grown), torch.cat([p.lengths for p in parts]), torch.cat([p.labels for p in parts]))
+
+
+def string_automata(
+    language: Language, start: Any, step: Callable[[Any, int], Any], accepts: Callable[[Any], bool]
+) -> Iterator[Automaton]:
+    """What reads the strings of each test length: step from state to state by symbol, then is the state accepted?"""
+    first, close = language.token_id("[CLS]"), language.token_id("[EOS]") if language.ends else -1
+
+    def read(length: int) -> Callable[[Any, int, int], Any]:
+        def next_state(state: Any, position: int, token: int) -> Any:
+            if position in (0, length + 1):
+                return state if token == (close if position else first) else None
+            return step(state, token) if token < len(language.alphabet) else None
+
+        return next_state
+
+    for length in language.test_lengths:
+        n = length + language.n_marks
+        yield Automaton(tuple(range(n)), start, read(length), (Read(0, n, lambda state: int(accepts(state))),))
 
 
 def uniform_bits(lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.tasks.languages import BITS, Language, decided_by, uniform_bits
+from interp.tasks.automata import Automaton
+from interp.tasks.languages import BITS, Language, decided_by, string_automata, uniform_bits
 from interp.tasks.registry import register_task
 
 POISSON_RATE = 1.5
@@ -23,6 +26,10 @@ class First(Language):
     @decided_by(places=(0,))
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols[:, :1].sum(1) == 1
+
+    def automata(self) -> Iterator[Automaton]:
+        """The state is the first symbol, once it was read."""
+        yield from string_automata(self, -1, lambda first, symbol: symbol if first < 0 else first, lambda one: one == 1)
 
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
         return uniform_bits(lengths, generator)
@@ -42,6 +49,10 @@ class Parity(Language):
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols.sum(1) % 2 == 1
 
+    def automata(self) -> Iterator[Automaton]:
+        """The state is the parity so far."""
+        yield from string_automata(self, 0, lambda odd, symbol: odd ^ symbol, bool)
+
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
         return uniform_bits(lengths, generator)
 
@@ -60,6 +71,10 @@ class One(Language):
     @decided_by(count=True)
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         return symbols.sum(1) == 1
+
+    def automata(self) -> Iterator[Automaton]:
+        """The state is the number of ones so far: none, one, more."""
+        yield from string_automata(self, 0, lambda ones, symbol: min(2, ones + symbol), lambda ones: ones == 1)
 
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
         ones = torch.poisson(torch.full((len(lengths),), POISSON_RATE), generator=generator).long()

@@ -153,6 +153,10 @@ class TableTask(Task):
         for rows in torch.tensor(self.contexts).split(chunk):
             yield self.batch(rows)
 
+    def weights(self, batch: Batch) -> Float[Tensor, "rows"]:
+        """The prior of each row's context."""
+        return torch.tensor(self.prior)[self.context_index(batch.tokens)]
+
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """The answer, and each token of the context."""
         tokens = batch.tokens[:, -self.order :]

@@ -21,6 +21,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.domain import Drawn
+from interp.tasks.roles import defines_labels
 
 CHECKED = 2048
 """Rows that are compared where there are too many to compare all, about."""
@@ -119,7 +120,7 @@ def labels_differ(task: Task, shape: Occurrences) -> str | None:
 
 def hearsay(task: Task, shape: Occurrences) -> tuple[str, ...]:
     """What a certificate must say of labels that were not compared; nothing where label_counts defines them."""
-    if shape.n_inputs <= LISTED or hasattr(task, "label_counts"):
+    if shape.n_inputs <= LISTED or defines_labels(task):
         return ()
     return (
         f"labels: compared on {len(_probe_sequences(len(shape.tokens), shape.length)):,} rows; on all others task "

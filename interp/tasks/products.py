@@ -31,6 +31,8 @@ LISTED = 1 << 25
 SAMPLED = 16
 """Rows of each product that are compared where there are more."""
 ROWS_AT_ONCE = 1 << 18
+COMPARED = 1 << 26
+"""Comparisons of a listed input with a product: about two seconds."""
 MOST = 4096
 """More products than these are refused: they are compared in pairs."""
 
@@ -106,11 +108,28 @@ def products_of(task: Task) -> list[Product]:
     for number, product in enumerate(found):
         _labeled(task, number, product, every=total <= LISTED)
     check_labels(task, task.batch(torch.cat([product.rows(torch.tensor([0])) for product in found])))
+    _listed_too(task, found)
     drawn = Drawn(task)
     for product in found:
         drawn.drop(product.holds)
     drawn.finish()
     return found
+
+
+def _listed_too(task: Task, products: Sequence[Product]) -> None:
+    """Raise InterpError for an input that a task lists and none of its products holds; a part, where they are many."""
+    if type(task).inputs is Task.inputs:
+        return
+    # The first ones, where they are many: a list of 10^18 inputs has no end that anybody reaches.
+    many = (task.n_inputs or 0) * len(products) > COMPARED
+    rows = max(1, COMPARED // (16 if many else 1) // len(products))
+    chunk = min(ROWS_AT_ONCE, rows)
+    for batch in islice(task.inputs(chunk), -(-rows // chunk)):
+        missing = ~torch.stack([product.holds(batch) for product in products]).any(0)
+        if bool(missing.any()):
+            row = int(missing.int().argmax())
+            text = task.format(batch.tokens[row, : int(batch.lengths[row])])
+            raise InterpError(f"task {task.name} lists {text!r} among its inputs, and none of its products holds it")
 
 
 def hearsay(task: Task, products: Sequence[Product]) -> tuple[str, ...]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from interp.errors import InterpError, one_of
+from interp.errors import InterpError, one_of, quoted
 from interp.spec import TaskRef
 from interp.tasks.base import Task
 from interp.tasks.checks import check_task
 from interp.tasks.hashes import tensors_sha256
 
 T = TypeVar("T", bound=type[Task])
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_/-]{0,99}")
 _REGISTRY: dict[str, type[Task]] = {}
 
 
@@ -36,6 +38,11 @@ def register_task(kind: T) -> T:
     name = getattr(kind, "name", None)
     if not isinstance(kind, type) or not issubclass(kind, Task) or not name:
         raise InterpError(f"{kind!r} must be a subclass of interp.Task with a name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InterpError(
+            f"a task's name is made of letters, digits, - and _, with / between families, at most 100 characters: it "
+            f"becomes a part of file names; not {quoted(name)}"
+        )
     known = _REGISTRY.get(name)
     # The same class again (a notebook cell run twice) replaces itself; another class may not take the name.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.budget import need
 from interp.errors import InterpError, UnsupportedError, of_type, quoted, short
 from interp.tasks.batch import IGNORED, Batch, Pairs
 
@@ -51,6 +52,18 @@ def _watched(what: str, member: FunctionType, look: Look) -> Any:
         with told(task, here):
             given = member(task, *args, **kwargs)
         return look(task, here, given, first)
+
+    return called
+
+
+def affordable(sample: FunctionType) -> Any:
+    """Task.sample with one sentence for a number of inputs that no memory holds."""
+
+    @wraps(sample)
+    def called(task: Any, n: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(n, int):
+            need(f"{n:,} inputs of task {task.name}", 8.0 * min(n, 10**15))  # 8 bytes each, at least
+        return sample(task, n, *args, **kwargs)
 
     return called
 
@@ -146,7 +159,7 @@ def class_problems(task: Any, what: str, classes: Any, batch: Batch) -> Iterator
 
 
 def _outside(task: Any, what: str, indices: Tensor) -> Iterator[str]:
-    low, high, top = int(indices.min()), int(indices.max()), max(2, task.n_out) - 1
+    low, high, top = int(indices.min()), int(indices.max()), task.n_classes - 1
     if not 0 <= low <= high <= top:
         yield f"{what} runs from {low} to {high}, outside 0 to {top}"
 
@@ -204,8 +217,8 @@ def _product_problems(task: Any, what: str, product: Any) -> Iterator[str]:
     places, right = getattr(product, "places", None), getattr(product, "right", None)
     if type(right) is not int or not isinstance(places, tuple):
         yield f"{what} is {quoted(product)}; it must be a Product(places, right), a tuple of token sets and an integer"
-    elif not 0 <= right < max(2, task.n_out):
-        yield f"{what} has right = {right}, outside 0 to {max(2, task.n_out) - 1}"
+    elif not 0 <= right < task.n_classes:
+        yield f"{what} has right = {right}, outside 0 to {task.n_classes - 1}"
     elif odd := [p for p in places if not isinstance(p, tuple | list | range) or any(type(t) is not int for t in p)]:
         yield f"{what} has the place {quoted(odd[0])}; each must be a tuple, list or range of token ids"
 

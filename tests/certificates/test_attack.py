@@ -32,7 +32,8 @@ ATTACK = load()
 
 
 def test_every_method_is_attacked() -> None:
-    assert set(ATTACK.DRAWS) == set(registered_methods())
+    own = {"every path of an automaton, by places and states"}  # attacked in test_places_soundness
+    assert set(ATTACK.DRAWS) == set(registered_methods()) - own
 
 
 @pytest.mark.parametrize("method", list(ATTACK.DRAWS))

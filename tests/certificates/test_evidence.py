@@ -20,17 +20,17 @@ import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check, evidence_strings
 from interp.certificates.base import Certificate, Source
-from interp.certificates.evidence import weights_sha256
+from interp.certificates.evidence import model_sha256
 from interp.certificates.evidence_inputs import work
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Batch
 
-CHECKER = Path(check.__file__)
+CHECKER = Path(check.__file__).parent
 
 
 def run_checker(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The file alone, isolated from site-packages, the environment and the folder it lies in."""
+    """The folder alone, isolated from site-packages, the environment and the folder it lies in."""
     command = [sys.executable, "-I", "-S", str(CHECKER), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -51,15 +51,17 @@ def faulty(evidence, **changes):
 
 def test_holds_on_a_bare_python(minimal):
     """502,500 inputs in two parts; the weights' hash is the one that the package computes by itself."""
-    digest = weights_sha256(interp.build("count01/minimal"))
-    found = run_checker(minimal, "--weights-sha256", digest)
+    digest = model_sha256(interp.build("count01/minimal"))
+    found = run_checker(minimal, "--sha256", digest)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert found.stdout.startswith(
+    first, last = found.stdout.splitlines()
+    assert first.startswith("kind: counts; over the reals: nothing is assumed; in float64: the premise about formats")
+    assert last.startswith(
         "holds: count01: at token 4, which sees [0, 4] and n0, n1, n2 times [1, 2, 3], the largest output is 5 where "
         "n1 > n0, else 6, on every one of 502500 inputs"
     )
-    assert digest in found.stdout
-    other = run_checker(minimal, "--weights-sha256", "0" * 64)
+    assert last.endswith(f"of SHA-256 {digest}")
+    other = run_checker(minimal, "--sha256", "0" * 64)
     assert other.returncode == 1
     assert "DOES NOT HOLD" in other.stdout
 
@@ -147,9 +149,10 @@ def test_contexts_hold(tmp_path):
     """A look-up table, all contexts right in float32; a noisy table with its exact errors."""
     interp.certify("models/memorization/lookup/seed-0.safetensors").evidence(tmp_path / "lookup.json.gz")
     model, said, _ = check.check(check.read(str(tmp_path / "lookup.json.gz")))
-    assert said.startswith("lookup: right for all 400 = 20^2 inputs, rows without padding, of the table")
+    assert said.startswith("agrees with the table of labels of SHA-256")
+    assert "that came with this file, named lookup: in each of its 400 inputs, rows without padding, by the" in said
     assert said.endswith("as run in float32")
-    assert model.sha256 == weights_sha256(interp.load("models/memorization/lookup/seed-0.safetensors"))
+    assert model.sha256 == model_sha256(interp.load("models/memorization/lookup/seed-0.safetensors"))
     interp.certify("models/memorization/kgram/seed-0.safetensors", dtype="float64").evidence(tmp_path / "k.json")
     evidence = json.loads((tmp_path / "k.json").read_text())
     assert "but exactly 22" in check.check(evidence)[1]
@@ -219,10 +222,13 @@ def test_strings_that_are_too_many_to_be_checked_one_by_one_end_earlier(tmp_path
 def test_refuted_models_show_an_input_on_which_they_err(tmp_path):
     path = tmp_path / "proof.json"
     model = interp.load("models/histogram/dot/seed-0.safetensors", dtype="float64")
-    interp.certify(model, budget_seconds=0.05).evidence(path)
+    interp.certify(model, seconds=0.05).evidence(path)
     evidence = json.loads(path.read_text())
     tokens, reads = evidence["parts"][0]
-    assert "right for each of the 1 inputs, rows" in check.check(evidence)[1]
+    assert (
+        "answers are wrong in 1 chosen inputs, rows without padding, and nothing is said of any other"
+        in (check.check(evidence)[1])
+    )
     said = model.predict(torch.tensor([tokens]))[0].tolist()
     wrong = [place for place, (right,) in reads if said[place] != right]  # classes are counts, less 0
     assert evidence["claim"]["domain"]["errors"] == [[0, place] for place in wrong]

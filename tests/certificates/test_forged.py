@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import sys
+from itertools import product
 from pathlib import Path
 
 import edits
@@ -289,9 +290,8 @@ def killed(items):
 
 
 def test_a_process_that_is_killed_proves_nothing(minimal, monkeypatch):
-    monkeypatch.setitem(sys.modules, check.__name__, check)  # processes find what they do by its module's name
     assert check.check(minimal, 2)[1] == minimal["claim"]["sentence"]
-    monkeypatch.setattr(check, "_do", killed)
+    monkeypatch.setattr(check.verdict, "_do", killed)
     with pytest.raises(check.Fault, match="nothing is known"):
         check.check(minimal, 2)
 
@@ -303,7 +303,7 @@ def test_no_line_of_a_hostile_file_says_that_something_holds(minimal, tmp_path, 
                    {**minimal, "weights": {**minimal["weights"], lie: {"shape": [1], "values": [0]}}},
                    {**minimal, "weights": {**minimal["weights"], lie: {}}}):  # fmt: skip
         path.write_text(json.dumps(forged))
-        monkeypatch.setattr(sys, "argv", ["check.py", str(path)])
+        monkeypatch.setattr(sys, "argv", ["check", str(path)])
         assert check.main() == 1
         (line,) = capsys.readouterr().out.splitlines()
         assert line.startswith("DOES NOT HOLD")
@@ -330,7 +330,7 @@ def test_a_checkpoint_of_another_architecture_is_no_witness(tmp_path):
         with pytest.raises(check.Fault, match="what the evidence does not"):
             check.compare_checkpoint(the_model(forged), str(file))
     data = file.read_bytes()
-    (tmp_path / "large.safetensors").write_bytes(data + bytes(check.MAX_BYTES))
+    (tmp_path / "large.safetensors").write_bytes(data + bytes(check.reading.MAX_BYTES))
     with pytest.raises(check.Fault, match="more than"):  # or its hash would be that of its beginning
         check.compare_checkpoint(the_model(evidence), str(tmp_path / "large.safetensors"))
 
@@ -374,3 +374,140 @@ def test_what_cancels_before_a_product_need_not_cancel_after_it():
     checked = check.Model(*(evidence[name] for name in names), check.FORMATS["float32"]).forward([0, 0], [1])[0]
     for x, mid, rad, err in zip(run, *checked):
         assert abs(x - mid / check.ONE) <= (rad + err) / check.ONE
+
+
+# ---------------------------------------------------------------- whose word the labels are
+
+
+KNOWN = {
+    "histogram": lambda: interp.build("histogram/dot-exact", T=3, L=2),
+    "max-of-k": lambda: interp.build("algorithmic/max-of-k-exact", K=2, v=3),
+    "modular-addition": lambda: interp.build("algorithmic/modular-addition-fourier", p=3, frequencies="1"),
+    "first": lambda: interp.build("languages/first"),
+}
+
+
+def rows_of_task(name):
+    """Every input of a small domain with its right outputs, by hand."""
+    if name == "histogram":
+        return [[list(w), [[i, [w.count(t) - 1]] for i, t in enumerate(w)]] for w in product(range(3), repeat=2)]
+    if name == "first":
+        words = [list(w) for n in (1, 2, 3) for w in product((0, 1), repeat=n)]
+        return [[[2, *w], [[0, [w[0]]]]] for w in words]
+    answer = max if name == "max-of-k" else lambda w: sum(w) % 3
+    return [[[*w, 3], [[2, [answer(w)]]]] for w in product(range(3), repeat=2)]
+
+
+def whole_table(name, model=None, rows=None, errors=()):
+    read = {"max-of-k": 3, "modular-addition": 3, "first": 2}.get(name)
+    found = KNOWN[name]() if model is None else model
+    evidence = table_of(found, rows_of_task(name) if rows is None else rows, margin=2.0**-30, read=read)
+    evidence["claim"]["domain"]["errors"] = [list(pair) for pair in errors]
+    return evidence
+
+
+SENTENCES = {
+    "histogram": "histogram: right at every position of all 3^2 sequences, 9 inputs, rows without padding",
+    "max-of-k": "max-of-k: right for all 3^2 inputs, 9 inputs, rows without padding",
+    "modular-addition": "modular-addition: right for all 3^2 inputs, 9 inputs, rows without padding",
+    "first": "first: right on every string of 1 to 3 symbols, 14 inputs, rows without padding",
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_labels_of_a_known_task_are_the_checkers(name):
+    plain = whole_table(name)
+    assert said_right(plain)["sentence"].startswith(SENTENCES[name])
+    forged = copy.deepcopy(plain)  # another label, on which the model errs: the file may not say so
+    answers = forged["parts"][0][1][0][1]
+    answers[0] = 1 - answers[0]
+    forged["claim"]["domain"]["errors"] = [[0, forged["parts"][0][1][0][0]]]
+    assert "not what the file says" in refused(forged)
+    several = copy.deepcopy(plain)
+    several["parts"][0][1][0][1] = [0, 1]
+    assert "not what the file says" in refused(several)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_part_of_a_known_domain_is_called_chosen(name):
+    said = said_right(whole_table(name, rows=rows_of_task(name)[1:]))["sentence"]
+    assert "right" not in said
+    assert "answers are wrong in" in said
+    assert "nothing is said of any other input" in said
+
+
+def test_a_position_left_out_is_refused():
+    rows = rows_of_task("histogram")
+    rows[4] = [rows[4][0], rows[4][1][:1]]
+    assert "not what the file says" in refused(whole_table("histogram", rows=rows))
+
+
+@pytest.mark.parametrize(("name", "row"), [("histogram", [0]), ("histogram", [0, 1, 2]), ("max-of-k", [0, 3, 3]),
+                                           ("max-of-k", [1, 3]), ("first", [2]), ("first", [2, 2, 0]),
+                                           ("modular-addition", [3, 3, 3])])  # fmt: skip
+def test_what_is_no_input_of_a_known_task_is_refused(name, row):
+    rows = rows_of_task(name)
+    rows[0] = [row, [[len(row) - 1 if name != "first" else 0, [0]]]]
+    assert "row" in refused(whole_table(name, rows=rows))
+
+
+@pytest.mark.parametrize("name", ["Count01", "histograms", "Histogram", "count-01", "max-of-K", "parity2"])
+def test_a_name_that_is_nearly_a_known_one_gets_the_weaker_sentence(minimal, name):
+    """Count01 with the answers swapped held: "Count01: at token 4 ... the largest output is 6 where n1 > n0"."""
+    said = said_right(changed(minimal, spec__task__name=name))["sentence"]
+    assert said.startswith(f"agrees with the rule that came with this file, named {name}: ")
+    table = attacks.of_a_stranger(whole_table("histogram"))
+    table["spec"]["task"]["name"] = name
+    vandals.mend_name(table)
+    assert said_right(table)["sentence"].startswith("agrees with the table of labels of SHA-256 ")
+
+
+def test_an_untrained_model_is_not_right_by_labels_of_its_own():
+    """The attack: every label is what the model answers."""
+    exact = KNOWN["histogram"]()
+    model = TaskModel(exact.spec, seed=5, dtype="float64")
+    rows = rows_of_task("histogram")
+    with torch.no_grad():
+        for tokens, reads in rows:
+            said = model(torch.tensor([tokens]))[0].argmax(-1).tolist()
+            for item in reads:
+                item[1] = [said[item[0]]]
+    assert "not what the file says" in refused(whole_table("histogram", model, rows))
+
+
+@pytest.mark.parametrize("changes", [
+    {"spec__layers__0__scale": 0.5}, {"spec__direction": "causal"}, {"spec__dtype": "float32"},
+])  # fmt: skip
+def test_one_hash_binds_spec_and_weights(minimal, changes):
+    """PALINDROME with another scale held under the hash of the same tensors."""
+    forged = copy.deepcopy(minimal)
+    for path, value in changes.items():
+        *outer, last = [int(part) if part.isdigit() else part for part in path.split("__")]
+        owner = forged
+        for part in outer:
+            owner = owner[part]
+        owner[last] = value
+    vandals.mend_name(forged)
+    assert the_model(forged).sha256 != the_model(minimal).sha256
+    weights = copy.deepcopy(minimal)
+    name = next(iter(weights["weights"]))
+    weights["weights"][name]["values"][0] = (3.5).hex()
+    vandals.mend_hash(weights)
+    assert the_model(weights).sha256 != the_model(minimal).sha256
+
+
+def test_the_last_line_stands_for_itself(minimal, tmp_path, capsys, monkeypatch):
+    """Premise and kind first; last the sentence, whose word it is, and of which spec and weights it is true."""
+    path = tmp_path / "proof.json"
+    stranger = attacks.of_a_stranger(whole_table("first"))
+    stranger["claim"] = said_right(stranger)
+    for evidence, first in ((minimal, "holds: count01: at"), (stranger, "agrees with the table of labels of SHA-256 ")):
+        path.write_text(json.dumps(evidence))
+        monkeypatch.setattr(sys, "argv", ["check", str(path)])
+        assert check.main() == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith(f"kind: {evidence['claim']['kind']}; over the reals: nothing is assumed")
+        assert lines[-1].startswith(first)
+        assert lines[-1].endswith(f"of SHA-256 {the_model(evidence).sha256}")
+    assert "in a number format: nothing is claimed, and rounding is not bounded" in lines[0]
+    assert not any("below 0" in line for line in lines)

@@ -86,7 +86,7 @@ def run_many(kind: MixingKind, seeds: range) -> set[str]:
         p = (1, 2, 5)[seed // 3 % 3]
         noise = (10.0, 1e-3, 0.03, 10.0, 0.3, 1e-13)[seed // 2 % 6]
         model = random_model(kind, T, L, p, seed, noise, bool(seed % 2))
-        found = interp.certify(model, budget_seconds=5, samples=0)
+        found = interp.certify(model, seconds=5, samples=0)
         agree(model, found)
         statuses.add(found.status)
     return statuses
@@ -108,7 +108,7 @@ def test_without_time_the_interval_is_sound(kind: MixingKind) -> None:
     undecided = 0
     for seed in range(12):
         model = random_model(kind, 3, 4, 6, seed, 0.1 if seed % 2 else 10.0, False)
-        found = interp.certify(model, budget_seconds=0, samples=0)
+        found = interp.certify(model, seconds=0, samples=0)
         agree(model, found)
         undecided += not isinstance(found.accuracy, float)
     assert undecided
@@ -128,7 +128,7 @@ def test_never_certified_where_a_sequence_is_wrong(
     kind: MixingKind, size: tuple[int, int], p: int, seed: int, noise: float, dtype: str, budget: float
 ) -> None:
     model = random_model(kind, *size, p, seed, noise, False).to(getattr(torch, dtype))
-    agree(model, interp.certify(model, budget_seconds=budget, samples=0))
+    agree(model, interp.certify(model, seconds=budget, samples=0))
 
 
 @pytest.mark.parametrize(("kind", "variant"), ALL_VARIANTS)
@@ -213,16 +213,16 @@ def test_a_model_with_many_neurons_that_errs_on_one_multiset_only(kind: MixingKi
 
 @pytest.mark.slow
 def test_nothing_is_certified_where_rounding_could_turn_an_answer() -> None:
-    exact = interp.certify("histogram/dot-softmax-exact", dtype="float64", budget_seconds=1)
+    exact = interp.certify("histogram/dot-softmax-exact", dtype="float64", seconds=1)
     assert exact.status == "certified"
     model = interp.build("histogram/dot-softmax-exact", d_model=6)
     assert interp.certify(model).status == "certified"
-    found = interp.certify(model.to(torch.float32), samples=0, budget_seconds=1)
+    found = interp.certify(model.to(torch.float32), samples=0, seconds=1)
     assert (found.status, found.n_errors, found.counterexample) == ("undecided", 0, None)
     assert found.rounding is not None
     assert 0 < found.worst_margin < found.rounding
     assert any("do not exceed the rounding bound of float32" in note for note in found.notes)
-    half = interp.certify(model.to(torch.bfloat16), samples=0, budget_seconds=0.2)
+    half = interp.certify(model.to(torch.bfloat16), samples=0, seconds=0.2)
     assert half.status != "certified"
 
 
@@ -269,26 +269,26 @@ def test_refusals_say_why() -> None:
             interp.build(spec.replace(layers=(spec.layers[0].model_copy(update={"value_output": "learned"}),)))
         )
     with pytest.raises(InterpError, match=r"must not be negative"):
-        interp.certify("histogram/dot-exact", budget_seconds=-1)
+        interp.certify("histogram/dot-exact", seconds=-1)
 
 
 def test_a_verdict_does_not_depend_on_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget is counted in steps: with a clock that runs away, the same parts are decided."""
     model = random_model("dot", 12, 6, 12, 1, 10.0, False)
-    plain = interp.certify(model, budget_seconds=0.01, samples=0)
+    plain = interp.certify(model, seconds=0.01, samples=0)
     monkeypatch.setattr("time.perf_counter", map(float, range(10**9)).__next__)
-    busy = interp.certify(model, budget_seconds=0.01, samples=0)
+    busy = interp.certify(model, seconds=0.01, samples=0)
     assert plain.tables["classes"].equals(busy.tables["classes"])
     assert 0 < plain.tables["classes"]["undecided"].sum() < plain.tables["classes"]["inputs"].sum()
-    more = interp.certify(model, budget_seconds=2, samples=0)
+    more = interp.certify(model, seconds=2, samples=0)
     assert more.tables["classes"]["undecided"].sum() < plain.tables["classes"]["undecided"].sum()
 
 
 def test_samples_narrow_what_the_time_leaves_open() -> None:
     model = random_model("dot", 12, 6, 12, 1, 10.0, False)
-    sound = interp.certify(model, budget_seconds=0, samples=0)
-    narrow = interp.certify(model, budget_seconds=0, samples=4000)
-    full = interp.certify(model, budget_seconds=60)
+    sound = interp.certify(model, seconds=0, samples=0)
+    narrow = interp.certify(model, seconds=0, samples=4000)
+    full = interp.certify(model, seconds=60)
     assert isinstance(sound.accuracy, tuple)
     assert isinstance(narrow.accuracy, tuple)
     assert isinstance(full.accuracy, float)
@@ -306,7 +306,7 @@ def test_at_full_size_the_errors_of_count_nine_enclose_those_of_the_model(kind: 
     What the time leaves open depends on the machine, so the count is compared with what is proved: an enclosure.
     """
     model = random_model(kind, 32, 10, 32, 7, 0.03, True)
-    table = interp.certify(model, budget_seconds=5, samples=0).tables["counts"].set_index("count")
+    table = interp.certify(model, seconds=5, samples=0).tables["counts"].set_index("count")
     pairs = [(t, o) for t in range(32) for o in range(32) if o != t]
     rows = torch.tensor([[o if m == place else t for m in range(10)] for t, o in pairs for place in range(10)])
     batch = model.task.of_sequences(rows)

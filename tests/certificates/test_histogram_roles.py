@@ -113,11 +113,12 @@ def test_the_same_certificate_and_the_same_numbers(kind: str, size: float, tmp_p
     said = check.check(evidence)[1]
     if size:
         assert (evidence["parts"][0][0][0] == 2) == ("bos" in kind)  # the mark stands before a counterexample, too
-        assert "1 inputs, rows without padding" in said
+        assert "in each of its 1 inputs, rows without padding" in said
     else:
         after = ", each after token 2" if "bos" in kind else ""
         assert said.startswith(
-            f"letters: in all 5^4 sequences of 4 tokens among [3, 0, 5, 1, 4]{after}, every token that occurs 1, 2, "
+            "agrees with the rule that came with this file, named letters: "
+            f"in all 5^4 sequences of 4 tokens among [3, 0, 5, 1, 4]{after}, every token that occurs 1, 2, "
             "... 4 times in its own has its largest output at 0..3, in this order; over the reals by 0x"
         )
 
@@ -142,7 +143,7 @@ def test_any_function_of_the_own_count_is_certified_like_brute_force_says() -> N
                 parameter[..., 2:] = -1e3 if parameter.ndim == 1 else 0.0
         batch = model.task.batch(model.task.words(torch.tensor(list(product(range(5), repeat=4)))))
         wrong = (model(batch.tokens).argmax(-1) != model.task.classes(batch))[:, 1:]
-        found = interp.certify(model, samples=0, budget_seconds=5)
+        found = interp.certify(model, samples=0, seconds=5)
         assert (found.status == "refuted") == bool(wrong.any())
         assert found.n_errors in (None, int(wrong.sum()))
         assert found.n_inputs == 5**4

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import interp
+from interp.certificates.budgets import Budget
 from interp.certificates.histogram_search import Search
 from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import Tables, tables_of
@@ -45,7 +46,7 @@ def searched(tables: Tables, token: int, need: float, slack: float) -> Search:
     assert space is not None
     shape = tables.lead.shape[:2]
     search = Search(tables, space, np.full(shape, need), np.full(shape, slack))
-    assert not len(search.explore(search.start(), 1e9).nodes)
+    assert not len(search.explore(search.start(), 1e9, Budget(1e9, 1.0)).nodes)
     return search
 
 

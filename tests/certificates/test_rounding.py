@@ -1,5 +1,7 @@
 """Rounding bounds: they hold, they are not absurd, and they know what is exact."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -157,3 +159,62 @@ def test_products_below_the_smallest_number_are_lost_before_they_are_scaled_up()
     error = (found - reference).abs()
     assert error.max() > 1e-6  # more than the rounding of anything else
     assert (error <= bound).all()
+
+
+@pytest.fixture
+def flushed() -> Iterator[None]:
+    """Subnormal numbers are zero, as the premise allows."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this CPU keeps subnormal numbers")
+    yield
+    torch.set_flush_denormal(False)
+
+
+TINY = [
+    *(("palindrome", "mirror", "float32", size) for size in (1e-30, 1e-36, 1e-37, 1e-38, 1e-40)),
+    *(("palindrome", "binary", "float64", size) for size in (1e-290, 1e-300, 1e-305, 1e-307)),
+    *((name, None, dtype, size) for name in ("one", "first", "parity")
+      for dtype, size in (("float32", 1e-36), ("float32", 1e-38), ("float64", 1e-307))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "variant", "dtype", "size"), TINY)
+def test_what_is_certified_holds_where_subnormal_numbers_are_flushed_to_zero(
+    name: str, variant: str | None, dtype: str, size: float, flushed: None
+) -> None:
+    model = interp.build(f"languages/{name}", variant=variant, dtype=dtype, output_scale=size)
+    torch.set_flush_denormal(False)
+    table = interp.certify(model, longest=6).tables["lengths"]
+    torch.set_flush_denormal(True)
+    for length, status in zip(table["length"], table["status"]):
+        batch = model.task.enumerate(int(length))
+        right = bool((model.predict(batch.tokens) == batch.labels).all())
+        assert right or status != "certified", f"{length} symbols"
+
+
+def test_a_model_whose_answers_do_not_survive_flushing_is_not_certified() -> None:
+    def mirror(size: float) -> TaskModel:
+        return interp.build("languages/palindrome", variant="mirror", dtype="float32", output_scale=size)
+
+    assert interp.certify(mirror(1e-30), longest=6).status == "certified"
+    assert interp.certify(mirror(1e-37), longest=6).status == "undecided"
+
+
+def test_a_sum_of_subnormal_numbers_may_be_flushed(flushed: None) -> None:
+    """Parameters, too: what is read as zero is off by all of it."""
+    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    one, other = torch.tensor([[[2e-39, 0.0, 3.0]], [[3e-39, 0.0, 4.0]]], dtype=torch.float64)
+    found = numbers.add(exact(one), exact(other))
+    error = ((one.float() + other.float()).double() - one - other).abs()
+    assert error[0, 0] > 0
+    assert (error <= found.error).all()
+    assert found.error[0, 1:].tolist() == [0, 0]
+
+
+def test_scores_of_subnormal_queries_are_bounded_before_they_are_scaled_up(flushed: None) -> None:
+    numbers = Arithmetic(ROUNDOFF[torch.float32])
+    q, k = torch.full((1, 3), 3e-39, dtype=torch.float64), torch.full((2, 3), 2.0, dtype=torch.float64)
+    found = numbers.scores(exact(q), exact(k), 1e30)
+    error = ((q.float() @ k.float().T) * 1e30).double() - q @ k.T * 1e30
+    assert error.abs().max() > 1e-9
+    assert (error.abs() <= found.error).all()

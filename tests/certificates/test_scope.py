@@ -101,8 +101,9 @@ def test_arguments_come_before_lists_whatever_was_imported_first() -> None:
     chosen = {name: method_for(interp.load(name)).name for name in ("languages/palindrome", "languages/parity")}
     assert chosen["languages/palindrome"] == "proof of PALINDROME"
     assert chosen["languages/parity"] == "strings by counts and seen positions"
-    *_, one, other, last = registered_methods()
-    assert {one, other} == {"every multiset", "every string, with a rounding bound"}
+    *_, one, two, three, last = registered_methods()
+    by_paths = "every path of an automaton, by places and states"
+    assert {one, two, three} == {"every multiset", "every string, with a rounding bound", by_paths}
     assert last == "every input, as run"
 
 
@@ -274,7 +275,7 @@ def test_a_subclass_that_says_anew_who_is_a_member_keeps_no_promise() -> None:
 
 @pytest.mark.parametrize("name", ["count01/minimal", "count01/paper", "histogram/dot", "memorization/lookup"])
 def test_the_model_is_run_on_a_few_hundred_inputs(name: str) -> None:
-    options = {"budget_seconds": 0.1, "samples": 0} if name == "histogram/dot" else {}
+    options = {"seconds": 0.1, "samples": 0} if name == "histogram/dot" else {}
     assert interp.certify(name, **options).probed > 100
 
 

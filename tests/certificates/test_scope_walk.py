@@ -39,7 +39,7 @@ SPECS: dict[str, tuple[Callable[[], ModelSpec], dict[str, Any]]] = {
     ),
     "occurrences of every token": (
         lambda: histogram_spec("dot", Histogram(T=3, L=3), 3, 4, "float64"),
-        {"budget_seconds": 1, "samples": 0},
+        {"seconds": 1, "samples": 0},
     ),
     "strings by counts and seen positions": (
         lambda: ModelSpec(**RECOGNIZER, layers=(Layer(d_head=2, mlp=MLP(d_mlp=3)),)),
@@ -63,6 +63,14 @@ SPECS: dict[str, tuple[Callable[[], ModelSpec], dict[str, Any]]] = {
         ),
         {},
     ),
+    "every path of an automaton, by places and states": (
+        lambda: ModelSpec(
+            task=TaskRef(name="addition", parameters=(("digits", 5), ("base", 5), ("equals", "0"), ("plus", "0"))),
+            d_model=4, max_length=20, positions="learned", layers=(Layer(d_head=2, mlp=MLP(d_mlp=3)),),
+            readout_at="all", dtype="float64",
+        ),
+        {"seconds": 0},
+    ),
     "every string, with a rounding bound": (
         lambda: ModelSpec(**RECOGNIZER, layers=(Layer(d_head=2, bias=Bias(q=True), mlp=MLP(d_mlp=3)),)),
         {"longest": 4},
@@ -75,18 +83,29 @@ AS_RUN = "every input, as run"
 
 OTHERS: dict[str, tuple[object, ...]] = {
     "d_model": (5,), "dtype": ("float32",), "embedding": ("frozen",), "readout_bias": (True, False),
-    "direction": ("causal", "bidirectional"), "positions": ("none", "parity", "first", "learned"), "n_out": (9,),
+    "direction": ("causal", "bidirectional"), "n_out": (9,),
+    "positions": ("none", "parity", "first", "learned", "sinusoidal", "rotary", "alibi"),
     "positions_enter": ("attention",), "max_length": (9,), "readout_at": ("last",), "readout_width": (1, 6),
     "final_norm": ("layer_norm",), "layers.n_heads": (1, 2), "layers.d_head": (3,),
     "layers.scale": (0.3, "inv_sqrt_d_model"), "layers.query_key": ("full",), "layers.value_output": ("identity",),
     "layers.log_length": ("current", 7), "layers.bias.q": (True,), "layers.bias.k": (True,), "layers.bias.v": (True,),
     "layers.bias.o": (True,), "layers.norm": ("pre", "post"), "layers.norm_eps": (0.1,), "layers.mlp.d_mlp": (5,),
-    "layers.mlp.activation": ("gelu",), "layers.mixing": ("linear",), "layers.normalizer": ("none",),
+    "layers.mlp.activation": ("gelu", "gelu_new", "silu"), "layers.mlp.gated": (True,), "layers.mlp.bias": (False,),
+    "layers.norm_kind": ("rms",), "layers.key_value_heads": (1,), "layers.query_key_norm": (True,),
+    "tied_embeddings": (True,), "rotary_base": (50.0,), "rotary_dim": (2,), "rotary_pairs": ("adjacent",),
+    "layers.mixing": ("linear",), "layers.normalizer": ("none",),
 }  # fmt: skip
 WITH: dict[object, dict[str, object]] = {
     "full": {"layers.d_head": "d_model"}, "identity": {"layers.d_head": "d_model"}, "linear": {"max_length": 3},
     ("positions", "learned"): {"max_length": 9}, ("layers.norm_eps", 0.1): {"layers.norm": "pre"},
-    "layer_norm": {"layers.norm": "pre"}, "attention": {"positions": "learned"},
+    "layer_norm": {"layers.norm": "pre"}, "attention": {"positions": "learned"}, "rms": {"layers.norm": "pre"},
+    "none": {"max_length": None}, "sinusoidal": {"max_length": None},
+    "rotary": {"max_length": None, "positions_enter": "attention"},
+    "alibi": {"max_length": None, "positions_enter": "attention"}, ("layers.key_value_heads", 1): {"layers.n_heads": 2},
+    50.0: {"max_length": None, "positions_enter": "attention", "positions": "rotary"},
+    ("rotary_dim", 2): {"max_length": None, "positions_enter": "attention", "positions": "rotary"},
+    "adjacent": {"max_length": None, "positions_enter": "attention", "positions": "rotary"},
+    ("tied_embeddings", True): {"n_out": None},
 }  # fmt: skip
 """What a value needs beside it."""
 

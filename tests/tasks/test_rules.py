@@ -17,6 +17,7 @@ TASKS = [
     TaskRef(name="dyck2", parameters=(("length", 10), ("shortest", 2), ("depth", 3))),
     TaskRef(name="brackets", parameters=(("length", 7), ("shortest", 1))),
     TaskRef(name="max-of-k", parameters=(("K", 3), ("v", 7))),
+    TaskRef(name="max-at-last", parameters=(("K", 3), ("v", 7))),
     TaskRef(name="modular-addition", parameters=(("p", 11),)),
     TaskRef(name="induction", parameters=(("v", 9), ("length", 12), ("shortest", 3), ("longest", 6))),
 ]

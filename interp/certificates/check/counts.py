@@ -1,0 +1,195 @@
+"""Claims about boxes of three counts: how often each of three tokens occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+from operator import add, mul
+from typing import Any, NamedTuple
+
+from .attention import weights_of
+from .enclosures import ONE, P, Vec, about, ceil_div, up
+from .inputs import Found, Spread, said_of
+from .model import Model
+from .reading import fields, listed, need, whole, wholes
+
+
+class Zone(NamedTuple):
+    """Inputs with low[i] <= x_i <= high[i] for x = (n0, n1, n2, n1 - n0)."""
+
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    def cut(self, axis: int, at: int) -> tuple[Zone, Zone]:
+        """Where x_axis <= at, and where not."""
+        need(self.low[axis] <= at < self.high[axis], f"a part is cut at {at}, outside it")
+        first = (*self.high[:axis], at, *self.high[axis + 1 :])
+        second = (*self.low[:axis], at + 1, *self.low[axis + 1 :])
+        return Zone(self.low, first), Zone(second, self.high)
+
+    def corners(self) -> list[tuple[int, int, int, int]]:
+        """1 and the vertices: (n0, n1) lies in a polygon with sides n0, n1 or n1 - n0 = constant, so they are whole."""
+        (a, c, e, p), (b, d, g, q) = self.low, self.high
+        points = {(x, y) for x in (a, b) for y in (c, d)} | {(x, x + z) for x in (a, b) for z in (p, q)}
+        points |= {(y - z, y) for y in (c, d) for z in (p, q)}
+        inside = [(x, y) for x, y in points if a <= x <= b and c <= y <= d and p <= y - x <= q]
+        return [(1, x, y, z) for x, y in inside for z in {e, g}]
+
+    def inputs(self) -> Iterator[tuple[int, int]]:
+        """Each difference n1 - n0, and the number of inputs with it."""
+        (a, c, e, p), (b, d, g, q) = self.low, self.high
+        for z in range(p, q + 1):
+            if (pairs := min(b, d - z) - max(a, c - z) + 1) > 0:
+                yield z, pairs * (g - e + 1)
+
+
+class Asked(NamedTuple):
+    """One layer asked by one row: an output is base plus, for each head, the average of logits over the rows seen, by
+    the softmax of scores. logits and base are within rad of the real ones."""
+
+    scores: list[Vec]
+    logits: list[list[tuple[int, ...]]]
+    base: tuple[int, ...]
+    rad: int
+
+
+def asked_by(model: Model, query: Vec, rows: Sequence[Vec], **also: Any) -> Asked:
+    """What a row is told by some rows, through one layer of attention and a linear readout."""
+    free = dict.fromkeys(("n_heads", "scale", "query_key", "value_output", "bias", "norm_eps", "readout_at"))
+    layer = model.require(**{**free, "readout_bias": (True, False), "norm": ("none", "pre"), **also})
+    need(layer.spec["norm"] == "pre" or layer.ln1 is None, "layer norm")
+    all_scores, all_logits, rad = [], [], 0
+    nothing = Vec.exact([0] * len(layer.o.full[0]))
+    base = model.read(layer.after(query, nothing))
+    for h in range(layer.heads):
+        all_scores.append(layer.scores(h, query, rows, 0))
+        said = []
+        for value in (layer.value(h, layer.normed(row)) for row in rows):
+            at = h * len(value.mid)
+            z = Vec(*(x[:at] + y + x[at + len(y) :] for x, y in zip(nothing, value)))
+            out = model.read(layer.after(query, z))
+            said.append(tuple(a - b for a, b in zip(out.mid, base.mid)))
+            rad = max(rad, max(map(add, out.rad, base.rad)))
+        all_logits.append(said)
+    return Asked(all_scores, all_logits, base.mid, max(rad, *base.rad))
+
+
+Head = tuple[tuple[int, ...], tuple[int, ...]]
+"""Coefficients of (1, n0, n1, n2) in the denominator and, times 2^P, in the numerator."""
+
+
+def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
+    """A bound from below of offset + sum over heads of N / D on a zone, with N and D > 0 affine in the counts.
+
+    Each quotient alone is smallest at a corner; for a sum, N / D = F + (N - F D) / D0 - (N - F D)(D - D0) / (D D0) for
+    any F and D0: the middle term is affine, so the sum over heads is smallest at a corner, and the last one is small.
+    """
+    corners = zone.corners()
+    need(corners, "a part holds no inputs")
+    alone, affine, rest = 0, [0] * len(corners), 0
+    for weights, values in heads:
+        ds = [sum(map(mul, weights, corner)) for corner in corners]
+        ns = [sum(map(mul, values, corner)) for corner in corners]
+        alone += min(n // d for n, d in zip(ns, ds))
+        middle = sum(ds) // len(ds)
+        slope = sum(ns) // sum(ds)
+        bends = [n - slope * d for n, d in zip(ns, ds)]
+        affine = [total + slope + bend // middle for total, bend in zip(affine, bends)]
+        far = max(abs(d - middle) for d in ds)
+        rest += ceil_div(max(map(abs, bends)) * far, min(ds) * middle)
+    return offset + max(alone, min(affine) - rest)
+
+
+def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
+    """One causal layer without positions: a token sees how often each other one stands before it, and nothing else.
+
+    parts: cuts [axis, at] of the box, null where the right output is the largest, or the output that exceeds it.
+    """
+    box, counted, marks, token, answers, errors = fields(
+        domain, "box counted marks read answers errors", "claim.domain"
+    )
+    (a, b), (c, d), (e, g) = sides = [wholes(side, 0, 10**6, "a count", 2) for side in listed(box, "box", 3)]
+    need(all(low <= high for low, high in sides), "a side of the box is empty")
+    words = len(model.words) - 1
+    wholes(counted, 0, words, "a counted token", 3), wholes(marks, 0, words, "a mark")
+    wholes(answers, 0, model.n_out - 1, "an answer", 2), whole(token, 0, words, "read")
+    need(len(set(counted)) == 3 and answers[0] != answers[1], "tokens and answers must differ")
+    need(token in marks and not set(counted) & set(marks), "the token that is read is a mark, and no mark is counted")
+    known = ([1, 2, 3], [0, 4], 4, [5, 6], "=")
+    at = model.spec["readout_at"]
+    need(model.task != "count01" or (counted, marks, token, answers, at) == known, "Count01 has other tokens")
+    need(at not in ("all", "first"), f"answers are read at {at!r}, not after what is counted")
+    rows = [model.words[t] for t in (*counted, *marks)]
+    asked = asked_by(model, model.words[token], rows)
+    slack, weights = 4 * asked.rad, [weights_of(scores, softmax=True) for scores in asked.scores]
+    for bounds, logits in zip(weights, asked.logits):
+        need(min(low for low, _ in bounds) > 0, "a weight of the attention cannot be told from 0")
+        relative = max(ceil_div((high - low + 1) << P, low) for low, high in bounds)
+        need(relative < ONE >> 4, "the weights of an attention are not known well enough")
+        slack += up(16 * relative * max(abs(x) for row in logits for x in row)) + 4 * asked.rad + 4
+
+    heads = {(i, j): [head_of(bounds, logits, i, j) for bounds, logits in zip(weights, asked.logits)]
+             for i, j in product(range(model.n_out), repeat=2) if i != j and {i, j} & set(answers)}  # fmt: skip
+    root = Zone((a, c, e, c - b), (b, d, g, d - a))
+    stack, leaves = [root], []
+    for item in listed(parts, "parts"):
+        need(stack, "there are more parts than the cuts make")
+        zone = stack.pop()
+        if type(item) is list:
+            axis, at = wholes(item, -(10**6), 10**6, "a cut", 2)
+            stack += reversed(zone.cut(whole(axis, 0, 3, "an axis"), at))
+        else:
+            need(item is None or whole(item, 0, model.n_out - 1, "an output") >= 0, "")
+            leaves.append((zone, item))
+    need(not stack, "a part of the domain is left out")
+    spread(partial(count_part, heads, asked.base, slack + margin, answers), leaves)
+    wrong: dict[int, int] = {}
+    for zone, item in leaves:
+        for z, n in zone.inputs() if item is not None else ():
+            wrong[z] = wrong.get(z, 0) + n
+    seen = sum(n for zone, _ in leaves for _, n in zone.inputs())
+    total = (b - a + 1) * (d - c + 1) * (g - e + 1)
+    need(seen == total == sum(n for _, n in root.inputs()), f"the parts hold {seen} inputs, the domain {total}")
+    need(errors == [[z, wrong[z]] for z in sorted(wrong)], f"errors are {sorted(wrong.items())[:9]}, not as claimed")
+    said = sentence(model.task, domain, root)
+    return said, model.drift(model.words[token], rows, b + d + g + len(marks))
+
+
+def sentence(task: str, domain: dict[str, Any], root: Zone) -> str:
+    """What holds of a box of counts, the rule in full; of a task that is not known the rule is the file's."""
+    (a, b), (c, d), (e, g) = domain["box"]
+    total, sizes = (b - a + 1) * (d - c + 1) * (g - e + 1), dict(root.inputs())
+    read, marks, counted, (first, second) = (domain[name] for name in ("read", "marks", "counted", "answers"))
+    said = (f"at token {read}, which sees {marks} and n0, n1, n2 times {counted}, the largest output is {first} "
+            f"where n1 > n0, else {second}, on every one of {total} inputs "
+            f"(n0 in {a}..{b}, n1 in {c}..{d}, n2 in {e}..{g})")  # fmt: skip
+    if domain["errors"]:
+        places = "; ".join(f"n1 - n0 = {z}: {n} of {sizes[z]}" for z, n in domain["errors"])
+        said += f" but exactly {sum(n for _, n in domain['errors'])}, on which it is not ({places})"
+    return said_of(task, task == "count01", said)
+
+
+def head_of(bounds: Sequence[tuple[int, int]], logits: Sequence[Sequence[int]], i: int, j: int) -> Head:
+    """A head's share of the difference of two outputs; each mark occurs once."""
+    weights = [(low + high) >> 1 for low, high in bounds]
+    terms = [w * (row[i] - row[j]) for w, row in zip(weights, logits)]
+    return (sum(weights[3:]), *weights[:3]), (sum(terms[3:]), *terms[:3])
+
+
+def count_part(
+    heads: dict[tuple[int, int], list[Head]],
+    base: Sequence[int],
+    wanted: int,
+    answers: list[int],
+    zone: Zone,
+    item: Any,
+) -> None:
+    """Is one part right (None), or wrong because the output `item` exceeds the right one?"""
+    need(zone.high[3] <= 0 or zone.low[3] >= 1, f"a part holds inputs of both answers: {zone}")
+    right = answers[0 if zone.low[3] >= 1 else 1]
+    pairs = [(i, j) for i, j in heads if i == right] if item is None else [(item, right)]
+    need(item != right, "the right answer is no error")
+    for i, j in pairs:
+        found = least(zone, base[i] - base[j], heads[i, j])
+        need(found >= wanted, f"output {i} exceeds {j} by {about(found)} at least, {about(wanted)} is wanted")

@@ -1,0 +1,220 @@
+"""Numbers that enclose the real ones, and what a number format makes of them: see the premise in __init__.py.
+
+A number is (mid, rad, err), in units of 2^-192: the real one is in mid +- rad, rounded outward, and the one that a
+number format has in its place is within err of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from math import isqrt
+from operator import add, mul
+from typing import NamedTuple
+
+from .reading import need
+
+P, S, WIDE = 192, 40, 256
+ONE = 1 << P
+PI = 0x3_243F6A88_85A308D3_13198A2E_03707344_A4093822_299F31D0
+"""pi, cut after 192 bits."""
+
+
+def fixed(value: float, what: str = "a weight") -> int:
+    """A float as a multiple of 2^-P, exactly."""
+    top, bottom = value.as_integer_ratio()
+    need((top << P) % bottom == 0, f"{what} = {value!r} is no multiple of 2^-{P}, which this checker works with")
+    return (top << P) // bottom
+
+
+def up(x: int, bits: int = P) -> int:
+    return -(-x >> bits)
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def about(x: int) -> str:
+    """A number for a sentence, however large."""
+    return f"{x / ONE:.6g}" if abs(x) < ONE << 1000 else f"2^{abs(x).bit_length() - P} in size"
+
+
+@lru_cache(maxsize=1 << 15)
+def exp_between(x: int) -> tuple[int, int]:
+    """Bounds of e^x for x <= 0: Taylor's series of x / 2^k with 64 further bits, squared k times."""
+    if x < -192 * ONE:
+        return 0, 1  # e^-192 < 2^-276
+    y, bits = -x << 64, P + 64
+    k = max(0, y.bit_length() - bits + 8)
+    y >>= k
+    total = term = 1 << bits
+    i = 0
+    while term:
+        i += 1
+        term = (term * y >> bits) // i
+        total += -term if i % 2 else term
+    low, high = total - 4 * (i + 2), total + 4 * (i + 2)  # each of the i terms, and y, is cut by less than 1 + its own
+    for _ in range(k):
+        low, high = low * low >> bits, up(high * high, bits)
+    return low >> 64, up(high, 64)
+
+
+def log_between(n: int) -> tuple[int, int]:
+    """Bounds of ln(n), found in any way and proved by exponentials."""
+    middle, off = fixed(math.log(n)), ONE >> 40
+    need(n == 1 or (exp_between(off - middle)[0] * n >= ONE >= exp_between(-off - middle)[1] * n),
+         "a logarithm is not what it should be")  # fmt: skip
+    return (middle - off, middle + off) if n > 1 else (0, 0)
+
+
+def sine_between(a: int, b: int) -> tuple[int, int]:
+    """Bounds of sin(pi a / b) for 0 <= a <= b / 2, by Taylor's series at the ends of what is known of pi a / b."""
+    ends = []
+    for x in (PI * a // b, ceil_div((PI + 1) * a, b)):
+        total = term = x
+        i = 1
+        while term:
+            i += 2
+            term = (term * x >> P) * x // ((i - 1) * i << P)
+            total += term if i % 4 == 1 else -term
+        ends.append((total, 4 * i))  # each term is cut by less than 4, and they fall from x <= pi / 2 on
+    (low, cut), (high, also) = ends
+    return max(0, low - cut), high + also
+
+
+class Format(NamedTuple):
+    """A number format: u = 2^-bits (bits = 0: the reals, nothing is rounded), eta, and 2^top, which it still holds.
+    Weights stay below 2^weight, sums below `largest`, so that products of a few of either are below 2^top, whatever
+    the order in which they are formed. eta and largest in units of 2^-P."""
+
+    bits: int
+    eta: int
+    top: int
+    weight: int
+    largest: int
+
+    def gamma(self, n: int) -> int:
+        """n u / (1 - n u), rounded up."""
+        need(2 * n < 1 << self.bits or not self.bits, "a sum is too long for this number format")
+        return ceil_div(n << P, (1 << self.bits) - n) if self.bits else 0
+
+
+REALS = Format(0, 0, 0, 0, 1 << 9999)
+FORMATS = {
+    "reals": REALS, "float32": Format(24, 1 << (P - 126), 126, 16, 1 << (P + 30)),
+    "float64": Format(53, 1, 1022, 100, 1 << (P + 300)),
+}  # fmt: skip
+
+
+class Vec(NamedTuple):
+    """Numbers: number j is really in mid[j] +- rad[j], and a format has one within err[j] of it in its place."""
+
+    mid: tuple[int, ...]
+    rad: tuple[int, ...]
+    err: tuple[int, ...]
+
+    def sizes(self) -> list[int]:
+        """The largest size that either number may have."""
+        return [abs(m) + r + e for m, r, e in zip(*self)]
+
+    def ends(self) -> Iterator[tuple[int, int]]:
+        return ((m - r, m + r) for m, r in zip(self.mid, self.rad))
+
+    @classmethod
+    def exact(cls, mid: Iterable[int]) -> Vec:
+        mid = tuple(mid)
+        return cls(mid, (0,) * len(mid), (0,) * len(mid))
+
+    @classmethod
+    def between(cls, low: Sequence[int], high: Sequence[int], err: Iterable[int]) -> Vec:
+        mid = tuple((a + b) >> 1 for a, b in zip(low, high))
+        return cls(mid, tuple(b - m for b, m in zip(high, mid)), tuple(err))
+
+
+def plus(x: Vec, y: Vec, f: Format) -> Vec:
+    found = Vec(*(tuple(map(add, a, b)) for a, b in zip(x, y)))
+    if not f.bits:
+        return found
+    # Each may be multiplied by a matrix before they are added: then what cancels here is rounded before.
+    sizes, reach = found.sizes(), list(map(add, x.sizes(), y.sizes()))
+    need(max(reach) < f.largest, "a sum might overflow")
+    once, twice = f.gamma(1), f.gamma(len(sizes) + 3)
+    err = (e + f.eta + up(once * size + twice * (most - size)) for e, size, most in zip(found.err, sizes, reach))
+    return found._replace(err=tuple(err))
+
+
+def relu(x: Vec) -> Vec:
+    return Vec.between([max(a, 0) for a, _ in x.ends()], [max(b, 0) for _, b in x.ends()], x.err)
+
+
+class Matrix:
+    """Columns, shifted as far as they are whole, and sizes of their entries in units of 2^-S, rounded up."""
+
+    def __init__(self, columns: Sequence[Sequence[int]], bias: Sequence[int] | None = None) -> None:
+        every = 0
+        for column in columns:
+            for w in column:
+                every |= w
+        self.shift = min(P, (every & -every).bit_length() - 1) if every else 0
+        self.full, self.columns = columns, [[w >> self.shift for w in column] for column in columns]
+        self.bias = list(bias) if bias is not None else [0] * len(columns)
+        self.sizes = [[up(abs(w), P - S) for w in column] for column in columns]
+        self.sums = list(map(sum, self.sizes))
+        self.blank = not any(self.sums) and not any(self.bias)
+
+    def __call__(self, x: Vec, f: Format) -> Vec:
+        """x times every column, plus bias, in any order of evaluation."""
+        need(not self.columns or len(x.mid) == len(self.columns[0]), "a matrix is for rows of another length")
+        mid = tuple(
+            (sum(map(mul, x.mid, column)) >> (P - self.shift)) + b for column, b in zip(self.columns, self.bias)
+        )
+        if (most := max(x.rad)) >> 32:
+            rad = tuple(up(sum(map(mul, x.rad, size)), S) + 1 for size in self.sizes)
+        else:
+            rad = tuple(up(most * total, S) + 1 for total in self.sums)
+        if not f.bits:
+            return Vec(mid, rad, (0,) * len(mid))
+        sizes, gamma, n = x.sizes(), f.gamma(len(x.mid) + 3), len(x.mid) + 3
+        need(up(max(self.sums) * max(sizes), S) + max(map(abs, self.bias)) < f.largest, "a sum might overflow")
+        each = [e + up(gamma * s) + f.eta for e, s in zip(x.err, sizes)]
+        lost = f.eta * (2 * n + up(sum(sizes)))
+        if len(each) > WIDE:  # one bound for all components is coarse and saves a product for each entry
+            sums = [max(each) * total for total in self.sums]
+        else:
+            sums = [sum(map(mul, each, size)) for size in self.sizes]
+        err = tuple(up(total, S) + up(gamma * abs(b)) + lost for total, b in zip(sums, self.bias))
+        return Vec(mid, rad, err)
+
+
+def layer_norm(x: Vec, weight: Sequence[int], bias: Sequence[int], eps: int, f: Format) -> Vec:
+    d, sizes = len(x.mid), x.sizes()
+    mean, mean_rad = sum(x.mid) // d, ceil_div(sum(x.rad), d) + 1
+    mean_err = ceil_div(sum(x.err), d) + up(f.gamma(d + 3) * ceil_div(sum(sizes), d))
+    centers = [(m - mean, r + mean_rad, e + mean_err + up(f.gamma(d + 3) * s) + 2 * f.eta)
+               for m, r, e, s in zip(*x, sizes)]  # fmt: skip
+    least = sum(max(0, abs(c) - r) ** 2 for c, r, _ in centers) // d // ONE + eps
+    most = ceil_div(sum((abs(c) + r) ** 2 for c, r, _ in centers), d * ONE) + eps
+    need(least > 0, "a layer norm divides by a number that may be 0")
+    squares = sum((abs(c) + r + e) ** 2 for c, r, e in centers)
+    need(ceil_div(squares, ONE) < f.largest and sum(sizes) < f.largest, "a layer norm might overflow")
+    moved = ceil_div(sum(2 * (abs(c) + r) * e + e * e for c, r, e in centers), d * ONE) + d * f.eta
+    moved += up(f.gamma(d + 4) * (ceil_div(squares, d * ONE) + eps))
+    relative = ceil_div(moved << P, least)
+    need(2 * relative < ONE, "rounding may change the scale of a layer norm by half")
+    low, high = isqrt(least << P), isqrt(most << P) + 1
+    mids, rads, errs = [], [], []
+    for (c, r, e), w, b in zip(centers, weight, bias):
+        ends = [(c - r << P) // low, (c - r << P) // high, ceil_div(c + r << P, low), ceil_div(c + r << P, high)]
+        middle = (min(ends) + max(ends)) >> 1
+        radius = max(ends) - middle
+        # A change of the variance by a share of at most 1/2 changes its inverse root by less than twice that.
+        err = ceil_div((e << P) + (abs(c) + r + e) * relative, low) * 2
+        err += up(f.gamma(4) * (abs(middle) + radius + err)) + 2 * f.eta
+        mids.append((middle * w >> P) + b)
+        rads.append(up(radius * abs(w)) + 1)
+        size = up((abs(middle) + radius + err) * abs(w)) + abs(b)
+        need(size < f.largest, "a layer norm might overflow")
+        errs.append(up(err * abs(w)) + up(f.gamma(4) * size) + up(f.eta * (abs(w) + 4 * ONE + size)))
+    return Vec(tuple(mids), tuple(rads), tuple(errs))

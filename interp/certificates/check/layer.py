@@ -1,0 +1,158 @@
+"""One block: attention and neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import isqrt
+from operator import add, mul
+from typing import TYPE_CHECKING, Any
+
+from .attention import attend
+from .enclosures import ONE, Matrix, P, Vec, fixed, log_between, plus, relu, up
+from .reading import need, whole
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+class Layer:
+    """Attention and neurons of one block."""
+
+    def __init__(self, model: Model, index: int, spec: dict[str, Any], inside: bool) -> None:
+        self.spec, self.model, d, name = spec, model, model.d, f"blocks.{index}."
+        heads, width, biases = spec["n_heads"], whole(spec["d_head"], 1, 4096, "d_head"), spec["bias"]
+        need(type(biases) is dict and all(k in "qkvo" and v is True for k, v in biases.items()), "bias is q, k, v or o")
+        plain = spec["query_key"] == spec["value_output"] == "learned"
+        need(plain or width == d, "values or scores of the stream itself need d_head = d_model")
+        self.heads, self.softmax = heads, spec["normalizer"] == "softmax"
+        self.linear = spec["mixing"] == "linear"
+        need(self.softmax or spec["log_length"] == "none", "log_length is for a softmax")
+        if model.f.bits and not self.linear:  # the score of any two rows, also of those that a query does not see
+            reach = d * (model.f.largest >> P) << model.f.weight
+            score = reach * reach * width * (self.factor(model.longest or 1 << 20)[1] + ONE)
+            need(score < 1 << P + model.f.top, "the score of rows that are not seen might overflow")
+        eye = Matrix([[ONE if i == j else 0 for i in range(d)] for j in range(d)])
+
+        def per_head(letter: str) -> list[Matrix]:
+            flat, size = model.tensor(f"{name}attn.W_{letter}", heads, d, width), d * width
+            starts = model.tensor(f"{name}attn.b_{letter}", heads, width) if letter.lower() in biases else None
+            return [Matrix([flat[h * size + j : (h + 1) * size : width] for j in range(width)],
+                           starts[h * width : (h + 1) * width] if starts else None) for h in range(heads)]  # fmt: skip
+
+        self.pattern: list[list[Vec]] = []
+        if self.linear:
+            need(not {"q", "k"} & set(biases), "linear mixing has no queries and keys")
+            length = model.longest or 0
+            flat = model.tensor(f"{name}attn.W_mix", heads, length, length)
+            rows = [Vec.exact(flat[i : i + length]) for i in range(0, len(flat), length)]
+            self.pattern = [rows[h * length : (h + 1) * length] for h in range(heads)]
+        else:
+            self.q = per_head("Q")
+            need(spec["query_key"] == "learned" or "k" not in biases, "full queries have no k bias")
+            self.k = [eye] * heads if spec["query_key"] == "full" else per_head("K")
+        need(spec["value_output"] == "learned" or "v" not in biases, "full values have no v bias")
+        self.v = per_head("V") if spec["value_output"] == "learned" else None
+        b_o = model.tensor(f"{name}attn.b_O", d) if "o" in biases else None
+        if spec["value_output"] == "identity":
+            self.o = Matrix([[ONE if i % d == j else 0 for i in range(heads * d)] for j in range(d)], b_o)
+        else:
+            flat = model.tensor(f"{name}attn.W_O", heads, width, d)
+            self.o = Matrix([flat[j::d] for j in range(d)], b_o)
+        self.places = model.table(f"{name}attn.W_pos") if inside else None
+        need(
+            self.places is None or (len(self.places) == model.longest and spec["norm"] == "none"),
+            "positions of attention",
+        )
+        norms = [model.norm(f"{name}{part}", spec["norm_eps"]) for part in ("ln1", "ln2")[: 1 + bool(spec["mlp"])]
+                 if spec["norm"] != "none"]  # fmt: skip
+        self.ln1, self.ln2 = [*norms, None, None][:2]
+        self.neurons: list[Matrix] = []
+        if (mlp := spec["mlp"]) is not None:
+            need(type(mlp) is dict and set(mlp) <= {"d_mlp", "activation"}, "mlp has d_mlp and activation")
+            need(mlp.get("activation", "relu") == "relu", "neurons must be ReLU: a GELU is not enclosed here")
+            many = whole(mlp.get("d_mlp"), 1, 1 << 16, "d_mlp")
+            self.neurons = [model.matrix(f"{name}mlp.W_{part}", rows, f"{name}mlp.b_{part}")
+                            for part, rows in (("in", d), ("out", many))]  # fmt: skip
+            need([len(m.columns) for m in self.neurons] == [many, d], "d_mlp is another")
+
+    def factor(self, n: int) -> tuple[int, int]:
+        """What scores are multiplied by for n tokens, between two numbers."""
+        scale, sizes = self.spec["scale"], {"inv_sqrt_d_head": self.spec["d_head"], "inv_sqrt_d_model": self.model.d}
+        if type(scale) is float:
+            need(0 < scale < 1e9, f"scale = {scale!r} must be a positive number")
+            low = high = fixed(scale, "scale")
+        else:
+            need(type(scale) is str and scale in sizes, f"scale = {scale!r:.40} is unknown")
+            low = isqrt((1 << 2 * P) // sizes[scale])
+            high = low + 1
+        if (length := self.spec["log_length"]) == "none":
+            return low, high
+        small, large = log_between(n if length == "current" else length)
+        return low * small >> P, up(high * large)
+
+    @lru_cache(maxsize=1 << 12)  # noqa: B019
+    def query(self, h: int, row: Vec) -> Vec:
+        return self.q[h](row, self.model.f)
+
+    @lru_cache(maxsize=1 << 12)  # noqa: B019
+    def key(self, h: int, row: Vec) -> Vec:
+        return self.k[h](row, self.model.f)
+
+    @lru_cache(maxsize=1 << 12)  # noqa: B019
+    def value(self, h: int, row: Vec) -> Vec:
+        return self.v[h](row, self.model.f) if self.v else row
+
+    def scores(self, h: int, asking: Vec, rows: Sequence[Vec], n: int) -> Vec:
+        """Products of a query with the key of every row, times the factor for n tokens; rows of the stream."""
+        q, f = self.query(h, self.normed(asking)), self.model.f
+        q_sizes, q_reach = q.sizes(), [abs(m) + r for m, r in zip(q.mid, q.rad)]
+        (low, high), gamma, width = self.factor(n), f.gamma(len(q.mid) + 8), len(q.mid)
+        middle, off, found = (low + high) >> 1, (high - low + 1) >> 1, []
+        for k in (self.key(h, self.normed(row)) for row in rows):
+            mid = sum(map(mul, q.mid, k.mid)) >> P
+            rad = up(sum(map(mul, q_reach, k.rad)) + sum(abs(m) * r for m, r in zip(k.mid, q.rad))) + 1
+            err = 0
+            if f.bits:
+                sizes = k.sizes()
+                size = up(sum(map(mul, q_sizes, sizes)))
+                need(size < f.largest and up(size * high) < f.largest, "a score might overflow")
+                err = up(sum(map(mul, q.err, sizes)) + sum(map(mul, q_sizes, k.err))) + up(gamma * size)
+                err += f.eta * (width + 2 + up(sum(sizes) + sum(q_sizes)))
+                err = up(high * err + f.gamma(8) * up(size * high)) + 2 * f.eta
+            found.append((mid * middle >> P, up(rad * high + abs(mid) * off) + 1, err))
+        return Vec(*map(tuple, zip(*found)))
+
+    def run(self, rows: Sequence[Vec], asking: Iterable[int]) -> list[Vec]:
+        """The stream after this layer, at the places that ask."""
+        f, n, causal = self.model.f, len(rows), self.model.causal
+        seen = list(rows) if self.places is None else [plus(row, at, f) for row, at in zip(rows, self.places)]
+        need(not self.linear or n == self.model.longest, "a fixed pattern is for rows of max_length tokens")
+        done: dict[Any, Vec] = {}
+        found = []
+        for i in asking:
+            known = (rows[i], seen[i], i if causal or self.linear else None)
+            if known not in done:
+                keys, z = seen[: i + 1] if causal else seen, Vec((), (), ())
+                for h in range(self.heads):
+                    scores = self.pattern[h][i] if self.linear else self.scores(h, seen[i], keys, n)
+                    mixed = attend(scores, [self.value(h, self.normed(row)) for row in keys], self.softmax, f)
+                    z = Vec(*map(add, z, mixed))
+                done[known] = self.after(rows[i], z)
+            found.append(done[known])
+        return found
+
+    @lru_cache(maxsize=1 << 12)  # noqa: B019
+    def normed(self, row: Vec) -> Vec:
+        return self.ln1(row) if self.ln1 and self.spec["norm"] == "pre" else row
+
+    def after(self, row: Vec, z: Vec) -> Vec:
+        """The stream after attention has found z, and after the neurons."""
+        f, post = self.model.f, self.spec["norm"] == "post"
+        row = plus(row, self.o(z, f), f)
+        row = self.ln1(row) if post and self.ln1 else row
+        if self.neurons:
+            inner = self.ln2(row) if self.ln2 and not post else row
+            row = plus(row, self.neurons[1](relu(self.neurons[0](inner, f)), f), f)
+            row = self.ln2(row) if self.ln2 and post else row
+        return row

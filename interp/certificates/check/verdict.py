@@ -1,0 +1,99 @@
+"""The claim of a file, checked by its kind, and the sentence that holds."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any
+
+from .checkpoint import compare_checkpoint
+from .counts import counts
+from .enclosures import FORMATS, ONE, about, fixed
+from .inputs import WEAKER, Found, inputs
+from .maxima import maxima
+from .model import Model
+from .reading import Fault, fields, hexadecimal, need, read
+from .sequences import sequences
+from .strings import strings
+
+SCHEMA = 3
+KINDS: dict[str, Callable[..., Found]] = {
+    "inputs": inputs, "strings": strings, "counts": counts, "maxima": maxima, "sequences": sequences,
+}  # fmt: skip
+_work: Callable[..., Any] = print
+
+
+def _begin(work: Callable[..., Any]) -> None:
+    global _work
+    _work = work
+
+
+def _do(items: Any) -> Any:
+    return _work(*items)
+
+
+def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, float]:
+    """The model, the sentence that holds of it, and the bound of rounding. Raises Fault at the first that does not."""
+    schema, name, spec, weights, digest, claim, parts = fields(
+        evidence, "evidence model spec weights weights_sha256 claim parts", "the evidence"
+    )
+    need(
+        type(schema) is int and schema == SCHEMA, f"evidence = {schema!r:.40} must be {SCHEMA}, which this file checks"
+    )
+    kind, domain, number_format, margin, sentence = fields(claim, "kind domain format margin sentence", "the claim")
+    need(type(kind) is str and kind in KINDS, f"claim.kind = {kind!r:.40} must be one of {', '.join(KINDS)}")
+    need(type(number_format) is str and number_format in FORMATS, f"claim.format = {number_format!r:.40} is unknown")
+    least_margin = fixed(hexadecimal(margin, "claim.margin"), "claim.margin")
+    need(least_margin > 0, f"claim.margin = {margin} must be positive")
+    model = Model(spec, weights, name, digest, FORMATS[number_format])
+
+    def spread(work: Callable[..., Any], items: list[Any]) -> list[Any]:
+        if processes == 1:
+            return [work(*item) for item in items]
+        with concurrent.futures.ProcessPoolExecutor(processes, initializer=_begin, initargs=(work,)) as pool:
+            try:
+                return list(pool.map(_do, items, chunksize=max(1, len(items) // (processes * 16))))
+            except concurrent.futures.BrokenExecutor:
+                raise Fault("a process was stopped before it had checked its part; nothing is known") from None
+
+    said, rounding = KINDS[kind](model, domain, parts, least_margin, spread)
+    need(least_margin > rounding, f"the margin {margin} does not exceed the rounding bound {about(rounding)}")
+    run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
+    said = f"{said}; over the reals by {margin} at least{run}"
+    need(sentence == said, f"the claim says {sentence!r:.300}; what was checked is {said!r}")
+    return model, said, rounding / ONE
+
+
+def premise(model: Model, kind: str, rounding: float) -> str:
+    """What a claim rests on."""
+    reals = f"kind: {kind}; over the reals: nothing is assumed"
+    if not model.f.bits:
+        return f"{reals}; in a number format: nothing is claimed, and rounding is not bounded"
+    name = next(name for name, known in FORMATS.items() if known is model.f)
+    return (f"{reals}; in {name}: the premise about formats, by which rounding moves a difference of two outputs by "
+            f"less than {rounding:.3g}")  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="check", description="Check the evidence of a certificate.")
+    parser.add_argument("evidence", help="a file that certificate.evidence wrote")
+    parser.add_argument("--sha256", help="what the model must be: one hash of its spec and its weights")
+    parser.add_argument("--checkpoint", help="a safetensors file that must hold the same weights")
+    parser.add_argument("--processes", type=int, default=1)
+    given = parser.parse_args()
+    try:
+        need(given.processes >= 1, "there must be a process")
+        evidence = read(given.evidence)
+        model, said, rounding = check(evidence, given.processes)
+        if given.sha256 is not None:
+            need(given.sha256 == model.sha256, f"the model has SHA-256 {model.sha256}, not as asked")
+        files = [] if given.checkpoint is None else compare_checkpoint(model, given.checkpoint)
+    except Fault as fault:
+        said = "".join(c if c.isprintable() else "?" for c in str(fault))  # no line that a hostile file wrote
+        print(f"DOES NOT HOLD: {said}")
+        return 1
+    print("\n".join([premise(model, evidence["claim"]["kind"], rounding), *files]))
+    # The last line stands for itself: it says whose word the labels are, and of which spec and weights it is true.
+    print(f"{said if said.startswith(WEAKER) else f'holds: {said}'}; model {model.name} of SHA-256 {model.sha256}")
+    return 0

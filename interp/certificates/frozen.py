@@ -1,0 +1,199 @@
+"""The model that a certificate is about: its spec and its parameters, in a fresh model that runs interp's own forward.
+
+A model at hand is an object that anybody may have changed: hooks, functions put in the place of others, swapped parts.
+None of these reach the fresh one. What can be seen of them is refused in a sentence, since their owner would take the
+certificate for theirs; what cannot be seen shows where both models are run on the same inputs, the probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
+
+from interp.architecture.answers import decide
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError, quoted, short
+from interp.spec import TaskRef
+from interp.tasks import Batch, Task
+from interp.tasks.snapshot import patched, snapshot
+
+NO_VALUE = object()
+PROBED = 256
+"""Inputs on which a model is compared with the fresh one where a proof names none."""
+STEPS = 64.0
+"""Units in the last place of the largest output by which two runs of one model may differ."""
+GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+OWN = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def frozen(model: TaskModel) -> TaskModel:
+    """A fresh model of the same spec, parameters and task. Raises UnsupportedError where the model is another."""
+
+    def refuse(reason: str | None) -> None:
+        if reason is not None:
+            raise UnsupportedError(f"{model.spec.id} cannot be certified: {reason}")
+
+    refuse(hooks_on(model))
+    kinds = {parameter.dtype for parameter in model.parameters()}
+    if len(kinds) > 1:
+        refuse(f"its parameters have several number formats: {', '.join(sorted(map(str, kinds)))}")
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
+    try:
+        task = snapshot(model.task)
+        refuse(_other_task(model, task))
+        tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        device = next(model.parameters()).device
+        fresh = TaskModel(model.spec, task, tensors, seed=model.seed, dtype=kinds.pop(), device=device)
+    except InterpError as error:
+        if str(error).startswith(model.spec.id):
+            raise
+        raise UnsupportedError(f"{model.spec.id} cannot be certified: {error}") from None
+    fresh.length_limit = model.length_limit
+    refuse(_other_parts(model, fresh))
+    return fresh
+
+
+def hooks_on(model: nn.Module) -> str | None:
+    """Where a hook stands on a model, or on all models, or None."""
+    if any(getattr(torch_modules, name, None) for name in GLOBAL_HOOKS):
+        return "a global forward hook of torch is registered, and a certificate is about the model without hooks"
+    for name, module in model.named_modules():
+        if any(getattr(module, hooks) for hooks in OWN):
+            return f"a hook stands at {name or 'the model itself'}, and a certificate is about the model without hooks"
+    return None
+
+
+def _other_task(model: TaskModel, task: Task) -> str | None:
+    if model.spec.task == task.ref:
+        return None
+    return f"its spec names the task {_of(model.spec.task)}, and the task at hand is {_of(task.ref)}"
+
+
+def _of(ref: TaskRef) -> str:
+    """A task as a sentence names it."""
+    table = "" if ref.table_sha256 is None else f" with the table {ref.table_sha256[:12]}"
+    seed = f" with data_seed {ref.data_seed}" if ref.data_seed else ""
+    return f"{ref.name}({', '.join(f'{name}={value!r}' for name, value in ref.parameters)}){seed}{table}"
+
+
+def _other_parts(model: nn.Module, fresh: nn.Module) -> str | None:
+    """The first part of a model that is not what its spec describes, or None."""
+    mine, theirs = dict(model.named_modules()), dict(fresh.named_modules())
+    if odd := sorted(set(mine) ^ set(theirs)):
+        return f"{odd[0]} is not a part of both the model and what its spec describes"
+    for kind in {type(module) for module in mine.values()}:
+        if (reason := patched(kind)) is not None:
+            return reason
+    for name, module in mine.items():
+        if reason := _other_part(module, theirs[name]):
+            return f"{name or 'the model itself'} is not what its spec describes: {reason}"
+    return None
+
+
+def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
+    """What is different about one part beside its parameters: its kind, a replaced function, a number, a constant."""
+    if type(module) is not type(twin):
+        return f"its class is {type(module).__name__}, not {type(twin).__name__}"
+    for name, value in vars(module).items():
+        other = vars(twin).get(name, NO_VALUE)
+        if value is None or value is other or isinstance(value, nn.Module | Tensor):
+            continue
+        if callable(value) and (other is NO_VALUE or other is None):
+            return f"its {name} was replaced by {quoted(value)}"
+        if name.startswith("_") or name == "training":
+            continue
+        if isinstance(value, bool | int | float | str) and value != other:
+            return f"{name} is {value!r}, not {other!r}"
+        if callable(value) and getattr(value, "__code__", value) is not getattr(other, "__code__", other):
+            return f"its {name} was replaced by {quoted(value)}"
+    constants = dict(twin.named_buffers(recurse=False))
+    for name, buffer in module.named_buffers(recurse=False):
+        other = constants.get(name)
+        if other is None or buffer.shape != other.shape or not bool((buffer.cpu() == other.cpu()).all()):
+            return f"the constant {name} was changed"
+    return None
+
+
+# ---------------------------------------------------------------- both models on the same inputs
+
+
+def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The inputs of a proof's probes; where there are none, the task's first inputs and samples."""
+    found = False
+    for batch in batches:
+        found = True
+        yield batch
+    if found:
+        return
+    if task.n_inputs is not None:
+        yield from islice(task.inputs(PROBED), 1)
+    for split in task.splits:
+        try:
+            yield task.sample(PROBED, split, seed=0)
+        except InterpError:  # it has no sampler: its inputs were listed
+            continue
+
+
+@torch.no_grad()
+def compare_with_fresh(model: TaskModel, fresh: TaskModel, batches: Iterable[Batch]) -> int:
+    """Run both models on some inputs; how many outputs agreed. Raises UnsupportedError for the first that does not."""
+    agreed = 0
+    for batch in batches:
+        for start in range(0, len(batch), PROBED):
+            agreed += _compare(model, fresh, batch[slice(start, start + PROBED)])
+    return agreed
+
+
+def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
+    tokens = batch.tokens.to(fresh.cfg.device)
+    mask = batch.attention_mask if bool((~batch.attention_mask).any()) and fresh.task.pad_id is None else None
+    wanted, read = fresh(tokens, attention_mask=mask), fresh.read(tokens, mask)
+    try:
+        found, said = model(tokens, attention_mask=mask), model.predict(tokens, mask)
+    except Exception as error:
+        raise UnsupportedError(
+            f"{model.spec.id} cannot be certified: run on {_text(fresh, batch, 0)} it raises "
+            f"{type(error).__name__}: {short(' '.join(str(error).split()), 150)}"
+        ) from error
+    if not isinstance(found, Tensor) or found.shape != wanted.shape:
+        raise UnsupportedError(f"{model.spec.id} cannot be certified: its outputs are not what its spec describes")
+    finite = wanted.isfinite()
+    scale = float(wanted[finite].abs().max()) if bool(finite.any()) else 0.0
+    near = STEPS * torch.finfo(wanted.dtype).eps * scale + torch.finfo(wanted.dtype).tiny
+    odd = (found.isfinite() != finite) | (finite & ~((found.to(wanted.dtype) - wanted).abs() <= near))
+    if bool(odd.any()):
+        row = int(odd.flatten(1).any(1).int().argmax())
+        raise UnsupportedError(
+            f"{model.spec.id} cannot be certified: on {_text(fresh, batch, row)} its outputs are not those that its "
+            "spec and its parameters give in a fresh model: something else runs"
+        )
+    right = fresh.task.answers(decide(read, fresh.spec), tokens)
+    other = (said != right.to(said.device)) & (_gap(read, fresh.spec) > 4 * near)
+    if bool(other.any()):
+        row = int(other.flatten(1).any(1).int().argmax()) if other.ndim > 1 else int(other.int().argmax())
+        raise UnsupportedError(
+            f"{model.spec.id} cannot be certified: on {_text(fresh, batch, row)} its predict() answers otherwise than "
+            "its outputs: something else runs"
+        )
+    return int(wanted.shape[:-1].numel())
+
+
+def _gap(outputs: Tensor, spec: Any) -> Tensor:
+    """How far an answer is from another one."""
+    if spec.decision == "sigmoid":
+        return outputs[..., 0].abs()
+    if spec.decision == "indicator":
+        return (outputs[..., 0].abs() - spec.tolerance).abs()
+    first, second = outputs.topk(2, -1).values.unbind(-1) if outputs.shape[-1] > 1 else (outputs[..., 0], -torch.inf)
+    return (first - second).nan_to_num(nan=0.0, posinf=torch.inf)
+
+
+def _text(model: TaskModel, batch: Batch, row: int) -> str:
+    return short(repr(model.task.format(batch.tokens[row, : int(batch.lengths[row])])))

@@ -1,0 +1,165 @@
+"""The task that a certificate is about: made anew from its class, its parameters and its tables.
+
+A task object is not frozen: with another `task.table`, or a function put in the place of `task.batch`, it asks
+something else under the name and id of its spec. So a certificate does not take labels from the object at hand. It
+makes the task again, as loading a checkpoint does, and everything it says is about that one. An object that holds
+anything else is refused, in a sentence that names it: its owner may take the certificate to be about the object.
+
+Private attributes that are there only later (caches) are left aside: the new task does not have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.errors import UnsupportedError, of_type, quoted
+from interp.tasks.base import Task
+from interp.tasks.registry import make_task, registered_tasks
+from interp.tasks.returns import told
+
+PLAIN = bool | int | float | complex | str | bytes | None | np.generic | torch.dtype | torch.device | type
+ABSENT = object()
+ADDED = {"smart_apply"}
+"""What transformers adds to torch.nn.Module once it has made a model; no forward pass calls it."""
+
+
+class Uncomparable(Exception):
+    """A value of a kind that is not compared; its text says which."""
+
+
+def snapshot(task: Task) -> Task:
+    """A fresh task of the same class, parameters, data seed and tables.
+
+    Raises UnsupportedError where its class makes another task of these, or none, and where the task holds what cannot
+    be compared.
+    """
+    if (reason := patched(type(task))) is not None:
+        raise UnsupportedError(f"task {task.name}: {reason}")
+    fresh = _made(task)
+    if (reason := _difference(task, fresh)) is not None:
+        raise UnsupportedError(
+            f"a certificate is about the task that its class makes of its parameters and tables, and task {task.name} "
+            f"at hand is another: {reason}"
+        )
+    return fresh
+
+
+def patched(kind: type) -> str | None:
+    """Which function of a class of this package, or of a library, was replaced from outside; None where none was."""
+    for owner in kind.__mro__:
+        home = owner.__module__.partition(".")[0]
+        if home not in ("interp", "transformer_lens", "torch"):
+            continue  # someone's own class is what they wrote
+        for name, member in vars(owner).items():
+            if name in ADDED or (name.startswith(("__", "_abc_")) and name != "__call__"):
+                continue
+            for code in _functions(member):
+                if str(getattr(code, "__module__", None) or home).partition(".")[0] not in (home, "functools", "torch"):
+                    return f"{owner.__name__}.{name} was replaced by {quoted(code)}"
+    return None
+
+
+def _functions(member: Any) -> list[Any]:
+    """The functions behind a member of a class."""
+    if isinstance(member, staticmethod | classmethod):
+        return [member.__func__]
+    if isinstance(member, property):
+        return [part for part in (member.fget, member.fset, member.fdel) if part is not None]
+    if isinstance(member, cached_property):
+        return [member.func]
+    if isinstance(member, partial):
+        return [member.func]
+    return [member] if isinstance(member, FunctionType) else []
+
+
+def _made(task: Task) -> Task:
+    """The task that its class makes of its reference and its tables."""
+    kind, ref = type(task), task.ref
+    tables = {name: tensor.detach().clone() for name, tensor in task.tables().items()}
+    with told(task, "its class, made from its parameters,"):
+        try:
+            if registered_tasks().get(task.name) is kind:
+                return make_task(ref, tables)
+            if tables:
+                return kind.from_tables(tables, data_seed=ref.data_seed, **dict(ref.parameters))
+            make: Any = kind
+            return make(**({"data_seed": ref.data_seed} if ref.data_seed else {}), **dict(ref.parameters))
+        except TypeError as error:
+            raise UnsupportedError(
+                f"a certificate is about the task that its class makes of its parameters and tables, and "
+                f"{kind.__name__} makes none of those of task {task.name}: {error}; name what it needs in `defaults`, "
+                "or give it by tables() and from_tables()"
+            ) from None
+
+
+def _difference(task: Task, fresh: Task) -> str | None:
+    """What the task at hand holds that the fresh one does not, or the other way round; None for nothing."""
+    mine, made = vars(task), vars(fresh)
+    for name in sorted({*mine, *made}):
+        held, wanted = mine.get(name, ABSENT), made.get(name, ABSENT)
+        if wanted is ABSENT and _is_cache(task, name):
+            continue
+        if held is ABSENT and _is_cache(task, name):
+            continue
+        if wanted is ABSENT and callable(held):
+            return f"a {type(held).__name__} was put in the place of its {name}"
+        try:
+            if not _same(held, wanted, {}):
+                return f"its {name} is {_shown(held)}, not {_shown(wanted)}"
+        except Uncomparable as kind:
+            return f"its {name} holds {kind}, which cannot be compared"
+    return None
+
+
+def _is_cache(task: Task, name: str) -> bool:
+    return name.startswith("_") or isinstance(getattr(type(task), name, None), cached_property)
+
+
+def _shown(value: object) -> str:
+    if value is ABSENT:
+        return "absent"
+    return quoted(value) if isinstance(value, PLAIN | list | tuple | dict) else f"another {type(value).__name__}"
+
+
+def _same(one: Any, other: Any, seen: dict[tuple[int, int], bool]) -> bool:
+    """Do two values hold the same? Raises Uncomparable for kinds that are not known."""
+    if one is other or seen.get((id(one), id(other))):
+        return True
+    if type(one) is not type(other):
+        return False
+    seen[id(one), id(other)] = True  # what holds itself is the same as far as the rest is
+    if isinstance(one, PLAIN):
+        return bool(one == other) or (one != one and other != other)
+    if isinstance(one, Tensor):
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and bool(((one == other) | ((one != one) & (other != other))).all())
+    if isinstance(one, np.ndarray):
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and all(_same(a, b, seen) for a, b in zip(one.ravel().tolist(), other.ravel().tolist()))
+    if isinstance(one, Mapping):
+        return list(one) == list(other) and all(_same(one[name], other[name], seen) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(_same(a, b, seen) for a, b in zip(one, other))
+    if isinstance(one, set | frozenset | range | slice):
+        return bool(one == other)
+    if isinstance(one, FunctionType):
+        held = [[cell.cell_contents for cell in code.__closure__ or ()] for code in (one, other)]
+        defaults = [(code.__defaults__, code.__kwdefaults__) for code in (one, other)]
+        same = one.__code__ is other.__code__ and _same(held[0], held[1], seen)
+        return same and _same(defaults[0], defaults[1], seen)
+    if isinstance(one, MethodType):
+        return one.__func__ is other.__func__ and _same(one.__self__, other.__self__, seen)
+    if isinstance(one, partial):
+        return _same([one.func, one.args, one.keywords], [other.func, other.args, other.keywords], seen)
+    if isinstance(one, torch.Generator):
+        return bool((one.get_state() == other.get_state()).all())
+    if isinstance(one, BuiltinFunctionType) or not hasattr(one, "__dict__"):
+        raise Uncomparable(of_type(one))
+    return _same(vars(one), vars(other), seen)

@@ -1,0 +1,68 @@
+"""A search ends by steps that are counted, or by the clock, and says which."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import interp
+from interp.certificates import budgets
+from interp.certificates.budgets import Budget
+from interp.errors import InterpError
+
+
+@pytest.mark.parametrize("seconds", [-1, -1e-9, float("nan")])
+def test_negative_seconds_are_refused(seconds: float) -> None:
+    with pytest.raises(InterpError, match=r"seconds = .* must not be negative"):
+        Budget(seconds, 1.0)
+
+
+def test_a_search_ends_by_steps_or_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(budgets.time, "monotonic", lambda: now[0])
+    steps, late = Budget(2.0, 10.0), Budget(2.0, 10.0)
+    assert steps.steps == 20
+    assert not steps.is_over()
+    assert not late.is_over()
+    steps.steps -= 20
+    assert steps.is_over()
+    assert steps.ended == "the steps of 2 seconds were made"
+    now[0] = 6.0
+    assert not late.is_over()
+    now[0] = 6.5
+    assert late.is_over()
+    assert late.ended == "it had taken 6 seconds where 2 were asked"
+    assert Budget(0, 10.0).is_over()
+
+
+def large_output(size: float) -> interp.architecture.task_model.TaskModel:
+    model = interp.build("histogram/dot-exact", T=4, L=3, dtype="float64")
+    with torch.no_grad():
+        model.unembed.W_out[0, 0] = size
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("size", [1.7e308, 1e300, 1e200])
+def test_numbers_at_the_end_of_their_format_end_within_the_clock_and_shares_stay_below_1(size: float) -> None:
+    """It took 371 seconds of 10, and left 32.5 of all inputs undecided: parts were cut at tokens that were closed."""
+    found = interp.certify(large_output(size), seconds=0.1, samples=0)
+    table = found.tables["classes"]
+    for name in ("right", "wrong", "close", "tied", "undecided"):
+        assert (table[name] <= table["inputs"]).all(), name
+    parts = table[["right", "wrong", "close", "tied", "undecided"]].sum(axis=1)
+    assert (parts == table["inputs"]).all()
+    low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
+    assert 0 <= low <= high <= 1
+
+
+def test_what_ended_a_search_is_said() -> None:
+    model = interp.load("histogram/dot/seed-0", dtype="float64")
+    found = interp.certify(model, seconds=0.01, samples=0)
+    assert "since the steps of 0.01 seconds were made" in str(found)
+
+
+@pytest.mark.parametrize(("option", "value"), [("seed", -1), ("samples", -1), ("seconds", -1)])
+def test_options_below_zero_are_refused_in_a_sentence(option: str, value: int) -> None:
+    with pytest.raises(InterpError, match=rf"{option} = -1 must"):
+        interp.certify("histogram/dot-exact", **{option: value})

@@ -1,0 +1,253 @@
+"""A certificate is about the spec and the parameters: hooks and swapped functions never reach it, and are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+import interp
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.architecture.task_model import TaskModel
+from interp.certificates import base
+from interp.certificates.frozen import compare_with_fresh, frozen
+from interp.errors import InterpError, UnsupportedError
+from interp.spec import Layer, ModelSpec
+from interp.tasks import Count01, Histogram, MaxOfK, Task
+from tests.tasks.test_returns import Three
+
+
+class Zero:
+    """An object that can be called, in the place of a forward pass."""
+
+    def __call__(self, *args: Any, **options: Any) -> torch.Tensor:
+        return torch.zeros_like(args[0] if args else options["query_input"])
+
+
+def nothing(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    return torch.zeros_like(x)
+
+
+def on(part: str, name: str, value: Any) -> Callable[[TaskModel], None]:
+    return lambda model: object.__setattr__(model.get_submodule(part), name, value)
+
+
+CHANGES: dict[str, Callable[[TaskModel], None]] = {
+    "a partial": on("blocks.0.attn", "forward", partial(nothing)),
+    "an object": on("blocks.0.attn", "forward", Zero()),
+    "a function": on("unembed", "forward", nothing),
+    "_call_impl": on("blocks.0.attn", "_call_impl", partial(nothing)),
+    "_compiled_call_impl": on("blocks.0.attn", "_compiled_call_impl", partial(nothing)),
+    "predict": on("", "predict", partial(lambda tokens, mask=None: torch.zeros(len(tokens)))),
+    "read": on("", "read", nothing),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
+def test_what_was_put_in_the_place_of_a_function_is_refused(what: str, name: str) -> None:
+    model = interp.build(name)
+    CHANGES[what](model)
+    with pytest.raises(UnsupportedError, match=r"was replaced by|cannot be certified"):
+        interp.certify(model)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_is_not_seen_on_the_parts_is_seen_in_what_they_do(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interp.certificates.frozen._other_parts", lambda model, fresh: None)
+    model = interp.build("count01/minimal")
+    fresh, batch = frozen(model), model.task.sample(20)
+    assert compare_with_fresh(model, fresh, [batch]) > 20
+    CHANGES[what](model)
+    with pytest.raises(UnsupportedError, match=r"something else runs|it raises|not what its spec describes"):
+        compare_with_fresh(model, fresh, [batch])
+
+
+def test_predict_that_was_patched_for_all_models_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = interp.build("count01/minimal")
+    monkeypatch.setattr(TaskModel, "predict", lambda self, tokens, mask=None: torch.zeros(len(tokens)))
+    with pytest.raises(UnsupportedError, match=r"TaskModel\.predict was replaced by"):
+        interp.certify(model)
+
+
+@pytest.fixture
+def global_hook() -> Iterator[None]:
+    def hook(module: nn.Module, given: Any, out: Any) -> Any:
+        return out * 0 if isinstance(out, torch.Tensor) and isinstance(module, nn.Module) else out
+
+    handle = torch_modules.register_module_forward_hook(hook)
+    yield
+    handle.remove()
+
+
+@pytest.mark.parametrize("name", ["count01/minimal", "memorization/lookup"])
+def test_a_global_hook_is_refused(name: str, global_hook: None) -> None:
+    with pytest.raises(UnsupportedError, match=r"a global forward hook of torch is registered"):
+        interp.certify(name)
+
+
+def test_the_model_at_hand_never_runs_for_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Method, evidence and sentence take a fresh model; the one at hand answers the probes alone."""
+    model = interp.build("languages/one")
+    found = interp.certify(model, longest=6)
+    assert found.source is not None
+    assert found.source.model is not model
+    assert found.source.model.task is not model.task
+    assert found.about == base.FRESH
+    assert "fresh model" in found._repr_html_()
+    before = {name: p.clone() for name, p in found.source.model.named_parameters()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert all(p.equal(before[name]) for name, p in found.source.model.named_parameters())
+
+
+# ---------------------------------------------------------------- tasks that were changed
+
+
+def test_another_table_in_a_task_is_refused_and_its_evidence_with_it() -> None:
+    """The attack: a refuted model, certified after its task got the table that the model answers."""
+    model, other = interp.load("memorization/bigram"), interp.tasks.bigram(N=20, M=10, seed=99)
+    assert interp.certify(model).status == "refuted"
+    model.task.table = getattr(other, "table", other)
+    with pytest.raises(UnsupportedError, match=r"task .* at hand is another: its table is another"):
+        interp.certify(model)
+
+
+@pytest.mark.parametrize("name", ["memorization/bigram", "count01/minimal", "languages/first"])
+def test_labels_by_a_partial_are_refused(name: str) -> None:
+    model = interp.load(name)
+    batch = type(model.task).batch
+    model.task.batch = partial(lambda task, tokens: batch(task, tokens), model.task)
+    with pytest.raises(UnsupportedError, match=r"a partial was put in the place of its batch"):
+        interp.certify(model)
+
+
+def test_another_task_in_the_place_of_the_one_that_the_spec_names() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
+    model.task = MaxOfK(K=2, v=3)
+    assert interp.certify(model).status == "certified"
+    with pytest.raises(UnsupportedError, match=r"spec names the task max-of-k\(K=2, v=3\), .* is max-of-k\(K=3, v=3\)"):
+        interp.certify(TaskModel(model.spec, MaxOfK(K=3, v=3), dict(model.named_parameters())))
+
+
+# ---------------------------------------------------------------- tasks of one's own that say two things
+
+
+def own_model(task: Task, **spec: Any) -> TaskModel:
+    plain = {"task": task.ref, "d_model": 4, "layers": (Layer(d_head=4),), "readout_at": task.readout, **spec}
+    return TaskModel(ModelSpec(**plain), task, seed=1)
+
+
+class InOrder(Count01):
+    """Count01, but where the first symbol is a 2 the answer is the other one; label_counts is inherited."""
+
+    name = "frozen-test-in-order"
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        found = super().batch(tokens)
+        labels = found.labels.clone()
+        labels[tokens[:, 1] == 3] = 11 - labels[tokens[:, 1] == 3]
+        return interp.Batch(tokens, found.lengths, labels)
+
+    def sentences(self, counts: torch.Tensor, seed: int = 0) -> interp.Batch:
+        return self.batch(super().sentences(counts, seed).tokens)
+
+
+def test_inherited_label_counts_do_not_define_the_labels_of_a_subclass() -> None:
+    exact = interp.build("count01/minimal")
+    task = InOrder()
+    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    with pytest.raises(InterpError, match=r"labels .* otherwise"):
+        interp.certify(model)
+
+
+def test_answers_that_are_wrong_on_one_sequence_are_seen() -> None:
+    class Odd(Histogram):
+        name = "frozen-test-odd"
+
+        def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+            found = super().answers(classes, tokens).clone()
+            rows = (tokens == torch.tensor([1, 3, 2])).all(1)
+            found[rows] = found[rows] + 1
+            return found
+
+    exact = interp.build("histogram/dot-exact", T=4, L=3)
+    task = Odd(T=4, L=3)
+    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    with pytest.raises(InterpError, match=r"answers\(classes\(batch\)\) is 2 where the label is 1"):
+        interp.certify(model)
+
+
+def test_products_and_inputs_must_list_the_same_rows() -> None:
+    class Other(MaxOfK):
+        name = "frozen-test-other"
+
+        def digits(self, index: torch.Tensor) -> torch.Tensor:
+            """0 0 is listed as 2 2, which is listed twice less often than it seems: see products()."""
+            found = super().digits(index)
+            return torch.where((index == 0)[:, None], torch.tensor([2, 2]), found)
+
+        def products(self) -> Iterator[Any]:
+            return (product for product in MaxOfK.products(self))
+
+    exact = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
+    task = Other(K=2, v=3)
+    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    with pytest.raises(InterpError, match=r"more than once"):
+        interp.certify(model)
+
+
+def test_an_unregistered_task_is_said() -> None:
+    assert "no task named 'returns-test-three' is registered" in interp.certify(own_model(Three())).notes[-1]
+
+
+# ---------------------------------------------------------------- what torch was told
+
+
+def test_autocast_is_refused_and_lower_precision_is_named() -> None:
+    model = interp.load("memorization/lookup")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for name in ("count01/minimal", "memorization/lookup"):
+            with pytest.raises(InterpError, match=r"autocast\('cpu'\) is on"):
+                interp.certify(name)
+    assert interp.certify(model).status in ("certified", "refuted")
+
+
+def test_products_of_less_precision_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interp.certificates.enumeration.lowered", lambda: "torch multiplies float32 in 'bf16'")
+    found = interp.certify(own_model(Three()))
+    assert found.arithmetic.startswith("as run: float32")
+    assert found.arithmetic.endswith("torch multiplies float32 in 'bf16'")
+
+
+# ---------------------------------------------------------------- a model of someone else's
+
+
+def test_an_output_that_the_task_does_not_name_is_no_right_answer() -> None:
+    """Its largest output is always one that no answer of the task has."""
+    with quiet_construction():
+        model = HookedTransformer(config(n_layers=1, d_model=4, d_head=4, n_heads=1, n_ctx=4, d_vocab=3, d_vocab_out=5,
+                                         act_fn="relu", attn_only=True))  # fmt: skip
+    generator, task = torch.Generator().manual_seed(0), Three()
+    for parameter in model.parameters():
+        parameter.data.normal_(generator=generator)
+    outputs = {word: i for i, word in enumerate(task.answer_words)}
+    with torch.no_grad():
+        model.unembed.b_U[2:] = -1e6
+    plain = interp.certify(model, task=task, outputs=outputs)
+    with torch.no_grad():
+        model.unembed.b_U[4] = 1e6
+    found = interp.certify(model, task=task, outputs=outputs)
+    assert (found.status, found.accuracy, found.n_errors) == ("refuted", 0.0, 8)
+    assert found.about == base.AT_HAND
+    said = (
+        f"8 answers are outputs that the task does not name; among those that it names, {plain.n_errors} of 8 answers"
+    )
+    assert said in str(found)
+    assert "the answer at position 3 is an output that the task does not name" in str(found.counterexample)
