@@ -1,10 +1,13 @@
 """What is lost when heads or MLPs of any layer are silenced: by zeros, by their mean, or by another input's value.
 
 Works on every model with hooks. A head is silenced at hook_z, an MLP at hook_mlp_out; all else runs on, later layers
-included. The three replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
+included. The replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
 
 - zero: the value 0 at every position;
-- mean: its mean over the reads of reference inputs where the model is read, over all their other positions elsewhere;
+- mean: its mean over reference inputs, at each position by itself where all rows have one length, so that a part still
+  says where it stands; where they have several lengths, the pooled mean;
+- pooled_mean: its mean over the reads of reference inputs where the model is read, over all their other positions
+  elsewhere, which takes away what a part says of its position, too;
 - resample: the value it has on another input, drawn once for each row, of the same length wherever there is one. The
   two rows are laid upon each other where they are read (at their starts where every position is read).
 """
@@ -12,7 +15,7 @@ included. The three replacements (Wang et al. 2022, section 3; Chan et al. 2022 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Int
@@ -29,6 +32,7 @@ from interp.measures.runs import (
     activations,
     data,
     forward,
+    head_named,
     heads_of,
     pieces,
     reads,
@@ -40,12 +44,12 @@ from interp.tasks import Batch
 if TYPE_CHECKING:
     import pandas as pd
 
-Mode = Literal["zero", "mean", "resample"]
+Mode = Literal["zero", "mean", "pooled_mean", "resample"]
 
 
 def ablate_heads(
     model: Model,
-    groups: str | Iterable[Iterable[int]] = "singles",
+    groups: str | Iterable[Iterable[int | str]] = "singles",
     mode: str = "zero",
     *,
     test: Batch | None = None,
@@ -54,9 +58,10 @@ def ablate_heads(
 ) -> pd.DataFrame:
     """Accuracy and loss of the whole model when groups of heads are silenced, in every layer alike.
 
-    groups: "singles", "pairs", "singles+pairs", "all", or tuples of head numbers; head h of layer l is number
-    l * n_heads + h. mode: zero, mean or resample (see the module). test: 1,000 inputs at most by default.
-    reference: where means and other inputs' values come from (the training set by default); seed: of the drawn inputs.
+    groups: "singles", "pairs", "singles+pairs", "all", or tuples of heads: numbers (head h of layer l is number
+    l * n_heads + h) or names ("1.0", "head 1.0"). mode: zero, mean, pooled_mean or resample (see the module). test:
+    as in populations.usual by default. reference: where means and other inputs' values
+    come from (the training set by default); seed: of the drawn inputs.
     Columns heads, size, layer (of groups within one layer), mode, accuracy, change, loss (nats; NaN without a loss).
     The first row, with no heads, is the untouched model.
 
@@ -72,7 +77,7 @@ def ablate_heads(
     subject = Subject.of(model)
     check_mode(mode)
     parts = heads_of(subject)
-    chosen = [(), *select_groups(groups, len(parts))]
+    chosen = [(), *select_groups(_numbered(subject, groups), len(parts))]
     test = data(subject, "test") if test is None else test
     scores = ablate(subject, [[parts[i] for i in group] for group in chosen], test, mode, reference, seed)
     layers = [{parts[i].layer for i in group} for group in chosen]
@@ -87,6 +92,18 @@ def ablate_heads(
     )
     frame["change"] = frame["accuracy"] - scores[0].accuracy
     return frame.assign(loss=[score.loss for score in scores])
+
+
+def _numbered(subject: Subject, groups: Any) -> Any:
+    """Groups with the names of heads as their numbers; all else is for select_groups to judge."""
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        return groups
+    known = heads_of(subject)
+
+    def number(head: Any) -> Any:
+        return known.index(head_named(subject, head)) if isinstance(head, str | Part) else head
+
+    return [tuple(map(number, group)) if isinstance(group, tuple | list) else group for group in groups]
 
 
 @torch.no_grad()
@@ -105,7 +122,7 @@ def ablate(
     subject = Subject.of(model)
     check_mode(mode)
     silenced = list(dict.fromkeys(part for group in groups for part in group))
-    if _is_sum(subject) and not any(part.head is None for part in silenced):
+    if _is_sum(subject) and not any(part.head is None for part in silenced) and _one_mean(subject, test, mode):
         return _from_contributions(subject, groups, test, mode, reference, seed)
     values = Replacements(subject, silenced, test, mode, reference, seed)
     tallies = [Tally() for _ in groups]
@@ -123,6 +140,22 @@ def _is_sum(subject: Subject) -> bool:
     return one_layer and subject.no_decomposition() is None
 
 
+def _one_mean(subject: Subject, test: Batch, mode: str) -> bool:
+    """Is the mean at the reads also the mean at their positions?"""
+    return mode != "mean" or not one_length(test) or len(reads(subject, test).positions.unique()) == 1
+
+
+def one_length(*batches: Batch) -> int | None:
+    """The length that all rows have, or None where they have several."""
+    lengths = torch.cat([batch.lengths.cpu() for batch in batches]).unique()
+    return int(lengths) if len(lengths) == 1 else None
+
+
+def by_position(test: Batch, reference: Batch, mode: str) -> bool:
+    """Are means taken at each position by itself?"""
+    return mode == "mean" and one_length(test, reference) is not None
+
+
 def _from_contributions(
     subject: Subject, groups: Sequence[Sequence[Part]], test: Batch, mode: str, reference: Batch | None, seed: int
 ) -> list[Score]:
@@ -132,7 +165,7 @@ def _from_contributions(
     if mode != "zero":
         other = data(subject, "train") if reference is None else reference
         theirs = head_outputs(subject, other).contributions
-        instead = theirs.mean(0, keepdim=True) if mode == "mean" else theirs[draw_donors(test, other, seed)]
+        instead = theirs[draw_donors(test, other, seed)] if mode == "resample" else theirs.mean(0, keepdim=True)
     rule = subject.decision if subject.decision.kind == "argmax" else Decision()  # one output has become two
     whole, found = outputs.logits(range(outputs.n_heads), with_skip=True), []
     for group in groups:
@@ -180,7 +213,10 @@ class Replacements:
         if mode == "zero" or not self.names:
             return
         self.reference = data(subject, "train") if reference is None else reference
-        if mode == "mean":
+        self.by_position = by_position(test, self.reference, mode)
+        if self.by_position:
+            self.at = _means_by_position(subject, self.reference, self.names)
+        elif mode != "resample":
             self.means = _means(subject, self.reference, self.names)
         else:
             self.donors = draw_donors(test, self.reference, seed)
@@ -189,8 +225,10 @@ class Replacements:
         """By hook point, for one piece of the batch: a number, or values in the shape of the activation."""
         if self.mode == "zero" or not self.names:
             return dict.fromkeys(self.names, 0.0)
+        if self.by_position:
+            return {name: mean.expand(len(piece), *mean.shape) for name, mean in self.at.items()}
         where = reads(self.subject, piece).mask(piece)
-        if self.mode == "mean":
+        if self.mode != "resample":
             return {name: torch.where(_like(where, pair[0]), pair[0], pair[1]) for name, pair in self.means.items()}
         donors = self.subject.trimmed(self.reference[self.donors[here]])
         _, seen = activations(self.subject, donors, self.names)
@@ -222,6 +260,17 @@ def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str
         other = elsewhere / numbers[1] if numbers[1] else mean
         found[name] = (mean.to(seen[name].dtype), other.to(seen[name].dtype))
     return found
+
+
+def _means_by_position(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str, Tensor]:
+    """Mean activation at each position of rows of one length: (length, ...)."""
+    sums: dict[str, Tensor] = {}
+    for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):
+        _, seen = activations(subject, piece, names)
+        for name in names:
+            sums[name] = sums.get(name, 0) + seen[name].double().sum(0)
+    kind = subject.model.cfg.dtype
+    return {name: (total / len(reference)).to(kind) for name, total in sums.items()}
 
 
 def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_CELLS = 200_000
+CELLS = 1 << 22
+"""Weights that are looked at together."""
 
 
 def attention_by_position(model: Model, batch: Batch) -> pd.DataFrame:
@@ -68,9 +70,11 @@ def _averaged(
         else:
             number[:, 0] += asked.sum((0, 1))
         for layer, name in enumerate(hooks):
-            for row, pattern in enumerate(seen[name]):  # row by row, and no query that does not count
-                weights = pattern[:, queries[row]].double().cpu()
-                total[layer, : len(weights)] += asked[row][queries[row]].T @ (weights @ looked_at[row])
+            n_here, length = seen[name].shape[1:3]
+            some = max(1, CELLS // (n_here * length * max(length, kinds)))
+            for rows in torch.arange(len(piece)).split(some):  # so that no copy is large
+                given = seen[name][rows].double().cpu() @ looked_at[rows][:, None]
+                total[layer, :n_here] += torch.einsum("bqi,bhqj->hij", asked[rows], given)
     mean = total / number
     frames = []
     for part in heads:

@@ -8,6 +8,7 @@ difference, read by read; that they do is checked here, not assumed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from interp.errors import InterpError, UnsupportedError
 from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads
 from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import Batch
+from interp.tasks.sets import unpack_sets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,10 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
             wrong[:, [c for c in range(logits.shape[1]) if c not in rule.among]] = -torch.inf
         wrong[rows, classes] = -torch.inf
         return Contrast(classes, wrong.argmax(-1), one, none)
+    if rule.kind == "set":  # the output that is nearest to being wrong, with the sign that makes it right
+        signs = 2 * unpack_sets(classes, logits.shape[1]).double() - 1
+        weakest = (signs * logits.double()).argmin(-1)
+        return Contrast(weakest, None, signs[rows, weakest], none)
     first = torch.zeros_like(classes)
     yes = 2.0 * classes.double() - 1
     if rule.kind == "sigmoid":
@@ -97,15 +103,14 @@ class Components:
             negative=(self.values < 0).double().mean(0).numpy(),
         )
 
-    def by_answer(self, words: tuple[str, ...] = ()) -> pd.DataFrame:
-        """Mean effect by right output; columns component, answer, effect."""
+    def by_answer(self, word: Callable[[int], str] = str) -> pd.DataFrame:
+        """Mean effect per right answer; word names an answer (Task.word). Columns component, answer, effect."""
         import pandas as pd
 
         frames = []
         for index in self.classes.unique().tolist():
             means = self.values[self.classes == index].mean(0).numpy()
-            word = words[index] if index < len(words) else str(index)
-            frames.append(pd.DataFrame({"component": self.parts["component"], "answer": word, "effect": means}))
+            frames.append(pd.DataFrame({"component": self.parts["component"], "answer": word(index), "effect": means}))
         return pd.concat(frames, ignore_index=True)
 
 

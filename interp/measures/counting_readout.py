@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.counting import Counter, Counting, flat_sample
-from interp.measures.mechanism import count_response
+from interp.measures.relation_or_inventory import count_response
 
 # ---------------------------------------------------------------- artificial mixtures
 

@@ -34,9 +34,23 @@ def no_curve(model: Model) -> str | None:
     subject = Subject.of(model)
     if not isinstance(subject.model, TaskModel):
         return "the history of a model from elsewhere is not known"
-    if subject.model.history is None and "curve" not in subject.model.summary:
+    if subject.model.history is not None:
+        return None
+    if "curve" not in subject.model.summary:
         return "the checkpoint carries no training curve"
+    if not _known(subject.model.summary["curve"]):
+        return "the training curve in the checkpoint is not one that this version knows"
     return None
+
+
+def _known(curve: object) -> bool:
+    """As many numbers (or None) in each column; a file from elsewhere may hold anything under this name."""
+    if not isinstance(curve, Mapping) or set(curve) != set(COLUMNS):
+        return False
+    columns = list(curve.values())
+    if not all(isinstance(values, list) and values for values in columns) or len({len(v) for v in columns}) != 1:
+        return False
+    return all(value is None or type(value) in (int, float) for values in columns for value in values)
 
 
 def training_curve(model: Model) -> pd.DataFrame:
@@ -50,6 +64,4 @@ def training_curve(model: Model) -> pd.DataFrame:
     if ours.history is not None:
         return ours.history[list(COLUMNS)].assign(seed=ours.seed)
     known: Mapping[str, Any] = ours.summary["curve"]
-    if set(known) != set(COLUMNS) or len({len(values) for values in known.values()}) != 1:
-        raise UnsupportedError("the training curve in the checkpoint is not one that this version knows")
     return pd.DataFrame(dict(known)).astype(float).assign(seed=ours.seed)

@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.ablation import Replacements, ablate, check_mode
 from interp.measures.edges import EMBEDDING, Node, check_edges, nodes, run_edges, written
-from interp.measures.runs import Part, Score, Tally, data, heads_of, mlps_of, pieces, reads
+from interp.measures.runs import Part, Score, Tally, data, head_named, heads_of, mlps_of, pieces, reads
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 from interp.words import share
@@ -76,7 +76,7 @@ class CircuitTest:
         )
 
 
-_PAST = {"zero": "zero-ablated", "mean": "mean-ablated", "resample": "resample-ablated"}
+_PAST = {"zero": "zero-ablated", "mean": "mean-ablated", "pooled_mean": "mean-ablated", "resample": "resample-ablated"}
 
 
 def test_circuit(
@@ -93,10 +93,10 @@ def test_circuit(
 ) -> CircuitTest:
     """Silence everything but a circuit and measure what accuracy and loss remain.
 
-    heads: numbers (l * n_heads + h), (layer, head) or names ("head 1.0"). mlps: layers whose MLP is kept; left out, all
+    heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"). mlps: layers whose MLP is kept; left out, all
     MLPs stay as they are. edges: instead, pairs (sender, receiver) of names; then every other edge is silenced.
-    mode: mean (over `reference`, the training data by default), resample, or zero (not for edges). test: what is
-    measured on. draws: how many sets of parts are taken out for completeness, beside single ones.
+    mode: mean (over `reference`, the training data by default), pooled_mean, resample, or zero (not for edges). test:
+    what is measured on. draws: how many sets of parts are taken out for completeness, beside single ones.
 
     Example:
 
@@ -107,12 +107,12 @@ def test_circuit(
     subject = Subject.of(model)
     check_mode(mode)
     if (heads is None) == (edges is None):
-        raise InterpError("name either the heads of the circuit or its edges: heads=[(0, 1)] or edges=[(..., ...)]")
+        raise InterpError("name either the heads of the circuit or its edges: heads=['0.1'] or edges=[(..., ...)]")
     test = data(subject, "test") if test is None else test
     reference = data(subject, "train") if reference is None else reference
     if edges is not None:
         return _of_edges(subject, list(edges), mode, test, reference, seed)
-    kept = [_part(subject, head) for head in as_list(heads or (), "heads", "[(0, 1)]")]
+    kept = [head_named(subject, head) for head in as_list(heads or (), "heads", '["0.1", "1.0"]')]
     everything = heads_of(subject)
     if mlps is not None:
         known = {part.layer: part for part in mlps_of(subject)}
@@ -125,20 +125,6 @@ def test_circuit(
 
 
 test_circuit.__test__ = False  # type: ignore[attr-defined]  # pytest takes every test_* for a test
-
-
-def _part(subject: Subject, head: Any) -> Part:
-    known = heads_of(subject)
-    if isinstance(head, Part) and head in known:
-        return head
-    if isinstance(head, int) and not isinstance(head, bool) and 0 <= head < len(known):
-        return known[head]
-    if isinstance(head, tuple) and len(head) == 2 and Part(*head) in known:
-        return Part(*head)
-    for part in known:
-        if head in (str(part), str(part).removeprefix("head ")):
-            return part
-    raise InterpError(one_of("head", head, known))
 
 
 def _of_parts(
@@ -197,7 +183,9 @@ def _of_edges(
     import pandas as pd
 
     if mode == "zero":
-        raise InterpError("an edge that carries nothing is no input the model knows: mode = 'mean' or 'resample'")
+        raise InterpError(
+            "an edge that carries nothing is no input the model knows: mode = 'mean', 'pooled_mean' or 'resample'"
+        )
     kept, known = check_edges(subject, wanted), nodes(subject)
     circuits = [kept, [], *([edge for edge in kept if edge != one] for one in kept)]
     tallies, whole = [Tally() for _ in circuits], ablate(subject, [[]], test)[0]

@@ -27,6 +27,8 @@ from interp.tasks import Batch
 if TYPE_CHECKING:
     import pandas as pd
 
+QUERIES = 4096
+"""Queries whose weights are looked at together."""
 KINDS = ("self", "previous", "first", "same", "after_same")
 
 
@@ -54,15 +56,15 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
             visible = _visible(subject, layer, mask)
             spread = (visible.sum(-1).clamp_min(1).double().log() * queries).sum()
             found = {"uniform": spread.expand(seen[name].shape[1])}
-            for row, pattern in enumerate(seen[name]):  # row by row, so that no copy is large
-                weights = pattern[:, queries[row]].double().cpu()
-                wanted = torch.stack([where[row][queries[row]].double().flatten() for where in kinds.values()], 1)
-                shares = weights.flatten(1) @ wanted
-                for column, kind in enumerate(kinds):
-                    found[kind] = found.get(kind, 0) + shares[:, column]
-                rounding = max(1e-3, torch.finfo(pattern.dtype).eps)
+            rounding = max(1e-3, torch.finfo(seen[name].dtype).eps)
+            which, places = queries.nonzero(as_tuple=True)
+            for some in torch.arange(len(which)).split(QUERIES):  # so that no copy is large
+                weights = seen[name].cpu()[which[some], :, places[some]].double()  # (queries, heads, keys)
+                for kind, where in kinds.items():
+                    shares = torch.einsum("qhk,qk->h", weights, where[which[some], places[some]].double())
+                    found[kind] = found.get(kind, 0) + shares
                 given = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300) if sinks else weights
-                found["entropy"] = found.get("entropy", 0) + _entropy(given, rounding).sum(1)
+                found["entropy"] = found.get("entropy", 0) + _entropy(given, rounding).sum(0)
             for key, value in found.items():
                 part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
                 part[layer, : len(value)] = value
@@ -104,7 +106,7 @@ def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) ->
     return seen & mask[:, None, :]
 
 
-def _entropy(pattern: Float[Tensor, "heads q k"], rounding: float) -> Float[Tensor, "heads q"]:
+def _entropy(pattern: Float[Tensor, "queries heads keys"], rounding: float) -> Float[Tensor, "queries heads"]:
     """In nats; NaN where the weights are no distribution, up to so much rounding of their sum."""
     total = pattern.sum(-1)
     entropy = -torch.xlogy(pattern, pattern.clamp_min(0)).sum(-1)

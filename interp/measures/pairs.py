@@ -20,9 +20,10 @@ from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.ablation import aligned
 from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces, reads
 from interp.measures.subject import Model, Subject
-from interp.tasks import Task
+from interp.tasks import Batch, Task
 from interp.tasks.batch import Pairs
 from interp.tasks.checks import check_batch
+from interp.tasks.sets import unpack_sets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +66,9 @@ def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compa
     rule, rows = subject.decision, torch.arange(len(logits))
     if rule.kind == "argmax":
         return logits[rows, where.clean] - logits[rows, where.corrupted]
+    if rule.kind == "set":  # over the outputs in which the two answers differ
+        mine, theirs = (unpack_sets(classes, logits.shape[1]).to(logits) for classes in (where.clean, where.corrupted))
+        return (logits * (mine - theirs)).sum(-1)
     s = logits[:, 0] if rule.kind == "sigmoid" else (rule.tolerance or 0.0) - logits[:, 0].abs()
     return torch.where(where.clean == 1, s, -s)
 
@@ -73,11 +77,13 @@ def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compa
 class Patched:
     """clean, corrupted: mean leaning of the two runs (see `leaning`); reads: how many they are means over.
 
-    stream: one row a layer and position: layer, position, recovered, flipped. The residual stream before that layer
-    (after the last one: layer = n_layers). parts: one row a head or MLP, patched at all positions: part, kind, layer,
-    head, recovered, flipped. recovered: 0 as corrupted, 1 as clean. flipped: share of the answers that become the clean
-    input's right ones, and were not without the patch. by_index: whether positions are indices (else: changed tokens,
-    the position that is read, all other ones).
+    stream: one row per layer and position: layer, position, recovered, error, flipped. The residual stream before that
+    layer (after the last one: layer = n_layers). parts: one row per head or MLP, patched at all positions: part, kind,
+    layer, head, recovered, error, flipped. at_positions: the same for heads at one position each, with a column
+    position. recovered: 0 as corrupted, 1 as clean. error: its standard error, pairs counted as independent (the ratio
+    of two means, by the delta method). flipped: share of the answers that become the clean input's right ones, and were
+    not without the patch. by_index: whether positions are indices (else: changed tokens, the position that is read, all
+    other ones).
     """
 
     clean: float
@@ -85,15 +91,16 @@ class Patched:
     reads: int
     stream: pd.DataFrame
     parts: pd.DataFrame
+    at_positions: pd.DataFrame
     by_index: bool
 
 
 @torch.no_grad()
-def patch(model: Model, pairs: Pairs) -> Patched:
+def patch(model: Model, pairs: Pairs, by_place: bool = False) -> Patched:
     """Patch every site of the corrupted runs of some pairs, one at a time, from the clean runs.
 
-    Rows of different lengths lie upon each other where they are read. Raises InterpError for no pairs, and where the
-    two runs do not differ.
+    by_place: patch every head at each position (or group of positions) by itself, too. Rows of different lengths lie
+    upon each other where they are read. Raises InterpError for no pairs, and where the two runs do not differ.
     """
     import pandas as pd
 
@@ -106,42 +113,95 @@ def patch(model: Model, pairs: Pairs) -> Patched:
     streams = [f"blocks.{layer}.hook_resid_pre" for layer in range(n_layers)]
     streams.append(f"blocks.{n_layers - 1}.hook_resid_post")
     names = [*streams, *dict.fromkeys(part.hook for part in parts)]
-    sites = 2 + len(streams) * len(groups) + len(parts)
-    leanings, flips, number = torch.zeros(sites, dtype=torch.float64), torch.zeros(sites, dtype=torch.float64), 0
+    placed = [(part, name) for part in parts if part.head is not None for name in groups] if by_place else []
+    sites = 2 + len(streams) * len(groups) + len(parts) + len(placed)
+    sums, flips = Leanings(sites), torch.zeros(sites, dtype=torch.float64)
     for piece, masks, where in _pieces(subject, pairs, groups, 2 * len(names) * subject.model.cfg.d_model):
         out, clean = activations(subject, piece.clean, names)
         values = align(subject, clean, piece)
         hooks: list[list[Hook]] = [[_put(name, values[name], mask)] for name in streams for mask in masks.values()]
         hooks += [[put_part(part, values[part.hook])] for part in parts]
+        hooks += [[put_part(part, values[part.hook], masks[name])] for part, name in placed]
         unpatched = torch.zeros(0, dtype=torch.bool)
         for site, hook in enumerate([None, [], *hooks]):  # one run at a time: of large vocabularies, all do not fit
             at, run = (where.clean_at, out) if hook is None else (where.at, forward(subject, piece.corrupted, hook))
             logits = run[where.rows, at].double().cpu()
-            leanings[site] += leaning(subject, logits, where).sum()
+            sums.add(site, leaning(subject, logits, where))
             right = correct(logits, where.clean, subject.decision)
             unpatched = right if site < 2 else unpatched
             flips[site] += (right & ~unpatched).sum()
-        number += len(where.rows)
-    means = (leanings / max(1, number)).tolist()
-    before, after = means[0], means[1]
+    number, before, after = sums.number, sums.mean(0), sums.mean(1)
     if not abs(before - after) > 1e-6 * max(abs(before), abs(after), 1e-30):
         raise InterpError(f"the clean and the corrupted runs both lean by {before:.6g}: there is nothing to recover")
     table = pd.DataFrame(
-        {"recovered": [(mean - after) / (before - after) for mean in means], "flipped": flips / number}
+        {
+            "recovered": [sums.recovered(site) for site in range(sites)],
+            "error": [sums.error(site) for site in range(sites)],
+            "flipped": flips / number,
+        }
     )
     cells = [(layer, name) for layer in range(n_layers + 1) for name in groups]
     stream = pd.DataFrame(cells, columns=["layer", "position"])
     named = pd.DataFrame(
         [(str(part), part.kind, part.layer, part.head) for part in parts], columns=["part", "kind", "layer", "head"]
     ).astype({"head": "Int64"})
+    by_head = pd.DataFrame(
+        [(str(part), part.layer, part.head, name) for part, name in placed],
+        columns=["part", "layer", "head", "position"],
+    )
+    middle = 2 + len(cells) + len(parts)
     return Patched(
         before,
         after,
         number,
         stream.join(table.iloc[2 : 2 + len(cells)].reset_index(drop=True)),
-        named.join(table.iloc[2 + len(cells) :].reset_index(drop=True)),
+        named.join(table.iloc[2 + len(cells) : middle].reset_index(drop=True)),
+        by_head.join(table.iloc[middle:].reset_index(drop=True)),
         by_index="0" in groups,
     )
+
+
+class Leanings:
+    """Sums over reads of how far every run leans: site 0 is the clean run, site 1 the corrupted one."""
+
+    def __init__(self, sites: int) -> None:
+        self.number = 0
+        self.first = torch.zeros(sites, dtype=torch.float64)  # sums of the leaning minus that of the corrupted run
+        self.square = torch.zeros(sites, dtype=torch.float64)
+        self.cross = torch.zeros(sites, dtype=torch.float64)  # with the clean run's
+        self.base = 0.0
+
+    def add(self, site: int, found: Float[Tensor, "reads"]) -> None:
+        """Sites come in order, the first two first."""
+        if site == 0:
+            self._clean = found
+            return
+        if site == 1:
+            self._corrupted = found
+            self.base += float(found.sum())
+            self.number += len(found)
+            self.add_difference(0, self._clean - found)
+        self.add_difference(site, found - self._corrupted)
+
+    def add_difference(self, site: int, found: Float[Tensor, "reads"]) -> None:
+        self.first[site] += found.sum()
+        self.square[site] += (found**2).sum()
+        self.cross[site] += (found * (self._clean - self._corrupted)).sum()
+
+    def mean(self, site: int) -> float:
+        """The mean leaning of a run."""
+        return (self.base + float(self.first[site])) / max(1, self.number)
+
+    def recovered(self, site: int) -> float:
+        return float(self.first[site] / self.first[0])
+
+    def error(self, site: int) -> float:
+        """The standard error of `recovered`, a ratio r of means over the same reads: sd(x - r y) / (sqrt(n) |y|)."""
+        if self.number < 2:
+            return float("nan")
+        ratio = float(self.first[site] / self.first[0])
+        squares = self.square[site] - 2 * ratio * self.cross[site] + ratio**2 * self.square[0]
+        return float((squares.clamp_min(0) / (self.number - 1) * self.number).sqrt() / self.first[0].abs())
 
 
 def position_groups(subject: Subject, pairs: Pairs) -> dict[str, Bool[Tensor, "rows length"]]:
@@ -176,12 +236,14 @@ def align(subject: Subject, clean: dict[str, Tensor], pairs: Pairs) -> dict[str,
     return {name: value[rows, index] for name, value in clean.items()}
 
 
-def put_part(part: Part, value: Tensor) -> Hook:
-    """A hook that gives one part its value from activations of the same hook point."""
+def put_part(part: Part, value: Tensor, mask: Bool[Tensor, "rows length"] | None = None) -> Hook:
+    """A hook that gives one part its value from activations of the same hook point; with a mask, only there."""
 
     def put(activation: Tensor, hook: object) -> Tensor:
-        changed = activation.clone()
-        part.put(changed, part.get(value))
+        changed, given = activation.clone(), part.get(value)
+        if mask is not None:
+            given = torch.where(mask.to(activation.device)[..., None], given, part.get(activation))
+        part.put(changed, given)
         return changed
 
     return part.hook, put
@@ -207,14 +269,16 @@ def _pieces(
             yield piece, {name: mask[here, :length] for name, mask in groups.items()}, where
 
 
-def make_pairs(model: Model, batch_size: int = 200, seed: int = 0, split: str | None = None) -> Pairs:
-    """Minimal pairs of the model's task, from fresh inputs.
+def make_pairs(
+    model: Model, batch_size: int = 200, seed: int = 0, split: str | None = None, batch: Batch | None = None
+) -> Pairs:
+    """Minimal pairs of the model's task, from fresh inputs, or from those of `batch`.
 
     Raises UnsupportedError where the task says neither `corrupt` nor `batch`, InterpError where its pairs are none.
     """
     subject = Subject.of(model)
     task = subject.task
-    batch = task.sample(batch_size, split or task.splits[-1], seed=seed)
+    batch = task.sample(batch_size, split or task.splits[-1], seed=seed) if batch is None else batch
     pairs = task.corrupt(batch, seed)
     if not len(pairs) and not len(pairs.corrupted):
         raise UnsupportedError(f"task {task.name}: no change of one token was found that changes an answer")

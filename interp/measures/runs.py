@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -16,11 +17,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import correct, losses
-from interp.errors import InterpError
-from interp.measures.accuracy import distinct
+from interp.errors import InterpError, one_of
 from interp.measures.subject import Subject, budget
+from interp.populations import usual
 from interp.tasks import Batch
-from interp.tasks.returns import TaskError
 
 Hook = tuple[str, Callable[..., Any]]
 NOTHING = "the batch has no position with a label, so there is nothing to measure"
@@ -176,6 +176,26 @@ def heads_of(subject: Subject) -> list[Part]:
     ]
 
 
+def head_named(subject: Subject, head: Any) -> Part:
+    """The head that a number (l * n_heads + h), a name ("1.0" or "head 1.0") or a Part means, in every measure alike.
+
+    Raises InterpError for anything else. A tuple of numbers is a group of heads, so (1, 0) is not head 1.0.
+    """
+    known = heads_of(subject)
+    if isinstance(head, Part) and head in known:
+        return head
+    if isinstance(head, Integral) and not isinstance(head, bool) and 0 <= int(head) < len(known):
+        return known[int(head)]
+    for part in known:
+        if isinstance(head, str) and head in (str(part), str(part).removeprefix("head ")):
+            return part
+    if isinstance(head, tuple) and len(head) == 2 and Part(*head) in known:
+        part = Part(*head)
+        raise InterpError(f"{head} is a group of two heads; head {part.layer}.{part.head} is '{part}' or its number, "
+                          f"{known.index(part)}")  # fmt: skip
+    raise InterpError(one_of("head", head, known))
+
+
 def mlps_of(subject: Subject) -> list[Part]:
     """All MLPs."""
     return [Part(layer) for layer, block in enumerate(subject.model.blocks) if has_mlp(block)]
@@ -186,27 +206,6 @@ def has_mlp(block: Any) -> bool:
     return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
 
 
-def affordable(subject: Subject, length: int, runs: int = 1, work: float = 2e9) -> int:
-    """How many rows of a length `runs` forwards can take for about `work` operations (seconds); 8 at least."""
-    cfg = subject.model.cfg
-    weights = sum(parameter.numel() for name, parameter in subject.model.named_parameters() if "embed.W_" not in name)
-    row = length * (2 * weights + cfg.n_layers * cfg.n_heads * length * (4 * cfg.d_head + 20))
-    return max(8, int(work / (row * max(1, runs))))
-
-
-def within(subject: Subject, batch: Batch, runs: int = 1) -> Batch:
-    """So many rows of a batch as are affordable, evenly spread."""
-    n = affordable(subject, batch.tokens.shape[1], runs)
-    return batch if n >= len(batch) else batch[torch.linspace(0, len(batch) - 1, n).round().long()]
-
-
 def data(subject: Subject, split: str, n: int = 1000) -> Batch:
-    """The task's data set of a split, or n fresh inputs where it has none; those to test on are all different."""
-    try:
-        return subject.task.dataset(split)
-    except TaskError:
-        raise
-    except InterpError:
-        known = split if split in subject.task.splits else subject.task.splits[-1]
-        found = subject.task.sample(n, known, seed=0)
-        return found if known == "train" else distinct(found)  # of a few inputs none is drawn again and again
+    """The inputs of a measure that is given none: see populations.usual."""
+    return usual(subject.task, split, n).batch

@@ -15,9 +15,10 @@ from interp._lens import HookedTransformer
 from interp.architecture.answers import Decision, answered, decide, decision_of, find_positions, reads, right_classes
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel, hooked
-from interp.errors import InterpError, UnsupportedError, of_type, one_of, quoted
+from interp.errors import ON_META, InterpError, UnsupportedError, of_type, one_of, quoted
 from interp.tasks import Batch, Task, make_task
 from interp.tasks.checks import check_made, check_padding, check_tokens
+from interp.tasks.returns import TaskError
 
 LEAST_BYTES, MOST_BYTES = 2**24, 2**28
 """Activations of the rows that run together stay below 16 MB, which caches and allocators take well; below the size of
@@ -62,6 +63,8 @@ class Subject:
             return model
         if not isinstance(model, HookedTransformer):
             raise InterpError(f"{of_type(model)} is no HookedTransformer; see interp.load and interp.build")
+        if next(model.parameters()).is_meta:
+            raise InterpError(ON_META)
         if isinstance(model, TaskModel):
             _check_nothing_else(model.task, model.spec.id, task, tokens, outputs, padding)
             return cls(model, model.task)
@@ -78,11 +81,15 @@ class Subject:
                 "on how long the inputs were that it was given before"
             )
         known = make_task(task) if isinstance(task, str) else task
+        if isinstance(task, str) and isinstance(known, Task) and tokens is None:
+            known = known.for_vocabulary(model.cfg.d_vocab)
         if not isinstance(known, Task):
             raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
         check_made(known)
-        ids = _token_ids(model, known, tokens)
-        return cls(model, known, ids, _output_ids(model, known, ids, outputs), padding)
+        ids = token_ids_of(model.cfg.d_vocab, known, tokens)
+        return cls(
+            model, known, ids, output_ids_of(model.cfg.d_vocab_out, model.cfg.d_vocab, known, ids, outputs), padding
+        )
 
     @property
     def task_model(self) -> TaskModel:
@@ -114,6 +121,8 @@ class Subject:
         """How outputs become answers; a model of your own decides by its sign (one output) or its largest output."""
         if isinstance(self.model, TaskModel):
             return decision_of(self.model.spec)
+        if self.task.decision == "set":
+            return Decision("set")
         return Decision("sigmoid" if self.task.n_out == 1 and self.output_ids is None else "argmax")
 
     def inputs(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
@@ -123,6 +132,14 @@ class Subject:
             raise InterpError(f"inputs of task {self.task.name} have {length} tokens; the model's n_ctx is {most}")
         check_tokens(self.task, tokens)
         return tokens if self.token_ids is None else self.token_ids[tokens]
+
+    @torch.no_grad()
+    def __call__(self, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length n_out"]:
+        """Outputs at all positions, in the task's order, of rows of its tokens; padding is hidden as in measures."""
+        pad = self.task.pad_id
+        lengths = torch.full((len(tokens),), tokens.shape[1]) if pad is None else (tokens != pad).sum(1)
+        with self.masked(Batch(tokens, lengths, lengths)):
+            return self.columns(self.model(self.inputs(tokens).to(self.model.cfg.device)))
 
     def columns(self, outputs: Float[Tensor, "*rows n_model_out"]) -> Float[Tensor, "*rows n_out"]:
         """The model's outputs in the task's order."""
@@ -316,6 +333,23 @@ def check_finite(subject: Subject) -> None:
             )
 
 
+def check_runs(subject: Subject) -> None:
+    """Raise InterpError where the task's inputs are too long for the model, or its answers lie outside its outputs.
+
+    16 samples per split are looked at: a report in which every section failed would say nothing.
+    """
+    task = subject.task
+    for split in task.splits:
+        try:
+            batch = task.sample(16, split, seed=0)
+        except TaskError:
+            raise
+        except InterpError:  # a task may list its inputs and have no sampler
+            continue
+        subject.inputs(batch.tokens)
+        task.classes(batch)  # which refuses what lies outside the task's outputs: see tasks.returns
+
+
 def no_sum(model: HookedTransformer) -> str | None:
     """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None where they are."""
     if isinstance(model, TaskModel):
@@ -384,12 +418,12 @@ def _check_nothing_else(
         )
 
 
-def _token_ids(model: HookedTransformer, task: Task, tokens: Mapping[str, int] | None) -> Tensor | None:
+def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> Tensor | None:
     """The model's id of each token of the task, checked; None when the two vocabularies are the same."""
     if tokens is None:
-        if model.cfg.d_vocab != task.d_vocab:
+        if d_vocab != task.d_vocab:
             raise InterpError(
-                f"the model has {model.cfg.d_vocab} tokens, task {task.name} has {task.d_vocab}; "
+                f"the model has {d_vocab} tokens, task {task.name} has {task.d_vocab}; "
                 f"say which is which: tokens={{{task.vocabulary[0]!r}: 0, ...}}"
             )
         return None
@@ -399,17 +433,17 @@ def _token_ids(model: HookedTransformer, task: Task, tokens: Mapping[str, int] |
     if missing := [token for token in task.vocabulary if token not in tokens]:
         raise InterpError(f"tokens lacks {', '.join(missing)} of task {task.name}")
     ids = [tokens[token] for token in task.vocabulary]
-    _check_ids("token", "ids", tokens, model.cfg.d_vocab)
+    _check_ids("token", "ids", tokens, d_vocab)
     if len(set(ids)) < len(ids):
         raise InterpError(f"two tokens share an id: {dict(zip(task.vocabulary, ids))}")
     return torch.tensor(ids)
 
 
-def _output_ids(
-    model: HookedTransformer, task: Task, token_ids: Tensor | None, outputs: Mapping[str, int] | None
+def output_ids_of(
+    n_out: int, d_vocab: int, task: Task, token_ids: Tensor | None, outputs: Mapping[str, int] | None
 ) -> Tensor | None:
     """The model's output for each output index of the task, checked; None when they are the same."""
-    words, n_out = task.answer_words, model.cfg.d_vocab_out
+    words = task.answer_words
     if outputs is not None:
         for word in outputs:
             if word not in words:
@@ -420,13 +454,17 @@ def _output_ids(
         if len(set(outputs.values())) < len(outputs):
             raise InterpError(f"two answers share an output: {dict(outputs)}")
         return torch.tensor([outputs[word] for word in words])
-    if token_ids is not None and words == task.vocabulary:
+    # A head of as many outputs as there are answers, and not of the vocabulary, has the answers in their own order.
+    if token_ids is not None and words == task.vocabulary and (n_out == d_vocab or n_out != task.n_out):
         _check_ids("token", "outputs", dict(zip(words, token_ids.tolist())), n_out)
         return token_ids
     if n_out == task.n_out:
         return None
     if n_out == len(words):
         return torch.arange(n_out)
+    if n_out == d_vocab and set(words) <= set(task.vocabulary):  # answers are tokens, and so are outputs
+        ids = torch.arange(task.d_vocab) if token_ids is None else token_ids
+        return ids[[task.token_id(word) for word in words]]
     raise InterpError(
         f"the model has {n_out} outputs, task {task.name} has {len(words)} answers; "
         f"say which is which: outputs={{{words[0]!r}: 0, ...}}"

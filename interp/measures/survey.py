@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp.errors import InterpError
-from interp.measures.ablation import ablate
-from interp.measures.accuracy import distinct
+from interp.measures.ablation import ablate, by_position
 from interp.measures.components import components, not_additive
 from interp.measures.looks import looks
 from interp.measures.outputs import head_outputs
-from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads, within
+from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads
 from interp.measures.separation_classes import score_groups
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Model, Subject
@@ -22,38 +21,38 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MODES = ("zero", "mean", "resample")
-COUNTED = 10_000  # inputs of a split where outputs come from token counts
 
 
 @torch.no_grad()
 def survey(
-    model: Model, test: Batch | None = None, train: Batch | None = None, seed: int = 0, C: float = 1000.0
+    model: Model,
+    test: Batch | None = None,
+    train: Batch | None = None,
+    seed: int = 0,
+    C: float = 1000.0,
+    looked: Batch | None = None,
 ) -> pd.DataFrame:
-    """One row a head or MLP, layer by layer, in any model with hooks.
+    """One row per head or MLP, layer by layer, in any model with hooks.
 
     Columns: part (its name), kind, layer, head; effect, what it adds on average to right minus best wrong output (NaN
     where outputs are no sum); for each of zero, mean and resample: accuracy_* and loss_*, of the whole model with the
     part silenced; s_acc, how well a linear separator of its output at the reads tells the answers apart (heads only, of
-    as many classes as there are); and where the head looks (measures.looks).
+    as many classes as there are); and where the head looks from the positions that are read (measures.looks).
     test: what is measured on, train: where separators are fitted and replacements come from; by default the task's data
-    sets, or fresh inputs where it has none, cut to what takes seconds. C: weight of errors in the separators'
-    objective. attrs of the table: test and train, how many inputs, added and looked, on how many effects and looks were
-    measured; different, whether no test input occurs twice; accuracy, of the whole model; chance, of
-    always giving the answer that is most frequent in `test`; no_s_acc, why there is none (s_acc is NaN then), or None.
+    sets, or inputs as in populations.usual. looked: where effects and looks are measured, which take whole sequences
+    (`test` by default). C: weight of errors in the separators' objective. attrs of the table: test, train and looked,
+    how many inputs; accuracy, of the whole model; chance, of always giving the answer that is most frequent in `test`;
+    by_position, whether means are taken at each position by itself (see measures.ablation); no_s_acc, why there is none
+    (s_acc is NaN then), or None.
     """
     import pandas as pd
 
     SeparatorPath(C)  # a C that is no weight is an error, not a reason why there is no s_acc
     subject = Subject.of(model)
     heads, mlps = heads_of(subject), mlps_of(subject)
-    runs = len(MODES) * (1 + len(heads) + len(mlps))
-    fast = subject.count_space and subject.read_at != "all"  # heads and what they add come from counts, not from runs
-    # As many for what parts add, which takes two forwards, as where that is looked at by itself.
-    added = within(subject, data(subject, "test") if test is None else test, 2)
-    if test is None:
-        test = data(subject, "test")[slice(0, COUNTED)] if fast else within(subject, data(subject, "test"), runs)
-    if train is None:
-        train = data(subject, "train")[slice(0, COUNTED)] if fast else within(subject, data(subject, "train"), 6)
+    test = data(subject, "test") if test is None else test
+    train = data(subject, "train") if train is None else train
+    looked = test if looked is None else looked
     parts = sorted([*heads, *mlps], key=lambda part: (part.layer, part.head is None, part.head or 0))
     table = pd.DataFrame(
         {
@@ -65,7 +64,7 @@ def survey(
     )
     effects: dict[str, float] = {}
     if not_additive(subject) is None:
-        found = components(subject, added).to_frame()
+        found = components(subject, looked).to_frame()
         effects = dict(zip(found["component"], found["effect"]))
     table["effect"] = [effects.get(name, float("nan")) for name in table["part"]]
     for mode in MODES:
@@ -73,14 +72,18 @@ def survey(
         table[f"accuracy_{mode}"] = [score.accuracy for score in scores]
         table[f"loss_{mode}"] = [score.loss for score in scores]
     table["s_acc"], no_s_acc = _separation(subject, train, test, C)
-    seen = within(subject, test, 4)
-    where = looks(subject, seen)
+    where = looks(subject, looked, "read")
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
     classes = reads(subject, test).classes
     chance = float(classes.bincount().max()) / len(classes)
-    table.attrs |= {"test": len(test), "train": len(train), "added": len(added), "looked": len(seen)}
-    table.attrs |= {"accuracy": whole.accuracy, "chance": chance, "different": len(distinct(test)) == len(test)}
-    table.attrs["no_s_acc"] = no_s_acc
+    table.attrs |= {
+        "test": len(test),
+        "train": len(train),
+        "looked": len(looked),
+        "accuracy": whole.accuracy,
+        "chance": chance,
+    }
+    table.attrs |= {"by_position": by_position(test, train, "mean"), "no_s_acc": no_s_acc}
     return table
 
 

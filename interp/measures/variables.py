@@ -1,7 +1,7 @@
 """Named variables of a task: is each there, at every layer and position, and is it used?
 
-*There*: a linear probe of the residual stream tells its value (ridge regression on its indicators, the largest wins;
-fitted on one half of the inputs, measured on the other). *Used*: interchange interventions (Geiger et al. 2021): the
+*There*: a linear probe of the residual stream tells its value: logistic regression, cross-fitted, so that every input
+is told by a probe that was fitted on others. *Used*: interchange interventions (Geiger et al. 2021): the
 stream of a base input is given a source input's at that site, and the answer must be the one the task gives when this
 variable alone is the source's. Once the whole vector is interchanged; once only what the probe reads: the vector is
 moved so that the probe reads the source's values, and all that does not vary with them stays (Belrose et al. 2023).
@@ -12,7 +12,8 @@ are kept as the base's. Where no such set is found there is no interchange (NaN)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,15 +25,21 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.errors import InterpError
 from interp.measures.neurons import feature_at_reads
-from interp.measures.runs import Hook, activations, affordable, forward, pieces, reads
+from interp.measures.runs import Hook, activations, forward, pieces, reads
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_VALUES, MAX_POSITIONS, RIDGE = 128, 12, 1e-3
+MAX_VALUES, MAX_POSITIONS = 128, 12
 ROWS_A_VALUE = 8  # fewer reads than this for each value are no probe
+MOST_PAIRS = 200
+FOLDS = 4
+BUDGET, WEAK = 60, 100.0
+"""Steps of a logistic regression on whitened vectors, and the inverse weight of its penalty (scikit-learn's C)."""
+FLAT = 1e-5
+"""Directions whose spread is less than this part of the largest are rounding."""
 
 
 class Site(NamedTuple):
@@ -61,10 +68,12 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     """Probe and interchange accuracy of each feature at each site.
 
     Columns feature, layer, position (an index or "read"), values (how many), chance (share of the most frequent value),
-    probe, interchange (whole vector), along_probe (only what the probe reads), pairs. Interchange is measured
-    on pairs whose answer must change, and counts the answers that do, so that an intervention without effect scores 0.
-    attrs["reasons"]: why a feature has none. Features of more than 128 values, or of fewer than 8 reads a value, are
-    left out. Raises InterpError for fewer than 40 inputs.
+    probe (cross-fitted), fitted (the same of a probe on the inputs that it was fitted on, all of them), interchange
+    (whole vector), along_probe (only what the probe reads), pairs. Where inputs are few and no two of them alike, a
+    cross-fitted probe may do worse than chance on what it cannot know; `fitted` says what is linearly there.
+    Interchange is measured on pairs whose answer must change, and counts the answers that do, so that an
+    intervention without effect scores 0. attrs["reasons"]: why a feature has none. Features of more than 128 values,
+    or of fewer than 8 reads a value, are left out. Raises InterpError for fewer than 40 inputs.
     """
     import pandas as pd
 
@@ -76,34 +85,34 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
     most_values = min(MAX_VALUES, len(reads(subject, batch)) // ROWS_A_VALUE)
     where, streams = reads(subject, batch), _streams(subject, batch)
-    runs = 4 * len(sites(subject, batch)) * max(1, len(values))
-    most = min(200, affordable(subject, batch.tokens.shape[1], runs, work=4e9))
+    inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
     reasons = {name: f"{name} has values that are no whole numbers" for name in found if name not in values}
     values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
-        pairs = _pairs(subject, batch, name, values, most, seed)
+        pairs = pairs_of(subject, batch, name, values, MOST_PAIRS, seed)
         already = torch.zeros(0, dtype=torch.bool)
         if isinstance(pairs, str):
             reasons[name] = pairs
         else:
-            already = _answered(subject, batch, pairs, lambda here: [])
+            already = answered_pairs(subject, batch, pairs, lambda here: [])
         for site in sites(subject, batch):
             x = _at(streams[site.layer], where, site)
-            accuracy, projection = probe(x, value, where.rows)
+            told = probe(x, value, inputs, seed)
             row = {
                 "feature": name,
                 "layer": site.layer,
                 "position": "read" if site.position is None else str(site.position),
                 "values": len(value.unique()),
                 "chance": float(value.bincount(minlength=1).max()) / len(value) if value.min() >= 0 else _most(value),
-                "probe": accuracy,
+                "probe": told.accuracy,
+                "fitted": told.fitted,
                 "interchange": float("nan"),
                 "along_probe": float("nan"),
                 "pairs": 0,
             }
             if not isinstance(pairs, str):
-                for column, part in (("interchange", None), ("along_probe", projection)):
+                for column, part in (("interchange", None), ("along_probe", told.projection)):
                     row[column] = _interchanged(subject, batch, site, pairs, part, already)
                 row["pairs"] = len(pairs.base)
             rows.append(row)
@@ -135,28 +144,70 @@ def _at(stream: Tensor, where: object, site: Site) -> Float[Tensor, "reads d_mod
 # ---------------------------------------------------------------- is it there?
 
 
+class Probe(NamedTuple):
+    """accuracy: cross-fitted; fitted: on all inputs, which it was fitted on; projection: onto what that fit reads."""
+
+    accuracy: float
+    fitted: float
+    projection: Float[Tensor, "d d"]
+
+
 def probe(
-    x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], rows: Int[Tensor, "reads"]
-) -> tuple[float, Float[Tensor, "d d"]]:
-    """Accuracy of a linear probe on the odd rows, fitted on the even ones, and the projection onto what it reads.
+    x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], inputs: Int[Tensor, "reads"], seed: int = 0
+) -> Probe:
+    """A linear probe of a value with few values: multinomial logistic regression on whitened vectors.
+
+    inputs: which reads belong together; reads of one input are in one of the FOLDS, whose values are divided as evenly
+    as they can be. A least-squares probe that makes no error is taken as it is, for no probe does better.
 
     The projection P is oblique: P x has all that the probe reads of x, and of what it does not read only the part that
     varies with it (P = C U (U^T C U)^-1 U^T, C the covariance, U the probe's directions).
     """
-    fitted, tested = rows % 2 == 0, rows % 2 == 1
-    classes = value[fitted].unique()
-    target = (value[:, None] == classes).double()
-    mean, center = x[fitted].mean(0), target[fitted].mean(0)
-    centered = x - mean
-    gram = centered[fitted].T @ centered[fitted]
-    penalty = RIDGE * gram.diagonal().mean().clamp_min(1e-12) * torch.eye(len(gram), dtype=gram.dtype)
-    weights = torch.linalg.solve(gram + penalty, centered[fitted].T @ (target[fitted] - center))
-    answers = classes[(centered @ weights + center).argmax(1)]
-    u, s, _ = torch.linalg.svd(weights, full_matrices=False)
-    u = u[:, s > 1e-8 * s.max().clamp_min(1e-300)]
-    spread = (gram + penalty) @ u
-    projection = spread @ torch.linalg.solve(u.T @ spread, u.T)
-    return float((answers == value)[tested].double().mean()), projection
+    classes, target = value.unique(return_inverse=True)
+    centered = (x - x.mean(0)).numpy()
+    _, size, axes = np.linalg.svd(centered, full_matrices=False)
+    kept = size > FLAT * max(float(size.max(initial=0.0)), 1e-300)
+    to_white = (axes[kept] / size[kept, None] * np.sqrt(len(x))).T
+    white, right = centered @ to_white, target.numpy()
+    said = np.full(len(x), -1)
+    for fold in _folds(right, inputs.numpy(), seed):
+        said[fold] = _fit(white[~fold], right[~fold], len(classes))[0](white[fold])
+    tell, weights = _fit(white, right, len(classes))
+    u, s, _ = np.linalg.svd(to_white @ weights, full_matrices=False)
+    directions = torch.from_numpy(u[:, s > 1e-8 * max(float(s.max(initial=0.0)), 1e-300)])
+    spread = torch.from_numpy(centered.T @ (centered @ directions.numpy()))
+    projection = spread @ torch.linalg.pinv(directions.T @ spread, hermitian=True) @ directions.T
+    return Probe(float((said == right).mean()), float((tell(white) == right).mean()), projection)
+
+
+def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndarray]:
+    """FOLDS masks of reads: inputs are dealt in the order of their values, shuffled among equals."""
+    _, first, which = np.unique(inputs, return_index=True, return_inverse=True)
+    shuffled = np.random.default_rng(seed).permutation(len(first))
+    dealt = np.empty(len(first), dtype=int)
+    dealt[shuffled[np.argsort(value[first][shuffled], kind="stable")]] = np.arange(len(first)) % FOLDS
+    for fold in range(min(FOLDS, len(first))):
+        yield dealt[which] == fold
+
+
+def _fit(
+    x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], n: int
+) -> tuple[Callable[[np.ndarray], np.ndarray], Float[np.ndarray, "d directions"]]:
+    """A classifier of n values and the directions that it reads: least squares if it makes no error, else logistic."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    one = np.concatenate([x, np.ones((len(x), 1))], 1)
+    weights = np.linalg.lstsq(one, np.eye(n)[value], rcond=None)[0]
+    if bool(((one @ weights).argmax(1) == value).all()) and len(x) > x.shape[1] + n:
+        return lambda other: (other @ weights[:-1] + weights[-1]).argmax(1), weights[:-1]
+    if not x.shape[1] or len(np.unique(value)) < 2:  # every vector is the same, or every value
+        most = int(np.bincount(value).argmax())
+        return lambda other: np.full(len(other), most), np.zeros((x.shape[1], 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the budget is fixed
+        found = LogisticRegression(C=WEAK, max_iter=BUDGET).fit(x, value)
+    return found.predict, found.coef_.T
 
 
 # ---------------------------------------------------------------- is it used?
@@ -170,7 +221,7 @@ class Interchange(NamedTuple):
     wanted: Int[Tensor, "pairs"]
 
 
-def _pairs(
+def pairs_of(
     subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], most: int, seed: int
 ) -> Interchange | str:
     """One read of each row with another row's, where interchanging the variable must change the answer."""
@@ -236,10 +287,10 @@ def _interchanged(
         _, seen = activations(subject, source, [name])
         return [_swap(name, at, seen[name][torch.arange(len(there)), there], projection)]
 
-    return float((_answered(subject, batch, pairs, swap) & ~already).double().mean())
+    return float((answered_pairs(subject, batch, pairs, swap) & ~already).double().mean())
 
 
-def _answered(
+def answered_pairs(
     subject: Subject, batch: Batch, pairs: Interchange, hooks: Callable[[slice], Sequence[Hook]]
 ) -> Bool[Tensor, "pairs"]:
     """Which pairs are answered as they must be, under hooks on slices of their bases."""

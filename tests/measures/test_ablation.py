@@ -12,7 +12,7 @@ import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
 from interp.listing import list_models
-from interp.measures.ablation import ablate, aligned, draw_donors
+from interp.measures.ablation import ablate, aligned, by_position, draw_donors
 from interp.measures.runs import Part
 from interp.measures.subject import Subject
 
@@ -71,8 +71,56 @@ def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
         assert accuracy == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", ["recall", "balance"])
+def test_a_mean_is_taken_at_each_position_where_all_rows_have_one_length(name) -> None:
+    subject = standin(name)
+    batch, reference = subject.task.sample(40, seed=1), subject.task.sample(50, "train", seed=2)
+    _, cache = subject.model.run_with_cache(reference.tokens)
+    mean = cache["blocks.0.attn.hook_z"][:, :, 1].mean(0)  # (length, d_head)
+
+    def put(z: torch.Tensor, hook: object) -> torch.Tensor:
+        z = z.clone()
+        z[:, :, 1] = mean
+        return z
+
+    logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)]))
+    wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
+    by_place, pooled = (
+        interp.ablate_heads(subject, [(1,)], mode, test=batch, reference=reference) for mode in ("mean", "pooled_mean")
+    )
+    assert by_place["accuracy"][1] == pytest.approx(float((logits.argmax(-1) == batch.labels).double().mean()))
+    assert by_place["loss"][1] == pytest.approx(float(wanted), rel=1e-5)
+    assert pooled["loss"][1] != pytest.approx(float(wanted), rel=1e-3)
+
+
+def test_a_mean_at_each_position_needs_rows_of_one_length_on_both_sides() -> None:
+    ends, recall = standin("ends"), standin("recall")
+    assert by_position(recall.task.sample(3), recall.task.sample(3), "mean")
+    assert not by_position(recall.task.sample(3), recall.task.sample(3), "pooled_mean")
+    assert not by_position(ends.task.sample(9), ends.task.sample(9), "mean")
+    batch = ends.task.sample(30, seed=1)
+    loss = [interp.ablate_heads(ends, [(0,)], mode, test=batch)["loss"][1] for mode in ("mean", "pooled_mean")]
+    assert loss[0] == loss[1]
+
+
+def test_heads_have_the_same_names_in_every_measure() -> None:
+    subject = standin("recall")
+    batch = subject.task.sample(60, seed=1)
+    by_number = interp.ablate_heads(subject, [(2,), (0, 2)], test=batch)
+    by_name = interp.ablate_heads(subject, [("1.0",), ("head 0.0", "head 1.0")], test=batch)
+    assert by_name["heads"].tolist() == by_number["heads"].tolist() == [(), (2,), (0, 2)]
+    assert by_name["loss"].tolist() == by_number["loss"].tolist()
+    assert interp.ablate_heads(subject, [(1, 0)], test=batch)["heads"][1] == (1, 0)  # heads 0.1 and 0.0
+    with pytest.raises(InterpError, match=r"\(1, 0\) is a group of two heads; head 1.0 is 'head 1.0' or its number, 2"):
+        interp.test_circuit(subject, heads=[(1, 0)], test=batch)
+    kept = [interp.test_circuit(subject, heads=[head], test=batch, draws=0).kept for head in (2, "1.0", "head 1.0")]
+    assert kept == [("head 1.0",)] * 3
+    with pytest.raises(InterpError, match=r"unknown head '7.7'"):
+        interp.ablate_heads(subject, [("7.7",)], test=batch)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_mean_ablation_and_its_loss(name) -> None:
+def test_pooled_mean_ablation_and_its_loss(name) -> None:
     """At the reads the mean over the reads, elsewhere the mean over all other tokens."""
     subject = standin(name)
     batch, reference = subject.task.sample(40, seed=1), subject.task.sample(50, "train", seed=2)
@@ -94,7 +142,7 @@ def test_mean_ablation_and_its_loss(name) -> None:
     fixed = [*padding_hooks(subject.model, batch), ("blocks.0.attn.hook_z", put)]
     logits = read_of(name, subject.model.run_with_hooks(batch.tokens, fwd_hooks=fixed))
     wanted = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten())
-    table = interp.ablate_heads(subject, [(1,)], "mean", test=batch, reference=reference)
+    table = interp.ablate_heads(subject, [(1,)], "pooled_mean", test=batch, reference=reference)
     assert table["accuracy"][1] == pytest.approx(float((logits.argmax(-1) == batch.labels).double().mean()))
     assert table["loss"][1] == pytest.approx(float(wanted), rel=1e-5)
 
@@ -156,7 +204,7 @@ def test_rows_of_different_lengths_lie_upon_each_other_where_they_are_read() -> 
 
 
 def test_unknown_mode() -> None:
-    with pytest.raises(InterpError, match="unknown mode of ablation 'noise'; known: zero, mean, resample"):
+    with pytest.raises(InterpError, match="unknown mode of ablation 'noise'; known: zero, mean, pooled_mean, resample"):
         interp.ablate_heads(standin("recall"), mode="noise")
 
 

@@ -195,9 +195,10 @@ GPT2 = """
 import torch
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.measures import heads
+from interp.sweeps.jobs import peak_memory
 
 def peak():
-    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
+    return peak_memory() / 2**20
 
 with quiet_construction():
     model = HookedTransformer(config(

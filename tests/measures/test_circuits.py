@@ -108,8 +108,10 @@ def test_composition_is_transformer_lens_s_without_norms() -> None:
         model = HookedTransformer(HookedTransformerConfig(
             n_layers=2, d_model=12, n_heads=3, d_head=4, n_ctx=7, d_vocab=6, d_vocab_out=3, attn_only=True,
             normalization_type=None))  # fmt: skip
-    subject = Subject.of(model, standin("recall").task)
     model.requires_grad_(False)
+    for parameter in model.parameters():  # TransformerLens 4 leaves some at zero
+        parameter.normal_(std=0.3)
+    subject = Subject.of(model, standin("recall").task)
     table = composition(subject).set_index(["writer", "reader"])
     for kind in "QKV":
         theirs = model.all_composition_scores(kind)

@@ -31,7 +31,7 @@ def test_the_whole_model_is_its_own_circuit() -> None:
 def test_complements_are_silenced(mode) -> None:
     subject = standin("ends")
     test, reference = subject.task.sample(60, seed=1), subject.task.sample(60, "train", seed=1)
-    found = try_circuit(subject, heads=[0, (1, 1), "2.0"], mode=mode, test=test, reference=reference, seed=3)
+    found = try_circuit(subject, heads=[0, "head 1.1", "2.0"], mode=mode, test=test, reference=reference, seed=3)
     heads = heads_of(subject)
     rest = [heads[i] for i in (1, 2, 5)]
     scores = ablate(subject, [rest, heads, [heads[0], *rest], [heads[0]]], test, mode, reference, seed=3)

@@ -104,9 +104,10 @@ from interp.measures.pairs import patch
 from interp.measures.subject import Subject
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.batch import Pairs
+from interp.sweeps.jobs import peak_memory
 
 def peak():
-    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
+    return peak_memory() / 2**20
 
 class First(Task):
     name, readout, vocabulary, n_out = "first-of-many", "last", tuple(map(str, range(50257))), 50257

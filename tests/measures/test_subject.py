@@ -13,9 +13,10 @@ import torch
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.errors import InterpError
-from interp.measures.accuracy import accuracy, distinct, sampled_accuracy, wilson
+from interp.measures.accuracy import accuracy, sampled_accuracy
 from interp.measures.runs import data
 from interp.measures.subject import Subject
+from interp.populations import wilson
 from interp.tasks import Batch, Histogram, Lookup, Parity
 
 
@@ -137,9 +138,37 @@ def test_few_inputs_are_all_run_and_many_are_sampled_once_each() -> None:
     assert sampled.rows <= 20
 
 
-def test_rows_that_are_drawn_twice_count_once() -> None:
-    rows = torch.tensor([[1, 2], [0, 1], [1, 2], [0, 0], [0, 1]])
-    assert distinct(Batch(rows, torch.full((5,), 2), rows[:, 0])).tokens.tolist() == [[1, 2], [0, 1], [0, 0]]
+def test_an_input_that_is_half_of_all_samples_is_half_of_the_accuracy() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=2, v=16)
+    task = model.task
+    zeros = task.of_numbers(torch.zeros(1, 2, dtype=torch.long))
+    plain = task.sample
+
+    def half(n: int, split: str = "test", seed: int = 0) -> Batch:
+        batch = plain(n, split, seed)
+        tokens = torch.where(torch.arange(n)[:, None] % 2 == 0, zeros.tokens, batch.tokens)
+        return task.batch(tokens)
+
+    task.sample = half  # type: ignore[method-assign]
+    with torch.no_grad():
+        model.unembed.b_U[0] -= 1e9  # wrong where the answer is 0: one input of 256, and half of what is drawn
+    every = accuracy(model)
+    drawn = accuracy(model, n=1000, split="test")
+    assert (every.accuracy, every.exact, every.rows) == (255 / 256, True, 256)
+    assert drawn.accuracy < 0.5
+    assert (drawn.rows, drawn.exact) == (1000, False)
+    assert drawn.low < 0.5 < drawn.high + 0.01
+    silenced = interp.ablate_heads(model, "singles", test=half(1000))
+    assert silenced["accuracy"][0] == pytest.approx(float(Subject.of(model).right(half(1000)).double().mean()))
+
+
+def test_weights_that_a_task_declares_give_a_second_number() -> None:
+    model = interp.build(interp.load("memorization/bigram").spec, seed=1)
+    found = accuracy(model)
+    batch = next(iter(model.task.inputs(chunk=10_000)))
+    right = Subject.of(model).right(batch).double()
+    assert found.accuracy == pytest.approx(float(right.mean()))
+    assert found.weighted == pytest.approx(float((right * torch.tensor(model.task.prior)).sum()))
 
 
 def test_intervals_count_rows_not_positions() -> None:

@@ -13,12 +13,15 @@ from interp.sections.base import Study, availability
 
 
 def test_strongest_edge() -> None:
-    study, report = one_section("recall", "edges", pairs=16)
+    study, report = one_section("recall", "edges", inputs=16)
     n = len(make_pairs(study.subject, 16))
     table = report.tables["edges"]
     first = table.iloc[0]
     assert report.facts["strongest_edge"] == f"{first['sender']} -> {first['receiver']}"
-    assert f"On {n} pairs of inputs, the strongest edge is from" in report.html()
+    assert (
+        f"On {n} pairs of inputs, made on 16 inputs only (split test, seed 0), the strongest edge is from"
+        in report.html()
+    )
     assert table["recovered"].abs().is_monotonic_decreasing
     assert isinstance(report.figures["edges"].data[0].z.shape, tuple)
 

@@ -11,6 +11,7 @@ from interp.measures import outputs
 from interp.measures.counting import Counter
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Subject
+from interp.populations import Asked
 from interp.report import Report
 from interp.sections import Study, fill
 
@@ -32,7 +33,7 @@ def test_sections_on_heads_take_outputs_once_for_each_split_and_read(monkeypatch
     spec = interp.ModelSpec(
         task=interp.TaskRef(name="count01"), d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64"
     )
-    study = Study(Subject.of(interp.build(spec, seed=1)))
+    study = Study(Subject.of(interp.build(spec, seed=1)), asked=Asked(inputs=1500))
     taken = _counted(monkeypatch, outputs, "_from_counts")
     fitted = _counted(monkeypatch, SeparatorPath, "fit")
     report = Report("two heads")
@@ -46,7 +47,7 @@ def test_sections_on_heads_take_outputs_once_for_each_split_and_read(monkeypatch
 
 
 def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = Study(Subject.of(interp.build("histogram/bos-softmax-exact", T=5, L=4)))
+    study = Study(Subject.of(interp.build("histogram/bos-softmax-exact", T=5, L=4)), asked=Asked(inputs=200))
     made = _counted(monkeypatch, Counter, "__init__")
     wanted = [
         "counting_answers", "counting_attention", "counting_embeddings", "counting_logits", "counting_mechanism",

@@ -12,9 +12,10 @@ from interp.sections.patching import told_apart
 @pytest.mark.parametrize("name", [*NAMES, "memorization/bigram"])
 def test_stream_and_parts(name) -> None:
     study, report = one_section(name, "patching")
-    assert set(report.figures) == {"patching_stream", "patching_parts"}
+    assert set(report.figures) == {"patching_stream", "patching_parts", "patching_heads"}
     table = report.tables["patching"].set_index("part")
-    assert table["recovered"].idxmax() == report.facts["patched_most"]
+    best = table["recovered"].idxmax()
+    assert best in report.facts["patched_most"]  # alone, or first of those that so few inputs cannot tell apart
     assert len(table) == study.model.cfg.n_layers * (study.model.cfg.n_heads + (not study.model.cfg.attn_only))
 
 

@@ -6,25 +6,28 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from some_inputs import every, some
 
 from interp.certificates import Certificate
 from interp.measures.accuracy import Accuracy
-from interp.measures.mechanism import Mechanism
 from interp.measures.memorization import Memorization
+from interp.measures.relation_or_inventory import Mechanism
 from interp.report import Report
 from interp.sections.accuracy import (
     accuracy_caption,
     accuracy_sentence,
     as_asked,
     certificate_sentence,
+    drawn_sentence,
     mark_of,
     not_as_asked,
+    quoted_input,
     rule_sentence,
 )
 from interp.sections.counting_answers import sentence as which_counts
 from interp.sections.counting_mechanism import sentence as mechanism_sentence
 from interp.sections.head_failures import sentence as failures
-from interp.sections.heads import induction, lowest, needed, on_inputs, readable
+from interp.sections.heads import induction, lowest, most_needed, needed, readable
 from interp.sections.question import sentence as question
 from interp.sections.separation import facts_of
 from interp.sections.separation import sentence as heads_sentence
@@ -55,7 +58,7 @@ def test_certificates(status, accuracy, errors, wrong, says, never) -> None:
     text = certificate_sentence(certificate(status, accuracy, errors, wrong))
     assert says in text
     assert never not in text
-    assert ("it is wrong at a b" in text) == (wrong is not None)
+    assert ("it is wrong at 'a b'" in text) == (wrong is not None)
 
 
 @pytest.mark.parametrize("status", ["refuted", "undecided"])
@@ -73,7 +76,7 @@ def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
 
 
 def test_one_input_is_no_inputs() -> None:
-    assert "exact: the only input was run." in accuracy_sentence(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True))
+    assert "exact: the only input was run." in accuracy_sentence(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True), every(1))
     assert accuracy_caption(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True)) == "The only input was run."
     found = replace(certificate("refuted", 0.0, 1, "a"), n_inputs=1)
     assert not_as_asked(found) == "Not always what is asked: wrong in 1 of the 1 input."
@@ -102,7 +105,11 @@ def test_marks() -> None:
 @pytest.mark.parametrize(
     ("accuracy", "exact", "says"),
     [
-        (0.9995, False, "Accuracy 0.9995 on a sample of 200 different inputs (95% interval 0.9000 to 0.99999)"),
+        (
+            0.9995,
+            False,
+            "Accuracy 0.9995 on a sample of 200 inputs (split test, seed 0); the 95% interval is 0.9000 to 0.99999.",
+        ),
         (0.99425, True, "Accuracy 0.994250, exact: all 200 inputs were run"),
         (1.0, True, "Accuracy 1, exact"),
         (0.99999999, True, "Accuracy 0.99999999, exact"),
@@ -110,7 +117,29 @@ def test_marks() -> None:
 )
 def test_measured(accuracy: float, exact: bool, says: str) -> None:
     low, high = (accuracy, accuracy) if exact else (0.9, 0.99999)
-    assert says in accuracy_sentence(Accuracy(accuracy, low, high, 200, 200, exact))
+    inputs = every(200) if exact else some(200)
+    assert says in accuracy_sentence(Accuracy(accuracy, low, high, 200, 200, exact), inputs)
+
+
+def test_how_the_sampler_draws_inputs_is_a_number_of_its_own() -> None:
+    found = Accuracy(0.499, 0.4681, 0.53, 1000, 1000, exact=False)
+    assert drawn_sentence(found, 0.51, some(1000)) == ""
+    said = drawn_sentence(found, 0.9974, some(1000))
+    assert "answered rightly in 0.4990 on a sample of 1,000 inputs (split test, seed 0) (95% interval 0.4681" in said
+
+
+@pytest.mark.parametrize(
+    ("counterexample", "says"),
+    [
+        (")(((: the answer at position 4 is yes, right is no", "')(((': the answer at position 4 is yes, right is no"),
+        ("a: b: the answer at position 1 is x, right is y", "'a: b': the answer at position 1 is x, right is y"),
+        ("0 1 1", "'0 1 1'"),
+    ],
+)
+def test_the_input_of_a_counterexample_stands_in_quotation_marks(counterexample: str, says: str) -> None:
+    assert quoted_input(counterexample) == says
+    found = certificate("refuted", 0.5, 500, counterexample)
+    assert f"it is wrong at {says}." in certificate_sentence(found)
 
 
 def errors_of(answers_one: dict[int, float]) -> pd.DataFrame:
@@ -231,14 +260,35 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
 )  # fmt: skip
 def test_parts_that_are_needed(without: dict[str, float], whole: float, says: str) -> None:
     table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
-    text = needed(table, whole, 0.3, 95)
-    assert text == "" or text.startswith("On 95 test inputs ")
+    text = needed(table, whole, 0.3, every(95))
+    assert text == "" or text.startswith("On all 95 inputs ")
     assert says in text if says else text == ""
 
 
-def test_a_weighted_accuracy_stands_beside_different_inputs() -> None:
-    table = pd.DataFrame({"part": ["head 0.0", "head 0.1"], "accuracy_mean": [0.38, 0.37]})
-    assert needed(table, 0.74, 0.1, 95, different=True).startswith("On 95 different test inputs accuracy falls")
+def test_on_a_sample_a_part_is_needed_only_beyond_chance() -> None:
+    table = pd.DataFrame({"part": ["head 0.0", "head 0.1", "MLP 0"], "accuracy_mean": [0.5, 0.88, 0.95]})
+    on = "On a sample of 200 inputs (split test, seed 0; 95% intervals ±0.069 or less) accuracy falls from 0.9500"
+    text = needed(table, 0.95, 0.3, some(200))
+    assert text.startswith(on)
+    assert text.endswith("its mean: head 0.0 (to 0.5000); without any other one it is 0.8800 or more.")
+    assert "head 0.1 (to 0.8800)" in needed(table, 0.95, 0.3, some(5_000))
+    table.attrs["by_position"] = True
+    assert "replaced by its mean at each position" in needed(table, 0.95, 0.3, some(200))
+
+
+@pytest.mark.parametrize(
+    ("without", "whole", "n", "says"),
+    [
+        ([0.5, 0.9], 1.0, 1000, "head 0.0"),
+        ([0.5, 0.51], 1.0, 1000, "head 0.0 or head 0.1"),
+        ([0.96, 0.97], 1.0, 1000, "none"),
+        ([0.0, 0.0], 0.0, 1000, "none"),  # a model that is never right misses no part
+        ([0.2, 0.3], 0.32, 1000, "none"),  # no better than the most frequent answer
+    ],
+)
+def test_the_most_needed_part_is_one_that_is_needed(without: list[float], whole: float, n: int, says: str) -> None:
+    table = pd.DataFrame({"part": ["head 0.0", "head 0.1"], "accuracy_mean": without})
+    assert most_needed(table, whole, 0.3, some(n)) == says
 
 
 @pytest.mark.parametrize(
@@ -258,7 +308,7 @@ def test_a_weighted_accuracy_stands_beside_different_inputs() -> None:
 def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], whole: float, says: str) -> None:
     table = pd.DataFrame({"part": list(without), "accuracy_mean": list(without.values())})
     table.attrs["accuracy"] = whole
-    assert lowest(table).endswith(says)
+    assert lowest(table, every(100_000)).endswith(says)
 
 
 @pytest.mark.parametrize(
@@ -286,8 +336,8 @@ def test_answers_are_read_off_a_head_where_that_beats_guessing(
 ) -> None:
     table = pd.DataFrame({"part": list(s_acc), "s_acc": list(s_acc.values())})
     table.attrs["chance"] = chance
-    assert says in readable(table)
-    assert never not in readable(table)
+    assert says in readable(table, every(100_000))
+    assert never not in readable(table, every(100_000))
 
 
 @pytest.mark.parametrize(("entropy", "says"), [(0.3, "(induction) in head 0.0."), (float("nan"), "")])
@@ -295,15 +345,6 @@ def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> Non
     table = pd.DataFrame({"part": ["head 0.0"], "kind": ["head"], "entropy": [entropy], "after_same": [0.9]})
     assert induction(table).endswith(says)
     assert bool(induction(table)) == bool(says)
-
-
-def test_a_caption_says_which_columns_are_of_fewer_inputs() -> None:
-    table = pd.DataFrame({"effect": [0.1]})
-    table.attrs |= {"test": 1500, "added": 8, "looked": 8}
-    assert on_inputs(table) == "On 1,500 inputs (effect on 8 and where it looks on 8)."
-    table.attrs |= {"added": 1500, "looked": 1500}
-    assert on_inputs(table) == "On 1,500 inputs."
-    assert on_inputs(table.assign(effect=float("nan")).copy()) == "On 1,500 inputs."
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import interp
 from interp.constructions.histogram_exact import VARIANTS
 from interp.errors import InterpError
 from interp.measures.counting import Counter, flat_sample
-from interp.measures.mechanism import (
+from interp.measures.relation_or_inventory import (
     balanced_accuracy,
     decompose,
     mechanism,

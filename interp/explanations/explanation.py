@@ -1,0 +1,192 @@
+"""What an explanation is: a program, where in the model it happens, and on which share of inputs it is true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from interp import words
+from interp.errors import InterpError
+from interp.explanations.program import Program
+from interp.explanations.sentences import how, nothing_found
+from interp.views import view
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many of a model's answers a program gives.
+
+    n answers on the inputs that `on` names ("on all 12,769 inputs"), `changed` of them another one than the model's;
+    right and wrong: the shares among the answers that the model gets right and wrong (None: there are none). low, high:
+    the 95% interval of the share (equal where the inputs are all inputs).
+    """
+
+    n: int
+    changed: int
+    share: float
+    low: float
+    high: float
+    right: float | None
+    wrong: float | None
+    on: str
+
+    @property
+    def exact(self) -> bool:
+        return self.low == self.high
+
+    def __str__(self) -> str:
+        said = "every answer" if not self.changed else f"{words.share(self.share)} of the answers"
+        if self.exact:
+            return f"{said} of the model {self.on}"
+        return f"{said} of the model {self.on} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
+
+
+@dataclass(frozen=True)
+class PartRole:
+    """One part of a model, in words: "cut", "explained" or "kept"; where a head looks, what it carries.
+
+    looks_kept, carries_kept: the share of the model's answers that stays with the ideal form in its place.
+    """
+
+    part: str
+    status: str
+    looks: str | None = None
+    looks_kept: float | None = None
+    carries: str | None = None
+    carries_kept: float | None = None
+    quantities: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The algorithm of a model, as far as it was found; `interp.explain` makes it.
+
+    program: None where none was found, and then `reason` says why. agreement: on which share of the model's answers.
+    parts: what became of each head and MLP. cut, joint, empty: the share of the model's answers that stays with the
+    unneeded parts at their mean, with all explained parts replaced by their ideal forms besides, and with every part at
+    its mean. recovered: the share of the loss between `empty` and the model that is recovered by `joint`.
+
+    Example:
+
+        >>> found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=8))
+        >>> found.answer(["3", "1", "4", "="])
+        '4'
+    """
+
+    model: str
+    task: str
+    parameters: int
+    seconds: float
+    program: Program | None = None
+    agreement: Agreement | None = None
+    parts: tuple[PartRole, ...] = ()
+    cut: float | None = None
+    joint: float | None = None
+    empty: float | None = None
+    recovered: float | None = None
+    tested_on: str = ""
+    waves: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    # ------------------------------------------------------------ the program
+
+    @property
+    def found(self) -> bool:
+        """Is there a program?"""
+        return self.program is not None
+
+    @property
+    def source(self) -> str:
+        """The program as Python source. Raises InterpError where there is none."""
+        return self._program.source
+
+    @property
+    def constants(self) -> int:
+        """Numbers, tokens and table entries of the program."""
+        return self._program.constants
+
+    def answer(self, tokens: Sequence[str], position: int = -1) -> Any:
+        """The program's answer at a position of a row of tokens (their words, without padding).
+
+        Raises InterpError where no program was found.
+        """
+        row = list(tokens)
+        return self._program(row, position % len(row))
+
+    @property
+    def _program(self) -> Program:
+        if self.program is None:
+            raise InterpError(f"no explanation was found for {self.model}: {self.reason}")
+        return self.program
+
+    # ------------------------------------------------------------ in words
+
+    @property
+    def sentence(self) -> str:
+        """One or two sentences for a first screen."""
+        if self.program is None or self.agreement is None:
+            return nothing_found(self.reason)
+        return how(self.program, self.parts, self.agreement, self.joint)
+
+    @property
+    def size(self) -> str:
+        """How large the program is beside the model."""
+        return f"{words.counted(self.constants, 'constant')} in place of {words.counted(self.parameters, 'parameter')}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each part."""
+        rows = [{k: v for k, v in asdict(one).items() if k != "quantities"} for one in self.parts]
+        return pd.DataFrame(rows, columns=["part", "status", "looks", "looks_kept", "carries", "carries_kept"])
+
+    def count(self, status: str) -> int:
+        """How many parts were "explained", "kept" as they are or "cut"."""
+        return sum(one.status == status for one in self.parts)
+
+    def __str__(self) -> str:
+        if not self.found:
+            return self.sentence
+        kinds = ", ".join(f"{self.count(status)} {status}" for status in ("explained", "kept", "cut"))
+        return f"{self.sentence}\n\nParts: {kinds}. {self.size[0].upper()}{self.size[1:]}.\n\n{self.source}"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.part, one.status, one.looks or "", one.carries or "") for one in self.parts]
+        page = view(f"{self.model}: {self.sentence}", rows, ("part", "status", "looks", "carries"))
+        if not self.found:
+            return page
+        from html import escape
+
+        return f"{page}<pre>{escape(self.source)}</pre>"
+
+    # ------------------------------------------------------------ plain data
+
+    def to_json(self) -> str:
+        """Plain data: no code, so that nobody has to trust it."""
+        data = {**self.__dict__, "schema": SCHEMA}
+        data["program"] = None if self.program is None else self.program.to_json()
+        data["agreement"] = None if self.agreement is None else asdict(self.agreement)
+        data["parts"] = [asdict(one) for one in self.parts]
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Explanation:
+        """The inverse of to_json. Raises InterpError for anything else."""
+        try:
+            data = json.loads(text)
+            if data.pop("schema") != SCHEMA:
+                raise InterpError(
+                    f"an explanation of schema {data.get('schema')} is not known; this version knows {SCHEMA}"
+                )
+            program = None if data["program"] is None else Program.from_json(data["program"])
+            agreement = None if data["agreement"] is None else Agreement(**data["agreement"])
+            parts = tuple(
+                PartRole(**{**one, "quantities": tuple(map(tuple, one["quantities"]))}) for one in data["parts"]
+            )
+            return cls(**{**data, "program": program, "agreement": agreement, "parts": parts})
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise InterpError(f"this is not an explanation: {error}") from None

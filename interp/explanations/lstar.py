@@ -1,0 +1,131 @@
+"""The smallest automaton that gives known answers on every string up to a length: Angluin's L* (1987), made bounded.
+
+L* keeps access strings, one for each state, and suffixes that tell them apart; it asks for the answer of an access
+string followed by a suffix, proposes an automaton, and is given a string on which that is wrong. Here answers are known
+for strings of at most n symbols only, and the last question is answered by running all of them. So two strings are
+alike unless a suffix tells them apart *that fits behind both* (Ipate 2012; Campeanu, Paun and Yu 2001, who call the
+result a minimal cover automaton). Access strings are found shortest first and anew after each wrong string, which keeps
+every comparison within n: then each wrong string must bring a new state or another arrow.
+
+No smaller automaton gives these answers: any two access strings are told apart, so they need states of their own.
+
+Answers are arrays by length: answers[k][i] is that of the i-th string of k symbols in lexicographic order, a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+UNKNOWN = -2
+"""No answer is known: the string is too long, or is not an input."""
+
+Answers = Sequence[Int[np.ndarray, "_"]]
+Word = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """States from 0, where it starts; following[state][letter]; the answer of each state; the shortest string to it."""
+
+    following: tuple[tuple[int, ...], ...]
+    answers: tuple[int, ...]
+    access: tuple[Word, ...]
+
+    def run(self, longest: int) -> list[Int[np.ndarray, "_"]]:
+        """The answers to every string of up to so many symbols."""
+        table, said = np.array(self.following), np.array(self.answers)
+        states, found = np.zeros(1, dtype=np.int64), [said[:1]]
+        for _ in range(longest):
+            states = table[states].ravel()
+            found.append(said[states])
+        return found
+
+
+def index_of(word: Word, letters: int) -> int:
+    """A string's place among those of its length."""
+    found = 0
+    for letter in word:
+        found = found * letters + letter
+    return found
+
+
+def word_of(index: int, length: int, letters: int) -> Word:
+    """The string of a length at a place."""
+    return tuple(index // letters**power % letters for power in reversed(range(length)))
+
+
+def first_difference(one: Answers, other: Answers, letters: int) -> Word | None:
+    """The shortest string, of these the first, with different answers; None where all are the same."""
+    for length, (a, b) in enumerate(zip(one, other)):
+        different = (a != b) & (a != UNKNOWN) & (b != UNKNOWN)
+        if different.any():
+            return word_of(int(different.argmax()), length, letters)
+    return None
+
+
+def learn(answers: Answers, letters: int, most: int) -> Machine | None:
+    """The smallest automaton with these answers; None where it has more than `most` states.
+
+    Where the empty string is no input, it is given whichever answer makes the automaton smallest.
+    """
+    if answers[0][0] != UNKNOWN:
+        return _learn(answers, letters, most)
+    best: Machine | None = None
+    for guess in np.unique(np.concatenate([part.astype(np.int64) for part in answers[1:]])):
+        limit = most if best is None else len(best.answers) - 1
+        found = _learn([np.array([guess]), *answers[1:]], letters, limit) if limit else None
+        best = found or best
+    return best
+
+
+def _learn(answers: Answers, letters: int, most: int) -> Machine | None:
+    suffixes: list[Word] = [()]
+    while True:
+        found = _propose(answers, letters, suffixes, most)
+        if found is None:
+            return None
+        wrong = first_difference(answers, found.run(len(answers) - 1), letters)
+        if wrong is None:
+            return found
+        grown = list(dict.fromkeys([*suffixes, *(wrong[i:] for i in range(len(wrong) + 1))]))
+        assert len(grown) > len(suffixes), "a wrong string brings a suffix that tells two strings apart"
+        suffixes = grown
+
+
+def _propose(answers: Answers, letters: int, suffixes: Sequence[Word], most: int) -> Machine | None:
+    """The automaton whose states are the strings that these suffixes tell apart, shortest first."""
+    longest = len(answers) - 1
+    places = [(len(suffix), index_of(suffix, letters), letters ** len(suffix)) for suffix in suffixes]
+
+    def row(word: Word) -> Int[np.ndarray, "_"]:
+        base = index_of(word, letters)
+        return np.array(
+            [answers[len(word) + n][base * size + i] if len(word) + n <= longest else UNKNOWN for n, i, size in places]
+        )
+
+    access: list[Word] = [()]
+    rows = np.stack([row(())])
+    following: list[list[int]] = []
+    while len(following) < len(access):
+        word, arrows = access[len(following)], []
+        for letter in range(letters):
+            longer = (*word, letter)
+            if len(longer) > longest:
+                arrows.append(len(following))  # no string goes there
+                continue
+            mine = row(longer)
+            alike = ((rows == mine) | (rows == UNKNOWN) | (mine == UNKNOWN)).all(1)
+            if not alike.any():
+                if len(access) == most:
+                    return None
+                access.append(longer)
+                rows = np.concatenate([rows, mine[None]])
+                alike = np.append(alike, True)
+            arrows.append(int(alike.argmax()))
+        following.append(arrows)
+    said = [int(answers[len(word)][index_of(word, letters)]) for word in access]
+    return Machine(tuple(map(tuple, following)), tuple(said), tuple(access))

@@ -1,0 +1,102 @@
+"""What the parts of a model do: which are not needed, and which can be replaced by ideal forms.
+
+Greedy and honest: parts are cut first, from those that matter least on, as long as the answers stay; of the parts left,
+each head's pattern and each part's output is tried against every mechanism; at last all ideal outputs are put in
+together, and those that break the whole are given up, worst first. What is left over is "not explained".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interp.measures.runs import Part, heads_of, mlps_of
+from interp.mechanisms.base import Finding, found
+from interp.mechanisms.bench import Bench, Edit, Kept, Mean
+
+CLOSE = 0.9
+"""How close a head's own pattern must be to the ideal one before a sentence says that it looks so."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What became of one part.
+
+    status: "cut" (its mean does as well), "explained" (an ideal form of what it puts out does as well), or "kept" (it
+    resists). looks: of a head, where it looks; carries: what it puts out.
+    """
+
+    part: Part
+    status: str
+    looks: Finding | None = None
+    carries: Finding | None = None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """All parts; cut and joint: what stays with parts cut, and with everything replaced at once."""
+
+    roles: tuple[Role, ...]
+    cut: Kept
+    joint: Kept
+    empty: Kept
+    complete: bool
+
+    def of(self, status: str) -> list[Role]:
+        return [role for role in self.roles if role.status == status]
+
+
+def roles(bench: Bench, share: float, until: float) -> Roles:
+    """Cut, then replace; `until`: the time (time.monotonic) at which the search stops, with what it has by then."""
+    parts = [*heads_of(bench.subject), *mlps_of(bench.subject)]
+    means = {part: Mean.of(bench, part) for part in parts}
+    cut = _cut(bench, parts, means, (1 + share) / 2, until)
+    edits: list[Edit] = [means[part] for part in cut]
+    left = [part for part in parts if part not in cut]
+    looks: dict[Part, Finding | None] = {}
+    carries: dict[Part, Finding | None] = {}
+    for part in left:
+        out_of_time = time.monotonic() > until
+        looks[part] = None if out_of_time or part.head is None else found(bench, part, "pattern", edits, share, CLOSE)
+        carries[part] = None if time.monotonic() > until else found(bench, part, "output", edits, share)
+    used, joint = _together(bench, edits, [one for one in carries.values() if one is not None], share)
+    made = []
+    for part in parts:
+        if part in cut:
+            made.append(Role(part, "cut"))
+        else:
+            kept = carries[part] if carries[part] in used else None
+            status = "explained" if kept is not None else "kept"
+            made.append(Role(part, status, looks[part], kept))
+    everything = bench.kept(list(means.values()))
+    return Roles(tuple(made), bench.kept(edits), joint, everything, time.monotonic() <= until)
+
+
+def _cut(bench: Bench, parts: Sequence[Part], means: dict[Part, Mean], share: float, until: float) -> list[Part]:
+    """Parts that are not needed, taken out one after the other, from those that matter least on."""
+    alone = []
+    for part in parts:
+        if time.monotonic() > until:
+            return []
+        kept = bench.kept([means[part]])
+        alone.append((kept.least, kept.share, part))
+    cut: list[Part] = []
+    for least, _, part in sorted(alone, key=lambda one: (-one[0], -one[1], one[2].layer)):
+        if least < share:
+            break
+        if bench.kept([*(means[one] for one in cut), means[part]]).least >= share:
+            cut.append(part)
+    return cut
+
+
+def _together(
+    bench: Bench, edits: Sequence[Edit], findings: Sequence[Finding], share: float
+) -> tuple[list[Finding], Kept]:
+    """The ideal outputs that can stand in together, and what stays with them."""
+    used = sorted(findings, key=lambda one: one.kept.least)
+    while True:
+        kept = bench.kept([*edits, *(one.proposal.edit for one in used)])
+        if kept.least >= share or not used:
+            return used, kept
+        used = used[1:]

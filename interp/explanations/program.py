@@ -1,0 +1,234 @@
+"""A program: a rule over quantities as plain data, as words, as Python source, and as a function on tokens.
+
+The source is generated from the data and from nothing else, so that a program read from a file cannot hold code: a
+name of a kind of quantity that is not declared here, or an argument of another type, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp import words
+from interp.errors import InterpError, quoted
+from interp.explanations.rules import SHOWN, Rule
+from interp.mechanisms.quantities import Quantity
+from interp.mechanisms.quantities_order import HELPERS
+from interp.mechanisms.setting import Setting, View
+
+FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "waves")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a model computes, as far as it was found."""
+
+    rule: Rule
+
+    @property
+    def setting(self) -> Setting:
+        return self.rule.setting
+
+    @property
+    def constants(self) -> int:
+        """Numbers, tokens and table entries that the program names."""
+        return self.rule.constants
+
+    def answers(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
+        """Output indices at reads, by tensors: the same as the function gives, and faster."""
+        values = [one.values(view)[rows, positions] for one in self.rule.quantities]
+        return self.rule.answers(values or [torch.zeros(len(rows), dtype=torch.long)])
+
+    def __call__(self, tokens: Sequence[str], position: int) -> Any:
+        """The answer's word at a position of a row of tokens (words, without padding)."""
+        return self._function(tokens, position)
+
+    @cached_property
+    def _function(self) -> Callable[[Sequence[str], int], Any]:
+        names: dict[str, Any] = {}
+        exec(compile(self.source, "<program of an explanation>", "exec"), names)  # generated above from checked data
+        return names["answer"]
+
+    @cached_property
+    def source(self) -> str:
+        """The program as a Python module that needs nothing else."""
+        body = _body(self.rule)
+        marks = self.setting.marks
+        names = [chr(ord("a") + n) for n in range(len(self.rule.quantities))]
+        lines = [f"    {name} = {one.code}" for name, one in zip(names, self.rule.quantities)]
+        used = "\n".join(lines)
+        helpers = [text for call, text in HELPERS.items() if call in used]
+        if "content(" in used or "string" in used or "seen" in used:
+            seen = "tokens[: i + 1]" if self.setting.causal else "tokens"
+            lines = [f"    string = content({seen})", *lines]
+            helpers = ['def content(tokens):\n    """The tokens that are not marks."""\n'
+                       "    return [token for token in tokens if token not in MARKS]\n", *helpers]  # fmt: skip
+        needs_marks = any("MARKS" in text for text in helpers)
+        parts = [f"MARKS = {marks!r}\n"] if needs_marks else []
+        parts += _tables(self.rule)
+        parts += [f"\n{text}" for text in helpers]
+        says = quoted_docstring(self.words)
+        parts.append("\n" + "\n".join(["def answer(tokens, i):", f'    """{says}"""', *lines, *body]) + "\n")
+        return "\n".join(parts)
+
+    @property
+    def words(self) -> str:
+        """The rule in one sentence."""
+        return rule_words(self.rule)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"setting": self.setting.to_json(), "rule": self.rule.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Program:
+        """A program from plain data. Raises InterpError for what is not one."""
+        try:
+            setting = Setting.from_json(data["setting"])
+            rule = Rule.from_json(setting, data["rule"])
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise InterpError(f"{quoted(str(data)[:60])} is not a program") from None
+        if rule.form not in FORMS or not _plain(data):
+            raise InterpError(f"a program of form {quoted(rule.form)} is not known, or holds more than plain data")
+        return cls(rule)
+
+
+def _plain(data: Any) -> bool:
+    if isinstance(data, dict):
+        return all(isinstance(key, str) and _plain(value) for key, value in data.items())
+    if isinstance(data, list | tuple):
+        return all(map(_plain, data))
+    return data is None or isinstance(data, str | int | float | bool)
+
+
+def quoted_docstring(text: str) -> str:
+    """Text that can stand between triple quotes."""
+    return text.replace("\\", "\\\\").replace('"""', "'''").rstrip('"')
+
+
+# ---------------------------------------------------------------- source
+
+
+def _tables(rule: Rule) -> list[str]:
+    if rule.form != "table":
+        return []
+    entries = []
+    for *key, answer in rule.data["entries"]:
+        spoken = tuple(one.spoken(value) for one, value in zip(rule.quantities, key))
+        entries.append(f"    {(spoken[0] if len(spoken) == 1 else spoken)!r}: {_answer(rule, answer)}")
+    return ["TABLE = {\n" + ",\n".join(entries) + ",\n}\n"]
+
+
+def _answer(rule: Rule, index: int) -> str:
+    return repr(rule.setting.answers[index])
+
+
+def _body(rule: Rule) -> list[str]:
+    """The lines that turn quantities a, b, ... into the answer."""
+    data, names = rule.data, [chr(ord("a") + n) for n in range(len(rule.quantities))]
+    if rule.form == "constant":
+        return [f"    return {_answer(rule, data['answer'])}"]
+    if rule.form == "same":
+        return ["    return a"]
+    if rule.form == "number":
+        shift = f" {'+' if data['shift'] > 0 else '-'} {abs(data['shift'])}" if data["shift"] else ""
+        return [f"    return str(a{shift})"]
+    if rule.form == "steps":
+        lines = [f"    if a < {start}:\n        return {_answer(rule, said)}"
+                 for start, said in zip(data["starts"], data["answers"])]  # fmt: skip
+        return [*lines, f"    return {_answer(rule, data['answers'][-1])}"]
+    if rule.form == "all":
+        tests = []
+        for name, one, allowed in zip(names, rule.quantities, data["values"]):
+            spoken = [one.spoken(value) for value in allowed]
+            tests.append(f"{name} == {spoken[0]!r}" if len(spoken) == 1 else f"{name} in {spoken!r}")
+        return [f"    return {_answer(rule, data['yes'])} if {' and '.join(tests)} else {_answer(rule, data['no'])}"]
+    if rule.form == "sum":
+        total = " + ".join(f"{weight} * {name}" for weight, name in zip(data["weights"], names)).replace("+ -", "- ")
+        test = f"{total} > {data['threshold']}"
+        return [f"    return {_answer(rule, data['yes'])} if {test} else {_answer(rule, data['no'])}"]
+    if rule.form == "waves":
+        p, waves = data["modulus"], data["waves"]
+        return [
+            "    from math import cos, pi",
+            f"    waves = {dict(map(tuple, waves))!r}  # frequency: amplitude",
+            f"    score = lambda c: sum(w * cos(2 * pi * k * (a - c) / {p}) for k, w in waves.items())",
+            f"    return str(max(range({p}), key=score))",
+        ]
+    key = "a" if len(names) == 1 else f"({', '.join(names)})"
+    return [f"    return TABLE.get({key}, {_answer(rule, data['default'])})"]
+
+
+# ---------------------------------------------------------------- words
+
+
+def rule_words(rule: Rule) -> str:
+    """A rule in one sentence, without its quantities' places in the model."""
+    data, of = rule.data, [one.words for one in rule.quantities]
+    if rule.form == "constant":
+        return f"The answer is always {rule.setting.answers[data['answer']]}."
+    if rule.form == "same":
+        return f"The answer is {of[0]}."
+    if rule.form == "number":
+        shift = data["shift"]
+        more = f", {'plus' if shift > 0 else 'minus'} {abs(shift)}" if shift else ""
+        return f"The answer is {of[0]}{more}."
+    if rule.form == "steps":
+        return _steps_words(rule, of[0])
+    if rule.form == "all":
+        tests = [f"{words_} is {_values(one, allowed)}"
+                 for words_, one, allowed in zip(of, rule.quantities, data["values"])]  # fmt: skip
+        return f"The answer is {_word(rule, data['yes'])} where {' and '.join(tests)}, else {_word(rule, data['no'])}."
+    if rule.form == "sum":
+        terms = " + ".join(f"{weight:g} × ({one})" for weight, one in zip(data["weights"], of))
+        terms = terms.replace("+ -", "\N{MINUS SIGN} ")
+        test = f"{terms} is above {data['threshold']:g}"
+        return f"The answer is {_word(rule, data['yes'])} where {test}, else {_word(rule, data['no'])}."
+    if rule.form == "waves":
+        frequencies = words.listed(str(k) for k, _ in data["waves"])
+        return (
+            f"The answer is the c for which a sum of cosines of ({of[0]}) minus c is largest, the waves of frequency "
+            f"{frequencies} (of {data['modulus']}): so it is {rule.quantities[0].words} modulo {data['modulus']}."
+        )
+    n = len(data["entries"])
+    said = ""
+    if n <= SHOWN:
+        pairs = []
+        for *key, answer in data["entries"]:
+            spoken = words.listed(_spoken(one, value) for one, value in zip(rule.quantities, key))
+            pairs.append(f"{spoken} {'gives' if len(key) == 1 else 'give'} {_word(rule, answer)}")
+        said = f" ({', '.join(pairs)}, everything else {_word(rule, data['default'])})" if pairs else ""
+    entries = f"a table of {words.counted(n + 1, 'entry', 'entries')}"
+    return f"The answer follows from {words.listed(of)} by {entries}{said}."
+
+
+def _word(rule: Rule, index: int) -> str:
+    word = rule.setting.answers[index]
+    return f'"{word}"' if " " in word else word
+
+
+def _spoken(one: Quantity, value: int) -> str:
+    spoken = one.spoken(value)
+    return "nothing" if spoken is None else str(spoken)
+
+
+def _values(one: Quantity, allowed: Sequence[int]) -> str:
+    spoken = [_spoken(one, value) for value in allowed]
+    if len(spoken) <= 3:
+        return words.either(spoken)
+    if not one.tokens and max(allowed) - min(allowed) == len(allowed) - 1:
+        return f"from {min(allowed)} to {max(allowed)}"
+    return f"one of {len(spoken)} values ({', '.join(spoken[:SHOWN])}{', ...' if len(spoken) > SHOWN else ''})"
+
+
+def _steps_words(rule: Rule, one: str) -> str:
+    starts, said = rule.data["starts"], [_word(rule, answer) for answer in rule.data["answers"]]
+    if len(starts) == 1:
+        return f"The answer is {said[1]} where {one} is at least {starts[0]}, else {said[0]}."
+    steps = [f"{answer} below {start}" for start, answer in zip(starts, said)]
+    return f"The answer follows from {one}: {', '.join(steps)}, else {said[-1]}."

@@ -1,0 +1,227 @@
+"""All strings of a task of strings: its letters, what stands around them in a row, and the answers to all of them.
+
+Which tokens are letters is what the task declares (`alphabet` and `of_symbols`, as interp.tasks.Language has them), or
+is read off its samples: tokens that stand in the same place at an end of every row, and nowhere else, are marks, and
+all others are letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.architecture.answers import answered, decide
+from interp.architecture.task_model import TaskModel
+from interp.errors import InterpError, UnsupportedError
+from interp.explanations.lstar import UNKNOWN
+from interp.measures.subject import Subject
+from interp.tasks import Batch, Task
+from interp.tasks.roles import LISTED_STRINGS, lacks
+
+SAMPLED = 200
+"""Samples of each split in which letters and marks are looked for."""
+ROWS_AT_ONCE = 1 << 14
+ASKED = 64
+"""Random strings of which a task of inputs of one length is asked whether they are inputs."""
+
+
+@dataclass(frozen=True)
+class Strings:
+    """letters: token ids, in order. rows: from symbols (places in letters) of one length to a batch. marks: tokens
+    around them. before: how many of these stand in front. fixed: the length of all inputs, where they have one and
+    every symbol has an answer.
+    """
+
+    task: Task
+    letters: tuple[int, ...]
+    rows: Callable[[Int[Tensor, "rows length"]], Batch]
+    marks: int
+    before: int
+    fixed: int | None = None
+
+    @classmethod
+    def of(cls, subject: Subject) -> Strings:
+        """The strings of a model's task. Raises UnsupportedError where not every string is an input."""
+        task = subject.task
+        if lacks(task, LISTED_STRINGS) is None:
+            known: Any = task
+
+            def language(symbols: Tensor) -> Batch:
+                return known.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
+
+            return cls(task, tuple(map(task.token_id, known.alphabet)), language, known.n_marks, 1)
+        return _seen(subject)
+
+    @property
+    def alphabet(self) -> tuple[str, ...]:
+        return tuple(self.task.vocabulary[token] for token in self.letters)
+
+    def all(self, length: int) -> Iterator[Batch]:
+        """Every string of a length, in lexicographic order."""
+        base = len(self.letters)
+        powers = base ** torch.arange(length - 1, -1, -1)
+        for start in range(0, base**length, ROWS_AT_ONCE):
+            index = torch.arange(start, min(start + ROWS_AT_ONCE, base**length))
+            yield self.rows(index[:, None] // powers % base)
+
+    def longest(self, subject: Subject, most: int) -> int:
+        """The greatest length with at most so many strings, and for which the model has positions."""
+        base, length = len(self.letters), 1
+        while base ** (length + 1) <= most:
+            length += 1
+        return max(0, min(length, _positions(subject) - self.marks, self.fixed or length))
+
+
+def _positions(subject: Subject) -> int:
+    if isinstance(subject.model, TaskModel):
+        return subject.model.spec.max_length or 1 << 30
+    return int(subject.model.cfg.n_ctx)
+
+
+def _seen(subject: Subject) -> Strings:
+    """Letters and marks as samples show them."""
+    task, rows = subject.task, []
+    for split in task.splits:
+        batch = task.sample(SAMPLED, split, seed=0)
+        rows += [tokens[:length] for tokens, length in zip(batch.tokens.tolist(), batch.lengths.tolist())]
+    lengths, prefixes = {len(row) for row in rows}, subject.read_at == "all"
+    if len(lengths) < 2 and not prefixes:
+        raise UnsupportedError(f"all inputs of task {task.name} have one length; an automaton reads strings of any")
+    before, after = _marks(rows), _marks([row[::-1] for row in rows])
+    inner = [row[len(before) : len(row) - len(after)] for row in rows]
+    letters = tuple(sorted({token for row in inner for token in row}))
+    if len(letters) < 2:
+        raise UnsupportedError(f"the inputs of task {task.name} are made of fewer than two letters")
+    front, back, ids = torch.tensor(before), torch.tensor(after[::-1]), torch.tensor(letters)
+
+    def wrapped(symbols: Tensor) -> Batch:
+        n = len(symbols)
+        parts = [front.expand(n, -1), ids[symbols], back.expand(n, -1)]
+        return task.batch(torch.cat([part.long() for part in parts], 1))
+
+    marks = len(before) + len(after)
+    fixed = lengths.pop() - marks if len(lengths) == 1 else None
+    found = Strings(task, letters, wrapped, marks, len(before), fixed)
+    for length in (1, 2) if fixed is None else (fixed,):
+        refusal = f"task {task.name} does not take every string of {length} of its letters"
+        try:
+            wanted, batches = _probes(found, length)
+        except InterpError:
+            raise UnsupportedError(refusal) from None
+        wide = any(bool((batch.lengths != length + found.marks).any()) for batch in batches)
+        if wide or sum(map(len, batches)) != wanted:
+            raise UnsupportedError(refusal)
+    return found
+
+
+def _probes(found: Strings, length: int) -> tuple[int, list[Batch]]:
+    """How many strings a task is asked about, and its rows of them: all of a length, some of a fixed one."""
+    letters = len(found.letters)
+    if found.fixed is None:
+        return letters**length, list(found.all(length))
+    drawn = torch.randint(letters, (ASKED, length), generator=torch.Generator().manual_seed(0))
+    return ASKED, [found.rows(drawn)]
+
+
+def _marks(rows: list[list[int]]) -> list[int]:
+    """Tokens at the start of every row, and nowhere else."""
+    found: list[int] = []
+    while all(len(row) > len(found) for row in rows):
+        here = {row[len(found)] for row in rows}
+        if len(here) != 1 or any(row.count(next(iter(here))) != 1 for row in rows):
+            break
+        found += here
+    return found
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model and its task say to every string, by length from 0 (see explanations.lstar); output indices."""
+
+    model: list[Int[np.ndarray, "_"]]
+    task: list[Int[np.ndarray, "_"]]
+
+    @property
+    def strings(self) -> int:
+        return sum(len(part) for part in self.model[1:])
+
+    def up_to(self, longest: int) -> Answers:
+        return Answers(self.model[: longest + 1], self.task[: longest + 1])
+
+
+@torch.no_grad()
+def answers(
+    subject: Subject, strings: Strings, longest: int, progress: Callable[[int, int], None] | None = None
+) -> Answers:
+    """The answers to every string of 1 to `longest` symbols, by running the model on all of them.
+
+    Where a causal model is read at every position, the answer to a string is that at its last symbol, so the strings of
+    the greatest length tell all others. Raises UnsupportedError for a bidirectional model read at every position, and
+    where it is not read at each symbol.
+    """
+    none = np.array([UNKNOWN])
+    if subject.read_at == "all":
+        if subject.model.cfg.attention_dir != "causal":
+            raise UnsupportedError("where each position has an answer, it must depend on what stands before alone")
+        return _of_prefixes(subject, strings, longest)
+    model, task = [none], [none]
+    total, done = sum(len(strings.letters) ** n for n in range(1, longest + 1)), 0
+    for length in range(1, longest + 1):
+        parts: list[tuple[Tensor, Tensor]] = []
+        for batch in strings.all(length):
+            logits = subject.logits(batch)
+            parts.append((decided(subject, logits), subject.classes(batch)))
+            done += len(batch)
+            if progress is not None:
+                progress(done, total)
+        model.append(torch.cat([one for one, _ in parts]).numpy())
+        task.append(torch.cat([one for _, one in parts]).numpy())
+    return Answers(model, task)
+
+
+def decided(subject: Subject, logits: Tensor) -> Int[Tensor, "rows"]:
+    """Output indices; -1 where outputs are not finite."""
+    return torch.where(answered(logits), decide(logits, subject.decision), -1)
+
+
+def _of_prefixes(subject: Subject, strings: Strings, longest: int) -> Answers:
+    base = len(strings.letters)
+    said, right = [], []
+    for batch in strings.all(longest):
+        where = subject.reads(batch)
+        symbols = torch.zeros_like(where)
+        symbols[:, strings.before : strings.before + longest] = True
+        if bool((symbols & ~where).any()):
+            raise UnsupportedError(f"task {subject.task.name} has no answer at some symbols of a string")
+        kept = symbols[where]
+        said.append(decided(subject, subject.logits(batch))[kept].view(len(batch), longest))
+        right.append(subject.classes(batch)[kept].view(len(batch), longest))
+    found = []
+    for every in (torch.cat(said), torch.cat(right)):
+        steps = [every[:: base ** (longest - k), k - 1].numpy() for k in range(1, longest + 1)]
+        found.append([np.array([UNKNOWN]), *steps])
+    return Answers(*found)
+
+
+def check_letters(strings: Strings, tokens: object) -> list[int]:
+    """Places in the alphabet of a string given as text, token words, or token ids. Raises InterpError for others."""
+    words = list(strings.alphabet)
+    if isinstance(tokens, Tensor):
+        tokens = tokens.tolist()
+    if not isinstance(tokens, str | list | tuple):
+        raise InterpError(f"{tokens!r} is not a string: give text, a list of tokens, or their ids")
+    found = []
+    for token in tokens:
+        if isinstance(token, str) and token in words:
+            found.append(words.index(token))
+        elif isinstance(token, int) and token in strings.letters:
+            found.append(strings.letters.index(token))
+        else:
+            raise InterpError(f"{token!r} is not a letter: {', '.join(words)}")
+    return found

@@ -1,0 +1,134 @@
+"""What each head's output says of each declared feature, where answers are read.
+
+- variance: the share of the variance of what the head puts out (hook_z) that the feature's values explain, corrected
+  for many values (epsilon squared: 0 on average for a feature that has nothing to do with it, 1 for an output that is a
+  function of it).
+- probe: accuracy of a logistic regression from the output to the feature's values, on inputs that it was not fitted on
+  (measures.variables.probe); chance: of always giving the most frequent value.
+- interchange: given the head's output on another input, does the answer become the one that follows when this feature
+  alone is that input's? Among pairs whose answer must change; see measures.variables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.measures.neurons import feature_at_reads
+from interp.measures.runs import Hook, Part, activations, at_reads, heads_of, reads
+from interp.measures.subject import Model, Subject
+from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, Interchange, answered_pairs, pairs_of, probe
+from interp.tasks import Batch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAIRS = 200
+TOKENS = 1 << 21
+"""Tokens that all interchanges may run: some seconds."""
+
+
+@torch.no_grad()
+def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
+    """One row a head and feature.
+
+    Columns layer, head, feature, values, variance, probe, chance, interchange (NaN where nothing says what the feature
+    alone would change), pairs. attrs["reasons"]: why a feature has no row, or no interchange. Features whose values are
+    not whole numbers, of more than 128 values or of fewer than 8 reads a value are left out. Raises InterpError for
+    fewer than 40 inputs and for unknown features.
+    """
+    import pandas as pd
+
+    subject = Subject.of(model)
+    if len(batch) < 40:
+        raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
+    where, reasons = reads(subject, batch), {}
+    inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
+    known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
+    values: dict[str, Int[Tensor, "reads"]] = {}
+    for name in known:
+        value = feature_at_reads(subject, batch, name)
+        n_values = len(value.unique())
+        if not bool((value == value.long()).all()):
+            reasons[name] = f"{name} has values that are not whole numbers"
+        elif n_values < 2:
+            reasons[name] = f"{name} has one value on these inputs"
+        elif n_values > min(MAX_VALUES, len(where) // ROWS_A_VALUE):
+            reasons[name] = f"{name} has {n_values} values, too many for {len(where):,} reads"
+        else:
+            values[name] = value.long()
+    heads = heads_of(subject)
+    seen = at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
+    few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS
+    slow = f"on inputs of {batch.tokens.shape[1]} tokens, an interchange of {len(heads)} heads takes too long"
+    pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed) if few else slow for name in values}
+    rows: list[dict[str, object]] = []
+    for name, value in values.items():
+        found = pairs[name]
+        already = None
+        if isinstance(found, str):
+            reasons[name] = found
+        else:
+            already = answered_pairs(subject, batch, found, lambda here: [])
+        chance = float(value.unique(return_counts=True)[1].max()) / len(value)
+        for head in heads:
+            x = seen[head.hook][:, head.head]
+            row: dict[str, object] = {
+                "layer": head.layer,
+                "head": head.head,
+                "feature": name,
+                "values": len(value.unique()),
+                "variance": explained(x, value),
+                "probe": probe(x, value, inputs, seed).accuracy if float(x.std(0).max()) > 0 else chance,
+                "chance": chance,
+                "interchange": float("nan"),
+                "pairs": 0,
+            }
+            if not isinstance(found, str) and already is not None:
+                good = answered_pairs(subject, batch, found, _swap(subject, batch, head, found))
+                row |= {"interchange": float((good & ~already).double().mean()), "pairs": len(found.base)}
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    table.attrs["reasons"] = reasons
+    return table
+
+
+def explained(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"]) -> float:
+    """Share of the variance between the values of a feature, less what as many random groups would explain.
+
+    NaN for an output that does not vary (to rounding).
+    """
+    groups, index = value.unique(return_inverse=True)
+    n, k = len(x), len(groups)
+    sizes = torch.bincount(index, minlength=k).to(x)
+    means = torch.zeros(k, x.shape[1], dtype=x.dtype).index_add(0, index, x) / sizes[:, None]
+    total = float((x - x.mean(0)).pow(2).sum())
+    if n <= k or total <= 1e-10 * float(x.pow(2).sum()) or total == 0:
+        return float("nan")
+    within = float((x - means[index]).pow(2).sum())
+    return 1 - within / (n - k) / (total / (n - 1))
+
+
+def _swap(subject: Subject, batch: Batch, head: Part, pairs: Interchange):  # type: ignore[no-untyped-def]
+    """Hooks for slices of the pairs: the head's output at the base's read becomes that at the source's."""
+    where = reads(subject, batch)
+
+    def swap(here: slice) -> list[Hook]:
+        source = subject.trimmed(batch[where.rows[pairs.source[here]]])
+        _, seen = activations(subject, source, [head.hook])
+        rows = torch.arange(len(source))
+        value = head.get(seen[head.hook])[rows, where.positions[pairs.source[here]]]
+        at = where.positions[pairs.base[here]]
+
+        def put(activation: Tensor, hook: object) -> Tensor:
+            changed = activation.clone()
+            head.get(changed)[rows, at] = value
+            return changed
+
+        return [(head.hook, put)]
+
+    return swap

@@ -1,0 +1,289 @@
+"""A hypothesis: named variables, where each lives in a model, and what it is computed from.
+
+    hypothesis = interp.Hypothesis(
+        [
+            interp.Variable("even", at="head 2.0"),                # a declared feature of the task
+            interp.Variable("never_below", at=["head 1.1", "MLP 1"]),
+        ],
+        answer=lambda even, never_below: even & never_below,
+    )
+    interp.test_hypothesis(model, hypothesis)
+
+The value of a variable is a feature that the task declares, or a function: of the tokens, or, where the variable is
+computed `of` other variables, of their values. A variable without a place lives "somewhere else": wherever the
+hypothesis reads it, inputs must agree on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError, listed, of_type, one_of
+from interp.measures.hypothesis_places import Place
+from interp.measures.runs import reads
+from interp.measures.subject import Subject
+from interp.tasks import Batch
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A named variable of a hypothesis.
+
+    Args:
+        name: of a feature that the task declares, or any name where `function` is given.
+        at: its place, or several that carry it together: "head 0.1", "MLP 2 @ 3", a `Place`. None: nowhere in
+            particular.
+        of: the variables that it is computed from; empty: the tokens.
+        function: its value. Of the values of `of`, in their order; without `of`, of the tokens (rows, length). One
+            value a row, (rows,), or a position, (rows, length); whole numbers.
+        words: what it is, for a reader.
+
+    Example:
+
+        >>> interp.Variable("height", at="stream 1 @ each")  # a feature that the task declares
+        Variable(name='height', at=('stream 1 @ each',), of=(), function=None, words='')
+        >>> sum_ = interp.Variable("sum", at="MLP 0", of=("a", "b"), function=lambda a, b: a + b)
+    """
+
+    name: str
+    at: Any = ()
+    of: str | Sequence[str] = ()
+    function: Any = None
+    words: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InterpError(f"a variable's name is {self.name!r}; it must be a word")
+        at = () if self.at is None else self.at
+        object.__setattr__(self, "at", tuple(at) if isinstance(at, list | tuple) else (at,))
+        object.__setattr__(self, "of", (self.of,) if isinstance(self.of, str) else tuple(self.of))
+        if self.function is not None and not callable(self.function):
+            raise InterpError(
+                f"the function of variable {self.name} is {of_type(self.function)}, which is not callable"
+            )
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """Variables, and how the answer follows from them.
+
+    Args:
+        variables: in any order; each name once.
+        answer: from the values of `of`, in their order, to the answer in the units of Batch.labels. Left out, the
+            answer that the model gives most often for these values.
+        of: the variables that the answer is computed from; left out, those that no other is computed from.
+
+    Raises InterpError for names that are missing or come twice, and for variables computed from each other.
+
+    Example:
+
+        >>> even = interp.Variable("even", at="head 2.0")
+        >>> never_below = interp.Variable("never_below", at=["head 2.1", "MLP 1"])
+        >>> print(interp.Hypothesis([even, never_below], answer=lambda a, b: a & b))
+        even: in head 2.0, computed from the tokens
+        never_below: in head 2.1, MLP 1, computed from the tokens
+        answer: computed from even, never_below
+    """
+
+    variables: Sequence[Any]
+    answer: Callable[..., Any] | None = None
+    of: str | Sequence[str] = ()
+    order: tuple[Variable, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        variables = tuple(self.variables)
+        if not variables or not all(isinstance(one, Variable) for one in variables):
+            raise InterpError("a hypothesis needs at least one variable: Hypothesis([Variable('sum', at='MLP 0')])")
+        known = {one.name: one for one in variables}
+        if len(known) < len(variables):
+            names = [one.name for one in variables]
+            raise InterpError(f"two variables are named {next(n for n in names if names.count(n) > 1)!r}")
+        for one in variables:
+            for name in one.of:
+                if name not in known:
+                    raise InterpError(one_of(f"variable that {one.name} is computed from", name, known))
+        used = {name for one in variables for name in one.of}
+        wanted = (self.of,) if isinstance(self.of, str) else tuple(self.of)
+        for name in wanted:
+            if name not in known:
+                raise InterpError(one_of("variable that the answer is computed from", name, known))
+        object.__setattr__(self, "variables", variables)
+        object.__setattr__(self, "of", wanted or tuple(one.name for one in variables if one.name not in used))
+        object.__setattr__(self, "order", _ordered(known))
+
+    def __getitem__(self, name: str) -> Variable:
+        for one in self.variables:
+            if one.name == name:
+                return one
+        raise InterpError(one_of("variable", name, [one.name for one in self.variables]))
+
+    def __str__(self) -> str:
+        lines = []
+        for one in self.order:
+            lives = f"in {', '.join(map(str, one.at))}" if one.at else "without a place"
+            source = f"from {', '.join(one.of)}" if one.of else "from the tokens"
+            lines.append(f"{one.name}: {lives}, computed {source}" + (f" ({one.words})" if one.words else ""))
+        return "\n".join([*lines, f"answer: computed from {', '.join(self.of)}"])
+
+
+def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
+    """Variables after those that they are computed from."""
+    found: dict[str, Variable] = {}
+    left = dict(known)
+    while left:
+        ready = [one for one in left.values() if all(name in found for name in one.of)]
+        if not ready:
+            raise InterpError(f"variables are computed from each other in a circle: {listed(left)}")
+        for one in ready:
+            found[one.name] = left.pop(one.name)
+    return tuple(found.values())
+
+
+# ---------------------------------------------------------------- units: what is read, one a line
+
+
+@dataclass(frozen=True)
+class Units:
+    """Every read of a batch by itself: its row, where it is read, and the index of its right output."""
+
+    batch: Batch
+    read_at: Int[Tensor, "units"]
+    classes: Int[Tensor, "units"]
+    rows: Int[Tensor, "units"]
+
+    @classmethod
+    def of(cls, subject: Subject, batch: Batch) -> Units:
+        where = reads(subject, batch)
+        return cls(batch[where.rows], where.positions, where.classes, where.rows)
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def at(self, place: Place) -> Int[Tensor, "units"]:
+        """A place's position in each unit. Raises InterpError where a row is too short for it."""
+        found = place.at(self.batch.tokens, self.batch.lengths, self.read_at)
+        if bool((found < 0).any()):
+            row = int((found < 0).int().argmax())
+            raise InterpError(
+                f"{place}: an input of {int(self.batch.lengths[row])} tokens has no such position; give inputs of one "
+                "length, or a position that every input has"
+            )
+        return found
+
+
+Value = Int[Tensor, "..."]
+"""One number a unit, (units,), or one for each of its positions, (units, length)."""
+
+
+class Values:
+    """What every variable of a hypothesis is on some units: one value a unit, or one for each of its positions."""
+
+    def __init__(self, subject: Subject, hypothesis: Hypothesis, places: Mapping[str, Sequence[Place]], units: Units):
+        self.subject, self.hypothesis, self.places, self.units = subject, hypothesis, places, units
+        self.features = subject.task.features(units.batch)
+        self.tables: dict[str, CodeTable] = {}
+        self.known: dict[str, Value] = {}
+        for one in hypothesis.order:
+            if one.of and one.function is None:
+                given = [self.known[name] for name in one.of]
+                self.tables[one.name] = CodeTable.exact(one, given, self._feature(one))
+            self.known[one.name] = self._value(one, self.known)
+
+    def _feature(self, one: Variable) -> Value:
+        if one.name not in self.features:
+            known = [*self.features]
+            raise InterpError(
+                f"{one_of(f'feature of task {self.subject.task.name}', one.name, known)}; "
+                "a variable with another name needs its function"
+            )
+        return self._checked(one, self.features[one.name])
+
+    def _value(self, one: Variable, known: Mapping[str, Value]) -> Value:
+        if one.function is None:
+            return self.tables[one.name](*(known[name] for name in one.of)) if one.of else self._feature(one)
+        given = [known[name] for name in one.of] if one.of else [self.units.batch.tokens]
+        return self._checked(one, one.function(*given))
+
+    def _checked(self, one: Variable, value: Any) -> Value:
+        """One value a unit, or, for a variable at each position (or nowhere in particular), one a position."""
+        shape, found = tuple(self.units.batch.tokens.shape), torch.as_tensor(value).cpu()
+        if tuple(found.shape) not in ((shape[0],), shape):
+            raise InterpError(
+                f"variable {one.name} has values of shape {tuple(found.shape)}; it must be ({shape[0]},), one for each "
+                f"input, or {shape}, one for each position"
+            )
+        whole = found.long()
+        if not bool((whole == found).all()):
+            raise InterpError(f"variable {one.name} has values that are not whole numbers")
+        places = self.places[one.name]
+        if whole.ndim == 2 and places and not places[0].each:
+            at = [self.units.at(place) for place in places]
+            if any(bool((other != at[0]).any()) for other in at[1:]):
+                raise InterpError(
+                    f"the places of variable {one.name} are at different positions, which differ in value"
+                )
+            whole = whole.gather(1, at[0][:, None])[:, 0]
+        if whole.ndim == 1 and places and places[0].each:
+            whole = whole[:, None].expand(shape)
+        return whole
+
+    def interchanged(self, name: str, base: Tensor, source: Tensor) -> dict[str, Value]:
+        """Values on base units where one variable is the source's, and all that is computed from it follows."""
+        here = {one.name: self.known[one.name][base] for one in self.hypothesis.order}
+        here[name] = self.known[name][source]
+        changed = {name}
+        for one in self.hypothesis.order:
+            if one.name != name and changed.intersection(one.of):
+                changed.add(one.name)
+                given = [here[other] for other in one.of]
+                found = self.tables[one.name](*given) if one.function is None else one.function(*given)
+                here[one.name] = torch.as_tensor(found).long()
+        return here
+
+
+class CodeTable:
+    """A function of some variables as a table; NONE for values that never came together."""
+
+    NONE = -(2**62)
+
+    def __init__(self, given: Sequence[Value], value: Value):
+        self.seen = [torch.unique(one) for one in given]
+        keys, inside = self._keys(given)
+        assert bool(inside.all())
+        self.keys, which = keys.unique(return_inverse=True)
+        answers, index = value.unique(return_inverse=True)
+        counts = torch.zeros(len(self.keys) * len(answers), dtype=torch.long)
+        counts = counts.index_add(0, which * len(answers) + index, torch.ones_like(which)).view(len(self.keys), -1)
+        self.value = answers[counts.argmax(1)]
+        self.unanimous = bool((counts.amax(1) == counts.sum(1)).all())
+
+    @classmethod
+    def exact(cls, one: Variable, given: Sequence[Value], value: Value) -> CodeTable:
+        """The table of a variable. Raises InterpError where it is not a function of the variables that it is `of`."""
+        if any(other.ndim != 1 for other in given) or value.ndim != 1:
+            raise InterpError(f"variable {one.name} needs its function: a table has one value an input, not a position")
+        found = cls(given, value)
+        if not found.unanimous:
+            raise InterpError(
+                f"variable {one.name} does not follow from {', '.join(one.of)}: inputs that agree on them differ in it"
+            )
+        return found
+
+    def _keys(self, given: Sequence[Value]) -> tuple[Tensor, Tensor]:
+        keys, inside = torch.zeros_like(given[0]), torch.ones_like(given[0], dtype=torch.bool)
+        for one, seen in zip(given, self.seen):
+            index = torch.searchsorted(seen, one.contiguous()).clamp(max=len(seen) - 1)
+            inside &= seen[index] == one
+            keys = keys * len(seen) + index
+        return keys, inside
+
+    def __call__(self, *given: Value) -> Value:
+        keys, inside = self._keys(given)
+        index = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        return torch.where(inside & (self.keys[index] == keys), self.value[index], self.NONE)

@@ -1,0 +1,196 @@
+"""Places in a model where a variable may live: what a head, an MLP or a neuron puts out, or the residual stream.
+
+A place is written as text, `head 0.1`, `MLP 2`, `neuron 1.7`, `stream 1` (the residual stream before layer 1; with the
+number of layers: after the last), and a position after an @: `head 0.1 @ 3`, `stream 1 @ -1`, `MLP 0 @ each`. Without
+one it is the position where the answer is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.errors import InterpError, of_type, one_of, quoted
+from interp.measures.neurons import Neuron
+from interp.measures.runs import Part, heads_of, mlps_of
+from interp.measures.subject import Subject
+
+At = Callable[[Int[Tensor, "units length"], Int[Tensor, "units"]], Int[Tensor, "units"]]
+"""From rows of tokens and the positions where they are read to one position of each row."""
+
+FORMS = '"head 0.1", "MLP 2", "neuron 1.7", "stream 1", with a position as in "head 0.1 @ 3" or "MLP 0 @ each"'
+_PLACE = re.compile(r"(head|mlp|neuron|stream|embedding)\s*([\w.]*)\s*(?:@\s*(\S+))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place in a model.
+
+    what: a head or an MLP (Part), a Neuron, or a layer's number: the residual stream before that layer. position: an
+    index (from the end of the row where negative), "read", "each", or a function (tokens, read_at) -> one position for
+    each row. basis: columns that span the subspace that is meant, (d, k); None: the whole vector.
+
+    Example:
+
+        >>> print(interp.Place(1, position=3, basis=torch.eye(8)[:, :2]))
+        stream 1 @ 3 (2 directions)
+    """
+
+    what: Part | Neuron | int
+    position: int | str | At = "read"
+    basis: Float[Tensor, "d k"] | None = None
+
+    @classmethod
+    def of(cls, subject: Subject, place: Any) -> Place:
+        """A place from its text or its Part, checked against the model. Raises InterpError where there is no such."""
+        if isinstance(place, str):
+            place = _parse(subject, place)
+        elif isinstance(place, Part | Neuron):
+            place = cls(place)
+        if not isinstance(place, Place):
+            raise InterpError(f"{of_type(place)} is not a place; write it as {FORMS}")
+        place._check(subject)
+        if place.basis is None:
+            return place
+        return replace(place, basis=_orthonormal(place.basis, place.width(subject), str(place)))
+
+    def _check(self, subject: Subject) -> None:
+        if isinstance(self.what, Part):
+            known = heads_of(subject) if self.what.head is not None else mlps_of(subject)
+            if self.what not in known:
+                raise InterpError(one_of(self.what.kind, self.what, known or ["none"]))
+        elif isinstance(self.what, Neuron):
+            width = _neurons(subject, self.what)
+            if not 0 <= self.what.index < width:
+                raise InterpError(f"neuron {self.what} does not exist: its layer has neurons 0 to {width - 1}")
+        elif not 0 <= self.what <= subject.model.cfg.n_layers:
+            raise InterpError(one_of("residual stream", self.what, range(subject.model.cfg.n_layers + 1)))
+        if isinstance(self.position, str) and self.position not in ("read", "each"):
+            raise InterpError(f"position {self.position!r} must be a number, 'read' or 'each'")
+
+    @property
+    def each(self) -> bool:
+        """Does the place mean every position?"""
+        return self.position == "each"
+
+    def hook(self, subject: Subject) -> str:
+        """The hook point that the place's value passes."""
+        if isinstance(self.what, Part | Neuron):
+            return self.what.hook
+        last = subject.model.cfg.n_layers
+        return f"blocks.{last - 1}.hook_resid_post" if self.what == last else f"blocks.{self.what}.hook_resid_pre"
+
+    def width(self, subject: Subject) -> int:
+        """Numbers in its value at one position."""
+        if isinstance(self.what, Neuron):
+            return 1
+        if isinstance(self.what, Part) and self.what.head is not None:
+            return int(subject.model.blocks[self.what.layer].attn.W_O.shape[1])
+        return int(subject.model.cfg.d_model)
+
+    def get(self, activation: Tensor) -> Float[Tensor, "rows length d"]:
+        """Its share of what passes its hook."""
+        if isinstance(self.what, Part):
+            return self.what.get(activation)
+        return activation[..., self.what.index, None] if isinstance(self.what, Neuron) else activation
+
+    def put(self, activation: Tensor, value: Float[Tensor, "rows *length d"], at: Int[Tensor, "rows"] | None) -> Tensor:
+        """The activation with this place's value at one position of each row, or (at: None) at all."""
+        changed = activation.clone()
+        mine = self.get(changed)
+        value = value.to(mine)
+        if at is None:
+            mine[:] = self._moved(mine, value[:, : mine.shape[1]])
+        else:
+            rows = torch.arange(len(mine), device=mine.device)
+            mine[rows, at] = self._moved(mine[rows, at], value)
+        return changed
+
+    def _moved(self, own: Tensor, value: Tensor) -> Tensor:
+        if self.basis is None:
+            return value
+        basis = self.basis.to(own)
+        return own + (value - own) @ basis @ basis.T
+
+    def at(self, tokens: Int[Tensor, "units length"], lengths: Int[Tensor, "units"], read_at: Tensor) -> Tensor:
+        """The position meant in each row; -1 where the row has no such position."""
+        if callable(self.position):
+            found = self.position(tokens, read_at)
+            if not isinstance(found, Tensor) or found.shape != read_at.shape:
+                raise InterpError(f"the function of the position of {self} must return one position for each row")
+            found = found.long()
+        elif self.position == "read":
+            found = read_at
+        elif self.position == "each":
+            found = torch.zeros_like(read_at)
+        else:
+            index = torch.full_like(read_at, int(self.position))
+            found = torch.where(index < 0, lengths + index, index)
+        return torch.where((found >= 0) & (found < lengths), found, -1)
+
+    def __str__(self) -> str:
+        name = f"neuron {self.what}" if isinstance(self.what, Neuron) else str(self.what)
+        name = f"stream {self.what}" if isinstance(self.what, int) else name
+        where = "" if self.position == "read" else f" @ {getattr(self.position, '__name__', self.position)}"
+        return name + where + ("" if self.basis is None else f" ({self.basis.shape[1]} directions)")
+
+
+def _parse(subject: Subject, text: str) -> Place:
+    match = _PLACE.fullmatch(text.strip())
+    if match is None:
+        raise InterpError(f"{quoted(text)} is not a place; write it as {FORMS}")
+    kind, name, position = match[1].lower(), match[2], match[3]
+    where: int | str = "read" if position is None else position.lower()
+    if re.fullmatch(r"-?\d+", str(where)):
+        where = int(where)
+    if kind == "embedding" and not name:
+        return Place(0, where)
+    numbers = [int(part) if part.isdecimal() else part for part in name.split(".")]
+    if kind == "head" and len(numbers) == 2 and all(isinstance(n, int) for n in numbers):
+        return Place(Part(numbers[0], numbers[1]), where)  # type: ignore[arg-type]
+    if kind == "neuron" and len(numbers) == 2 and isinstance(numbers[1], int):
+        layer = None if numbers[0] == "readout" else numbers[0]
+        if not isinstance(layer, str):
+            return Place(Neuron(layer, numbers[1]), where)
+    if len(numbers) == 1 and isinstance(numbers[0], int) and kind in ("mlp", "stream"):
+        return Place(Part(numbers[0]) if kind == "mlp" else numbers[0], where)
+    raise InterpError(f"{quoted(text)} is not a place; write it as {FORMS}")
+
+
+def _neurons(subject: Subject, neuron: Neuron) -> int:
+    """How many neurons there are in a neuron's layer."""
+    from interp.measures.neurons import places
+
+    known = places(subject)
+    if neuron.layer not in known:
+        layers = ["readout" if layer is None else layer for layer in known]
+        raise InterpError(
+            one_of("layer of neurons", "readout" if neuron.layer is None else neuron.layer, layers or ["none"])
+        )
+    return int(known[neuron.layer].W_out.shape[0])
+
+
+def _orthonormal(basis: Tensor, width: int, name: str) -> Float[Tensor, "d k"]:
+    """An orthonormal basis of the span of some columns."""
+    if not isinstance(basis, Tensor) or basis.ndim not in (1, 2) or basis.shape[0] != width:
+        shape = tuple(basis.shape) if isinstance(basis, Tensor) else of_type(basis)
+        raise InterpError(f"the basis of {name} is {shape}; it must be a tensor of {width} rows, a column a direction")
+    columns = basis.detach().double().cpu().reshape(width, -1)
+    if not bool(columns.isfinite().all()):
+        raise InterpError(f"the basis of {name} has numbers that are not finite")
+    u, s, _ = torch.linalg.svd(columns, full_matrices=False)
+    kept = s > 1e-6 * s.max()
+    if not len(s) or not float(s.max()) > 0:
+        raise InterpError(f"the basis of {name} spans nothing: all its columns are zero")
+    return u[:, kept]
+
+
+def names_of(places: Sequence[Place]) -> str:
+    """Places in words."""
+    return ", ".join(map(str, places))

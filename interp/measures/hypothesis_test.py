@@ -1,0 +1,334 @@
+"""Is a hypothesis about a model true? Causal scrubbing of the whole, and interchange of each variable.
+
+Chan et al. 2022 (causal scrubbing): 100% of the loss is recovered where resampling all that the hypothesis leaves free
+costs nothing, 0% where the loss is that of the model's own outputs beside the labels of other inputs. Geiger et al.
+2021 (interchange interventions): see measures.interchange.
+"""
+
+# ruff: noqa: PT028  (test_hypothesis is no test of pytest: users call it by that name)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.architecture.answers import correct, losses
+from interp.errors import InterpError, of_type
+from interp.measures.hypothesis import Hypothesis, Units, Values
+from interp.measures.hypothesis_places import Place
+from interp.measures.interchange import NO_PAIRS, Program, interchange
+from interp.measures.runs import NOTHING, Score
+from interp.measures.scrubbing import Scrubber
+from interp.measures.subject import Model, Subject
+from interp.populations import Population, choose, given, sample, wilson
+from interp.tasks import Batch
+from interp.tasks.sets import set_word
+from interp.words import share
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SECONDS = 15.0
+"""One run of all inputs may take so long."""
+WORK = 3e10
+"""Operations that every draw may take: some seconds."""
+ALL_DRAWS = 1 << 17
+"""Up to this many runs, every draw of every donor is made, and every pair of inputs interchanged."""
+PAIRS = 1 << 13
+"""Pairs that are interchanged for each variable where there are more than ALL_DRAWS."""
+SIZE = 1 << 28
+"""Bytes that the values of all places may take."""
+
+
+@dataclass(frozen=True)
+class HypothesisTest:
+    """How far a hypothesis is true of a model.
+
+    Attributes:
+        model, scrubbed, shuffled: accuracy and loss (nats) of the model, of the model with everything resampled that
+            the hypothesis leaves free, and of the model's outputs beside the labels of other inputs.
+        low, high: 95% interval of the scrubbed accuracy; equal to it where `exact`.
+        recovered_low, recovered_high: the same of the loss recovered.
+        agreement: share of the model's own answers, right or wrong, that the hypothesis computes from its variables.
+        population: the inputs that the numbers are about. reads: how many answers were read in them.
+        exact: was every draw made for all of them?
+        interchange: one row a variable: variable, places, values (how many it takes), alone (share of the inputs that
+            agree with no other on it, so that swapping cannot fail), pairs, agree, low, high; changing, changed,
+            changed_low, changed_high (pairs whose answer must change, and the share that does as it must); exact;
+            reason (why there is no interchange).
+        by_answer: answer, reads, model, scrubbed: accuracy by right answer.
+    """
+
+    hypothesis: Hypothesis
+    model: Score
+    scrubbed: Score
+    shuffled: Score
+    low: float
+    high: float
+    recovered_low: float
+    recovered_high: float
+    agreement: float
+    population: Population
+    reads: int
+    exact: bool
+    interchange: pd.DataFrame
+    by_answer: pd.DataFrame
+
+    @property
+    def loss_recovered(self) -> float:
+        """1 where the scrubbed model loses no more than the model, 0 where it loses as much as with shuffled labels.
+
+        NaN where shuffling the labels costs nothing, or there is no loss.
+        """
+        return _recovered(self.model.loss, self.scrubbed.loss, self.shuffled.loss)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Three rows: model, scrubbed, shuffled; columns what, accuracy, loss."""
+        import pandas as pd
+
+        rows = [("model", self.model), ("scrubbed", self.scrubbed), ("shuffled labels", self.shuffled)]
+        return pd.DataFrame([(name, s.accuracy, s.loss) for name, s in rows], columns=["what", "accuracy", "loss"])
+
+    def __str__(self) -> str:
+        interval = "" if self.exact else f", 95% interval {share(self.low)} to {share(self.high)}"
+        lost = self.loss_recovered
+        recovered = "" if lost != lost else f" and {lost:.1%} of the loss is recovered"
+        lines = [
+            f"Scrubbed, {share(self.scrubbed.accuracy)} of the answers are right{interval} (the model "
+            f"{share(self.model.accuracy)}, shuffled labels {share(self.shuffled.accuracy)}){recovered}: "
+            f"{'every draw' if self.exact else 'random draws'} {self.population.on}.",
+        ]
+        for row in self.interchange.itertuples():
+            if row.reason:
+                lines.append(f"{row.variable}: {row.reason}.")
+                continue
+            free = f"; {share(row.alone)} of the inputs agree with no other on it" if row.alone else ""
+            lines.append(
+                f"{row.variable} ({row.places}): interchanged, {share(row.agree)} of {row.pairs:,} pairs are answered "
+                f"as they must be, {share(row.changed)} of the {row.changing:,} whose answer must change{free}."
+            )
+        return "\n".join(lines)
+
+
+def test_hypothesis(
+    model: Model,
+    hypothesis: Any,
+    inputs: Batch | None = None,
+    *,
+    pairs: int = PAIRS,
+    seed: int = 0,
+) -> HypothesisTest:
+    """Scrub a model by a hypothesis, and interchange each of its variables.
+
+    Args:
+        model: any model with a task: ours, or `interp.load` of your own.
+        hypothesis: variables, their places, and what each is computed from.
+        inputs: what the numbers are about; left out, every input of the task where that takes seconds, else its test
+            data.
+        pairs: how many pairs are interchanged for each variable where not all of them are.
+        seed: of the draws.
+
+    Returns:
+        Scores; exact where few enough inputs allow every draw, else with 95% intervals.
+
+    Raises InterpError for places, features or values that do not fit the model and the task.
+
+    Example:
+
+        >>> model = interp.build("languages/parity")
+        >>> both = interp.Hypothesis([interp.Variable("answer", at=["head 1.0", "head 1.1"])])
+        >>> found = interp.test_hypothesis(model, both, model.task.enumerate_up_to(4))
+        >>> found.exact, found.scrubbed.accuracy
+        (True, 1.0)
+    """
+    subject = Subject.of(model)
+    if not isinstance(hypothesis, Hypothesis):
+        raise InterpError(f"{of_type(hypothesis)} is not a hypothesis: interp.Hypothesis([interp.Variable(...)])")
+    places = {one.name: [Place.of(subject, place) for place in one.at] for one in hypothesis.variables}
+    _check_places(hypothesis, places)
+    if inputs is not None:
+        subject.check(inputs)
+    population = _inputs(subject, places) if inputs is None else given(inputs)
+    units = Units.of(subject, population.batch)
+    if not len(units):
+        raise InterpError(NOTHING)
+    values = Values(subject, hypothesis, places, units)
+    scrubber = Scrubber(subject, hypothesis, places, values)
+    program = Program(subject, values, scrubber.logits)
+    scrub = _scrub(scrubber, seed)
+    return HypothesisTest(
+        hypothesis,
+        _score(subject, scrubber.logits, units.classes),
+        scrub.score,
+        _shuffled(subject, scrubber.logits, units.classes),
+        *scrub.interval,
+        *_recovered_interval(subject, scrubber, scrub),
+        float((program.answers == program.model).double().mean()),
+        population,
+        len(units),
+        scrub.exact,
+        _interchanges(scrubber, program, pairs, seed),
+        _by_answer(subject, scrubber, scrub),
+    )
+
+
+test_hypothesis.__test__ = False  # type: ignore[attr-defined]  # pytest takes every test_* for a test
+
+
+# ---------------------------------------------------------------- what it is about
+
+
+def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> None:
+    """One place holds one variable, or each variable has its own directions there."""
+    if not any(places.values()):
+        raise InterpError("no variable of the hypothesis has a place, so there is nothing to test in the model")
+    taken: dict[tuple[object, object], tuple[str, Place]] = {}
+    for name, some in places.items():
+        if some and any(place.each for place in some) != all(place.each for place in some):
+            raise InterpError(f"variable {name} is at each position in one place, and at one position in another")
+        for place in some:
+            key = (place.what, place.position)
+            if key in taken:
+                other, before = taken[key]
+                if other == name or place.basis is None or before.basis is None:
+                    raise InterpError(
+                        f"{place} is the place of {other} and of {name}: give each its directions "
+                        "(Place(what, basis=...)), or make one variable of both"
+                    )
+            taken[key] = (name, place)
+
+
+def _inputs(subject: Subject, places: dict[str, list[Place]]) -> Population:
+    """Every input where a run of all takes seconds and what places hold fits into memory, else a sample."""
+    found = choose(subject.task, subject.logits, fixed=False, seconds=SECONDS)
+    length = found.batch.tokens.shape[1]
+    numbers = sum((length if p.each else 1) * p.width(subject) for some in places.values() for p in some)
+    most = SIZE // (4 * numbers * (length if subject.read_at == "all" else 1))
+    return found if found.n <= most else sample(subject.task, max(1, most))
+
+
+# ---------------------------------------------------------------- scores
+
+
+@dataclass(frozen=True)
+class _Scrub:
+    """Accuracy and loss of the scrubbed model, by right class, too."""
+
+    score: Score
+    interval: tuple[float, float]
+    loss_error: float
+    by_class: dict[int, float]
+    exact: bool
+
+
+def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
+    """Every draw where they are few, else one draw for each unit."""
+    subject, classes = scrubber.subject, scrubber.units.classes
+    runs = scrubber.all_draws()
+    if runs is not None and runs <= _most_runs(scrubber):
+        return _every_draw(scrubber)
+    outputs = scrubber.scrubbed(torch.arange(len(classes)), seed)
+    score = _score(subject, outputs, classes)
+    right = correct(outputs, classes, subject.decision)
+    lost = losses(outputs, classes, subject.decision)
+    inputs = len(scrubber.units.rows.unique())
+    error = float("nan") if lost is None else 1.96 * float(lost.std()) / inputs**0.5
+    by_class = {int(c): float(right[classes == c].double().mean()) for c in classes.unique()}
+    return _Scrub(score, wilson(score.accuracy, inputs), error, by_class, False)
+
+
+def _most_runs(scrubber: Scrubber) -> int:
+    """How many runs take about WORK operations: whether every draw is made does not depend on the machine."""
+    model, length = scrubber.subject.model, scrubber.units.batch.tokens.shape[1]
+    cfg = model.cfg
+    weights = sum(parameter.numel() for name, parameter in model.named_parameters() if "embed.W_" not in name)
+    row = length * (2 * weights + cfg.n_layers * cfg.n_heads * length * (4 * cfg.d_head + 20))
+    return min(ALL_DRAWS, max(8, int(WORK / row)))
+
+
+def _every_draw(scrubber: Scrubber) -> _Scrub:
+    subject, classes = scrubber.subject, scrubber.units.classes
+    right: dict[int, float] = {int(c): 0.0 for c in classes.unique()}
+    loss = 0.0
+    for outputs, chances in scrubber.every_draw():
+        for c, chance in chances:
+            wanted = torch.full((len(outputs),), c)
+            right[c] += chance * float(correct(outputs, wanted, subject.decision).sum())
+            lost = losses(outputs, wanted, subject.decision)
+            loss += float("nan") if lost is None else chance * float(lost.sum())
+    shares = classes.bincount() / len(classes)
+    accuracy = min(1.0, sum(right.values()))
+    if abs(accuracy - 1) < 1e-9:
+        accuracy = 1.0  # the chances are fractions, and add up to 1 but for their rounding
+    by_class = {c: min(1.0, value / float(shares[c])) for c, value in right.items()}
+    return _Scrub(Score(accuracy, loss), (accuracy, accuracy), 0.0, by_class, True)
+
+
+def _score(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
+    lost = losses(outputs, classes, subject.decision)
+    right = correct(outputs, classes, subject.decision)
+    return Score(float(right.double().mean()), float("nan") if lost is None else float(lost.mean()))
+
+
+def _shuffled(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
+    """The model's outputs beside the labels of all inputs, each as likely as it is among them: no draw."""
+    accuracy = loss = 0.0
+    for c, number in zip(*classes.unique(return_counts=True)):
+        score = _score(subject, outputs, torch.full_like(classes, int(c)))
+        accuracy += float(number) / len(classes) * score.accuracy
+        loss += float(number) / len(classes) * score.loss
+    return Score(accuracy, loss)
+
+
+def _recovered(model: float, scrubbed: float, shuffled: float) -> float:
+    lost = shuffled - model
+    return (shuffled - scrubbed) / lost if lost > 1e-12 else float("nan")
+
+
+def _recovered_interval(subject: Subject, scrubber: Scrubber, scrub: _Scrub) -> tuple[float, float]:
+    model = _score(subject, scrubber.logits, scrubber.units.classes).loss
+    shuffled = _shuffled(subject, scrubber.logits, scrubber.units.classes).loss
+    low, high = (_recovered(model, scrub.score.loss + sign * scrub.loss_error, shuffled) for sign in (1, -1))
+    return low, high
+
+
+def _interchanges(scrubber: Scrubber, program: Program, pairs: int, seed: int) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    most = _most_runs(scrubber)
+    for one in scrubber.hypothesis.variables:
+        if not scrubber.places[one.name]:
+            continue
+        groups = scrubber.groups[one.name]
+        value = scrubber.values.known[one.name]
+        found = interchange(scrubber, program, one, most, pairs, seed)
+        row = {
+            "variable": one.name,
+            "places": ", ".join(map(str, scrubber.places[one.name])),
+            "values": len(value.unique()),
+            "alone": groups.alone,
+        }
+        reason, shown = (found, NO_PAIRS) if isinstance(found, str) else ("", found)
+        rows.append({**row, **vars(shown), "reason": reason})
+    return pd.DataFrame(rows)
+
+
+def _by_answer(subject: Subject, scrubber: Scrubber, scrub: _Scrub) -> pd.DataFrame:
+    import pandas as pd
+
+    classes, words, sets = scrubber.units.classes, subject.task.answer_words, subject.decision.kind == "set"
+    right = correct(scrubber.logits, classes, subject.decision)
+    rows = [
+        (
+            set_word(c, words) if sets else words[c] if c < len(words) else str(c),
+            int((classes == c).sum()),
+            float(right[classes == c].double().mean()),
+            scrubbed,
+        )
+        for c, scrubbed in scrub.by_class.items()
+    ]
+    return pd.DataFrame(rows, columns=["answer", "reads", "model", "scrubbed"])

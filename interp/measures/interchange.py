@@ -1,0 +1,152 @@
+"""Interchange interventions (Geiger et al. 2021): is a variable used where a hypothesis says that it lives?
+
+A base input runs with the variable's places given the values that they have on a source input. The hypothesis says
+what must follow: the answer that it computes when this variable is the source's, and all others are the base's. What
+counts is the share of pairs with that answer, and the same among pairs whose answer must *change*, so that an
+intervention without effect scores nothing there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.architecture.answers import decide
+from interp.errors import InterpError
+from interp.measures.hypothesis import CodeTable, Units, Values, Variable
+from interp.measures.scrubbing import Scrubber
+from interp.measures.subject import Subject
+from interp.populations import wilson
+
+CANDIDATES = 1 << 16
+"""Pairs among which those are looked for whose answer must change, where not all pairs are run."""
+
+
+@dataclass(frozen=True)
+class Interchange:
+    """One variable: pairs and the share answered as the hypothesis says; the same where the answer must change."""
+
+    pairs: int
+    agree: float
+    low: float
+    high: float
+    changing: int
+    changed: float
+    changed_low: float
+    changed_high: float
+    exact: bool
+
+
+_NAN = float("nan")
+NO_PAIRS = Interchange(0, _NAN, _NAN, _NAN, 0, _NAN, _NAN, _NAN, False)
+
+
+class Program:
+    """What a hypothesis answers, in the units of Batch.labels; the model's own answers beside it."""
+
+    def __init__(self, subject: Subject, values: Values, outputs: Tensor):
+        self.subject, self.values, self.units = subject, values, values.units
+        everyone = torch.arange(len(self.units))
+        self.model = labels_of(subject, self.units, everyone, decide(outputs, subject.decision))
+        self.table = None if values.hypothesis.answer else CodeTable(self._roots(values.known), self.model)
+        self.answers = self.of(values.known)
+
+    def _roots(self, known: dict[str, Tensor]) -> list[Tensor]:
+        """The values that the answer is computed from; a variable at each position as one number for its row."""
+        found = [known[name] for name in self.values.hypothesis.of]
+        return found if self.values.hypothesis.answer else [self._as_number(one) for one in found]
+
+    def _as_number(self, value: Tensor) -> Tensor:
+        """Rows of values as numbers that are equal where the rows are."""
+        if value.ndim == 1:
+            return value
+        found = torch.zeros(len(value), dtype=torch.long)
+        for column in value.T:
+            found = found * 1_000_003 + column + 7  # wraps: two rows share a number once in 2^64
+        return found
+
+    def of(self, known: dict[str, Tensor]) -> Int[Tensor, "units"]:
+        """Answers from values of the variables."""
+        roots = self._roots(known)
+        if self.table is not None:
+            return self.table(*roots)
+        assert self.values.hypothesis.answer is not None
+        found = torch.as_tensor(self.values.hypothesis.answer(*roots)).cpu().long()
+        if found.shape != roots[0].shape[:1]:
+            raise InterpError(
+                f"the answer of the hypothesis has shape {tuple(found.shape)}; it must be ({len(roots[0])},), one for "
+                "each input"
+            )
+        return found
+
+
+def labels_of(
+    subject: Subject, units: Units, which: Int[Tensor, "wanted"], classes: Int[Tensor, "wanted"]
+) -> Int[Tensor, "wanted"]:
+    """Output indices as answers in the units of Batch.labels, for some units."""
+    tokens = units.batch.tokens[which]
+    if subject.read_at != "all":
+        return subject.task.answers(classes, tokens).long()
+    rows, at = torch.arange(len(which)), units.read_at[which]
+    spread = torch.zeros_like(tokens)
+    spread[rows, at] = classes
+    return subject.task.answers(spread, tokens).long()[rows, at]
+
+
+@torch.no_grad()
+def interchange(
+    scrubber: Scrubber, program: Program, one: Variable, most: int, pairs: int, seed: int
+) -> Interchange | str:
+    """Interchange of one variable: all pairs of units where they are at most `most`, else `pairs` of them at random,
+    and as many whose answer must change: the hypothesis gives another answer than for the base, and than the model's.
+
+    A sentence where there is no pair whose answer must change.
+    """
+    units = scrubber.units
+    n, exact = len(units), len(units) ** 2 <= most
+    base, source = _pairs(scrubber, n, exact, seed)
+    if not len(base):
+        return "no two inputs have one length, so nothing can be interchanged at each position"
+    wanted = program.of(program.values.interchanged(one.name, base, source))
+    known = wanted != CodeTable.NONE
+    base, source, wanted = base[known], source[known], wanted[known]
+    must = (wanted != program.model[base]) & (wanted != program.answers[base])
+    if not bool(must.any()):
+        return f"no pair of inputs with another {one.name} must have another answer"
+    keep = torch.ones_like(must)
+    if not exact:
+        keep = (must & (must.cumsum(0) <= pairs)) | (torch.arange(len(must)) < pairs)
+    uniform = torch.arange(len(must))[keep] < (len(must) if exact else pairs)
+    base, source, wanted, must = base[keep], source[keep], wanted[keep], must[keep]
+    patches = [(place, scrubber.donated(place, source)) for place in scrubber.places[one.name]]
+    answers = decide(scrubber.run(base, patches)[0], scrubber.subject.decision)
+    good = labels_of(scrubber.subject, units, base, answers) == wanted
+    inputs = len(scrubber.units.rows.unique())
+    return Interchange(
+        int(uniform.sum()),
+        *_share(good[uniform], exact, inputs),
+        int(must.sum()),
+        *_share(good[must], exact, inputs),
+        exact,
+    )
+
+
+def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, Tensor]:
+    """Pairs of units, all or drawn; of one length and read position where places stand at each position."""
+    alike = scrubber.rest(()).of
+    if exact:
+        base, source = torch.cartesian_prod(torch.arange(n), torch.arange(n)).unbind(1)
+        fits = alike[base] == alike[source]
+        return base[fits], source[fits]
+    generator = torch.Generator().manual_seed(seed)
+    base = torch.randint(n, (CANDIDATES,), generator=generator)
+    return base, scrubber.rest(()).draw(base, generator)
+
+
+def _share(good: Tensor, exact: bool, inputs: int) -> tuple[float, float, float]:
+    """A share with its interval: of no more independent answers than there are inputs."""
+    value = float(good.double().mean())
+    return (value, value, value) if exact else (value, *wilson(value, min(len(good), inputs)))

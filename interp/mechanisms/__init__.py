@@ -1,0 +1,6 @@
+"""Mechanisms: known ways to compute something, recognized in a model and tested by putting their ideal form in."""
+
+from interp.mechanisms.base import Finding, Proposal, mechanism, mechanisms
+from interp.mechanisms.bench import Bench, Kept
+
+__all__ = ["Bench", "Finding", "Kept", "Proposal", "mechanism", "mechanisms"]

@@ -1,0 +1,94 @@
+"""Where a head looks: ideal patterns by relations between the position that looks and the one that is looked at.
+
+A relation picks keys for each query. Its ideal form has two versions. Sharp: all keys in the relation equally, every
+visible key where none is. Graded: one weight for the keys in the relation, one for the others, one for marks; the
+weights are the pattern's own (geometric means for a softmax, means for raw scores). How close the head itself comes is
+1 - total variation distance, the mean over positions that matter and have a key in the relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.mechanisms.base import Proposal
+from interp.mechanisms.bench import Bench, Pattern
+
+SMALL = 1e-9
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A relation of query and key, with the words of a head that looks along it."""
+
+    words: str
+    holds: Bool[Tensor, "rows length length"]
+
+
+def proposals(bench: Bench, part: Part, name: str, relation: Relation) -> Iterator[Proposal]:
+    """Both ideal forms of a relation for a head."""
+    if part.head is None:
+        return
+    visible = bench.visible
+    holds = relation.holds & visible
+    matters = bench.matters(part)
+    if not (holds.any(-1) & matters).any() or (not (visible & ~holds)[matters].any() and name != "everywhere"):
+        return
+    actual = bench.pattern(part)
+    ideal = sharp(holds, visible)
+    softmax = bool((actual[matters].sum(-1) - 1).abs().max() < 1e-3) and bool((actual >= 0).all())
+    judged = matters & holds.any(-1)
+    if softmax:
+        yield Proposal(name, "pattern", part, f"looks {relation.words}", Pattern(part, ideal), 0,
+                       closeness(actual, ideal, judged))  # fmt: skip
+    if name == "everywhere" and softmax:
+        return
+    form, constants = graded(bench, actual, holds, matters, softmax)
+    fit = closeness(actual, form, matters) if softmax else explained(actual, form, visible & matters[:, :, None])
+    words = f"weighs {relation.words.removeprefix('at ')} against everything else"
+    yield Proposal(f"{name}, graded", "pattern", part, words, Pattern(part, form), constants, fit)
+
+
+def sharp(holds: Tensor, visible: Tensor) -> Float[Tensor, "rows length length"]:
+    """Equal attention to the keys in the relation; to every visible one where none is."""
+    chosen = torch.where(holds.any(-1, keepdim=True), holds, visible).float()
+    return chosen / chosen.sum(-1, keepdim=True).clamp(min=1)
+
+
+def graded(
+    bench: Bench, actual: Tensor, holds: Tensor, matters: Tensor, softmax: bool
+) -> tuple[Float[Tensor, "rows length length"], int]:
+    """One weight for each class of keys: in the relation, marks, others. And how many classes there are."""
+    visible = bench.visible
+    marks = (~bench.view.content)[:, None, :] & visible & ~holds
+    classes = holds.long() + 2 * marks.long()
+    counted = visible & matters[:, :, None]
+    form, n = torch.zeros_like(actual), 0
+    for number in range(3):
+        here = counted & (classes == number)
+        if not here.any():
+            continue
+        n += 1
+        values = actual[here]
+        weight = values.clamp(min=SMALL).log().mean().exp() if softmax else values.mean()
+        form = torch.where(visible & (classes == number), weight, form)
+    return (form / form.sum(-1, keepdim=True).clamp(min=SMALL) if softmax else form), n
+
+
+def closeness(actual: Tensor, ideal: Tensor, judged: Bool[Tensor, "rows length"]) -> float:
+    """1 - total variation distance of two patterns, the mean over positions."""
+    if not judged.any():
+        return 0.0
+    return float(1 - (actual[judged] - ideal[judged]).abs().sum(-1).mean() / 2)
+
+
+def explained(actual: Tensor, ideal: Tensor, judged: Tensor) -> float:
+    """The share of the variance of raw scores that the form gives."""
+    values, form = actual[judged], ideal[judged]
+    spread = float(((values - values.mean()) ** 2).sum())
+    return 1 - float(((values - form) ** 2).sum()) / spread if spread > 0 else 0.0

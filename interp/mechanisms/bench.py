@@ -1,0 +1,218 @@
+"""A model on the bench: its answers on a population, and how many of them stay when parts are replaced.
+
+Everything is judged against the *model's* answers, by the one function that decides; whether an answer is right only
+splits the count. A replacement (`Edit`) puts other values in at a hook point of the running model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.architecture.answers import answered, decide, losses
+from interp.measures.runs import Hook, Part, Reads, activations, reads
+from interp.measures.subject import Subject
+from interp.mechanisms.quantities import Quantity
+from interp.mechanisms.setting import Setting, View
+from interp.populations import Population
+
+ALLOWED = 0.04
+"""By so much the share may be lower among the most frequent answers, or among all others, than among all."""
+
+
+@runtime_checkable
+class Edit(Protocol):
+    """What replaces a part: hooks for these rows of the bench's batch."""
+
+    def hooks(self, bench: Bench, rows: slice) -> list[Hook]: ...
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Shares of the model's answers that stay: of all, of the right ones, of the wrong ones (NaN without any).
+
+    least: see least_share. loss: mean loss in nats (NaN where there is none).
+    """
+
+    share: float
+    right: float
+    wrong: float
+    least: float
+    changed: int
+    n: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A model with the inputs that it is tested on. hints: quantities that its program reads."""
+
+    subject: Subject
+    population: Population
+    hints: tuple[Quantity, ...] = ()
+
+    @cached_property
+    def setting(self) -> Setting:
+        return Setting.of(self.subject, self.population.batch)
+
+    @cached_property
+    def view(self) -> View:
+        return View.of(self.setting, self.population.batch)
+
+    @cached_property
+    def where(self) -> Reads:
+        return reads(self.subject, self.population.batch)
+
+    @cached_property
+    def logits(self) -> Float[Tensor, "reads n_out"]:
+        return self.subject.logits(self.population.batch)
+
+    @cached_property
+    def answers(self) -> Int[Tensor, "reads"]:
+        """The model's answers, as output indices."""
+        return decide(self.logits, self.subject.decision)
+
+    @cached_property
+    def right(self) -> Bool[Tensor, "reads"]:
+        return self.subject.right_of(self.logits, self.population.batch)
+
+    @cached_property
+    def visible(self) -> Bool[Tensor, "rows length length"]:
+        """Which keys each query may see."""
+        mask = self.view.mask
+        seen = mask[:, None, :].expand(-1, mask.shape[1], -1)
+        return seen.tril() if self.setting.causal else seen
+
+    def run(self, edits: Sequence[Edit]) -> Float[Tensor, "reads n_out"]:
+        """The outputs under these replacements."""
+        batch = self.population.batch
+        if not edits:
+            return self.logits
+        return self.subject.logits(batch, lambda rows: [hook for edit in edits for hook in edit.hooks(self, rows)])
+
+    def kept(self, edits: Sequence[Edit]) -> Kept:
+        """How many of the model's answers stay under these replacements."""
+        return self.compare(self.run(edits))
+
+    def compare(self, logits: Float[Tensor, "reads n_out"]) -> Kept:
+        """How many of the model's answers these outputs give."""
+        found = self.agreement((decide(logits, self.subject.decision) == self.answers) & answered(logits))
+        lost = losses(logits, self.where.classes, self.subject.decision)
+        return Kept(**{**found.__dict__, "loss": float("nan") if lost is None else float(lost.double().mean())})
+
+    def agreement(self, same: Bool[Tensor, "reads"]) -> Kept:
+        """The same of answers that are given as equal to the model's, or not."""
+        return Kept(
+            share=float(same.double().mean()),
+            right=float(same[self.right].double().mean()),
+            wrong=float(same[~self.right].double().mean()),
+            least=least_share(same, self.answers),
+            changed=int((~same).sum()),
+            n=len(same),
+            loss=float("nan"),
+        )
+
+    @cached_property
+    def _activations(self) -> dict[str, Tensor]:
+        return {}
+
+    def activation(self, name: str) -> Tensor:
+        """What passes a hook point in the whole batch, in float32, computed once."""
+        if name not in self._activations:
+            batch, found = self.population.batch, []
+            for rows in self.subject.chunks(batch):
+                _, seen = activations(self.subject, batch[rows], [name])
+                found.append(seen[name].float().cpu())
+            self._activations[name] = torch.cat(found)
+        return self._activations[name]
+
+    def output(self, part: Part) -> Float[Tensor, "rows length d"]:
+        """What a part puts out, at all positions."""
+        return part.get(self.activation(part.hook))
+
+    def pattern(self, part: Part) -> Float[Tensor, "rows length length"]:
+        """Where a head looks: queries, then keys."""
+        return self.activation(f"blocks.{part.layer}.attn.hook_pattern")[:, part.head]
+
+    def matters(self, part: Part) -> Bool[Tensor, "rows length"]:
+        """Positions whose value can reach an answer: in the last layer those that are read, else all but padding."""
+        if part.layer == self.subject.model.cfg.n_layers - 1:
+            return self.where.mask(self.population.batch)
+        return self.view.mask
+
+
+def least_share(same: Bool[Tensor, "reads"], answers: Int[Tensor, "reads"]) -> float:
+    """The share of answers that are the same, or that of the most frequent answer, or of all others, if these are lower
+    by more than ALLOWED.
+
+    Strings of brackets are balanced so seldom that "never" is right on nearly all of them, and explains nothing.
+    """
+    if not len(answers):
+        return 0.0
+    most = answers == answers.bincount().argmax()
+    sides = [float(side.double().mean()) + ALLOWED for side in (same[most], same[~most]) if len(side)]
+    return min(float(same.double().mean()), *sides)
+
+
+# ---------------------------------------------------------------- replacements
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A part's mean at each position."""
+
+    part: Part
+    value: Float[Tensor, "length d"]
+
+    @classmethod
+    def of(cls, bench: Bench, part: Part) -> Mean:
+        mask = bench.view.mask[:, :, None].float()
+        return cls(part, (bench.output(part) * mask).sum(0) / mask.sum(0).clamp(min=1))
+
+    def hooks(self, bench: Bench, rows: slice) -> list[Hook]:
+        def put(activation: Tensor, hook: Any) -> Tensor:
+            self.part.put(activation, self.value.to(activation))
+            return activation
+
+        return [(self.part.hook, put)]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Values of a part, one of a few for each position: `values[codes]`, at the positions of a mask."""
+
+    part: Part
+    codes: Int[Tensor, "rows length"]
+    values: Float[Tensor, "cells d"]
+    mask: Bool[Tensor, "rows length"]
+
+    def hooks(self, bench: Bench, rows: slice) -> list[Hook]:
+        def put(activation: Tensor, hook: Any) -> Tensor:
+            mask = self.mask[rows, :, None].to(activation.device)
+            value = self.values[self.codes[rows]].to(activation)
+            self.part.put(activation, torch.where(mask, value, self.part.get(activation)))
+            return activation
+
+        return [(self.part.hook, put)]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern of attention for one head."""
+
+    part: Part
+    weights: Float[Tensor, "rows length length"]
+
+    def hooks(self, bench: Bench, rows: slice) -> list[Hook]:
+        def put(pattern: Tensor, hook: Any) -> Tensor:
+            pattern = pattern.clone()
+            pattern[:, self.part.head] = self.weights[rows].to(pattern)
+            return pattern
+
+        return [(f"blocks.{self.part.layer}.attn.hook_pattern", put)]

@@ -1,0 +1,101 @@
+"""What a part puts out: a value that depends on one or two quantities and on nothing else.
+
+The ideal form puts the mean of the part's output over all positions with the same value of the quantities in its place.
+If the answers stay, then whatever else the part's output varies with is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.measures.runs import Part
+from interp.mechanisms.base import Proposal, mechanism
+from interp.mechanisms.bench import Bench, Given
+from interp.mechanisms.quantities import Quantity, Scope, candidates
+
+TRIED, PAIRED = 6, 6
+"""How many quantities are proposed by themselves, and how many are paired."""
+LOCAL = ("own", "position")
+PER_CELL = 4
+"""Positions that share a value, on average, at least: fewer would list the inputs."""
+
+
+@mechanism("carries", of="output")
+def carries(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """The quantities that explain most of what a part puts out, by themselves and in pairs."""
+    scopes: tuple[Scope, ...] = ("seen",) if bench.setting.causal else ("seen", "upto", "from")
+    matters = bench.matters(part)
+    output = bench.output(part)[matters].double()
+    tried = list(dict.fromkeys([*bench.hints, *candidates(bench.setting, scopes)]))
+    coded: list[tuple[float, Quantity]] = []
+    for one in tried:
+        codes = _codes([one], bench, matters)
+        if codes is not None and int(codes[matters].max()) > 0:
+            coded.append((explained(output, codes[matters]), one))
+    coded.sort(key=lambda pair: -pair[0])
+    known = {one for _, one in coded}
+    hints = [one for one in bench.hints if one in known]
+    alone = list(dict.fromkeys([*hints, *(one for _, one in coded[:TRIED])]))
+    for one in alone:
+        yield _proposal(bench, part, [one], matters)
+    best = list(dict.fromkeys([*alone[: len(hints)], *_local(known), *(one for _, one in coded[:PAIRED])]))
+    pairs = []
+    for one, other in combinations(best, 2):
+        if (codes := _codes([one, other], bench, matters)) is not None:
+            telling = one in hints and other.kind in LOCAL
+            pairs.append((telling, explained(output, codes[matters]), one, other))
+    for _, _, one, other in sorted(pairs, key=lambda pair: (-pair[0], -pair[1]))[: TRIED + len(hints)]:
+        yield _proposal(bench, part, [one, other], matters)
+
+
+def _local(known: Iterable[Quantity]) -> list[Quantity]:
+    """Its own token and its position: what nearly everything may depend on besides."""
+    return [one for one in known if one.kind in LOCAL]
+
+
+def _proposal(bench: Bench, part: Part, quantities: Sequence[Quantity], matters: Tensor) -> Proposal:
+    codes = _codes(quantities, bench, matters)
+    assert codes is not None
+    means = cell_means(bench.output(part), codes, matters)
+    fit = explained(bench.output(part)[matters].double(), codes[matters])
+    words = " and ".join(one.words for one in quantities)
+    facts = {"quantities": [one.to_json() for one in quantities]}
+    return Proposal(
+        "carries", "output", part, f"carries {words}", Given(part, codes, means, matters), len(means), fit, facts
+    )
+
+
+def _codes(quantities: Sequence[Quantity], bench: Bench, matters: Tensor) -> Int[Tensor, "rows length"] | None:
+    """One number per combination of values where it matters, 0 elsewhere; None where they nearly list the inputs."""
+    values = torch.stack([one.values(bench.view)[matters] for one in quantities], -1)
+    known, codes = values.unique(dim=0, return_inverse=True)
+    if len(known) * PER_CELL > len(codes):
+        return None
+    found = torch.zeros(matters.shape, dtype=torch.long)
+    found[matters] = codes
+    return found
+
+
+def cell_means(output: Tensor, codes: Tensor, mask: Tensor) -> Float[Tensor, "cells d"]:
+    """The mean output of each cell, over positions that are not padding."""
+    n, flat = int(codes.max()) + 1, codes[mask]
+    total = torch.zeros(n, output.shape[-1], dtype=torch.float64).index_add_(0, flat, output[mask].double())
+    often = torch.zeros(n, dtype=torch.float64).index_add_(0, flat, torch.ones(len(flat), dtype=torch.float64))
+    return (total / often.clamp(min=1)[:, None]).float()
+
+
+def explained(output: Float[Tensor, "positions d"], codes: Int[Tensor, "positions"]) -> float:
+    """The share of the variance of the output that lies between cells."""
+    spread = float(((output - output.mean(0)) ** 2).sum())
+    if spread <= 0:
+        return 0.0
+    n = int(codes.max()) + 1
+    total = torch.zeros(n, output.shape[1], dtype=torch.float64).index_add_(0, codes, output)
+    often = torch.zeros(n, dtype=torch.float64).index_add_(0, codes, torch.ones(len(codes), dtype=torch.float64))
+    means = total / often.clamp(min=1)[:, None]
+    return float((often[:, None] * (means - output.mean(0)) ** 2).sum()) / spread

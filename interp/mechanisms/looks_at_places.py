@@ -1,0 +1,88 @@
+"""Heads that look by position: everywhere, at itself, at neighbors, at the mirror place, at the ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from interp.measures.runs import Part
+from interp.mechanisms.attention import Relation, closeness, proposals
+from interp.mechanisms.base import Proposal, mechanism
+from interp.mechanisms.bench import Bench, Pattern
+
+OFFSETS = (-1, -2, -3, 1, 2)
+
+
+@mechanism("everywhere", of="pattern")
+def everywhere(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """Evenly at all that it sees."""
+    yield from proposals(bench, part, "everywhere", Relation("evenly at everything it sees", bench.visible))
+
+
+@mechanism("itself", of="pattern")
+def itself(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """At its own position."""
+    length = bench.visible.shape[1]
+    yield from proposals(
+        bench, part, "itself", Relation("at its own position", torch.eye(length, dtype=torch.bool) & bench.visible)
+    )
+
+
+@mechanism("offset", of="pattern")
+def offset(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """At the position so many places before or behind."""
+    place = torch.arange(bench.visible.shape[1])
+    for step in OFFSETS:
+        if step > 0 and bench.setting.causal:
+            continue
+        side, far = ("before" if step < 0 else "behind"), abs(step)
+        words = f"at the token {side} it" if far == 1 else f"at the token {far} places {side} it"
+        holds = (place[None, :] - place[:, None] == step) & bench.visible
+        yield from proposals(bench, part, f"offset {step:+d}", Relation(words, holds))
+
+
+@mechanism("mirror", of="pattern")
+def mirror(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """At the mirror place of the string."""
+    if bench.setting.causal:
+        return
+    view = bench.view
+    first = view.content.long().argmax(1)
+    last = view.tokens.shape[1] - 1 - view.content.flip(1).long().argmax(1)
+    place = view.place
+    holds = (place[None, :, None] + place[None, None, :] == (first + last)[:, None, None]) & view.content[:, None, :]
+    holds = holds & view.content[:, :, None]
+    yield from proposals(bench, part, "mirror", Relation("at its mirror place", holds & bench.visible))
+
+
+@mechanism("ends", of="pattern")
+def ends(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """At the first or the last token of the string."""
+    view, place = bench.view, bench.view.place
+    first = view.content.long().argmax(1)
+    last = view.tokens.shape[1] - 1 - view.content.flip(1).long().argmax(1)
+    for name, at in (("first", first), ("last", last)):
+        if name == "last" and bench.setting.causal and bench.subject.read_at == "all":
+            continue
+        holds = (place == at[:, None])[:, None, :] & bench.visible
+        yield from proposals(bench, part, f"{name} token", Relation(f"at the {name} token of the string", holds))
+
+
+@mechanism("by position", of="pattern")
+def by_position(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """A fixed pattern, the same for every input of one length."""
+    if part.head is None:
+        return
+    actual, lengths = bench.pattern(part), bench.population.batch.lengths
+    form = torch.zeros_like(actual)
+    matters = bench.matters(part)
+    constants = 0
+    for length in lengths.unique().tolist():
+        rows = lengths == length
+        if int(rows.sum()) < 2:
+            return
+        form[rows] = actual[rows].mean(0)
+        constants += int(matters[rows].any(0).sum()) * length
+    yield Proposal("by position", "pattern", part, "looks by a fixed pattern, whatever the tokens are",
+                   Pattern(part, form), constants, closeness(actual, form, matters))  # fmt: skip

@@ -1,0 +1,100 @@
+"""A recognizer of strings as the smallest automaton with its answers, beside the task's own."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from interp.explanations.automata import STRINGS, Automaton, Learned, learn_automaton, sentence
+from interp.explanations.strings import Strings
+from interp.report import Report
+from interp.report.figures_automata import MOST_STATES, automaton
+from interp.sections.base import CHEAP, Study, section
+
+SECONDS = 3.0
+"""What running every string may take in a report that was not asked for this section."""
+PROBED = 256
+
+
+def strings(study: Study) -> Strings:
+    """The strings of the study's task."""
+    return Strings.of(study.subject)
+
+
+def needs(study: Study) -> str | None:
+    """A task of strings, each with an answer."""
+    subject = study.subject
+    if subject.read_at == "all" and study.model.cfg.attention_dir != "causal":
+        return "every position has an answer, which may depend on what stands behind it"
+    return None if study.once(strings).longest(subject, STRINGS) >= 2 else "the model has too few positions for strings"
+
+
+def rate(study: Study) -> float:
+    """About how many strings run in a second."""
+    known = study.once(strings)
+    length = known.longest(study.subject, PROBED)
+    batch = known.rows(torch.randint(len(known.letters), (PROBED, length), generator=torch.Generator().manual_seed(0)))
+    study.subject.logits(batch)  # the first run pays for what is made once
+    started = time.perf_counter()
+    study.subject.logits(batch)
+    return PROBED / max(1e-6, time.perf_counter() - started)
+
+
+def affordable(study: Study) -> int:
+    """The greatest length whose strings run in SECONDS."""
+    known, fast = study.once(strings), study.once(rate)
+    most = known.longest(study.subject, STRINGS)
+    base, length = len(known.letters), 1
+    while length < most and sum(base**n for n in range(1, length + 2)) / fast <= SECONDS:
+        length += 1
+    return known.fixed or length
+
+
+def cost(study: Study) -> float:
+    """Seconds; more than CHEAP where not even strings of 4 symbols are affordable."""
+    known, fast = study.once(strings), study.once(rate)
+    length = study.once(affordable)
+    return CHEAP + 1 if length < min(4, known.longest(study.subject, STRINGS)) else len(known.letters) ** length / fast
+
+
+def found(study: Study, longest: int) -> Learned:
+    """The automaton, once for whoever asks."""
+    return learn_automaton(study.subject, longest)
+
+
+@section("automaton", title="As an automaton", order=130, needs=needs, cost=cost)
+def make(study: Study, report: Report, longest: int | None = None) -> None:
+    """The smallest automaton with the model's answers on every string up to a length, and the task's own.
+
+    longest: symbols; left out, as many as run in seconds. interp.learn_automaton(model) goes further.
+    """
+    learned = study.once(found, study.once(affordable) if longest is None else longest)
+    report.section(
+        "As an automaton",
+        f"{sentence(learned)} Learned by Angluin's L* from the answers to all of these strings; no smaller automaton "
+        "gives them.",
+    )
+    shown = []
+    if learned.shown is not None:
+        where = "" if learned.model is not None else f", on strings of at most {learned.shown.longest} symbols"
+        shown += _show(report, "automaton_model", learned.shown, f"The model as an automaton{where}.")
+    if learned.task is not None and not learned.same:
+        shown += _show(report, "automaton_task", learned.task, "The task's own automaton, learned from its labels.")
+    if learned.model is not None:
+        report.say(sentence(learned), "what", shown)
+        report.add_fact("automaton_states", learned.model.states)
+    if learned.task is not None:
+        report.add_fact("automaton_states_task", learned.task.states)
+    report.add_fact("automaton_longest", learned.longest)
+    report.add_fact("automaton_wrong", learned.different)
+
+
+def _show(report: Report, key: str, one: Automaton, caption: str) -> list[str]:
+    """A drawing where it can be read, and the table; the drawing's key."""
+    small = one.states <= MOST_STATES
+    if small:
+        drawing = automaton(one.following, [one.word(state) for state in range(one.states)], one.alphabet)
+        report.add_figure(key, drawing, caption)
+    report.add_table(f"{key}_table", one.to_frame(), f"{caption} Access: the shortest string that ends in the state.")
+    return [key] if small else []

@@ -1,0 +1,64 @@
+"""The algorithm of a model: as a sentence on the first screen, and below as a program with what its parts do."""
+
+from __future__ import annotations
+
+from interp import words
+from interp.explanations import Explanation, explain_subject
+from interp.explanations.shipped import shipped
+from interp.populations import Asked
+from interp.report import Report
+from interp.sections.base import Study, section
+
+NOT_SEARCHED = "No explanation was searched for; interp.explain(model) does that."
+
+
+def shipped_one(study: Study) -> Explanation | None:
+    """The explanation that came with interp for these weights."""
+    return shipped(study.subject)
+
+
+@section("explanation", title="The algorithm", order=250)
+def make(study: Study, report: Report) -> None:
+    """A program in place of the model: what came with interp, or, where the user says how long, what is found."""
+    found = study.once(shipped_one)
+    seconds = study.asked_of.get("explanation", Asked()).over(study.asked).seconds
+    if found is None and seconds is not None:
+        found = explain_subject(study.subject, report.title, seconds)
+    report.say(NOT_SEARCHED if found is None else found.sentence, "how")
+    if found is None:
+        return
+    report.add_fact("explained", found.found)
+    if not found.found or found.agreement is None:
+        report.section("The algorithm", found.sentence)
+        return
+    report.section("The algorithm", f"{found.sentence}\n\n{evidence(found)}")
+    report.add_code(found.source)
+    report.add_table(
+        "explanation_parts",
+        found.to_frame(),
+        "What became of each head and MLP. cut: its mean at each position does as well. explained: what it puts out "
+        "can be replaced by its mean over all positions with the same value of what it carries. kept: neither. The "
+        "numbers are the shares of the model's answers that stay with this replacement alone, besides what is cut.",
+    )
+    report.add_fact("explanation_constants", found.constants)
+    report.add_fact("explanation_share", found.agreement.share)
+
+
+def evidence(found: Explanation) -> str:
+    """What was replaced in the running model, and what stayed."""
+    if found.cut is None or found.joint is None or found.empty is None:
+        return ""
+    parts = words.listed(
+        f"{found.count(status)} {said}"
+        for status, said in (("cut", "cut"), ("explained", "explained"), ("kept", "not explained"))
+    )
+    loss = ""
+    if found.recovered is not None:
+        loss = f" and {words.portion(min(1.0, found.recovered))} of the loss is recovered"
+    return (
+        f"The program needs {found.size}. Of its parts, {parts}. On {found.tested_on}, "
+        "rare answers among them as often as others, "
+        f"{words.portion(found.cut)} of the model's answers stay when the parts that are not needed are cut, "
+        f"{words.portion(found.joint)} when all explained parts are replaced besides{loss}; "
+        f"{words.portion(found.empty)} stay when every part is cut."
+    )

@@ -1,0 +1,80 @@
+"""What each head's output says of each declared feature."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from interp import words
+from interp.measures.head_features import head_features
+from interp.populations import Population
+from interp.report import Report
+from interp.report import figures as draw
+from interp.sections.base import Study, section
+
+MOST_HEADS, MOST_FEATURES, INPUTS = 48, 12, 1000
+
+
+def needs(study: Study) -> str | None:
+    """Few enough heads."""
+    heads = study.model.cfg.n_layers * study.model.cfg.n_heads
+    return f"{heads} heads are too many to probe" if heads > MOST_HEADS else None
+
+
+def population(study: Study) -> Population:
+    return study.population("head_features", head_features, most=INPUTS)
+
+
+def measured(study: Study) -> pd.DataFrame:
+    """On the inputs of `population`, of the first features."""
+    batch = study.once(population).batch
+    return head_features(study.subject, batch, tuple(study.task.features(batch[slice(0, 2)]))[:MOST_FEATURES])
+
+
+@section("head_features", title="Heads by feature", order=345, needs=needs)
+def make(study: Study, report: Report) -> None:
+    """Variance, probe and interchange of each feature, by head."""
+    inputs, table = study.once(population), study.once(measured)
+    reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
+    if table.empty:
+        report.section("Heads by feature", f"No feature of the task can be measured here.{reasons}")
+        return
+    report.section("Heads by feature", f"Measured {inputs.measured}. {sentence(table)}{reasons}")
+    shown = table.assign(name=[f"head {row.layer}.{row.head}" for row in table.itertuples()])
+    for quantity, title, caption in (
+        ("variance", "share of variance", "Share of the variance of each head's output that a feature explains."),
+        ("interchange", "interchange accuracy", "Share of the answers that become what they must be where the head's "
+         "output is that of another input, among pairs of inputs whose answer must change."),
+    ):  # fmt: skip
+        frame = shown.dropna(subset=[quantity])
+        if frame.empty:
+            continue
+        grid = frame.pivot(index="feature", columns="name", values=quantity)
+        grid = grid.loc[list(dict.fromkeys(frame["feature"])), list(dict.fromkeys(frame["name"]))]
+        report.add_figure(
+            f"head_features_{quantity}",
+            draw.heatmap(grid.to_numpy(), list(grid.columns), list(grid.index), "head", "feature", title,
+                         ends=(0.0, 1.0), square=False, show_values=grid.size <= 80),
+            caption,
+        )  # fmt: skip
+    report.add_table(
+        "head_features",
+        table,
+        "variance: corrected for the number of values. probe: accuracy of a logistic regression on inputs it was not "
+        "fitted on; chance: share of the most frequent value. interchange: among pairs whose answer must change.",
+        max_rows=60,
+    )
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """For each feature the head whose output it explains best, in words; only where it explains half or more."""
+    found = []
+    for name, mine in table.groupby("feature", sort=False):
+        known = mine.dropna(subset=["variance"])
+        if known.empty:
+            continue
+        best = known.loc[known["variance"].idxmax()]
+        if best["variance"] >= 0.5:
+            found.append(f"{name} {words.share(float(best['variance']), 2)} of head {best['layer']}.{best['head']}'s")
+    if not found:
+        return "No feature explains half of the variance of a head's output."
+    return f"Of the variance of what heads put out, features explain: {'; '.join(found)}."

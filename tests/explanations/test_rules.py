@@ -1,0 +1,129 @@
+"""Rules: fitted, compressed, counted, as words and as source; the two ways to run one agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from interp.errors import InterpError
+from interp.explanations.program import Program
+from interp.explanations.rules import Rule, fits, weighted
+from interp.explanations.search import Data, search
+from interp.mechanisms.quantities import Quantity, candidates
+from interp.mechanisms.setting import Setting, View
+from interp.tasks import Batch
+
+BITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("no", "yes"))
+ONES, ZEROS = Quantity(BITS, "count", ("1", "seen")), Quantity(BITS, "count", ("0", "seen"))
+
+
+def strings(length: int = 8) -> View:
+    """All strings of one length behind [CLS]."""
+    bits = torch.cartesian_prod(*[torch.arange(2)] * length)
+    tokens = torch.cat([torch.full((len(bits), 1), 2), bits], 1)
+    n = len(tokens)
+    return View.of(BITS, Batch(tokens, torch.full((n,), length + 1), torch.zeros(n, dtype=torch.long)))
+
+
+def searched(answers: np.ndarray, view: View, most: int = 50) -> Rule | None:
+    of = candidates(BITS)
+    values = [one.values(view)[:, 0].numpy() for one in of]
+    found = search(Data.of(BITS, of, values, answers, np.arange(len(answers)), True), 0.99, most)
+    return None if found is None else found.rule
+
+
+def test_a_threshold_is_found_and_said() -> None:
+    view = strings()
+    ones = ONES.values(view)[:, 0].numpy()
+    rule = searched((ones >= 3).astype(int), view)
+    assert rule is not None
+    assert rule.constants <= 4
+    program = Program(rule)
+    for row in range(0, 256, 5):
+        tokens = [BITS.vocabulary[t] for t in view.tokens[row].tolist()]
+        assert program(tokens, 0) == ("yes" if ones[row] >= 3 else "no")
+
+
+def test_balanced_strings_are_two_conditions() -> None:
+    view = strings()
+    level = (view.is_token("0") - view.is_token("1")).cumsum(1)
+    balanced = ((level[:, -1] == 0) & (level.amin(1) >= 0)).long().numpy()
+    rule = searched(balanced, view)
+    assert rule is not None
+    assert (rule.answers([one.values(view)[:, 0] for one in rule.quantities]).numpy() == balanced).all()
+
+
+def test_random_answers_have_no_rule() -> None:
+    view = strings()
+    assert searched(np.random.default_rng(0).integers(0, 2, 256), view) is None
+
+
+def test_the_never_rule_does_not_explain_rare_answers() -> None:
+    """One string in 256: a constant would be right on 99.6%."""
+    answers = np.zeros(256, dtype=int)
+    answers[0b01101001] = 1
+    rule = searched(answers, strings(), most=3)
+    assert rule is None or rule.form != "constant"
+
+
+@pytest.mark.parametrize(
+    ("rule", "words", "constants"),
+    [
+        (Rule(BITS, "constant", (), {"answer": 1}), "The answer is always yes.", 1),
+        (Rule(BITS, "steps", (ONES,), {"starts": [2], "answers": [0, 1]}),
+         "The answer is yes where the number of 1s is at least 2, else no.", 4),
+        (Rule(BITS, "all", (ONES, ZEROS), {"values": [[1], [2, 3]], "yes": 1, "no": 0}),
+         "The answer is yes where the number of 1s is 1 and the number of 0s is 2 or 3, else no.", 6),
+        (Rule(BITS, "sum", (ONES, ZEROS), {"weights": [1.0, -0.5], "threshold": 0.25, "yes": 1, "no": 0}),
+         "The answer is yes where 1 × (the number of 1s) − 0.5 × (the number of 0s) is above 0.25, else no.", 7),
+        (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
+         "The answer follows from the number of 1s by a table of 3 entries (0 gives yes, 3 gives yes, everything else "
+         "no).", 4),
+    ],
+)  # fmt: skip
+def test_words_constants_and_both_ways_to_run(rule: Rule, words: str, constants: int) -> None:
+    program = Program(rule)
+    assert program.words == words
+    assert rule.constants == constants
+    assert Program.from_json(program.to_json()) == program
+    view = strings(4)
+    read = torch.zeros(16, dtype=torch.long)
+    tensors = program.answers(view, torch.arange(16), read)
+    for row in range(16):
+        tokens = [BITS.vocabulary[t] for t in view.tokens[row].tolist()]
+        assert program(tokens, 0) == BITS.answers[int(tensors[row])]
+
+
+def test_a_weighted_sum_is_fitted() -> None:
+    view = strings()
+    values = [one.values(view)[:, 0].numpy() for one in (ONES, ZEROS)]
+    answers = (2 * values[0] > values[1]).astype(int)
+    rule = weighted(BITS, (ONES, ZEROS), values, answers)
+    assert rule is not None
+    assert (rule.answers([torch.from_numpy(v) for v in values]).numpy() == answers).all()
+
+
+def test_a_table_leaves_out_what_costs_nothing() -> None:
+    values = np.array([0] * 5000 + [1] * 5000 + [2])
+    answers = np.array([0] * 5000 + [1] * 5000 + [1])
+    found = {rule.form: rule for rule in fits(BITS, (ONES,), [values], answers)}
+    assert len(found["table"].data["entries"]) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, {}, {"setting": {}, "rule": {}}, "x", 3, {"setting": BITS.to_json(), "rule": {"form": "exec", "of": []}}],
+)
+def test_what_is_not_a_program_is_refused(data: Any) -> None:
+    with pytest.raises(InterpError):
+        Program.from_json(data)
+
+
+def test_source_holds_strings_only_as_literals() -> None:
+    """A token that looks like code stays a token."""
+    evil = Setting(("'); import os #", "1"), (), False, ("no", "yes"))
+    program = Program(Rule(evil, "table", (Quantity(evil, "own"),), {"entries": [[0, 1]], "default": 0}))
+    assert program(["'); import os #"], 0) == "yes"

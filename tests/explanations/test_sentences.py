@@ -1,0 +1,67 @@
+"""What is said of an explanation, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from interp.explanations.explanation import Agreement, PartRole
+from interp.explanations.sentences import nothing_found, parts_sentence, truth
+
+ALL = "on all 64 inputs"
+
+
+@pytest.mark.parametrize(
+    ("agreement", "said"),
+    [
+        (
+            Agreement(64, 0, 1.0, 1.0, 1.0, 1.0, None, ALL),
+            "This program gives every answer of the model on all 64 inputs.",
+        ),
+        (
+            Agreement(64, 32, 0.5, 0.5, 0.5, 1.0, 0.0, ALL),
+            "This program gives 0.5000 of the answers of the model on all 64 inputs: all of the right ones and none "
+            "of the wrong ones.",
+        ),
+        (
+            Agreement(100000, 1, 0.99999, 0.9999, 0.999999, 0.99999, None, "on a sample"),
+            "This program gives 0.99999 of the answers of the model on a sample (95% interval 0.9999 to 0.999999).",
+        ),
+        (
+            Agreement(200, 0, 1.0, 0.98, 1.0, 1.0, 1.0, "on a sample"),
+            "This program gives every answer of the model on a sample (95% interval 0.9800 to 1).",
+        ),
+    ],
+)  # fmt: skip
+def test_truth(agreement: Agreement, said: str) -> None:
+    assert truth(agreement) == said
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([], ""),
+        ([PartRole("head 0.0", "cut")], ""),
+        ([PartRole("head 0.0", "kept")], "What head 0.0 puts out is not explained."),
+        ([PartRole("MLP 0", "explained", None, None, "carries x", 1.0)], "Where: MLP 0 carries x."),
+        (
+            [PartRole("head 0.0", "kept", "looks at itself", 1.0), PartRole("MLP 1", "kept")],
+            "Where: head 0.0 looks at itself. What head 0.0 and MLP 1 put out is not explained.",
+        ),
+        (
+            # What a part carries is not said where it broke the whole.
+            [PartRole("head 0.0", "kept", "looks at itself", 1.0, "carries x", 1.0)],
+            "Where: head 0.0 looks at itself. What head 0.0 puts out is not explained.",
+        ),
+        (
+            [PartRole(f"head 0.{n}", "explained", None, None, "carries x", 1.0) for n in range(6)],
+            "Where: head 0.0 carries x; head 0.1 carries x; head 0.2 carries x; head 0.3 carries x; and 2 more parts.",
+        ),
+    ],
+)  # fmt: skip
+def test_parts(parts: list[PartRole], said: str) -> None:
+    assert parts_sentence(parts) == said
+
+
+def test_nothing() -> None:
+    assert nothing_found("") == "No explanation found."
+    assert nothing_found("the model answers 0") == "No explanation found: the model answers 0."

@@ -1,0 +1,66 @@
+"""All strings of a task, ours or a stranger's: letters, marks, and the answers to each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from standins import standin
+
+import interp
+from interp.errors import InterpError, UnsupportedError
+from interp.explanations.strings import Strings, answers, check_letters
+from interp.measures.subject import Subject
+
+
+def test_a_language_says_its_letters() -> None:
+    subject = Subject.of(interp.build("languages/parity"))
+    found = Strings.of(subject)
+    assert found.alphabet == ("0", "1")
+    batch = torch.cat([part.tokens for part in found.all(3)])
+    assert torch.equal(batch, subject.task.enumerate(3).tokens)
+    assert found.longest(subject, 1_000_000) == 19
+
+
+def test_letters_and_marks_of_a_stranger_are_seen_in_samples() -> None:
+    subject = standin("ends")
+    found = Strings.of(subject)
+    assert (found.alphabet, found.marks, found.before) == (("a", "b", "c"), 1, 1)
+    (batch,) = found.all(2)
+    assert [subject.task.format(row) for row in batch.tokens][:4] == ["[CLS]aa", "[CLS]ab", "[CLS]ac", "[CLS]ba"]
+    assert found.longest(subject, 1_000_000) == 7  # the model has 8 positions
+    said = answers(subject, found, 4)
+    assert said.strings == 3 + 9 + 27 + 81
+    (four,) = found.all(4)
+    assert said.model[4].tolist() == subject.answers(four).tolist()
+    assert said.task[4].tolist() == four.labels.tolist()
+
+
+def test_where_each_symbol_has_an_answer_long_strings_tell_the_short_ones() -> None:
+    subject = standin("balance")
+    found = Strings.of(subject)
+    assert (found.alphabet, found.fixed) == (("a", "b"), 8)
+    said = answers(subject, found, 8)
+    for length in range(1, 9):
+        (batch,) = found.all(length)
+        last = subject.answers(batch)[:, -1]
+        assert said.model[length].tolist() == last.tolist()
+        assert said.task[length].tolist() == batch.labels[:, -1].tolist()
+
+
+@pytest.mark.parametrize(
+    "name", ["algorithmic/max-of-k", "algorithmic/modular-addition", "histogram/dot", "algorithmic/addition"]
+)
+def test_what_is_no_task_of_strings_is_refused(name) -> None:
+    subject = Subject.of(interp.load(name))
+    with pytest.raises(UnsupportedError):
+        answers(subject, Strings.of(subject), 2)
+
+
+def test_a_string_is_text_words_or_ids() -> None:
+    found = Strings.of(standin("ends"))
+    assert check_letters(found, "abc") == check_letters(found, ["a", "b", "c"]) == [0, 1, 2]
+    assert check_letters(found, torch.tensor([1, 2, 3])) == [0, 1, 2]
+    with pytest.raises(InterpError, match="'d' is not a letter: a, b, c"):
+        check_letters(found, "abd")
+    with pytest.raises(InterpError, match="5 is not a string"):
+        check_letters(found, 5)

@@ -1,0 +1,53 @@
+"""What a hypothesis is: names, order, tables of values, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from interp import Hypothesis, Variable
+from interp.errors import InterpError
+from interp.measures.hypothesis import CodeTable
+
+
+def test_the_answer_is_computed_from_what_nothing_else_is_computed_from() -> None:
+    found = Hypothesis([Variable("c", of=("a", "b")), Variable("a", at="head 0.0"), Variable("b"), Variable("d")])
+    assert found.of == ("c", "d")
+    assert [one.name for one in found.order] == ["a", "b", "d", "c"]
+    assert found["a"].at == ("head 0.0",)
+    assert str(found).splitlines()[-1] == "answer: computed from c, d"
+    assert Hypothesis(found.variables, of="c").of == ("c",)
+
+
+REFUSED = [
+    (lambda: Hypothesis([]), "a hypothesis needs at least one variable"),
+    (lambda: Hypothesis(["a"]), "a hypothesis needs at least one variable"),
+    (lambda: Hypothesis([Variable("a"), Variable("a")]), "two variables are named 'a'"),
+    (lambda: Hypothesis([Variable("a", of="b")]), "unknown variable that a is computed from 'b'; known: a"),
+    (lambda: Hypothesis([Variable("a", of="b"), Variable("b", of="a")]), "from each other in a circle: a, b"),
+    (lambda: Hypothesis([Variable("a")], of="b"), "unknown variable that the answer is computed from 'b'"),
+    (lambda: Variable(""), "a variable's name is ''; it must be a word"),
+    (lambda: Variable("a", function=3), "the function of variable a is an int, which is not callable"),
+    (lambda: Hypothesis([Variable("a")])["b"], "unknown variable 'b'; known: a"),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), REFUSED)
+def test_refusals(make, sentence) -> None:
+    with pytest.raises(InterpError, match=sentence):
+        make()
+
+
+def test_a_table_knows_what_it_has_seen() -> None:
+    a, b = torch.tensor([0, 0, 5, 5]), torch.tensor([-1, 2, -1, -1])
+    table = CodeTable([a, b], torch.tensor([7, 8, 9, 9]))
+    assert table(torch.tensor([0, 5, 0, 5, 4]), torch.tensor([2, -1, -1, 2, 2])).tolist() == [
+        8,
+        9,
+        7,
+        CodeTable.NONE,
+        CodeTable.NONE,
+    ]
+    assert table.unanimous
+    assert not CodeTable([a], torch.tensor([7, 8, 9, 9])).unanimous
+    assert CodeTable([a], torch.tensor([7, 8, 9, 8]))(torch.tensor([5])).tolist() in ([8], [9])

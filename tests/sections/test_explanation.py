@@ -1,0 +1,43 @@
+"""The algorithm in a report: what came with interp, what is found on request, a true sentence where neither is so."""
+
+from __future__ import annotations
+
+import interp
+from interp.explanations import shipped
+from interp.explanations.explanation import Explanation
+from interp.measures.subject import Subject
+from interp.sections.explanation import NOT_SEARCHED, evidence
+
+
+def test_without_a_search_the_report_says_so() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=7)
+    report = interp.analyze(model, sections=["explanation"])
+    assert report.verdict == NOT_SEARCHED
+
+
+def test_with_seconds_it_searches() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=3, v=7)
+    report = interp.analyze(model, sections=["explanation"], options={"explanation": {"seconds": 30.0}})
+    assert report.verdict.startswith("The answer is the largest number.")
+    assert report.facts["explanation_constants"] == 2
+    assert "def answer(tokens, i):" in report.html()
+    assert list(report.tables["explanation_parts"]["status"]) == ["explained"]
+
+
+def test_evidence_names_every_count() -> None:
+    found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=7), seconds=30.0)
+    assert "Of its parts, 0 cut, 1 explained and 0 not explained." in evidence(found)
+
+
+def test_weights_are_bound_by_their_hash() -> None:
+    hashes = [shipped.weights_hash(Subject.of(interp.build("algorithmic/max-of-k-exact", K=3, v=v))) for v in (7, 8, 7)]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+def test_every_shipped_explanation_can_be_read_and_run() -> None:
+    import json
+
+    for data in shipped._known().values():
+        found = Explanation.from_json(json.dumps(data))
+        if found.found:
+            compile(found.source, "shipped", "exec")
