@@ -4,12 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 LENS4 := $(VENV)/lens4
-LENS4_MEASURES := $(addprefix tests/measures/test_,subject.py any_model.py ablation.py components.py edges.py interventions.py patching.py)
+LENS4_MEASURES := $(addprefix tests/measures/test_,circuits.py looks.py subject.py any_model.py ablation.py components.py edges.py interventions.py patching.py)
+
+# What linear algebra decides: constructions, theory, forward passes, engines and solvers.
+CPU_TESTS := $(addprefix tests/constructions/test_,memorization_capacity.py memorization_corollary2.py \
+	memorization_models.py memorization_theorem1.py histogram_exact.py histogram_mechanisms.py histogram_models.py) \
+	tests/theory tests/architecture tests/training/engines tests/training/test_data.py tests/training/test_engines.py \
+	$(addprefix tests/measures/test_,separation.py separation_path.py memorization.py circuits.py variables.py \
+	relation_or_inventory.py components.py) tests/certificates/test_memorization.py
+ON_CPU := $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" $(CPU_TESTS)
 
 # The suite starts Python a hundred times: what was compiled once stays.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install report gallery check test test-fast test-long mutants test-lens4 docs format models clean
+.PHONY: install report gallery check test test-cpus test-lowest test-newest test-fast test-long soak mutants test-lens4 docs format models clean
 
 install: $(STAMP)
 
@@ -32,20 +40,34 @@ check: $(STAMP)
 
 # Everything that is not slow: at most five minutes on two idle cores.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak"
+
+# The same numbers, ranks and refusals on CPUs that round otherwise: an old one without AVX or FMA, one without AVX-512
+# and with two threads, one with AVX-512 (where this CPU has it). At most six minutes on two idle cores.
+test-cpus: $(STAMP)
+	OPENBLAS_CORETYPE=Nehalem ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 $(ON_CPU)
+	OPENBLAS_CORETYPE=Sandybridge ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(ON_CPU)
+	if grep -qs avx512f /proc/cpuinfo; then OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=1 $(ON_CPU); \
+		else echo "test-cpus: this CPU has no AVX-512, so the SkylakeX setting was not run"; fi
 
 # The inner loop: definitions, mathematics and measures, without reports, browsers, certificates and sweeps.
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/tasks tests/theory tests/architecture tests/measures \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/tasks tests/theory tests/architecture tests/measures \
 		tests/test_spec.py tests/test_files.py
 
 # The rest: whole studies, notebooks and documentation, long trainings, thousands of models at the edge.
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not soak"
 
-# Do the tests notice small mistakes? By hand or at night: an hour and a half on one core, less where much is known.
+# What test-long checks on a sample, on hundreds of models: by hand.
+soak: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m soak
+
+# Do the tests notice small mistakes? N random ones: the share that is killed, with its interval, and the survivors.
+N ?= 100
+SEED ?= 0
 mutants: $(STAMP)
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tests/mutants.py --n $(N) --seed $(SEED)
 
 # The newest TransformerLens 4.x over the same environment: its wheel alone, in a folder that goes first on the path.
 $(LENS4)/installed: $(STAMP)
@@ -55,8 +77,28 @@ $(LENS4)/installed: $(STAMP)
 
 # What touches the library: its stand-in, the models and their loading, measures by hooks, a whole report.
 test-lens4: $(LENS4)/installed
-	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/test_lens.py tests/architecture \
-		tests/test_zoo.py tests/test_models.py tests/test_analyze.py tests/sections/test_heads.py $(LENS4_MEASURES)
+	PYTHONPATH=$(LENS4) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not soak" tests/test_lens.py tests/architecture \
+		tests/test_zoo.py tests/test_models.py tests/test_analyze.py tests/sections/test_heads.py tests/report/test_live_model.py $(LENS4_MEASURES)
+
+# What a smoke test of other versions runs: models and their files, a construction, a section, figures, specs.
+SMOKE := tests/test_zoo.py tests/test_spec.py tests/report/test_theme.py tests/report/test_figures.py \
+	tests/constructions/test_memorization_capacity.py tests/sections/test_heads.py
+# Other versions warn of other things, and that is no error here.
+ON_SMOKE := -m pytest -W ignore -m "not slow" $(SMOKE)
+
+# By hand or at night: the lowest versions of the direct dependencies that pyproject.toml allows, ...
+test-lowest:
+	$(PYTHON) -m venv $(VENV)/lowest
+	$(VENV)/lowest/bin/python -m pip install --quiet uv
+	$(VENV)/lowest/bin/uv pip install --quiet --python $(VENV)/lowest/bin/python --resolution lowest-direct --editable '.[fast]'
+	$(VENV)/lowest/bin/uv pip install --quiet --python $(VENV)/lowest/bin/python 'pytest>=8.3' 'hypothesis>=6.100'
+	$(VENV)/lowest/bin/python $(ON_SMOKE)
+
+# ... and the newest, without constraints.
+test-newest:
+	$(PYTHON) -m venv $(VENV)/newest
+	$(VENV)/newest/bin/python -m pip install --quiet --editable '.[fast]' pytest hypothesis
+	$(VENV)/newest/bin/python $(ON_SMOKE)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -9,7 +9,6 @@ twice, so the study can be interrupted and started again. One worker for each co
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import read_toml
 from interp.sweeps.grid import Cell, Grid, make_grid
+from interp.threads import cores
 
 HERE = Path(__file__).parent
 GRID, PUBLISHED = HERE / "sweeps" / "histogram_T32.toml", HERE / "published"
@@ -36,7 +36,7 @@ def study(arguments: Arguments) -> Report:
     data = read_toml(GRID) | {"seeds": arguments.pick(5, 3, 1), "epochs": arguments.pick(500, 300, 2)}
     grid = make_grid(data, GRID.stem)
     sample = replace(grid, cells=_sample(grid, arguments.pick(6, 2, 1)))
-    runs = interp.sweep(sample, arguments.out / "runs", workers=len(os.sched_getaffinity(0)))
+    runs = interp.sweep(sample, arguments.out / "runs", workers=cores())
     cells, times = _against_published(runs), _times(runs, grid)
     report = Report("A sample of the phase diagrams of counting")
     report.section("Against the published accuracies")

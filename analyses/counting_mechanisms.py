@@ -16,7 +16,7 @@ import pandas as pd
 import interp
 from interp.constructions.histogram_models import histogram_spec
 from interp.measures.counting_readout import neuron_selectivity, readout_spectrum, tokens_per_neuron
-from interp.measures.mechanism import mechanism
+from interp.measures.relation_or_inventory import mechanism
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

@@ -4,10 +4,10 @@ python analyses/evidence.py --out out/evidence [--quick | --smoke]
 python analyses/evidence.py histogram/dot-exact count01/paper/seed-0 --out out/evidence
 
 One row for each exact model in all its variants and for each checkpoint: what its certificate says in the model's own
-number format, and what a bare Python says of the file in out/evidence/evidence with interp/certificates/check.py. A
+number format, and what a bare Python says of the file in out/evidence/evidence with interp/certificates/check. A
 model in float32 whose margins rounding might exceed has its evidence in float64. models/certificates.csv is the table.
 What is done is not done again: a file of the same weights, spec and version of this package is kept, and checked again
-only by another check.py, so a run that is cut short goes on. Seconds are CPU time of all processes.
+only by another checker, so a run that is cut short goes on. Seconds are CPU time of all processes.
 Full: all of them, which takes an hour or two: some certificates run millions of inputs, and some checks take minutes.
 Quick: the last three names; smoke: the last one, one checkpoint.
 """
@@ -30,14 +30,14 @@ from shared.certified_models import models as models_of
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, check, method_for
-from interp.certificates.evidence import weights_sha256
+from interp.certificates.evidence import model_sha256, weights_sha256
 from interp.certificates.options import options_of
 from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
 from interp.report import Report
 from interp.report.script import Arguments, run
 
-CHECKER = Path(check.__file__)
+CHECKER = Path(check.__file__).parent
 COLUMNS = ["name", "variant", "kind", "sampled", "status", "accuracy low", "accuracy high", "worst_margin", "rounding",
            "proved counts", "wrong counts", "domain", "seconds", "evidence", "evidence_sha256", "weights_sha256",
            "bytes", "make_seconds", "check_seconds"]  # fmt: skip
@@ -59,7 +59,9 @@ def of(model: TaskModel) -> str:
 
 
 def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """Of a file, or of the Python files of a folder."""
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def complete(
@@ -85,10 +87,20 @@ def complete(
         write_atomically(note, json.dumps(row, default=float))
     if row["evidence_sha256"] is not None and row.get("checker") != sha256(CHECKER):
         digest = check.read(str(file))["weights_sha256"]
-        command = [sys.executable, "-I", "-S", str(CHECKER), str(file), "--weights-sha256", digest, "--processes", "2"]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(CHECKER),
+            str(file),
+            "--sha256",
+            model_sha256(model),
+            "--processes",
+            "2",
+        ]
         started = cpu()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        said = (done.stdout or done.stderr).splitlines()[0]
+        said = (done.stdout or done.stderr).splitlines()[-1]
         row |= {
             "evidence": said,
             "weights_sha256": digest,
@@ -116,7 +128,7 @@ def written(model: TaskModel, found: Certificate, file: Path) -> None:
     except InterpError:
         if own:
             raise
-    options = {"budget_seconds": 2.0} if "budget_seconds" in options_of(method_for(model)) else {}
+    options = {"seconds": 2.0} if "seconds" in options_of(method_for(model)) else {}
     tensors = {key: value.detach() for key, value in model.named_parameters()}
     double = TaskModel(model.spec, model.task, tensors, seed=model.seed, dtype="float64")
     certify_model(double, **options).evidence(file)
@@ -148,7 +160,7 @@ def study(arguments: Arguments) -> Report:
         "What each certificate says, and what a bare Python says of its evidence; CPU seconds.",
     )
     report.add_table("certificates", table, "One row for each model.", max_rows=200)
-    holds = table["evidence"].str.startswith("holds").sum()
+    holds = table["evidence"].str.startswith(("holds: ", "agrees with ")).sum()
     report.verdict = f"{holds} of {len(table)} models have evidence that holds."
     return report
 

@@ -11,20 +11,27 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC = {
     "Batch": "interp.tasks",
     "Certificate": "interp.certificates",
+    "Explanation": "interp.explanations",
+    "Hypothesis": "interp.measures.hypothesis",
     "InterpError": "interp.errors",
     "Layer": "interp.spec",
     "ModelSpec": "interp.spec",
     "Pairs": "interp.tasks",
+    "Place": "interp.measures.hypothesis_places",
     "Report": "interp.report",
     "Task": "interp.tasks",
     "TaskModel": "interp.architecture.task_model",
     "TaskRef": "interp.spec",
     "Training": "interp.spec",
+    "Variable": "interp.measures.hypothesis",
     "ablate_heads": "interp.measures.ablation",
     "analyze": "interp._analyze",
     "build": "interp.zoo",
     "certify": "interp._analyze",
+    "explain": "interp._analyze",
+    "from_function": "interp.readers.inspection",
     "head_metrics": "interp.measures.heads",
+    "learn_automaton": "interp.explanations.automata",
     "list_models": "interp.listing",
     "list_sections": "interp._analyze",
     "list_tasks": "interp.listing",
@@ -36,13 +43,16 @@ _PUBLIC = {
     "section": "interp.sections",
     "sweep": "interp.sweeps.sweep",
     "test_circuit": "interp.measures.faithfulness",
+    "test_hypothesis": "interp.measures.hypothesis_test",
     "train": "interp.training.train",
 }
 _ROOMS = (
     "architecture",
     "certificates",
     "constructions",
+    "explanations",
     "measures",
+    "mechanisms",
     "report",
     "sections",
     "spec",
@@ -76,16 +86,24 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from interp._analyze import analyze as analyze
     from interp._analyze import certify as certify
+    from interp._analyze import explain as explain
     from interp._analyze import list_sections as list_sections
     from interp.architecture.task_model import TaskModel as TaskModel
     from interp.certificates import Certificate as Certificate
     from interp.errors import InterpError as InterpError
+    from interp.explanations import Explanation as Explanation
+    from interp.explanations.automata import learn_automaton as learn_automaton
     from interp.listing import list_models as list_models
     from interp.listing import list_tasks as list_tasks
     from interp.measures.ablation import ablate_heads as ablate_heads
     from interp.measures.faithfulness import test_circuit as test_circuit
     from interp.measures.heads import head_metrics as head_metrics
+    from interp.measures.hypothesis import Hypothesis as Hypothesis
+    from interp.measures.hypothesis import Variable as Variable
+    from interp.measures.hypothesis_places import Place as Place
+    from interp.measures.hypothesis_test import test_hypothesis as test_hypothesis
     from interp.measures.interventions import reweight_attention as reweight_attention
+    from interp.readers.inspection import from_function as from_function
     from interp.report import Report as Report
     from interp.sections import section as section
     from interp.sections.live import live as live

@@ -5,6 +5,7 @@ A report is made of the sections that apply to a model (interp/sections); here i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,9 +19,14 @@ import torch
 from interp import zoo
 from interp._lens import HookedTransformer, is_bridge
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, certify_subject
-from interp.errors import InterpError, UnsupportedError, of_type
-from interp.measures.subject import Subject, check_finite
+from interp.certificates import Certificate, certify_model, method_for, method_for_subject
+from interp.certificates.base import Method
+from interp.certificates.options import check_options
+from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
+from interp.explanations import Explanation, explain_subject
+from interp.files import refuse_special
+from interp.measures.subject import Subject, check_finite, check_runs
+from interp.populations import Asked
 from interp.report import Report
 from interp.sections import Study, availability, fill
 from interp.spec import Construction, ModelSpec, Training
@@ -34,11 +40,14 @@ def analyze(
     source: Source | Sequence[Source],
     *,
     task: Task | str | None = None,
+    config: Any = None,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
     sections: Sequence[str] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    inputs: int | None = None,
+    seconds: float | None = None,
     out: str | Path | None = None,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
@@ -47,9 +56,12 @@ def analyze(
 
     source: a name ("count01/paper"), a checkpoint's path, a model, or several of them (one comparison table first).
     A HookedTransformer of your own needs its task; `tokens` says its id of each token of the task, `outputs` its output
-    of each answer word, `padding` whether it attends to padding ("mask": it does not).
+    of each answer word, `padding` whether it attends to padding ("mask": it does not). A file from elsewhere needs its
+    `config` too, as in interp.load.
     sections: names of those to make, all that apply by default; list_sections(model) has them. options: keyword
     arguments of sections by name, {"heads": {...}}.
+    inputs: measure on this many inputs in every section, or on all where there are no more. seconds: what a section may
+    take; left out, a few seconds decide how many inputs it gets. One section: options={"heads": {"inputs": 5000}}.
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
 
     Example:
@@ -60,18 +72,23 @@ def analyze(
     """
     sources = _sources(source)
     if out is not None:
-        _check_out(Path(out))
-    open_one = partial(_subject, task=task, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype)
+        _check_out(as_path(out, "a report"))
+    asked = Asked.of(inputs, seconds)
+    open_one = partial(
+        open_subject, task=task, config=config, tokens=tokens, outputs=outputs, padding=padding, device=device,
+        dtype=dtype,
+    )  # fmt: skip
     opened = [open_one(one) for one in sources]
     titles = _told_apart([name for _, name in opened])
     for (subject, _), title in zip(opened, titles):
         with _said_of(title if len(sources) > 1 else None):
             check_finite(subject)
+            check_runs(subject)
     pages = []
     for one, (subject, name), title in zip(sources, opened, titles):
         load = f"model = interp.load({name!r})" if isinstance(one, str | Path) else None
         with _said_of(title if len(sources) > 1 else None):
-            pages.append(_page(subject, title, load, sections, options))
+            pages.append(_page(subject, title, load, sections, options, asked))
     report = pages[0] if len(pages) == 1 else _compare(pages, [subject.task.name for subject, _ in opened])
     if out is not None:
         report.save(out)
@@ -82,6 +99,7 @@ def certify(
     source: Source,
     *,
     task: Task | str | None = None,
+    config: Any = None,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
@@ -91,7 +109,7 @@ def certify(
 ) -> Certificate:
     """Is the model right on every input? See Certificate; options name the domain (Count01: box="test", "cube").
 
-    A HookedTransformer of your own needs its task (and `tokens`, `outputs`, `padding` as in analyze): every input that
+    A model of your own needs its task (and `config`, `tokens`, `outputs`, `padding` as in analyze): every input that
     the task lists is run. Raises UnsupportedError with the reason where no method holds for the model.
 
     Example:
@@ -101,11 +119,20 @@ def certify(
         ('certified', 2046, 'every string of 1 to 10 symbols')
     """
     _check_source(source)
-    subject, _ = _subject(source, task, tokens, outputs, padding, device, dtype)
+    subject, _ = open_subject(source, task, config, tokens, outputs, padding, device, dtype)
     with threads_for(subject.model):
         if isinstance(subject.model, TaskModel) and subject.token_ids is None:
             return certify_model(subject.model, **options)
-        return certify_subject(subject, **options)
+        method = certification(subject)
+        check_options(method, options)
+        return method.of_subject(subject, **options)
+
+
+def certification(subject: Subject) -> Method:
+    """The method by which `certify` certifies a model. Raises UnsupportedError where there is none."""
+    if isinstance(subject.model, TaskModel) and subject.token_ids is None:
+        return method_for(subject.model)
+    return method_for_subject(subject)
 
 
 def _sources(source: Source | Sequence[Source]) -> list[Source]:
@@ -128,25 +155,25 @@ def _check_source(source: object) -> None:
         )
 
 
-def _load(source: str | Path, device: str | torch.device, dtype: str | torch.dtype | None) -> TaskModel:
-    return zoo.load(source, device=device, dtype=dtype)
-
-
 def _check_out(path: Path) -> None:
     """Refuse before the work, not after it."""
-    if not path.parent.is_dir():
-        raise InterpError(f"cannot save the report to {path}: the folder {path.parent} does not exist")
-    if path.is_dir():
+    if not os.path.isdir(path.parent):  # Path.is_dir raises where a name is too long
+        raise InterpError(f"cannot save the report to {short(path)}: the folder {short(path.parent)} does not exist")
+    if os.path.isdir(path):
         raise InterpError(f"cannot save the report to {path}: it is a folder; name a file such as report.html in it")
+    refuse_special(path)
 
 
 def list_sections(
     source: Source | Sequence[Source],
     *,
     task: Task | str | None = None,
+    config: Any = None,
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
+    inputs: int | None = None,
+    seconds: float | None = None,
     device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
     """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not.
@@ -159,12 +186,13 @@ def list_sections(
         >>> found.loc["accuracy", "status"]
         'applies'
     """
-    opened = [_subject(one, task, tokens, outputs, padding, device, None) for one in _sources(source)]
+    asked = Asked.of(inputs, seconds)
+    opened = [open_subject(one, task, config, tokens, outputs, padding, device, None) for one in _sources(source)]
     titles, frames = _told_apart([name for _, name in opened]), {}
     for title, (subject, _) in zip(titles, opened):
         with _said_of(title if len(titles) > 1 else None):
             check_finite(subject)
-            frames[title] = availability(Study(subject))
+            frames[title] = availability(Study(subject, asked=asked))
     first = next(iter(frames.values()))
     if not isinstance(source, list | tuple):
         return first
@@ -194,21 +222,27 @@ def _in_words(found: pd.DataFrame) -> list[str]:
     return [says[status].format(note) for status, note in zip(found["status"], found["note"])]
 
 
-def _subject(
+def open_subject(
     source: Source,
-    task: Task | str | None,
-    tokens: Mapping[str, int] | None,
-    outputs: Mapping[str, int] | None,
-    padding: Literal["mask", "attend"],
-    device: str | torch.device,
-    dtype: str | torch.dtype | None,
+    task: Task | str | None = None,
+    config: Any = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
 ) -> tuple[Subject, str]:
-    """The model under study and its name."""
+    """The model under study and its name; a file from elsewhere is loaded with its task and config."""
     if isinstance(source, Subject):
-        return source, _name_of(source.model)
+        return Subject.of(source, task, tokens, outputs, padding), _name_of(source.model)
     if isinstance(source, HookedTransformer):
+        if config is not None:
+            raise InterpError(f"{of_type(source)} has its config: leave config= out")
         return Subject.of(source, task, tokens, outputs, padding), _name_of(source)
-    return Subject.of(_load(source, device, dtype), task, tokens, outputs, padding), str(source)
+    if config is not None or (task is not None and not zoo.is_own(source)):
+        theirs: Any = {"task": task, "config": config, "tokens": tokens, "outputs": outputs, "padding": padding}
+        return Subject.of(zoo.load(source, device, dtype, **theirs)), str(source)
+    return Subject.of(zoo.load(source, device=device, dtype=dtype), task, tokens, outputs, padding), str(source)
 
 
 def _page(
@@ -217,11 +251,12 @@ def _page(
     load: str | None,
     sections: Sequence[str] | None,
     options: Mapping[str, Mapping[str, Any]] | None,
+    asked: Asked,
 ) -> Report:
     """One model's report. load: Python that makes `model`, where there is such."""
     report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
     with threads_for(subject.model):
-        fill(Study(subject, load), report, sections, options)
+        fill(Study(subject, load, asked), report, sections, options)
     report.spare_figures()
     return report
 
@@ -274,3 +309,38 @@ def _metadata(subject: Subject) -> dict[str, str]:
             recipe = spec.origin
             found["origin"] = f"trained {recipe.epochs} epochs, {recipe.optimizer} {recipe.learning_rate:g}"
     return found
+
+
+def explain(
+    source: Source,
+    *,
+    task: Task | str | None = None,
+    config: Any = None,
+    tokens: Mapping[str, int] | None = None,
+    outputs: Mapping[str, int] | None = None,
+    padding: Literal["mask", "attend"] = "mask",
+    seconds: float = 300.0,
+    share: float = 0.99,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+) -> Explanation:
+    """The algorithm of a model as a short program, and on which share of inputs it gives the model's answers.
+
+    source, task, config, tokens, outputs, padding: as in analyze. seconds: how long it may search, about. share: so
+    many of the model's answers the program has to give, and must stay when a part is cut or replaced by its ideal form.
+
+    Example:
+
+        >>> found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=8))
+        >>> found.program.words
+        'The answer is the largest number.'
+    """
+    _check_source(source)
+    if not 0.5 <= share <= 1:
+        raise InterpError(f"share = {share!r} must be from 0.5 to 1")
+    subject, name = open_subject(
+        source, task=task, config=config, tokens=tokens, outputs=outputs, padding=padding, device=device, dtype=dtype
+    )
+    check_finite(subject)
+    with threads_for(subject.model):
+        return explain_subject(subject, name, Asked.of(None, seconds).seconds or 300.0, share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from enum import StrEnum
@@ -10,13 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from interp.cli_options import (
+    ConfigOption,
+    InputsOption,
+    OutputsOption,
+    PaddingOption,
+    SecondsOption,
+    TaskOption,
+    TokensOption,
+    foreign,
+)
+
 if TYPE_CHECKING:
     import pandas as pd
 
 app = typer.Typer(
     help="Take small transformers apart: what they compute, how, and whether that can be proved.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -133,6 +144,7 @@ def train(
     import interp
     from interp.architecture.checkpoint import save_checkpoint
     from interp.errors import InterpError
+    from interp.files import no_empty_folder, write_atomically
     from interp.measures.curve import compact
     from interp.training.divergence import divergence
     from interp.training.state import FILE
@@ -145,49 +157,53 @@ def train(
         raise InterpError(f"--snapshots {snapshots}: give epochs, such as 0,100,200") from None
     if seeds < 1:
         raise InterpError(f"--seeds {seeds}: give at least 1")
-    if out.exists() and not out.is_dir():
+    if os.path.exists(out) and not out.is_dir():
         raise InterpError(f"--out {out} is a file; name a folder")
-    if resume and not (out / FILE).is_file():
+    if resume and not os.path.isfile(out / FILE):
         typer.echo(f"no interrupted run in {out}: starting at the first epoch", err=True)
-    try:
-        runner, run = train_parameters(
-            described, range(seeds), snapshots=kept, folder=out, resume=resume, engine=engine, device=device
-        )
-    except KeyboardInterrupt as stop:
-        again = f"interp train {spec} --seeds {seeds} -o {out}" + (f" --snapshots {snapshots}" if kept else "")
-        typer.echo(f"{stop}; continue with: {again}{' --history' if history else ''} --resume{_imported()}", err=True)
-        raise typer.Exit(130) from None
-    epochs, rows, lost = pd.DataFrame(run.history), [], 0
-    for index, seed in enumerate(runner.seeds):
-        name = f"seed-{seed}"
-        if (said := divergence(runner, run, index)) is not None:
-            typer.echo(f"seed {seed} {said}: it is not kept", err=True)
-            lost += 1
-            continue
-        last = epochs[epochs["seed"] == seed].iloc[-1]
-        summary: dict[str, Any] = {
-            "epochs": int(last["epoch"]),
-            "loss": float(last["loss"]),
-            "accuracy": float(last["accuracy"]),
-        }
-        summary["engine"] = runner.name
-        curve = compact(epochs[epochs["seed"] == seed])
-        every = {out / f"{name}.safetensors": (runner.parameters(), summary | {"curve": curve})}
-        every |= {out / name / f"epoch-{epoch}.safetensors": (stacked, {"epochs": epoch})
-                  for epoch, stacked in sorted(run.snapshots.items())}  # fmt: skip
-        for path, (stacked, facts) in every.items():
-            path.parent.mkdir(exist_ok=True)
-            mine = {parameter: tensor[index] for parameter, tensor in stacked.items()}
-            save_checkpoint(path, runner.spec, mine, seed, facts, runner.task)
-        rows.append({"seed": seed, **summary, "checkpoint": str(out / f"{name}.safetensors")})
-    if history:
-        by_model = epochs.sort_values("seed", kind="stable")
-        by_model.to_csv(out / "history.csv", index=False, float_format="%.6g")
-    (out / FILE).unlink(missing_ok=True)
-    if rows:
-        _print(pd.DataFrame(rows), format)
-    if lost:
-        raise typer.Exit(1)
+    with no_empty_folder(out):
+        try:
+            runner, run = train_parameters(
+                described, range(seeds), snapshots=kept, folder=out, resume=resume, engine=engine, device=device
+            )
+        except KeyboardInterrupt as stop:
+            again = f"interp train {spec} --seeds {seeds} -o {out}" + (f" --snapshots {snapshots}" if kept else "")
+            typer.echo(
+                f"{stop}; continue with: {again}{' --history' if history else ''} --resume{_imported()}", err=True
+            )
+            raise typer.Exit(130) from None
+        epochs, rows, lost = pd.DataFrame(run.history), [], 0
+        for index, seed in enumerate(runner.seeds):
+            name = f"seed-{seed}"
+            if (said := divergence(runner, run, index)) is not None:
+                typer.echo(f"seed {seed} {said}: it is not kept", err=True)
+                lost += 1
+                continue
+            last = epochs[epochs["seed"] == seed].iloc[-1]
+            summary: dict[str, Any] = {
+                "epochs": int(last["epoch"]),
+                "loss": float(last["loss"]),
+                "accuracy": float(last["accuracy"]),
+            }
+            summary["engine"] = runner.name
+            curve = compact(epochs[epochs["seed"] == seed])
+            every = {out / f"{name}.safetensors": (runner.parameters(), summary | {"curve": curve})}
+            every |= {out / name / f"epoch-{epoch}.safetensors": (stacked, {"epochs": epoch})
+                      for epoch, stacked in sorted(run.snapshots.items())}  # fmt: skip
+            for path, (stacked, facts) in every.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                mine = {parameter: tensor[index] for parameter, tensor in stacked.items()}
+                save_checkpoint(path, runner.spec, mine, seed, facts, runner.task)
+            rows.append({"seed": seed, **summary, "checkpoint": str(out / f"{name}.safetensors")})
+        if history:
+            by_model = epochs.sort_values("seed", kind="stable")
+            text = by_model.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+            write_atomically(out / "history.csv", text)
+        (out / FILE).unlink(missing_ok=True)
+        if rows:
+            _print(pd.DataFrame(rows), format)
+        if lost:
+            raise typer.Exit(1)
 
 
 @app.command()
@@ -248,6 +264,13 @@ def analyze(
     checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make a comparison.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")] = Path("report.html"),
     sections: Annotated[str, typer.Option(help="Only these, by name: heads,circuits (see `interp sections`).")] = "",
+    inputs: InputsOption = None,
+    seconds: SecondsOption = None,
+    task: TaskOption = "",
+    config: ConfigOption = None,
+    tokens: TokensOption = "",
+    outputs: OutputsOption = "",
+    padding: PaddingOption = "mask",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
@@ -259,9 +282,16 @@ def analyze(
 
     console, started = Console(stderr=True), time.perf_counter()
     wanted = [name.strip() for name in sections.split(",") if name.strip()] or None
+    given = foreign(task, config, tokens, outputs, padding)
     with console.status(f"analyzing {', '.join(checkpoints)}"):
         report = interp.analyze(
-            checkpoints if len(checkpoints) > 1 else checkpoints[0], sections=wanted, out=out, device=device
+            checkpoints if len(checkpoints) > 1 else checkpoints[0],
+            sections=wanted,
+            inputs=inputs,
+            seconds=seconds,
+            out=out,
+            device=device,
+            **given,
         )
     if "comparison" in report.tables:
         _print(report.tables["comparison"], format)
@@ -275,12 +305,50 @@ def analyze(
 @app.command()
 def sections(
     checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make one table.")],
+    inputs: InputsOption = None,
+    seconds: SecondsOption = None,
+    task: TaskOption = "",
+    config: ConfigOption = None,
+    tokens: TokensOption = "",
+    outputs: OutputsOption = "",
+    padding: PaddingOption = "mask",
     format: FormatOption = Format.table,
 ) -> None:
     """List the sections of a report on a model: which apply, which are made on request, and why others do not."""
     import interp
 
-    _print(interp.list_sections(checkpoints if len(checkpoints) > 1 else checkpoints[0]), format)
+    given = foreign(task, config, tokens, outputs, padding)
+    named = checkpoints if len(checkpoints) > 1 else checkpoints[0]
+    _print(interp.list_sections(named, inputs=inputs, seconds=seconds, **given), format)
+
+
+@app.command()
+def explain(
+    checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
+    seconds: Annotated[float, typer.Option(help="How long it may search, about.")] = 300.0,
+    share: Annotated[float, typer.Option(help="Share of the model's answers that the program has to give.")] = 0.99,
+    out: Annotated[Path | None, typer.Option(help="Write the explanation to this JSON file.")] = None,
+    task: TaskOption = "",
+    config: ConfigOption = None,
+    tokens: TokensOption = "",
+    outputs: OutputsOption = "",
+    padding: PaddingOption = "mask",
+) -> None:
+    """The algorithm of a model as a short Python program, and how far it is true. Exit code 3: none was found."""
+    import interp
+    from interp.errors import InterpError
+
+    if out is not None and not out.parent.is_dir():
+        raise InterpError(f"cannot write {out}: the folder {out.parent} does not exist")
+    given = foreign(task, config, tokens, outputs, padding)
+    found = interp.explain(checkpoint, seconds=seconds, share=share, **given)
+    typer.echo(str(found))
+    if out is not None:
+        from interp.files import write_atomically
+
+        write_atomically(out, found.to_json())
+    if not found.found:
+        raise typer.Exit(3)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -295,8 +363,13 @@ def certify(
     dtype: Annotated[str, typer.Option(help="Number format to certify in, such as float64; else the model's.")] = "",
     evidence: Annotated[
         str | None,
-        typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check.py."),
+        typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check."),
     ] = None,
+    task: TaskOption = "",
+    config: ConfigOption = None,
+    tokens: TokensOption = "",
+    outputs: OutputsOption = "",
+    padding: PaddingOption = "mask",
     format: FormatOption = Format.table,
 ) -> None:
     """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided.
@@ -308,19 +381,22 @@ def certify(
 
     if checkpoint.startswith("-"):
         raise InterpError(f"name the model before its options: interp certify MODEL {checkpoint} ...")
-    model = interp.load(checkpoint, dtype=dtype or None)  # a wrong name is refused before all that follows is imported
-    from interp.certificates import method_for
+    given = foreign(task, config, tokens, outputs, padding)
+    # A wrong name is refused before all that follows is imported.
+    source: Any = checkpoint if given else interp.load(checkpoint, dtype=dtype or None)
+    from interp._analyze import certification, open_subject
     from interp.certificates.evidence import check_path
     from interp.certificates.options import options_table, parse_options
 
-    method = method_for(model)
+    subject, _ = open_subject(source, **given, dtype=dtype or None)
+    method = certification(subject)
     if options:
         typer.echo(f"{checkpoint} is certified by: {method.name}", err=True)
         _print(options_table(method), format)
         return
     if evidence is not None:
         check_path(evidence)  # a file that cannot be written is refused before anything is computed
-    certificate = interp.certify(model, **parse_options(method, more or ()))
+    certificate = interp.certify(subject, **parse_options(method, more or ()))
     if format is Format.table:
         typer.echo(str(certificate).replace(certificate.status, _colored(certificate.status), 1))
     else:
@@ -328,6 +404,23 @@ def certify(
     if evidence is not None:  # what was found is told first, for some certificates have no evidence
         typer.echo(f"wrote {certificate.evidence(evidence)}", err=True)
     raise typer.Exit({"certified": 0, "refuted": 1}.get(certificate.status, 3))
+
+
+@app.command()
+def inspect(
+    path: Annotated[str, typer.Argument(help="A folder, checkpoint or state dict that another library wrote.")],
+    config: ConfigOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Say what a file is, which reader takes it, its config, and what is missing to analyze it. Exit code 3: something
+    besides the task is.
+    """
+    from interp.readers.inspection import inspect as look
+    from interp.zoo import settings_of
+
+    found = look(path, settings_of(config))
+    _print(found.to_frame(), format)
+    raise typer.Exit(0 if found.ready else 3)
 
 
 @app.command()

@@ -63,6 +63,8 @@ class UnsupportedError(InterpError, TypeError):
     """A question that makes no sense for this model, with the reason."""
 
 
+ON_META = "the model is on the meta device, where tensors have shapes and no numbers: there is nothing to look at"
+
 LONG = 60
 """Names and values longer than this are cut in sentences."""
 LONG_PATH = 150

@@ -132,6 +132,11 @@ def default_checkpoint(folder: Path) -> Path:
         raise InterpError(f"{folder / SPEC_FILE}: [zoo] default = {chosen!r} must name a checkpoint, such as 'seed-0'")
     file = folder / f"{chosen}.safetensors"
     if not file.is_file():
+        if chosen.startswith("seed-"):
+            raise CheckpointError(
+                f"no such file: {short(file)}: weights of {folder.parent.name}/{folder.name} are not shipped; interp "
+                f"train {folder / SPEC_FILE} -o {folder} makes them"
+            )
         raise CheckpointError(f"no such file: {file}, the default checkpoint that {folder / SPEC_FILE} names")
     return file
 

@@ -27,17 +27,23 @@ from pydantic import (
     field_validator,
 )
 
+from interp.budget import most
 from interp.errors import SpecError, as_path, listed, one_of, quoted, short
 from interp.views import view
 
 SCHEMA = 1
+MOST_LAYERS = 500
+"""Layers of a spec in plain data: to build one takes about 10 ms, and no transformer has so many."""
 
 Scalar: TypeAlias = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | StrictStr
 Size: TypeAlias = Annotated[StrictInt, Field(ge=1, lt=2**40)]
 Natural: TypeAlias = Annotated[StrictInt, Field(ge=0, lt=2**58)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-PLAIN_POSITIONS = ("none", "learned", "sinusoidal")
+RELATIVE_POSITIONS = ("rotary", "alibi")
+"""Positions that change the scores of attention and write nothing into the residual stream."""
+
+PLAIN_POSITIONS = ("none", "learned", "sinusoidal", *RELATIVE_POSITIONS)
 """Positions that are not a formula of (i, n); any other value of `positions` names a registered formula."""
 
 
@@ -123,10 +129,17 @@ class Bias(_Frozen):
 
 
 class MLP(_Frozen):
-    """The feed-forward part of a block: d_model -> d_mlp -> d_model."""
+    """The feed-forward part of a block: d_model -> d_mlp -> d_model.
+
+    activation: "gelu" is the exact one (with erf), "gelu_new" its tanh approximation; both as in TransformerLens.
+    gated: (activation(x W_gate) * (x W_in) + b_in) W_out + b_out (Shazeer 2020), else activation(x W_in + b_in) W_out +
+    b_out. bias: are there b_in and b_out?
+    """
 
     d_mlp: Size
-    activation: Literal["relu", "gelu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu_new", "silu"] = "relu"
+    gated: StrictBool = False
+    bias: StrictBool = True
 
 
 class Layer(_Frozen):
@@ -136,6 +149,10 @@ class Layer(_Frozen):
     query_key, value_output: "learned" factors, or one "full" d_model x d_model matrix per head (d_head = d_model);
     value_output may also be the "identity", so that a head's output is the mixed residual stream itself.
     log_length: scores are multiplied by ln(n), n the "current" number of tokens or a fixed training length.
+    norm_kind: "layer" (layer norm) or "rms" (division by the root mean square, with a gain and no bias; Zhang &
+    Sennrich 2019). key_value_heads: number of key and value heads, each shared by n_heads / key_value_heads queries
+    (grouped-query attention; Ainslie et al. 2023); left out, every head has its own. query_key_norm: queries and keys
+    pass an RMS norm with learned gains before they meet.
 
     Example:
 
@@ -155,6 +172,9 @@ class Layer(_Frozen):
     mlp: MLP | None = None
     norm: Literal["none", "pre", "post"] = "none"
     norm_eps: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
+    norm_kind: Literal["layer", "rms"] = "layer"
+    key_value_heads: Size | None = None
+    query_key_norm: StrictBool = False
 
     def factor(self, d_model: int) -> float:
         """What scores are multiplied by, before any log-length: the number that `scale` stands for."""
@@ -175,7 +195,33 @@ class Layer(_Frozen):
             found.append("log_length scales the scores of a softmax; normalizer = 'none' has none")
         if self.value_output == "identity" and (self.bias.v or self.bias.o):
             found.append("value_output = 'identity' has neither a v nor an o bias")
+        if self.norm_kind != "layer" and self.norm == "none":
+            found.append(f"norm_kind = {self.norm_kind!r} goes with norm = 'pre' or 'post'")
+        if self.key_value_heads is not None and (
+            self.key_value_heads >= self.n_heads or self.n_heads % self.key_value_heads
+        ):
+            found.append(
+                f"key_value_heads = {self.key_value_heads} must divide n_heads = {self.n_heads} and be smaller; leave "
+                "it out where every head has keys and values of its own"
+            )
+        learned = self.mixing == "dot" and self.query_key == "learned"
+        if self.key_value_heads is not None and not (learned and self.value_output == "learned"):
+            found.append("key_value_heads is built for mixing = 'dot' with learned queries, keys, values and outputs")
+        if self.query_key_norm and not learned:
+            found.append("query_key_norm is built for mixing = 'dot' with query_key = 'learned'")
         return found
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Parts that count space, token tables, compiled kernels and older proofs do not know, in words."""
+        plain = self.mlp is None or (self.mlp.activation in ("relu", "gelu") and not self.mlp.gated and self.mlp.bias)
+        named = {
+            "an RMS norm": self.norm_kind == "rms",
+            "grouped keys and values": self.key_value_heads is not None,
+            "a query-key norm": self.query_key_norm,
+            "an MLP that is gated, without biases or not of ReLUs or GELUs": not plain,
+        }
+        return tuple(words for words, found in named.items() if found)
 
 
 class Construction(_Frozen):
@@ -242,11 +288,15 @@ class ModelSpec(_Frozen):
     readout: "linear" (unembedding), "relu_mlp" (d_model -> readout_width -> n_out), "scalar" (one number).
     readout_at: "all" positions, the "first" or the "last" one, or the position of a token of the task, such as "=";
     left out, build and train take what the task says.
-    positions: "none", "learned", "sinusoidal", or the name of a registered formula of (i, n); they enter the
-    "residual" stream or the inputs of "attention" alone.
+    positions: "none", "learned", "sinusoidal", "rotary", "alibi", or the name of a registered formula of (i, n); they
+    enter the "residual" stream or "attention" alone, as rotary positions and ALiBi always do.
+    rotary_base, rotary_dim, rotary_pairs: the angle of pair j at position i is i / base^(2j / dim); the first
+    rotary_dim dimensions of queries and keys are rotated (None: all), where pair j is (j, j + dim/2) ("halves", as in
+    GPT-NeoX and Llama) or (2j, 2j + 1) ("adjacent", as in GPT-J and Su et al. 2021).
     max_length: the number of positions that linear mixing and learned positions have weights for.
-    final_norm: "layer_norm" puts a learned layer norm between the last block and the readout, with the norm_eps of the
-    last layer (what TransformerLens calls ln_final).
+    final_norm: "layer_norm" or "rms_norm" puts a learned norm between the last block and the readout, with the norm_eps
+    of the last layer (what TransformerLens calls ln_final).
+    tied_embeddings: the unembedding is the transposed embedding.
     n_out: number of outputs; left out, the task says it.
 
     Example:
@@ -268,16 +318,20 @@ class ModelSpec(_Frozen):
     positions: StrictStr = "none"
     positions_enter: Literal["residual", "attention"] = "residual"
     max_length: Size | None = None
-    final_norm: Literal["none", "layer_norm"] = "none"
+    final_norm: Literal["none", "layer_norm", "rms_norm"] = "none"
     readout: Literal["linear", "relu_mlp", "scalar"] = "linear"
     readout_width: Size | None = None
     readout_bias: StrictBool = True
     readout_at: StrictStr = "all"
     n_out: Size | None = None
-    decision: Literal["argmax", "sigmoid", "indicator"] = "argmax"
+    decision: Literal["argmax", "sigmoid", "indicator", "set"] = "argmax"
     tolerance: Positive | None = None
     dtype: Literal["float64", "float32", "float16", "bfloat16"] = "float32"
     origin: Construction | Training | None = Field(default=None, discriminator="kind")
+    tied_embeddings: StrictBool = False
+    rotary_base: Positive = 10_000.0
+    rotary_dim: Size | None = None
+    rotary_pairs: Literal["halves", "adjacent"] = "halves"
 
     # ---------------------------------------------------------------- what can be built
 
@@ -291,6 +345,8 @@ class ModelSpec(_Frozen):
             found.append("all layers share n_heads and d_head (TransformerLens has one of each); pad with zero heads")
         if len({layer.norm for layer in self.layers}) > 1:
             found.append("all layers share one norm: none, pre or post")
+        if len({(layer.norm_kind, layer.key_value_heads, layer.query_key_norm) for layer in self.layers}) > 1:
+            found.append("all layers share norm_kind, key_value_heads and query_key_norm")
         sized = self.positions == "learned" or any(layer.mixing == "linear" for layer in self.layers)
         if sized and self.max_length is None:
             what = "positions = 'learned'" if self.positions == "learned" else "mixing = 'linear'"
@@ -305,19 +361,54 @@ class ModelSpec(_Frozen):
                 "log_length = 'current' and formula positions depend on the whole length, which a causal model "
                 "does not know: they are built for direction = 'bidirectional' only"
             )
-        if self.positions_enter == "attention" and self.positions not in ("learned",):
-            found.append(f"positions_enter = 'attention' is built for learned positions, not {self.positions!r}")
+        found += self._relative_problems()
+        if self.layers and self.layers[0].norm != "none" and self.final_norm != "none":
+            kind = self.layers[0].norm_kind
+            if self.final_norm != f"{kind}_norm":
+                found.append(f"final_norm = {self.final_norm!r} does not go with layers of norm_kind = {kind!r}")
         if (self.readout == "relu_mlp") != (self.readout_width is not None):
             found.append("readout_width goes with readout = 'relu_mlp', and only with it")
+        if self.tied_embeddings and self.readout != "linear":
+            found.append(f"tied_embeddings goes with readout = 'linear', not {self.readout!r}")
         if self.readout == "relu_mlp" and not self.readout_bias:
             found.append("readout = 'relu_mlp' always has its biases; leave readout_bias out")
         if self.readout == "scalar" and self.n_out not in (None, 1):
             found.append(f"readout = 'scalar' has one output, not n_out = {self.n_out}")
-        if (self.readout == "scalar") != (self.decision != "argmax"):
+        if (self.readout == "scalar") != (self.decision not in ("argmax", "set")):
             found.append(f"decision = {self.decision!r} does not fit readout = {self.readout!r}")
         if (self.decision == "indicator") != (self.tolerance is not None):
             found.append("tolerance goes with decision = 'indicator', and only with it")
         return found + (self.origin.problems() if isinstance(self.origin, Training) else [])
+
+    def _relative_problems(self) -> list[str]:
+        """What is wrong with how positions enter attention."""
+        found, relative = [], self.positions in RELATIVE_POSITIONS
+        if relative and self.positions_enter != "attention":
+            found.append(f"positions = {self.positions!r} enter attention alone: set positions_enter = 'attention'")
+        if self.positions_enter == "attention" and not relative and self.positions != "learned":
+            found.append(
+                f"positions_enter = 'attention' is built for learned positions, rotary ones and ALiBi, not "
+                f"{self.positions!r}"
+            )
+        plain = all(layer.mixing == "dot" and layer.query_key == "learned" for layer in self.layers)
+        if relative and not plain:
+            found.append(f"positions = {self.positions!r} are built for mixing = 'dot' with learned queries and keys")
+        if self.positions == "alibi" and (
+            self.direction != "causal" or any(layer.normalizer != "softmax" for layer in self.layers)
+        ):
+            found.append("positions = 'alibi' are built for direction = 'causal' and normalizer = 'softmax'")
+        given = self.rotary_base != 10_000.0 or self.rotary_dim is not None or self.rotary_pairs != "halves"
+        if given and self.positions != "rotary":
+            found.append("rotary_base, rotary_dim and rotary_pairs go with positions = 'rotary', and only with it")
+        for layer in self.layers if self.positions == "rotary" else ():
+            turned = self.rotary_dim or layer.d_head
+            if turned % 2 or turned > layer.d_head:
+                found.append(
+                    f"rotary_dim = {turned} must be even and at most d_head = {layer.d_head}: pairs of dimensions are "
+                    "rotated"
+                )
+                break
+        return found
 
     def check(self) -> ModelSpec:
         """This spec, or a SpecError with all its problems."""
@@ -356,6 +447,14 @@ class ModelSpec(_Frozen):
         return self.readout != "relu_mlp" and self.final_norm == "none"
 
     @property
+    def extras(self) -> tuple[str, ...]:
+        """Parts that count space, token tables, compiled kernels and older proofs do not know, in words."""
+        found = [words for layer in self.layers for words in layer.extras]
+        found += ["a final RMS norm"] * (self.final_norm == "rms_norm") + ["tied embeddings"] * self.tied_embeddings
+        found += [f"{self.positions} positions"] * (self.positions in RELATIVE_POSITIONS)
+        return tuple(dict.fromkeys(found))
+
+    @property
     def training(self) -> Training:
         """The training recipe; the default one where the origin is none."""
         return self.origin if isinstance(self.origin, Training) else Training()
@@ -389,6 +488,10 @@ class ModelSpec(_Frozen):
             raise SpecError(
                 [f"schema {quoted(schema)} is not known to this version of interp, which reads schema {SCHEMA}"]
             )
+        layers = data.get("layers")
+        if isinstance(layers, list | tuple) and len(layers) > most(MOST_LAYERS):
+            limit = f"more than {most(MOST_LAYERS):,}; the environment variable INTERP_MAX_GB raises this limit"
+            raise SpecError([f"layers: {len(layers):,} of them, {limit}"])
         return cls(**data)
 
     def _repr_html_(self) -> str:

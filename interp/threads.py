@@ -1,7 +1,8 @@
-"""How many threads torch takes."""
+"""How many threads torch takes, and how many cores there are for several processes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -26,3 +27,8 @@ def threads_for(model: torch.nn.Module) -> AbstractContextManager[None]:
     """One thread for a small model, as many as torch takes by itself for a larger one."""
     small = sum(parameter.numel() for parameter in model.parameters()) <= SMALL
     return one_thread() if small else nullcontext()
+
+
+def cores() -> int:
+    """How many cores this process may use; all of the machine's where the system does not say (macOS, Windows)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

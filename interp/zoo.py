@@ -19,10 +19,11 @@ from safetensors import SafetensorError, safe_open
 from interp.architecture.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from interp.architecture.foreign import named_tensors, read_state_dict, read_tensors
 from interp.architecture.limits import LengthLimit
+from interp.budget import check_seed
 from interp.constructions import Construct, construct, registered_constructions
 from interp.errors import InterpError, UnsupportedError, as_path, of_type, short
-from interp.model_files import expanded, find_checkpoint, find_spec, is_file
-from interp.spec import Construction, ModelSpec
+from interp.model_files import SPEC_FILE, expanded, find_checkpoint, find_spec, is_file
+from interp.spec import Construction, ModelSpec, read_json, read_toml
 from interp.tasks import Task, make_task
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def build(
     """
     from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
 
+    check_seed(seed)
     if not isinstance(name_or_spec, ModelSpec):
         _check_name(name_or_spec)
     name_or_spec = _spelled(name_or_spec) if isinstance(name_or_spec, str) else name_or_spec
@@ -168,9 +170,11 @@ def _load_foreign(
     """A task model where a spec can express what was given, else the library's model under study."""
     from interp._lens import HookedTransformer, is_bridge
     from interp.architecture.stock import expressed, from_bridge, read_config, stock_model
-    from interp.architecture.task_model import as_device, as_dtype
+    from interp.architecture.task_model import TaskModel, as_device, as_dtype
     from interp.measures.subject import Subject
+    from interp.readers.models import convert
 
+    config = settings_of(config) if isinstance(config, str | Path) else config
     place, kind = as_device(device), None if dtype is None else as_dtype(dtype)
     if is_bridge(source):
         source = from_bridge(source)
@@ -178,14 +182,15 @@ def _load_foreign(
         if config is not None:
             raise InterpError(f"{of_type(source)} has its config: leave config= out")
         model = source
-    else:
-        if config is None:
-            raise InterpError(
-                f"{_short(source)} needs the config of its model: config= a dict, a JSON or TOML file with the "
-                "TransformerLens fields (n_layers, d_model, n_heads, ...)"
-            )
+    elif _is_lens_config(config):
         found = named_tensors(source) if isinstance(source, Mapping) else read_tensors(_path(source))
         model = stock_model(read_config(config), found)
+    else:
+        loaded = convert(source if not isinstance(source, str) else expanded(source), config, task, tokens, outputs)
+        if isinstance(loaded.model, TaskModel):
+            made = loaded.model if kind is None else loaded.model.to(kind, print_details=False)
+            return made.to(place, print_details=False)
+        model, tokens = loaded.model, loaded.tokens
     subject = Subject.of(model, task, tokens, outputs, padding)
     try:
         made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
@@ -200,6 +205,21 @@ def _load_foreign(
     if kind is not None:
         made.to(kind, print_details=False)
     return made.to(place, print_details=False)
+
+
+def settings_of(config: str | Path | None) -> dict[str, Any] | None:
+    """The fields of a JSON or TOML file: a whole TransformerLens config, or a few settings for a reader."""
+    if config is None:
+        return None
+    found = read_json(config) if Path(config).suffix == ".json" else read_toml(config)
+    return dict(found)
+
+
+def _is_lens_config(config: Any) -> bool:
+    """Is this a whole TransformerLens config, in a file or in memory, rather than a few settings for a reader?"""
+    if isinstance(config, Mapping):
+        return {"n_layers", "d_model", "d_vocab"} <= set(config)
+    return config is not None
 
 
 def _path(source: object) -> Path:
@@ -289,6 +309,17 @@ def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:
     beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
     own = spec is not None or path.suffix in (".pt", ".pth") or (beside and _lacks_header(path))
     return read_state_dict(path, spec) if own else read_checkpoint(path)
+
+
+def is_own(name_or_path: str | Path) -> bool:
+    """Does `load` read this without a task and a config? False for an existing file or folder from elsewhere."""
+    path = expanded(name_or_path)
+    if is_file(path):
+        beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
+        return (
+            beside or path.suffix in (".toml", ".json") or (path.suffix == ".safetensors" and not _lacks_header(path))
+        )
+    return not path.is_dir() or is_file(path / SPEC_FILE)
 
 
 def _lacks_header(path: Path) -> bool:

@@ -26,14 +26,43 @@ def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.nd
     return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * w + b
 
 
+def rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * w
+
+
+def normed(x: np.ndarray, W: Weights, name: str, eps: float) -> np.ndarray:
+    bias = W.get(f"{name}.b")
+    return rms_norm(x, W[f"{name}.w"], eps) if bias is None else layer_norm(x, W[f"{name}.w"], bias, eps)
+
+
+def rotate(x: np.ndarray, spec: ModelSpec) -> np.ndarray:
+    """Each row turned by its own position, pair after pair (Su et al. 2021, eq. 15), as complex numbers."""
+    out, dim = x.astype(float), spec.rotary_dim or x.shape[1]
+    for j in range(dim // 2):
+        one, other = (2 * j, 2 * j + 1) if spec.rotary_pairs == "adjacent" else (j, j + dim // 2)
+        turned = (x[:, one] + 1j * x[:, other]) * np.exp(1j * np.arange(len(x)) * spec.rotary_base ** (-2 * j / dim))
+        out[:, one], out[:, other] = turned.real, turned.imag
+    return out
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * (1 + erf(x / 2**0.5)) / 2,
+    "gelu_new": lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
 def sinusoids(n: int, d: int) -> np.ndarray:
     wave = [[math.sin, math.cos][j % 2] for j in range(d)]
     return np.array([[wave[j](i / 10000 ** (2 * (j // 2) / d)) for j in range(d)] for i in range(n)])
 
 
-def mix(x: np.ndarray, layer: Layer, W: Weights, causal: bool) -> tuple[np.ndarray, np.ndarray]:
+def mix(x: np.ndarray, layer: Layer, W: Weights, spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
     """What attention writes, and the patterns of its heads."""
     n, d = x.shape
+    causal, shared = spec.direction == "causal", layer.n_heads // (layer.key_value_heads or layer.n_heads)
+    W = W | {name.replace("_", "", 1): np.repeat(W[name], shared, 0) for name in W if name.startswith("attn._")}
     x = x + W.get("attn.W_pos", np.zeros((n, d)))[:n]
     scale = {"inv_sqrt_d_head": layer.d_head**-0.5, "inv_sqrt_d_model": d**-0.5}.get(layer.scale, layer.scale)  # type: ignore[arg-type]
     lengths = {"none": math.e, "current": n}.get(layer.log_length, layer.log_length)  # type: ignore[arg-type]
@@ -46,7 +75,14 @@ def mix(x: np.ndarray, layer: Layer, W: Weights, causal: bool) -> tuple[np.ndarr
         else:
             query = x @ W["attn.W_Q"][h] + W.get("attn.b_Q", zeros)[h]
             key = x @ W.get("attn.W_K", identities)[h] + W.get("attn.b_K", zeros)[h]
+            if layer.query_key_norm:
+                query = rms_norm(query, W["attn.q_norm.w"], layer.norm_eps)
+                key = rms_norm(key, W["attn.k_norm.w"], layer.norm_eps)
+            if spec.positions == "rotary":
+                query, key = rotate(query, spec), rotate(key, spec)
             scores = query @ key.T * scale * math.log(lengths)
+            if spec.positions == "alibi":
+                scores = scores - 2 ** (-8 * (h + 1) / layer.n_heads) * np.subtract.outer(np.arange(n), np.arange(n))
         seen = np.tri(n, dtype=bool) if causal else np.ones((n, n), dtype=bool)
         softly = layer.normalizer == "softmax"
         pattern = softmax(np.where(seen, scores, -np.inf)) if softly else np.where(seen, scores, 0)
@@ -69,21 +105,24 @@ def forward(spec: ModelSpec, weights: dict[str, Any], tokens: list[int]) -> tupl
         own = {name.removeprefix(at): value for name, value in W.items() if name.startswith(at)}
 
         def norm(name: str, x: np.ndarray, layer: Layer = layer, own: Weights = own) -> np.ndarray:
-            return layer_norm(x, own[f"{name}.w"], own[f"{name}.b"], layer.norm_eps)
+            return normed(x, own, name, layer.norm_eps)
 
-        out, seen[at + "attn.hook_pattern"] = mix(
-            norm("ln1", x) if layer.norm == "pre" else x, layer, own, spec.direction == "causal"
-        )
+        out, seen[at + "attn.hook_pattern"] = mix(norm("ln1", x) if layer.norm == "pre" else x, layer, own, spec)
         x = norm("ln1", x + out) if layer.norm == "post" else x + out
         if layer.mlp is not None:
-            hidden = (norm("ln2", x) if layer.norm == "pre" else x) @ own["mlp.W_in"] + own["mlp.b_in"]
-            fired = np.maximum(hidden, 0) if layer.mlp.activation == "relu" else hidden * (1 + erf(hidden / 2**0.5)) / 2
-            x = x + fired @ own["mlp.W_out"] + own["mlp.b_out"]
+            read, bias = norm("ln2", x) if layer.norm == "pre" else x, own.get("mlp.b_in", 0.0)
+            act = ACTIVATIONS[layer.mlp.activation]
+            if layer.mlp.gated:
+                fired = act(read @ own["mlp.W_gate"]) * (read @ own["mlp.W_in"]) + bias
+            else:
+                fired = act(read @ own["mlp.W_in"] + bias)
+            x = x + fired @ own["mlp.W_out"] + own.get("mlp.b_out", 0.0)
             x = norm("ln2", x) if layer.norm == "post" else x
         seen[at + "hook_resid_post"] = x
-    if spec.final_norm == "layer_norm":
-        x = layer_norm(x, W["ln_final.w"], W["ln_final.b"], spec.layers[-1].norm_eps)
+    if spec.final_norm != "none":
+        x = normed(x, W, "ln_final", spec.layers[-1].norm_eps)
     if spec.readout == "relu_mlp":
         hidden = np.maximum(x @ W["unembed.W_in"] + W["unembed.b_in"], 0)
         return hidden @ W["unembed.W_out"] + W["unembed.b_out"], seen
-    return x @ W["unembed.W_U"] + W.get("unembed.b_U", 0.0), seen
+    unembedding = W["embed.W_E"].T if spec.tied_embeddings else W["unembed.W_U"]
+    return x @ unembedding + W.get("unembed.b_U", 0.0), seen

@@ -11,6 +11,7 @@ import pandas as pd
 Tables = dict[str, pd.DataFrame]
 
 SAID = {
+    "adders": r"^Of 2 adders of 924 parameters, 0 make no mistake on 300 random pairs",
     "ablate_heads": r"Accuracy 0\.98\d+ with all heads\. Mean-ablating head 4 costs most",
     "attack_certificates": r"^9 models at the edge, [1-9] certified, [1-9] refuted: 0 certificates say what is false",
     "attention_ratios": r"7 of 16 heads are successful.*w01 from 0\.92 to 1\.00",
@@ -22,9 +23,10 @@ SAID = {
     "counting_grid": r"the grid's 1176 runs",  # 6 models x 14 x 14 sizes
     "counting_introspection": r"relation-based: .* the answer follows the weights by 1 and the contents by 0\.",
     "counting_phase": r"^Figure 1: 144 of 1176 .*z has mean 0\.05 and std 0\.86; .* 3 beyond 3",  # equal: 0, 1
-    "evidence": r"right for all 100 = 100\^1 inputs.* but exactly 27 of 100.*\n1 of 1 models have evidence that holds",
+    "evidence": r"agrees with .* each of its 100 inputs.* exactly 27 of 100.*\n1 of 1 models have evidence that holds",
     "head_metrics": r"7 of 16 heads are successful .*, 8 failed, 1 mixed\. \d+ of 120 pairs",  # 16 * 15 / 2
     "language_learning": r"PARITY 0\.500 \(0 of 2 runs perfect\), PALINDROME",  # Nowak et al.: not learned
+    "max_of_k_compact": r"This run: 1 models, 266 errors",  # of one seed trained for a few steps
     "max_of_k_proofs": r"at least 0\.9999799 of 16,777,216 .*all but 0 of 512 sequences",  # 64^4, where 85 err; 8^3
     "memorization_bounds": r"0 found in the true readings.* d = 504 for 50 outputs, where d = 49 already gives zero",
     "memorization_tables": r"^Every bound holds on 3 of 3 instances\. f_wls is above f_ls on 0 of 3",

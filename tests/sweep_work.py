@@ -74,7 +74,9 @@ def die_at_call(wanted: int) -> None:
 
         return counted
 
-    write = os.pwrite
+    from interp.sweeps import table
+
+    write = table.write_at
 
     def write_a_part(handle: int, data: bytes, offset: int) -> None:
         write(handle, data[: moments.randint(0, len(data))], offset)
@@ -82,7 +84,7 @@ def die_at_call(wanted: int) -> None:
     def perhaps(call: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *arguments, **options: moments.random() < 0.5 and call(*arguments, **options)
 
-    os.pwrite = armed(os.pwrite, write_a_part)
+    table.write_at = armed(table.write_at, write_a_part)
     os.fsync = armed(os.fsync, perhaps(os.fsync))
     os.replace = armed(os.replace, perhaps(os.replace))
 

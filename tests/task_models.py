@@ -89,6 +89,86 @@ SPECS = {
         max_length=LENGTH + 1,
         final_norm="layer_norm",
     ),
+    "small decoder": ModelSpec(  # what people train today: RMS norms, rotary, grouped, gated, tied
+        task=COUNT01,
+        d_model=6,
+        layers=(
+            Layer(
+                n_heads=4,
+                d_head=6,
+                norm="pre",
+                norm_kind="rms",
+                norm_eps=0.01,
+                key_value_heads=2,
+                query_key_norm=True,
+                mlp=MLP(d_mlp=5, activation="silu", gated=True, bias=False),
+            ),
+        )
+        * 2,
+        positions="rotary",
+        positions_enter="attention",
+        rotary_base=50.0,
+        final_norm="rms_norm",
+        tied_embeddings=True,
+        readout_bias=False,
+        n_out=8,
+    ),
+    "adjacent rotary": ModelSpec(
+        task=COUNT01,
+        d_model=5,
+        layers=(
+            Layer(
+                n_heads=2,
+                d_head=5,
+                norm="pre",
+                norm_kind="rms",
+                bias=ALL,
+                mlp=MLP(d_mlp=3, activation="gelu_new", gated=True),
+                query_key_norm=True,
+            ),
+        ),
+        positions="rotary",
+        positions_enter="attention",
+        rotary_dim=4,
+        rotary_pairs="adjacent",
+    ),
+    "encoder of now": ModelSpec(
+        task=COUNT01,
+        d_model=6,
+        direction="bidirectional",
+        layers=(
+            Layer(
+                n_heads=4,
+                d_head=3,
+                norm="post",
+                norm_kind="rms",
+                key_value_heads=1,
+                bias=ALL,
+                mlp=MLP(d_mlp=3, activation="gelu", bias=False),
+            ),
+        )
+        * 2,
+        positions="rotary",
+        positions_enter="attention",
+        rotary_dim=2,
+        readout="scalar",
+        decision="sigmoid",
+    ),
+    "alibi": ModelSpec(
+        task=COUNT01,
+        d_model=6,
+        layers=(Layer(n_heads=4, d_head=3, norm="pre", mlp=MLP(d_mlp=3, activation="silu")),) * 2,
+        positions="alibi",
+        positions_enter="attention",
+        final_norm="layer_norm",
+    ),
+    "one RMS norm": ModelSpec(  # one layer without positions whose counts would decide, were parts only plain
+        task=COUNT01,
+        d_model=5,
+        layers=(Layer(n_heads=2, d_head=2, norm="pre", norm_kind="rms", query_key_norm=True),),
+        tied_embeddings=True,
+        n_out=8,
+    ),
 }
 EVERY = pytest.mark.parametrize("name", SPECS)
 

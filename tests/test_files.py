@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from interp.errors import InterpError
-from interp.files import write_atomically
+from interp.files import no_empty_folder, write_atomically
 
 
 def test_others_may_read_what_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
     """A temporary file is its owner's alone: its mode must not become the file's."""
     path = write_atomically(tmp_path / "a.txt", "ä")
     assert path.read_bytes() == "ä".encode()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert os.name == "nt" or stat.S_IMODE(path.stat().st_mode) == 0o644
     write_atomically(path, b"second")
     assert path.read_bytes() == b"second"
     assert list(tmp_path.iterdir()) == [path]
@@ -59,3 +59,54 @@ def test_what_breaks_off_leaves_the_old_file_and_nothing_else(
 def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(InterpError, match=r"cannot write .*a\.txt: No such file or directory \(folder .*nothing\)"):
         write_atomically(tmp_path / "nothing" / "a.txt", "a")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a device"])
+def test_what_is_no_regular_file_stays_what_it_is(kind: str, tmp_path: Path) -> None:
+    """A rename would put a regular file in the place of /dev/full; in Windows a device's name is no path at all."""
+    path = tmp_path / "target"
+    if kind == "folder":
+        path.mkdir()
+    elif not hasattr(os, "mkfifo"):
+        pytest.skip("Windows has no pipes among its files")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link to a device":
+        path.symlink_to(os.devnull)
+    else:
+        path = Path(os.devnull)
+    before = path.lstat().st_mode
+    with pytest.raises(InterpError, match=r"cannot write .*: it exists and is a (folder|device).*, not a regular file"):
+        write_atomically(path, "a")
+    assert path.lstat().st_mode == before
+
+
+def test_a_name_of_300_letters_is_one_short_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InterpError, match="File name too long") as error:
+        write_atomically(tmp_path / ("a" * 300), "a")
+    assert len(str(error.value)) < 400
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_made_for_what_fails_are_removed_as_far_as_they_are_empty(tmp_path: Path) -> None:
+    new = tmp_path / "a" / "b"
+
+    @no_empty_folder(new)
+    def work(*names: str) -> None:
+        new.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (new / name).touch()
+        raise InterpError("no room")
+
+    def fail(*names: str) -> None:
+        with pytest.raises(InterpError):
+            work(*names)
+
+    fail()
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "a").mkdir()
+    fail()
+    assert (tmp_path / "a").exists()
+    assert not new.exists()
+    fail("kept")
+    assert (new / "kept").exists()

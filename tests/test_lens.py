@@ -28,9 +28,33 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "encoder": {"act_fn": "gelu", "normalization_type": "LN", "attention_dir": "bidirectional", "d_mlp": 7},
     "root mean square": {"attn_only": True, "normalization_type": "RMS", "eps": 0.1},
     "folded square": {"act_fn": "silu", "d_mlp": 5, "normalization_type": "RMSPre"},
+    "rotary": {
+        "act_fn": "silu",
+        "d_mlp": 5,
+        "gated_mlp": True,
+        "normalization_type": "RMS",
+        "d_head": 6,
+        "positional_embedding_type": "rotary",
+        "rotary_dim": 4,
+        "rotary_base": 30,
+        "use_qk_norm": True,
+    },
+    "grouped": {
+        "act_fn": "gelu",
+        "d_mlp": 5,
+        "normalization_type": "RMSPre",
+        "n_heads": 4,
+        "n_key_value_heads": 2,
+        "positional_embedding_type": "rotary",
+        "rotary_dim": 2,
+        "rotary_adjacent_pairs": True,
+    },
+    "grouped norms": {"attn_only": True, "n_heads": 4, "n_key_value_heads": 1, "use_qk_norm": True, "eps": 0.01},
+    "alibi": {"act_fn": "relu", "d_mlp": 5, "gated_mlp": True, "positional_embedding_type": "alibi"},
     "unscaled": {"act_fn": "relu", "d_mlp": 5, "normalization_type": None, "use_attn_scale": False},
 }
 EVERY = pytest.mark.parametrize("name", CONFIGS)
+BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 
 
 def tokens(rows: int = 3, length: int = 9) -> Tensor:
@@ -42,7 +66,7 @@ def random_weights(model: Any) -> dict[str, Tensor]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    return {name: value for name, value in model.state_dict().items() if not name.endswith((".mask", ".IGNORE"))}
+    return {name: value for name, value in model.state_dict().items() if not name.endswith(BUFFERS)}
 
 
 def pair(name: str) -> tuple[Any, Any]:
@@ -78,6 +102,10 @@ def test_logits_activations_and_gradients_are_the_library_s(name: str) -> None:
         (model(tokens()) ** 2).sum().backward()
     gradients = dict(ours.named_parameters())
     for key, parameter in stock.named_parameters():
+        if parameter.grad is None:  # the table of positions that ALiBi keeps and does not read
+            assert gradients[key].grad is None
+            assert key == "pos_embed.W_pos"
+            continue
         error = (gradients[key].grad - parameter.grad).abs().max()
         assert error < 1e-10 * max(1.0, float((logits.detach() ** 2).sum())), key  # those of b_K are rounding alone
 
@@ -104,8 +132,17 @@ def test_what_is_read_off_a_cache_is_the_library_s(name: str) -> None:
 @EVERY
 def test_weights_by_name_are_the_library_s(name: str) -> None:
     stock, ours = pair(name)
-    names = ["W_E", "W_pos", "W_E_pos", "W_U", "b_U", *(f"{kind}_{at}" for kind in "Wb" for at in "QKVO")]
-    for key in names if stock.cfg.attn_only else [*names, "W_in", "b_in", "W_out", "b_out"]:
+    rotary = stock.cfg.positional_embedding_type == "rotary"
+    names = [
+        "W_E",
+        *([] if rotary else ["W_pos", "W_E_pos"]),
+        "W_U",
+        "b_U",
+        *(f"{kind}_{at}" for kind in "Wb" for at in "QKVO"),
+    ]
+    for key in (
+        names if stock.cfg.attn_only else [*names, "W_in", "b_in", "W_out", "b_out"] + ["W_gate"] * stock.cfg.gated_mlp
+    ):
         close(getattr(ours, key), getattr(stock, key), key)
     for mode in "QKV":
         close(ours.all_composition_scores(mode), stock.all_composition_scores(mode))
@@ -168,9 +205,10 @@ def test_hooks_that_are_switched_off_are_refused_and_devices_move() -> None:
     ("field", "value"),
     [
         ("normalization_type", "QK"),
-        ("positional_embedding_type", "rotary"),
-        ("gated_mlp", True),
-        ("n_key_value_heads", 1),
+        ("positional_embedding_type", "shortformer"),
+        ("parallel_attn_mlp", True),
+        ("rotary_scaling_factor", 2.0),
+        ("use_NTK_by_parts_rope", True),
         ("act_fn", "solu_ln"),
         ("attn_scores_soft_cap", 3.0),
     ],

@@ -41,11 +41,43 @@ def test_training_in_count_space_needs_no_transformer_lens() -> None:
 
 def test_public_names_are_these_and_all_load() -> None:
     assert set(interp.__all__) == {
-        "Batch", "Certificate", "InterpError", "Layer", "ModelSpec", "Pairs", "Report", "Task", "TaskModel", "TaskRef",
-        "Training", "ablate_heads", "analyze", "build", "certify", "head_metrics", "list_models", "list_sections",
-        "list_tasks", "live", "load", "register_task", "reweight_attention", "save", "section", "sweep", "test_circuit",
+        "Batch",
+        "Certificate",
+        "Explanation",
+        "Hypothesis",
+        "InterpError",
+        "Layer",
+        "ModelSpec",
+        "Pairs",
+        "Place",
+        "Report",
+        "Task",
+        "TaskModel",
+        "TaskRef",
+        "Training",
+        "Variable",
+        "ablate_heads",
+        "analyze",
+        "build",
+        "certify",
+        "explain",
+        "from_function",
+        "head_metrics",
+        "learn_automaton",
+        "list_models",
+        "list_sections",
+        "list_tasks",
+        "live",
+        "load",
+        "register_task",
+        "reweight_attention",
+        "save",
+        "section",
+        "sweep",
+        "test_circuit",
+        "test_hypothesis",
         "train",
-    }  # fmt: skip
+    }
     for public in interp.__all__:
         assert getattr(interp, public).__doc__, f"{public} has no docstring"
     with pytest.raises(AttributeError, match="no attribute 'lod'"):

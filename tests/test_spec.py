@@ -168,9 +168,12 @@ layers = table(
     query_key=st.sampled_from(["learned", "full"]),
     value_output=st.sampled_from(["learned", "full", "identity"]),
     bias=table(q=st.booleans(), k=st.booleans(), v=st.booleans(), o=st.booleans()),
-    mlp=st.none() | table(d_mlp=sizes, activation=st.sampled_from(["relu", "gelu"])),
+    mlp=st.none() | table(d_mlp=sizes, activation=st.sampled_from(["relu", "silu"]), gated=st.booleans()),
     norm=st.sampled_from(["none", "pre", "post"]),
     norm_eps=st.floats(0, 1),
+    norm_kind=st.sampled_from(["layer", "rms"]),
+    key_value_heads=st.none() | sizes,
+    query_key_norm=st.booleans(),
 )
 origins = (
     st.none()
@@ -189,7 +192,11 @@ specs = table(
     task=table(name=st.text(max_size=5), parameters=parameters, data_seed=st.integers(0, 9)),
     d_model=sizes,
     layers=st.lists(layers, max_size=3).map(tuple),
-    positions=st.sampled_from(["none", "learned", "sinusoidal", "fraction"]),
+    positions=st.sampled_from(["none", "learned", "sinusoidal", "fraction", "rotary", "alibi"]),
+    positions_enter=st.sampled_from(["residual", "attention"]),
+    rotary_dim=st.none() | sizes,
+    rotary_base=st.floats(1, 1e6),
+    tied_embeddings=st.booleans(),
     max_length=st.none() | sizes,
     readout=st.sampled_from(["linear", "relu_mlp", "scalar"]),
     readout_width=st.none() | sizes,
@@ -271,6 +278,7 @@ def test_files_that_are_no_spec_name_themselves(tmp_path: Path, text: str | None
 
 
 ONE = COUNT01.layers[0]
+ROTARY = {"positions": "rotary", "positions_enter": "attention", "layers": (Layer(d_head=4),)}
 
 
 def layer(**changes: Any) -> tuple[Layer, ...]:
@@ -296,6 +304,20 @@ def layer(**changes: Any) -> tuple[Layer, ...]:
         ({"max_length": 4}, ["max_length"]),
         ({"positions": "learned"}, ["max_length"]),
         ({"positions_enter": "attention"}, ["positions_enter"]),
+        ({"positions": "rotary"}, ["set positions_enter = 'attention'"]),
+        ({**ROTARY, "rotary_dim": 3}, ["rotary_dim = 3 must be even and at most d_head = 4"]),
+        ({**ROTARY, "rotary_dim": 6}, ["at most d_head = 4"]),
+        ({**ROTARY, "layers": layer(d_head=32, query_key="full")}, ["learned queries and keys"]),
+        ({"rotary_base": 5.0}, ["rotary_base"]),
+        ({"positions": "alibi", "positions_enter": "attention", "direction": "bidirectional"}, ["causal"]),
+        ({"layers": layer(norm_kind="rms", norm="none")}, ["norm_kind = 'rms'"]),
+        ({"layers": layer(norm_kind="rms", norm="pre"), "final_norm": "layer_norm"}, ["norm_kind = 'rms'"]),
+        ({"layers": (ONE, ONE.model_copy(update={"norm_kind": "rms"}))}, ["share norm_kind"]),
+        ({"layers": layer(key_value_heads=2, n_heads=3)}, ["must divide n_heads = 3"]),
+        ({"layers": layer(key_value_heads=4, n_heads=4)}, ["be smaller"]),
+        ({"layers": layer(key_value_heads=1, n_heads=2, value_output="full", d_head=32)}, ["key_value_heads"]),
+        ({"layers": layer(query_key_norm=True, query_key="full", d_head=32)}, ["query_key_norm"]),
+        ({"tied_embeddings": True, "readout": "relu_mlp", "readout_width": 3}, ["tied_embeddings"]),
         ({"readout": "relu_mlp"}, ["readout_width"]),
         ({"readout_width": 3}, ["readout_width"]),
         ({"readout": "relu_mlp", "readout_width": 3, "readout_bias": False}, ["readout_bias"]),

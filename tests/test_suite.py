@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,18 @@ def test_no_verdict_depends_on_how_fast_the_machine_is() -> None:
                 text = ast.unparse(node)
                 clock = any(word in text for word in (".seconds <", "perf_counter()", "process_time()", "time.time()"))
                 assert not clock, f"{file.relative_to(ROOT)}:{node.lineno}: {text}"
+
+
+def paths_in_the_makefile() -> list[str]:
+    """What `make` hands to pytest, with $(addprefix PREFIX,names) written out."""
+    text = (ROOT / "Makefile").read_text("utf-8").replace("\\\n", " ")
+    for prefix, names in re.findall(r"\$\(addprefix (\S+),([^)]*)\)", text):
+        text += " " + " ".join(prefix + name for name in names.split())
+    text = re.sub(r"\$\(addprefix [^)]*\)", " ", text)
+    return sorted(set(re.findall(r"\btests/[\w/]+(?:\.py)?", text)))
+
+
+@pytest.mark.parametrize("path", paths_in_the_makefile())
+def test_the_makefile_runs_files_that_exist(path: str) -> None:
+    """pytest with a missing file runs none of the others."""
+    assert (ROOT / path).exists()

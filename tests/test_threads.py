@@ -7,7 +7,7 @@ import torch
 
 import interp
 from interp.sections.base import _SECTIONS
-from interp.threads import SMALL, threads_for
+from interp.threads import SMALL, cores, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +16,15 @@ def _two() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
+
+
+def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS and Windows do not say which: there all of the machine's."""
+    monkeypatch.setattr("interp.threads.os.sched_getaffinity", lambda pid: {0, 5}, raising=False)
+    assert cores() == 2
+    monkeypatch.delattr("interp.threads.os.sched_getaffinity")
+    monkeypatch.setattr("interp.threads.os.cpu_count", lambda: 7)
+    assert cores() == 7
 
 
 @pytest.mark.parametrize(("parameters", "threads"), [(SMALL, 1), (SMALL + 1, 2)])

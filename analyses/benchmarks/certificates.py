@@ -53,7 +53,7 @@ def searched(kind: str, T: int, L: int, size: float, budget: float) -> dict[str,
     model = noisy(kind, T, L, size)
     row: dict[str, object] = {"mixing": kind, "T": T, "L": L, "p": T, "noise": size}
     for name, seconds in (("root", 0.0), ("split", budget)):
-        found = interp.certify(model, budget_seconds=seconds, samples=0)
+        found = interp.certify(model, seconds=seconds, samples=0)
         low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
         row |= {f"{name}: status": found.status, f"{name}: undecided": high - low, f"{name}: s": found.seconds}
     return row

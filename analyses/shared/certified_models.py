@@ -42,8 +42,8 @@ def certified(model: TaskModel, arguments: Arguments) -> Certificate | str:
     """The certificate, or why there is none."""
     budget = {"full": 10.0, "quick": 2.0, "smoke": 0.2}[arguments.mode]
     try:
-        budgeted = "budget_seconds" in options_of(method_for(model))
-        return certify_model(model, **({"budget_seconds": budget} if budgeted else {}))
+        budgeted = "seconds" in options_of(method_for(model))
+        return certify_model(model, **({"seconds": budget} if budgeted else {}))
     except UnsupportedError as error:
         return str(error)
 

@@ -11,14 +11,26 @@ from typing import Any
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from transformer_lens import HookedTransformer, HookedTransformerConfig
-    from transformer_lens.components import MLP, Attention, LayerNorm, TransformerBlock, Unembed
+    from transformer_lens.components import (
+        MLP,
+        Attention,
+        GatedMLP,
+        GroupedQueryAttention,
+        LayerNorm,
+        RMSNorm,
+        TransformerBlock,
+        Unembed,
+    )
 
 __all__ = [
     "MLP",
     "Attention",
+    "GatedMLP",
+    "GroupedQueryAttention",
     "HookedTransformer",
     "HookedTransformerConfig",
     "LayerNorm",
+    "RMSNorm",
     "TransformerBlock",
     "Unembed",
     "config",

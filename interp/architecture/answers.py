@@ -18,6 +18,7 @@ from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.base import find_positions as find_positions
+from interp.tasks.sets import pack_sets, unpack_sets
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,11 @@ class Decision:
     """How outputs become an output index.
 
     argmax: the largest output, among all or among `among` (their indices; the answer is one of these). sigmoid: of one
-    output s, 1 where s > 0, else 0. indicator: of one output s, 1 where |s| <= tolerance, else 0.
+    output s, 1 where s > 0, else 0. indicator: of one output s, 1 where |s| <= tolerance, else 0. set: of every output,
+    whether it is above 0; the class has bit i where output i is (see tasks.sets).
     """
 
-    kind: Literal["argmax", "sigmoid", "indicator"] = "argmax"
+    kind: Literal["argmax", "sigmoid", "indicator", "set"] = "argmax"
     tolerance: float | None = None
     among: tuple[int, ...] | None = None
 
@@ -51,6 +53,8 @@ def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) ->
         if rule.among is None:
             return outputs.argmax(-1)
         return torch.tensor(rule.among, device=outputs.device)[outputs[..., list(rule.among)].argmax(-1)]
+    if rule.kind == "set":
+        return pack_sets(outputs > 0)
     s = _one(outputs)
     return (s > 0).long() if rule.kind == "sigmoid" else (s.abs() <= (rule.tolerance or 0.0)).long()
 
@@ -73,7 +77,7 @@ def margins(
     """How clearly each answer is right: above 0 where it is right, below where it is wrong, in units of the outputs.
 
     argmax: the right output minus the best wrong one. sigmoid: s or -s. indicator: the distance of |s| from the
-    tolerance.
+    tolerance. set: the least of the outputs, each with the sign that makes it right.
     """
     rule = rule if isinstance(rule, Decision) else decision_of(rule)
     if rule.kind == "argmax":
@@ -81,6 +85,8 @@ def margins(
         others = outputs.scatter(-1, classes[..., None], -torch.inf)
         others = others if rule.among is None else others[..., list(rule.among)]
         return right[..., 0] - others.amax(-1)
+    if rule.kind == "set":
+        return (outputs * (2 * unpack_sets(classes, outputs.shape[-1]).to(outputs) - 1)).amin(-1)
     s = _one(outputs)
     sign = 2 * classes.to(s) - 1
     return sign * s if rule.kind == "sigmoid" else sign * ((rule.tolerance or 0.0) - s.abs())
@@ -89,8 +95,13 @@ def margins(
 def losses(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Float[Tensor, "*rows"] | None:
-    """Cross-entropy of each answer in nats; None for an indicator, which has no probabilities."""
+    """Cross-entropy of each answer in nats (set: binary, the mean over outputs); None for an indicator, which has no
+    probabilities.
+    """
     rule = rule if isinstance(rule, Decision) else decision_of(rule)
+    if rule.kind == "set":
+        wanted = unpack_sets(classes, outputs.shape[-1]).to(outputs)
+        return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(-1)
     if rule.kind == "indicator":
         return None
     if rule.kind == "sigmoid":

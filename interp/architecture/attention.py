@@ -7,19 +7,25 @@ and hook_result keep their names and shapes. Unlike stock bidirectional attentio
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from interp._lens import Attention, HookedTransformerConfig, HookPoint
+from interp._lens import Attention, GroupedQueryAttention, HookedTransformerConfig, HookPoint
+from interp.relative_positions import alibi_bias, rotated
 from interp.spec import Layer, ModelSpec
 
+if TYPE_CHECKING:
+    Base = Attention
+else:
+    Base = object
 
-class TaskAttention(Attention):
-    """Attention as a Layer of a spec describes it."""
+
+class DescribedAttention(Base):
+    """Attention as a Layer of a spec describes it, in front of a stock class that holds the parameters."""
 
     def __init__(self, cfg: HookedTransformerConfig, spec: ModelSpec, layer: Layer, index: int) -> None:
         super().__init__(cfg, "global", index)
@@ -44,12 +50,21 @@ class TaskAttention(Attention):
             self._fix("W_O", eye)
         for name in "QKVO":
             if not getattr(layer.bias, name.lower()):
-                self._fix(f"b_{name}", torch.zeros_like(getattr(self, f"b_{name}")))
+                held = f"_b_{name}" if f"_b_{name}" in self._parameters else f"b_{name}"  # of grouped keys and values
+                self._fix(held, torch.zeros_like(getattr(self, held)))
         if spec.positions == "learned" and spec.positions_enter == "attention":
             # Positions that only attention sees are the attention's own: in pos_embed they would enter the residual
             # stream's decomposition, where they never were.
             self.W_pos = nn.Parameter(torch.zeros(spec.max_length or 0, spec.d_model, dtype=cfg.dtype))
             self.hook_pos = HookPoint()  # [pos, d_model]
+        self.rotary_dim = (spec.rotary_dim or layer.d_head) if spec.positions == "rotary" else 0
+        self.rotary_base, self.rotary_adjacent = float(spec.rotary_base), spec.rotary_pairs == "adjacent"
+        if self.rotary_dim:
+            self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()  # [batch, pos, head_index, d_head]
+        self.sloped = spec.positions == "alibi"
+        for norm in (self.q_norm, self.k_norm) if layer.query_key_norm else ():
+            assert norm is not None
+            norm.eps = layer.norm_eps
 
     def _fix(self, name: str, value: Tensor) -> None:
         """Turn a parameter into a constant: the optimizer and the state dict no longer see it, OV and QK still do."""
@@ -75,8 +90,11 @@ class TaskAttention(Attention):
         if past_kv_cache_entry is not None:
             k, v = past_kv_cache_entry.append(k, v)
         n_keys = k.size(1)
+        places = torch.arange(n_keys, device=q.device)
+        if self.rotary_dim:
+            q, k = self.hook_rot_q(self._rotated(q, places[past:])), self.hook_rot_k(self._rotated(k, places))
         q = q * self._log_length(attention_mask, n_keys, q)
-        keep = self._keep(torch.arange(past, n_keys, device=q.device)[:, None], n_keys, attention_mask)
+        keep = self._keep(places[past:, None], n_keys, attention_mask)
         z = self._fused(q, k, v, keep) if self._can_fuse(attention_mask) else self._explicit(q, k, v, keep, past)
         if not self.cfg.use_attn_result:
             return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
@@ -95,9 +113,21 @@ class TaskAttention(Attention):
             scores = self.W_mix[:, at, : k.size(1)].transpose(0, 1)[:, :, None]
         else:
             asking = q[torch.arange(len(q), device=q.device), at][:, None]
+            if self.q_norm is not None and self.k_norm is not None:
+                asking, k = self._apply_qk_norm(asking, self.q_norm), self._apply_qk_norm(k, self.k_norm)
+            if self.rotary_dim:
+                asking = self._rotated(asking, at[:, None])
+                k = self._rotated(k, torch.arange(k.size(1), device=k.device))
             scores = self.calculate_attention_scores(asking * self._log_length(attention_mask, k.size(1), q), k)
+            if self.sloped:
+                scores = scores + alibi_bias(at[:, None, None], k.size(1), q.size(2)).to(scores)
         keep = self._keep(at[:, None, None, None], k.size(1), attention_mask)
         return self._normalized(self._masked(scores, keep), keep)[:, :, 0]
+
+    def _rotated(
+        self, x: Float[Tensor, "rows length heads d_head"], at: Int[Tensor, "*#rows length"]
+    ) -> Float[Tensor, "rows length heads d_head"]:
+        return rotated(x, at, self.rotary_base, self.rotary_dim, self.rotary_adjacent)
 
     def _log_length(self, attention_mask: Tensor | None, n_keys: int, like: Tensor) -> Tensor | float:
         """ln(n) for log-length-scaled attention: n tokens in each row, or the training length."""
@@ -133,10 +163,24 @@ class TaskAttention(Attention):
         return plain and not watched and (attention_mask is None or not self.causal)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Float[Tensor, "rows length heads d_head"]:
+        added = keep
+        if self.sloped:
+            slopes = self._slopes(q, k)
+            added = slopes if keep is None else slopes.masked_fill(~keep, -torch.inf)
+        k, v = self._for_every_head(k), self._for_every_head(v)
         mixed = functional.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=keep, scale=1 / self.attn_scale
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=added, scale=1 / self.attn_scale
         )
         return self.hook_z(mixed.transpose(1, 2))
+
+    def _slopes(self, q: Tensor, k: Tensor) -> Float[Tensor, "heads queries keys"]:
+        """What ALiBi adds to scores, for queries that are the last of the keys."""
+        return alibi_bias(torch.arange(k.size(1) - q.size(1), k.size(1), device=q.device), k.size(1), q.size(2)).to(q)
+
+    def _for_every_head(self, x: Tensor) -> Float[Tensor, "rows length heads d_head"]:
+        """Keys or values with an entry for each query head, where several share one."""
+        repeats = self.layer.n_heads // x.size(2)
+        return x if repeats == 1 else x.repeat_interleave(repeats, dim=2)
 
     def _explicit(
         self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, past: int
@@ -145,6 +189,8 @@ class TaskAttention(Attention):
             scores = self.W_mix[:, past : past + q.size(1), : k.size(1)].expand(len(q), -1, -1, -1)
         else:
             scores = self.calculate_attention_scores(q, k)
+            if self.sloped:
+                scores = scores + self._slopes(q, k)
         scores = self.hook_attn_scores(self._masked(scores, keep))
         return self.calculate_z_scores(v, self.hook_pattern(self._normalized(scores, keep)))
 
@@ -160,3 +206,19 @@ class TaskAttention(Attention):
         pattern = scores.softmax(-1)
         # A query that is padding may see nothing at all: its row is 0/0, and nobody reads it.
         return pattern if keep is None else torch.where(keep.any(-1, keepdim=True), pattern, 0.0)
+
+
+class TaskAttention(DescribedAttention, Attention):
+    """Every head has keys and values of its own."""
+
+
+class GroupedTaskAttention(DescribedAttention, GroupedQueryAttention):
+    """Fewer key and value heads than queries, stored and hooked as TransformerLens does: _W_K and _W_V hold them,
+    hook_k and hook_v see them, W_K and W_V are what every query head reads."""
+
+
+def make_attention(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> TaskAttention | GroupedTaskAttention:
+    """The attention of block number `index`."""
+    layer = spec.layers[index]
+    kind = TaskAttention if layer.key_value_heads is None else GroupedTaskAttention
+    return kind(cfg, spec, layer, index)

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp._lens import MLP, HookedTransformerConfig, HookPoint, LayerNorm, TransformerBlock
-from interp.architecture.attention import TaskAttention
+from interp import spec as spec_module
+from interp._lens import MLP, GatedMLP, HookedTransformerConfig, HookPoint, LayerNorm, RMSNorm, TransformerBlock
+from interp.architecture.attention import make_attention
 from interp.spec import ModelSpec
 
 
@@ -53,26 +54,43 @@ class NoMLP(nn.Module):
         return torch.zeros_like(x)
 
 
-def make_final_norm(spec: ModelSpec, cfg: HookedTransformerConfig) -> LayerNorm:
-    """The layer norm between the last block and the readout."""
+def make_final_norm(spec: ModelSpec, cfg: HookedTransformerConfig) -> LayerNorm | RMSNorm:
+    """The norm between the last block and the readout."""
     own = copy.copy(cfg)
     own.eps = spec.layers[-1].norm_eps
-    return LayerNorm(own)
+    return RMSNorm(own) if spec.final_norm == "rms_norm" else LayerNorm(own)
 
 
 def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> TransformerBlock:
     """Block number `index` of a spec. It shares the model's config, whose switches (use_attn_result, ...) reach it."""
     layer = spec.layers[index]
     block = PostNormBlock(cfg, index) if layer.norm == "post" else TransformerBlock(cfg, index)
-    block.attn = TaskAttention(cfg, spec, layer, index)
+    block.attn = make_attention(spec, cfg, index)
     own = copy.copy(cfg)
     own.eps = layer.norm_eps
+
+    def norm() -> nn.Module:
+        if layer.norm == "none":
+            return nn.Identity()
+        return RMSNorm(own) if layer.norm_kind == "rms" else LayerNorm(own)
+
     # With a final norm the stock block comes with norms of its own.
-    block.ln1 = LayerNorm(own) if layer.norm != "none" else nn.Identity()
+    block.ln1 = norm()
     if layer.mlp is not None:
-        own.d_mlp, own.act_fn = layer.mlp.d_mlp, layer.mlp.activation
-        block.mlp = MLP(own)
-        block.ln2 = LayerNorm(own) if layer.norm != "none" else nn.Identity()
+        block.mlp = make_mlp(layer.mlp, own)
+        block.ln2 = norm()
     elif not cfg.attn_only:
         block.mlp, block.ln2 = NoMLP(), nn.Identity()  # type: ignore[assignment]
     return block
+
+
+def make_mlp(mlp: spec_module.MLP, cfg: HookedTransformerConfig) -> MLP | GatedMLP:
+    """The feed-forward part; without biases they are constant zeros."""
+    own = copy.copy(cfg)
+    own.d_mlp, own.act_fn, own.gated_mlp = mlp.d_mlp, mlp.activation, mlp.gated
+    made = GatedMLP(own) if mlp.gated else MLP(own)
+    for name in () if mlp.bias else ("b_in", "b_out"):
+        zero = torch.zeros_like(getattr(made, name).detach())
+        delattr(made, name)
+        made.register_buffer(name, zero, persistent=False)
+    return made

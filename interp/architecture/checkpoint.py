@@ -11,8 +11,6 @@ Nothing here imports transformer_lens, so engines and certificates read checkpoi
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +24,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from interp.architecture.parameters import check_parameters, check_shapes
-from interp.errors import CheckpointError, InterpError
+from interp.errors import CheckpointError, InterpError, as_path
+from interp.files import write_atomically
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 from interp.tasks.hashes import tensors_sha256
@@ -83,7 +82,7 @@ def save_checkpoint(
     Raises InterpError (or SpecError) for parameters that do not fit the spec, are not finite or would lose bits in the
     spec's dtype, CheckpointError for a path that cannot be written.
     """
-    path = Path(path)
+    path = as_path(path, "a checkpoint")
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path}: a checkpoint is a .safetensors file")
     spec.check()
@@ -109,7 +108,10 @@ def save_checkpoint(
         raise InterpError(f"{path}: the training summary is not plain finite data: {error}") from None
     metadata = {"format": "pt", "interp": text}
     contiguous = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in stored.items()}
-    _write_whole(path, _ordered(safetensors.torch.save(contiguous, metadata=metadata)))
+    try:
+        write_atomically(path, _ordered(safetensors.torch.save(contiguous, metadata=metadata)))
+    except InterpError as error:
+        raise CheckpointError(str(error)) from None
     return path
 
 
@@ -132,22 +134,6 @@ def _ordered(data: bytes) -> bytes:
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + data[8 + size :]
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """A temporary file in the same folder, flushed to disk, then renamed over the target."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        try:
-            with open(part, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _version(package: str) -> str:

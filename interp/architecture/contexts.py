@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from interp.errors import listed
 from interp.spec import Bias, ModelSpec
 
 
@@ -30,6 +31,8 @@ def context_refusal(spec: ModelSpec) -> str | None:
         return "contexts are run without a final layer norm"
     if layer.bias != Bias():
         return "contexts are run for attention without biases"
+    if spec.extras:
+        return f"contexts are run without {listed(spec.extras)}"
     if spec.positions not in ("none", "learned"):
         return f"contexts are run without positions or with learned ones, not {spec.positions!r}"
     return None

@@ -22,7 +22,7 @@ from torch import Tensor
 from interp.architecture.formulas import Formula, position_codes, position_formula
 from interp.architecture.sequence import sequence_logits
 from interp.errors import InterpError
-from interp.spec import ModelSpec
+from interp.spec import RELATIVE_POSITIONS, ModelSpec
 from interp.tasks import Batch, Task
 
 
@@ -30,6 +30,8 @@ def encoder_refusal(spec: ModelSpec) -> str | None:
     """Why this spec has no forward pass on distinct rows, or None."""
     if spec.direction != "bidirectional" or spec.readout_at == "all" or not spec.linear_readout:
         return "distinct rows are built for bidirectional models that are read at one position by a linear readout"
+    if spec.positions in RELATIVE_POSITIONS:
+        return f"{spec.positions} positions act on pairs of positions, so equal tokens have different rows"
     if spec.positions == "learned":
         return "learned positions are no formula: every position has a code of its own that is trained"
     for layer in spec.layers:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from interp.budget import SEED_LIMIT
-from interp.errors import InterpError, listed, quoted
-from interp.spec import Layer, ModelSpec
+from interp.budget import check_seed
+from interp.errors import InterpError, listed
+from interp.spec import MLP, Layer, ModelSpec
 from interp.tasks import Task
 
 Shape = tuple[int, ...]
@@ -29,17 +29,22 @@ def parameter_shapes(spec: ModelSpec, task: Task) -> dict[str, Shape]:
     for index, layer in enumerate(spec.layers):
         shapes |= {f"blocks.{index}.{name}": shape for name, shape in _layer_shapes(spec, layer).items()}
     if spec.final_norm != "none":
-        shapes |= {"ln_final.w": (d,), "ln_final.b": (d,)}
+        shapes |= _norm_shapes("ln_final", d, spec.final_norm == "rms_norm")
     n_out = outputs(spec, task)
     if spec.readout == "relu_mlp":
         width = spec.readout_width or 0
         shapes |= {"unembed.W_in": (d, width), "unembed.b_in": (width,)}
         shapes |= {"unembed.W_out": (width, n_out), "unembed.b_out": (n_out,)}
     else:
-        shapes["unembed.W_U"] = (d, n_out)
+        if not spec.tied_embeddings:
+            shapes["unembed.W_U"] = (d, n_out)
         if spec.readout_bias:
             shapes["unembed.b_U"] = (n_out,)
     return shapes
+
+
+def _norm_shapes(name: str, d: int, rms: bool) -> dict[str, Shape]:
+    return {f"{name}.w": (d,)} if rms else {f"{name}.w": (d,), f"{name}.b": (d,)}
 
 
 def outputs(spec: ModelSpec, task: Task) -> int:
@@ -55,9 +60,12 @@ def _length(spec: ModelSpec) -> int:
 
 def _layer_shapes(spec: ModelSpec, layer: Layer) -> dict[str, Shape]:
     d, h, dh = spec.d_model, layer.n_heads, layer.d_head
+    rms, groups = layer.norm_kind == "rms", layer.key_value_heads
+    # TransformerLens stores shared keys and values as _W_K and _W_V; its W_K and W_V repeat them for every head.
+    shared, held = ("", h) if groups is None else ("_", groups)
     shapes: dict[str, Shape] = {}
     if layer.norm != "none":
-        shapes |= {"ln1.w": (d,), "ln1.b": (d,)}
+        shapes |= _norm_shapes("ln1", d, rms)
     if spec.positions == "learned" and spec.positions_enter == "attention":
         shapes["attn.W_pos"] = (_length(spec), d)
     if layer.mixing == "linear":
@@ -65,21 +73,36 @@ def _layer_shapes(spec: ModelSpec, layer: Layer) -> dict[str, Shape]:
     else:
         shapes["attn.W_Q"] = (h, d, dh)
         if layer.query_key == "learned":
-            shapes["attn.W_K"] = (h, d, dh)
-        shapes |= {f"attn.b_{name.upper()}": (h, dh) for name in ("q", "k") if getattr(layer.bias, name)}
+            shapes[f"attn.{shared}W_K"] = (held, d, dh)
+        if layer.bias.q:
+            shapes["attn.b_Q"] = (h, dh)
+        if layer.bias.k:
+            shapes[f"attn.{shared}b_K"] = (held, dh)
+    if layer.query_key_norm:
+        shapes |= {"attn.q_norm.w": (dh,), "attn.k_norm.w": (dh,)}
     if layer.value_output == "learned":
-        shapes["attn.W_V"] = (h, d, dh)
+        shapes[f"attn.{shared}W_V"] = (held, d, dh)
     if layer.bias.v:
-        shapes["attn.b_V"] = (h, dh)
+        shapes[f"attn.{shared}b_V"] = (held, dh)
     if layer.value_output != "identity":
         shapes["attn.W_O"] = (h, dh, d)
     if layer.bias.o:
         shapes["attn.b_O"] = (d,)
     if layer.mlp is not None:
         if layer.norm != "none":
-            shapes |= {"ln2.w": (d,), "ln2.b": (d,)}
-        shapes |= {"mlp.W_in": (d, layer.mlp.d_mlp), "mlp.b_in": (layer.mlp.d_mlp,)}
-        shapes |= {"mlp.W_out": (layer.mlp.d_mlp, d), "mlp.b_out": (d,)}
+            shapes |= _norm_shapes("ln2", d, rms)
+        shapes |= {f"mlp.{name}": shape for name, shape in _mlp_shapes(layer.mlp, d).items()}
+    return shapes
+
+
+def _mlp_shapes(mlp: MLP, d: int) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {"W_gate": (d, mlp.d_mlp)} if mlp.gated else {}
+    shapes["W_in"] = (d, mlp.d_mlp)
+    if mlp.bias:
+        shapes["b_in"] = (mlp.d_mlp,)
+    shapes["W_out"] = (mlp.d_mlp, d)
+    if mlp.bias:
+        shapes["b_out"] = (d,)
     return shapes
 
 
@@ -99,6 +122,10 @@ def check_parameters(spec: ModelSpec, task: Task, tensors: Mapping[str, Tensor])
     """Raise InterpError unless names and shapes are exactly the spec's and every value is finite."""
     check_shapes(spec, task, {name: tensor.shape for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
+        if tensor.is_meta:
+            raise InterpError(f"{name} is on the meta device, where tensors have shapes and no numbers")
+        if tensor.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            raise InterpError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, which no spec has")
         if not torch.isfinite(tensor).all():
             raise InterpError(f"{name} holds values that are not finite")
 
@@ -112,7 +139,7 @@ def fan_in(name: str, shape: Shape) -> int:
 
 def fan_out(name: str, shape: Shape) -> int:
     """Number of outputs that one input of this matrix reaches, in all heads."""
-    if name.rsplit(".", 1)[-1] in ("W_Q", "W_K", "W_V"):
+    if name.rsplit(".", 1)[-1] in ("W_Q", "W_K", "W_V", "_W_K", "_W_V"):
         return shape[0] * shape[2]
     return shape[-1]
 
@@ -122,8 +149,7 @@ def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None
 
     Numbers are drawn in float32 whatever the dtype, so that a float64 model starts where its float32 twin does.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
-        raise InterpError(f"seed = {quoted(seed)} must be an integer from 0 to 2^58 - 1")
+    check_seed(seed)
     recipe = spec.training
     generator = torch.Generator().manual_seed(seed)
     shapes = parameter_shapes(spec, task)
@@ -132,7 +158,7 @@ def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None
         kind = name.rsplit(".", 1)[-1]
         if kind == "w":
             value = torch.ones(shape)
-        elif kind == "b" or (kind.startswith("b_") and recipe.init != "torch"):
+        elif kind == "b" or (_is_bias(kind) and recipe.init != "torch"):
             value = torch.zeros(shape)
         elif kind == "W_E" and recipe.embedding_std is not None:
             value = torch.randn(shape, generator=generator) * recipe.embedding_std
@@ -143,16 +169,18 @@ def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None
         elif kind in ("W_E", "W_pos"):
             value = torch.randn(shape, generator=generator)
         else:
-            value = _uniform(
-                shape, _bias_fan_in(name, shapes) if kind.startswith("b_") else fan_in(name, shape), generator
-            )
+            value = _uniform(shape, _bias_fan_in(name, shapes) if _is_bias(kind) else fan_in(name, shape), generator)
         values[name] = value.to(dtype or getattr(torch, spec.dtype))
     return values
 
 
+def _is_bias(kind: str) -> bool:
+    return kind.removeprefix("_").startswith("b_")
+
+
 def _bias_fan_in(name: str, shapes: dict[str, Shape]) -> int:
     """torch.nn.Linear draws a bias with the fan-in of its matrix."""
-    matrix = name.replace(".b_", ".W_")
+    matrix = name.replace(".b_", ".W_").replace("._b_", "._W_")
     # With an identity or full map there is no matrix of that name; its d_model x d_model twin has the same fan-in.
     return fan_in(matrix, shapes[matrix]) if matrix in shapes else shapes[name][-1]
 

@@ -18,7 +18,7 @@ from interp.architecture.parameters import outputs
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.stock import replaced_norm, unread_field
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError
+from interp.errors import UnsupportedError, listed
 from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
 
 NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
@@ -57,6 +57,8 @@ def pack(tensor: Tensor) -> dict[str, Any]:
 
 def _of_spec(model: TaskModel) -> dict[str, Any]:
     spec = model.spec
+    if spec.extras and not _only_activations(spec):
+        raise UnsupportedError(f"{spec.id} cannot be written as plain data: it has {listed(spec.extras)}")
     return {
         "d_model": spec.d_model,
         "n_out": outputs(spec, model.task),
@@ -72,6 +74,13 @@ def _of_spec(model: TaskModel) -> dict[str, Any]:
         "fixed_length": any(layer.mixing == "linear" for layer in spec.layers),
         "counts": count_space_refusal(spec) is None,
     }
+
+
+def _only_activations(spec: ModelSpec) -> bool:
+    """Are an MLP's neurons all that is unusual? The description has words for these."""
+    usual = [layer.mlp and layer.mlp.model_copy(update={"activation": "relu"}) for layer in spec.layers]
+    layers = tuple(layer.model_copy(update={"mlp": mlp}) for layer, mlp in zip(spec.layers, usual))
+    return not spec.model_copy(update={"layers": layers}).extras
 
 
 def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
@@ -116,7 +125,7 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
         "d_head": cfg.d_head,
         "mixing": "dot",
         "softmax": True,
-        "scale": 1 / cfg.attn_scale if cfg.use_attn_scale else 1.0,
+        "scale": _scale(cfg),
         "log_length": None,
         "norm": norm,
         "eps": cfg.eps,
@@ -139,6 +148,13 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
     }
 
 
+def _scale(cfg: Any) -> float:
+    """What scores are multiplied by. TransformerLens 4 keeps -1 in the config for the square root of d_head."""
+    if not cfg.use_attn_scale:
+        return 1.0
+    return 1 / (cfg.attn_scale if cfg.attn_scale > 0 else cfg.d_head**0.5)
+
+
 def _refusal(cfg: Any) -> str | None:
     """What the description has no word for, or None."""
     if cfg.normalization_type not in (None, "LN", "LNPre"):
@@ -147,5 +163,8 @@ def _refusal(cfg: Any) -> str | None:
         return f"its positions are {cfg.positional_embedding_type}; a table added to the residual stream can be said"
     if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
         return f"its activation is {cfg.act_fn}; {', '.join(ACTIVATIONS)} can be said"
-    name = unread_field(cfg)
-    return None if name is None else f"it is built with {name}"
+    for name in ("gated_mlp", "n_key_value_heads", "use_qk_norm"):
+        if getattr(cfg, name, None):
+            return f"it has {name} = {getattr(cfg, name)!r}"
+    unread = unread_field(cfg)
+    return None if unread is None else f"it is built with {unread}"

@@ -7,7 +7,7 @@ import math
 import torch
 
 from interp.architecture.formulas import position_formula, registered_positions
-from interp.architecture.parameters import parameter_shapes
+from interp.architecture.parameters import outputs, parameter_shapes
 from interp.budget import need
 from interp.errors import InterpError, one_of
 from interp.spec import PLAIN_POSITIONS, ModelSpec
@@ -22,6 +22,13 @@ def model_problems(spec: ModelSpec, task: Task) -> list[str]:
     else:
         found = spec.problems() + _size_problems(spec, task)
         found = found or position_problems(spec)  # a formula is evaluated, so sizes come first
+    if spec.tied_embeddings and outputs(spec, task) != task.d_vocab:
+        found.append(
+            f"tied_embeddings needs an output for each of the {task.d_vocab} tokens; there are {outputs(spec, task)}"
+        )
+    if (task.decision == "set") != (spec.decision == "set"):
+        wanted = "set" if task.decision == "set" else "argmax, sigmoid or indicator"
+        found.append(f"decision = {spec.decision!r} does not fit task {task.name}: expected {wanted}")
     places = ("all", "first", "last", *task.vocabulary)
     if spec.readout_at not in places:
         found.append(one_of("readout_at", spec.readout_at, places))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -34,3 +36,19 @@ class LinearReadout(Unembed):
             zero = torch.zeros_like(self.b_U.detach())
             del self.b_U
             self.register_buffer("b_U", zero, persistent=False)
+
+
+class TiedReadout(LinearReadout):
+    """An unembedding that is the transposed embedding: no parameter of its own but the bias."""
+
+    def __init__(self, cfg: HookedTransformerConfig, bias: bool, embed: nn.Module) -> None:
+        super().__init__(cfg, bias)
+        del self._parameters["W_U"]
+        # Not a submodule: the embedding is a part of the model once.
+        object.__setattr__(self, "_embed", embed)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model n_out"]:  # type: ignore[override]
+        embed: Any = self._embed
+        transposed: Tensor = embed.W_E.T
+        return transposed

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.nn import functional
 
+from interp.errors import listed
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch
 
@@ -38,6 +39,8 @@ def reduced_refusal(spec: ModelSpec) -> str | None:
         return "rows are built without MLP block, post-layer-norm and log-length scaling"
     if spec.final_norm != "none":
         return "rows are built without a final layer norm"
+    if spec.extras:
+        return f"rows are built without {listed(spec.extras)}"
     return None
 
 
@@ -50,6 +53,8 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
         return "count space is built for softmax attention without MLP or post-layer-norm, and a linear readout"
     if layer.log_length != "none":
         return "count space is built without log-length scaling"
+    if spec.extras:
+        return f"count space is built without {listed(spec.extras)}"
     return None
 
 

@@ -9,7 +9,8 @@ answer is read at a few positions, only these ask in the last layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from interp.architecture.formulas import position_formula
-from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
+from interp.relative_positions import alibi_bias, rotated
+from interp.spec import MLP, PLAIN_POSITIONS, Layer, ModelSpec
 from interp.tasks import Task
 
 Tensors = Mapping[str, Tensor]
@@ -66,11 +68,12 @@ def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float
         x = _block(spec, layer, part, x, source, at if few else None, inputs, _mask(spec, x, inputs, few))
         source = _Stream(x)
     if spec.final_norm != "none":
-        x = _normed(x, tensors, "ln_final", spec.layers[-1].norm_eps)
+        x = _normed(x, tensors, "ln_final", spec.layers[-1].norm_eps, spec.final_norm == "rms_norm")
     if spec.readout == "relu_mlp":
         hidden = _linear(x, tensors["unembed.W_in"], tensors["unembed.b_in"]).relu()
         return _linear(hidden, tensors["unembed.W_out"], tensors["unembed.b_out"])
-    return _linear(x, tensors["unembed.W_U"], tensors.get("unembed.b_U"))
+    unembedding = tensors["embed.W_E"].mT if spec.tied_embeddings else tensors["unembed.W_U"]
+    return _linear(x, unembedding, tensors.get("unembed.b_U"))
 
 
 def _linear(
@@ -85,10 +88,32 @@ def _linear(
 
 
 def _normed(
-    x: Float[Tensor, "models rows length d_model"], part: Tensors, name: str, eps: float
-) -> Float[Tensor, "models rows length d_model"]:
-    gain, offset = (part[f"{name}.{which}"][:, None, None] for which in "wb")
+    x: Float[Tensor, "models *rows d_model"], part: Tensors, name: str, eps: float, rms: bool
+) -> Float[Tensor, "models *rows d_model"]:
+    """A layer norm or, with rms, a division by the root mean square, and each model's gain (and bias)."""
+    gain = part[f"{name}.w"].view(len(x), *[1] * (x.ndim - 2), -1)
+    if rms:
+        return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
+    offset = part[f"{name}.b"].view_as(gain)
     return torch.addcmul(offset, functional.layer_norm(x, x.shape[-1:], eps=eps), gain)
+
+
+def neurons(
+    mlp: MLP, part: Tensors, x: Float[Tensor, "models rows length d_model"]
+) -> Float[Tensor, "models rows length d_mlp"]:
+    """What the neurons of an MLP give, before W_out."""
+    if not mlp.gated:
+        return ACTIVATIONS[mlp.activation](_linear(x, part["mlp.W_in"], part.get("mlp.b_in")))
+    gated = ACTIVATIONS[mlp.activation](_linear(x, part["mlp.W_gate"])) * _linear(x, part["mlp.W_in"])
+    return gated + part["mlp.b_in"][:, None, None] if "mlp.b_in" in part else gated
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_new": partial(functional.gelu, approximate="tanh"),
+    "silu": functional.silu,
+}
 
 
 class _Stream:
@@ -179,7 +204,7 @@ def _block(
     pre, post = layer.norm == "pre", layer.norm == "post"
 
     def normed(value: Tensor, name: str) -> Tensor:
-        return _normed(value, part, name, layer.norm_eps)
+        return _normed(value, part, name, layer.norm_eps, layer.norm_kind == "rms")
 
     if pre:
         source = _Stream(normed(x, "ln1"))
@@ -189,9 +214,8 @@ def _block(
     stream = normed(stream, "ln1") if post else stream
     if layer.mlp is None:
         return stream
-    hidden = _linear(normed(stream, "ln2") if pre else stream, part["mlp.W_in"], part["mlp.b_in"])
-    hidden = hidden.relu() if layer.mlp.activation == "relu" else functional.gelu(hidden)
-    written = _linear(hidden, part["mlp.W_out"], part["mlp.b_out"])
+    hidden = neurons(layer.mlp, part, normed(stream, "ln2") if pre else stream)
+    written = _linear(hidden, part["mlp.W_out"], part.get("mlp.b_out"))
     return normed(stream + written, "ln2") if post else stream + written
 
 
@@ -213,10 +237,20 @@ def _attention(
             query, key, value = _projected(layer, part, source, "QKV")
         else:
             (query,), (key, value) = _projected(layer, part, source.at(at), "Q"), _projected(layer, part, source, "KV")
+        if layer.query_key_norm:
+            query = _normed(query, part, "attn.q_norm", layer.norm_eps, rms=True)
+            key = _normed(key, part, "attn.k_norm", layer.norm_eps, rms=True)
+        if spec.positions == "rotary":
+            query, key = _rotated(spec, layer, query, at), _rotated(spec, layer, key, None)
+        repeats = layer.n_heads // key.shape[3]
+        if repeats > 1:
+            key, value = key.repeat_interleave(repeats, 3), value.repeat_interleave(repeats, 3)
+        if spec.positions == "alibi":
+            mask = _sloped(layer, query, key.shape[2], at, mask)
         query, factor = _length_scaled(layer, query, key.shape[2], inputs), layer.factor(spec.d_model)
         q, k, v = _runs(query), _runs(key), _runs(value)
         if layer.normalizer == "softmax":
-            causal = spec.direction == "causal" and at is None
+            causal = spec.direction == "causal" and at is None and spec.positions != "alibi"
             mixed = functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=None if causal else mask, is_causal=causal, scale=factor
             )
@@ -234,18 +268,49 @@ def _runs(x: Float[Tensor, "models rows length heads d_head"]) -> Float[Tensor, 
 def _projected(
     layer: Layer, part: Tensors, source: _Stream | _Embedded, names: str
 ) -> list[Float[Tensor, "models rows length heads d_head"]]:
-    """Queries, keys or values of all heads, in one product; without a matrix of its own a head takes the stream."""
-    weights = [part[f"attn.W_{name}"].transpose(1, 2).flatten(2) for name in names if f"attn.W_{name}" in part]
-    products = iter(source.times(torch.cat(weights, 2)).split([w.shape[2] for w in weights], 3) if weights else ())
+    """Queries, keys or values of all heads, in one product; without a matrix of its own a head takes the stream, and
+    there are fewer of keys and values where heads share them."""
+
+    def held(name: str) -> Tensor | None:
+        return part.get(f"attn.{name}", part.get(f"attn._{name}"))
+
+    weights = {name: weight for name in names if (weight := held(f"W_{name}")) is not None}
+    flat = [weight.transpose(1, 2).flatten(2) for weight in weights.values()]
+    products = iter(source.times(torch.cat(flat, 2)).split([w.shape[2] for w in flat], 3) if flat else ())
     found = []
     for name in names:
-        if f"attn.W_{name}" in part:
-            out = next(products).unflatten(3, (layer.n_heads, -1))
+        if name in weights:
+            out = next(products).unflatten(3, (weights[name].shape[1], -1))
         else:
             out = source.times(None)[:, :, :, None].expand(-1, -1, -1, layer.n_heads, -1)
-        bias = part.get(f"attn.b_{name}")
+        bias = held(f"b_{name}")
         found.append(out if bias is None else out + bias[:, None, None])
     return found
+
+
+def _rotated(
+    spec: ModelSpec,
+    layer: Layer,
+    x: Float[Tensor, "models rows length heads d_head"],
+    at: Int[Tensor, "models rows reads"] | None,
+) -> Float[Tensor, "models rows length heads d_head"]:
+    """Queries or keys rotated by their positions: `at`, or one after the other."""
+    where = torch.arange(x.shape[2], device=x.device) if at is None else at
+    dim = spec.rotary_dim or layer.d_head
+    return rotated(x, where, spec.rotary_base, dim, spec.rotary_pairs == "adjacent")
+
+
+def _sloped(
+    layer: Layer,
+    query: Float[Tensor, "models rows asking heads d_head"],
+    length: int,
+    at: Int[Tensor, "models rows reads"] | None,
+    mask: Mask,
+) -> Float[Tensor, "runs heads asking length"]:
+    """The mask with what ALiBi takes from scores."""
+    where = torch.arange(query.shape[2], device=query.device) if at is None else at.flatten(0, 1)[:, None]
+    bias = alibi_bias(where, length, layer.n_heads).to(query)
+    return bias if mask is None else bias + mask
 
 
 def _weighted(

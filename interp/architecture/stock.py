@@ -19,13 +19,24 @@ from interp._lens import HookedTransformer, config, config_fields, quiet_constru
 from interp.architecture.foreign import BUFFERS
 from interp.architecture.task_model import TaskModel
 from interp.budget import need
-from interp.errors import CheckpointError, InterpError, SpecError, UnsupportedError, listed, of_type, one_of, short
+from interp.errors import (
+    CheckpointError,
+    InterpError,
+    SpecError,
+    UnsupportedError,
+    listed,
+    of_type,
+    one_of,
+    quoted,
+    short,
+)
 from interp.spec import MLP, Bias, Layer, ModelSpec, read_json, read_toml
 from interp.tasks import Task
 
 SIZES = ("n_layers", "d_model", "d_head", "n_heads", "n_ctx", "d_vocab", "d_vocab_out", "d_mlp")
 READ = {*SIZES, "attn_only", "eps", "act_fn", "normalization_type", "attention_dir", "dtype", "use_attn_scale",
-        "attn_scale", "positional_embedding_type"}  # fmt: skip
+        "attn_scale", "positional_embedding_type", "gated_mlp", "n_key_value_heads", "use_qk_norm", "rotary_dim",
+        "rotary_base", "rotary_adjacent_pairs"}  # fmt: skip
 """Fields of a config that a spec expresses."""
 PASSIVE = {"device", "n_devices", "seed", "init_mode", "init_weights", "initializer_range", "n_params", "model_name",
            "architecture", "use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "use_attn_in",
@@ -34,9 +45,20 @@ PASSIVE = {"device", "n_devices", "seed", "init_mode", "init_weights", "initiali
            "checkpoint_value", "window_size", "attn_types", "layer_norm_folding", "tie_word_embeddings",
            "decoder_start_token_id", "split_attention_weights", "attn_implementation", "train_seq_length",
            "ungroup_grouped_query_attention"}  # fmt: skip
-"""Fields that say nothing about what is computed where positions are a table and weights are given."""
-PASSIVE_PREFIXES = ("rotary_", "NTK_", "yarn_", "relative_attention_")
-NORMS: dict[str | None, Literal["none", "pre"]] = {None: "none", "LN": "pre", "LNPre": "pre"}
+"""Fields that say nothing about what is computed where weights are given."""
+PASSIVE_PREFIXES = ("NTK_", "yarn_", "relative_attention_")
+"""Numbers of variants that other fields switch on."""
+ROTARY_ONLY = ("rotary_base_local", "rotary_scaling_factor")
+"""Fields that no spec says, and that matter where positions are rotary."""
+KINDS: dict[str | None, Literal["layer", "rms"]] = {"LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms"}
+FINAL: dict[str | None, Literal["none", "layer_norm", "rms_norm"]] = {
+    None: "none", "LN": "layer_norm", "LNPre": "layer_norm", "RMS": "rms_norm", "RMSPre": "rms_norm",
+}  # fmt: skip
+POSITIONS = ("standard", "rotary", "alibi")
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
+MOST = 2**31
+"""No size of a config is larger; a file may say any integer."""
+
 DTYPES: dict[torch.dtype, Literal["float64", "float32", "float16", "bfloat16"]] = {
     torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16",
 }  # fmt: skip
@@ -94,6 +116,9 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     Names and shapes must be exactly its own, values finite; constant buffers of the library may be there or not.
     Raises CheckpointError for weights that do not fit, InterpError for a config that the library refuses.
     """
+    for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_vocab", "d_vocab_out"):
+        if isinstance(size := fields.get(name), int) and size > MOST:
+            raise InterpError(f"the config's {name} = {quoted(size)}: at most {MOST:,} can be")
     heads, head = fields.get("n_heads") or 1, fields["d_head"]
     block = 4 * max(heads, 1) * head + 2 * (fields.get("d_mlp") or 4 * fields["d_model"])
     rows = fields["d_vocab"] + max(0, fields.get("d_vocab_out") or 0) + fields["n_ctx"] + fields["n_layers"] * block
@@ -146,14 +171,14 @@ def _buffer(name: str) -> bool:
 def refusal(model: HookedTransformer) -> str | None:
     """Why no spec can express this model, or None."""
     cfg: Any = model.cfg
-    if cfg.positional_embedding_type != "standard":
-        return f"its positions are {cfg.positional_embedding_type!r}, and a spec has a learned table or none"
-    if cfg.normalization_type not in NORMS:
-        return f"its norm is {cfg.normalization_type!r}, and a spec has layer norms or none"
+    if cfg.positional_embedding_type not in POSITIONS:
+        return f"its positions are {cfg.positional_embedding_type!r}, and a spec has {' or '.join(POSITIONS)}"
+    if cfg.normalization_type not in (None, *KINDS):
+        return f"its norm is {cfg.normalization_type!r}, and a spec has layer norms, RMS norms or none"
     if cfg.attention_dir not in ("causal", "bidirectional"):
         return f"its attention_dir is {cfg.attention_dir!r}"
-    if not cfg.attn_only and cfg.act_fn not in ("relu", "gelu"):
-        return f"its activation is {cfg.act_fn!r}, and a spec has relu or gelu"
+    if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
+        return f"its activation is {cfg.act_fn!r}, and a spec has {', '.join(ACTIVATIONS)}"
     if (name := unread_field(cfg)) is not None:
         return f"it has {name} = {getattr(cfg, name)!r}, which no spec says"
     return replaced_norm(model)
@@ -171,8 +196,9 @@ def replaced_norm(model: HookedTransformer) -> str | None:
 def unread_field(cfg: Any) -> str | None:
     """A field of a config that is set, and changes what is computed in a way that READ and PASSIVE do not know."""
     known = config_fields()
+    ignored = () if cfg.positional_embedding_type == "rotary" else ROTARY_ONLY
     for name, value in cfg.to_dict().items():
-        passive = name in READ or name in PASSIVE or name.startswith(PASSIVE_PREFIXES)
+        passive = name in READ or name in PASSIVE or name in ignored or name.startswith(PASSIVE_PREFIXES)
         if not passive and name in known and value != known[name] and value:
             return str(name)
     return None
@@ -188,7 +214,7 @@ def expressed(
     """The task model with the same outputs: rows of the embedding and columns of the readout in the task's order.
 
     token_ids[t], output_ids[c]: the model's own id of the task's token t and of its output c (None: the same).
-    padding: what a bidirectional model does with padding; a task model never attends to it. Layer norms without gain
+    padding: what a bidirectional model does with padding; a task model never attends to it. Norms without gain
     and bias get the gain 1 and the bias 0; biases that are zero throughout, and position tables of zeros, are none.
     Raises UnsupportedError with the reason where no spec expresses the model, or where the two would differ.
     """
@@ -207,38 +233,20 @@ def expressed(
     layers = []
     for index in range(cfg.n_layers):
         at = f"blocks.{index}."
-        for part in ("ln1", "ln2") if cfg.normalization_type == "LNPre" and not cfg.attn_only else ("ln1",):
+        for part in ("ln1",) if cfg.attn_only else ("ln1", "ln2"):
             _neutral_norm(cfg, tensors, at + part)
-        biased = {name.lower(): bool(tensors[f"{at}attn.b_{name}"].any()) for name in "QKVO"}
-        for name in "QKVO":
-            if not biased[name.lower()]:
-                del tensors[f"{at}attn.b_{name}"]
-        layers.append(
-            Layer(
-                n_heads=cfg.n_heads,
-                d_head=cfg.d_head,
-                scale=_scale(cfg),
-                bias=Bias(**biased),
-                mlp=None if cfg.attn_only else MLP(d_mlp=cfg.d_mlp, activation=cfg.act_fn),
-                norm=NORMS[cfg.normalization_type],
-                norm_eps=float(cfg.eps),
-            )
-        )
+        layers.append(_layer(cfg, at, tensors))
     _neutral_norm(cfg, tensors, "ln_final")
-    placed = bool(tensors["pos_embed.W_pos"].any())
-    if not placed:
-        del tensors["pos_embed.W_pos"]
     n_out = tensors["unembed.W_U"].shape[1]
     spec = ModelSpec(
         task=task.ref,
         d_model=cfg.d_model,
         direction=cfg.attention_dir,
         layers=tuple(layers),
-        positions="learned" if placed else "none",
-        max_length=cfg.n_ctx if placed else None,
-        final_norm="none" if cfg.normalization_type is None else "layer_norm",
-        readout="scalar" if n_out == 1 else "linear",
-        decision="sigmoid" if n_out == 1 else "argmax",
+        **_positions(cfg, tensors),
+        final_norm=FINAL[cfg.normalization_type],
+        readout="scalar" if n_out == 1 and task.decision is None else "linear",
+        decision=task.decision or ("sigmoid" if n_out == 1 else "argmax"),
         readout_at=task.readout,
         n_out=None if n_out in (1, task.n_out) else n_out,
         dtype=DTYPES[tensors["embed.W_E"].dtype],
@@ -246,6 +254,55 @@ def expressed(
     made = TaskModel(spec, task, tensors)
     _check_same(model, made, token_ids, output_ids)
     return made
+
+
+def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
+    """One block of a config; biases that are zero throughout leave `tensors`."""
+    grouped = cfg.n_key_value_heads not in (None, cfg.n_heads)
+    if cfg.n_key_value_heads == cfg.n_heads:  # grouped in name alone
+        for name in ("W_K", "W_V", "b_K", "b_V"):
+            tensors[f"{at}attn.{name}"] = tensors.pop(f"{at}attn._{name}")
+    biased = {}
+    for name in "QKVO":
+        held = f"{at}attn.{'_' if grouped and name in 'KV' else ''}b_{name}"
+        biased[name.lower()] = bool(tensors[held].any())
+        if not biased[name.lower()]:
+            del tensors[held]
+    mlp = None
+    if not cfg.attn_only:
+        activation: Any = "gelu_new" if cfg.act_fn == "gelu_pytorch_tanh" else cfg.act_fn
+        mlp = MLP(d_mlp=cfg.d_mlp, activation=activation, gated=bool(cfg.gated_mlp))
+    return Layer(
+        n_heads=cfg.n_heads,
+        d_head=cfg.d_head,
+        scale=_scale(cfg),
+        bias=Bias(**biased),
+        mlp=mlp,
+        norm="none" if cfg.normalization_type is None else "pre",
+        norm_eps=float(cfg.eps),
+        norm_kind=KINDS.get(cfg.normalization_type, "layer"),
+        key_value_heads=cfg.n_key_value_heads if grouped else None,
+        query_key_norm=bool(cfg.use_qk_norm),
+    )
+
+
+def _positions(cfg: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The fields of a spec that say where tokens stand; a position table that adds nothing leaves `tensors`."""
+    if cfg.positional_embedding_type == "rotary":
+        return {
+            "positions": "rotary",
+            "positions_enter": "attention",
+            "rotary_base": float(cfg.rotary_base),
+            "rotary_dim": None if cfg.rotary_dim in (None, cfg.d_head) else cfg.rotary_dim,
+            "rotary_pairs": "adjacent" if cfg.rotary_adjacent_pairs else "halves",
+        }
+    if cfg.positional_embedding_type == "alibi":
+        tensors.pop("pos_embed.W_pos", None)  # the library keeps a table that nothing reads
+        return {"positions": "alibi", "positions_enter": "attention"}
+    if not tensors["pos_embed.W_pos"].any():
+        del tensors["pos_embed.W_pos"]
+        return {}
+    return {"positions": "learned", "max_length": cfg.n_ctx}
 
 
 def _scale(cfg: Any) -> Any:
@@ -257,10 +314,12 @@ def _scale(cfg: Any) -> Any:
 
 
 def _neutral_norm(cfg: Any, tensors: dict[str, Tensor], name: str) -> None:
-    """The gain and bias of a norm whose own were folded into what follows."""
+    """The gain (and bias) of a norm whose own were folded into what follows."""
+    like = tensors["embed.W_E"]
+    if cfg.normalization_type in ("LNPre", "RMSPre"):
+        tensors[f"{name}.w"] = like.new_ones(cfg.d_model)
     if cfg.normalization_type == "LNPre":
-        like = tensors["embed.W_E"]
-        tensors |= {f"{name}.w": like.new_ones(cfg.d_model), f"{name}.b": like.new_zeros(cfg.d_model)}
+        tensors[f"{name}.b"] = like.new_zeros(cfg.d_model)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from interp._lens import (
     ActivationCache,
     HookedTransformer,
     HookedTransformerConfig,
+    RMSNorm,
     as_slice,
     config,
     quiet_construction,
@@ -26,13 +27,12 @@ from interp.architecture.positions import make_positions
 from interp.architecture.problems import as_device
 from interp.architecture.problems import as_dtype as as_dtype
 from interp.architecture.problems import model_problems as model_problems
-from interp.architecture.readout import LinearReadout, ReluReadout
+from interp.architecture.readout import LinearReadout, ReluReadout, TiedReadout
 from interp.architecture.reduced import count_space_refusal, counted_at, reduced_outputs, stack_one, token_tables
-from interp.errors import InterpError, SpecError, UnsupportedError
+from interp.errors import ON_META, InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 from interp.tasks.checks import check_made, check_tokens
-from interp.tasks.state import state_of
 
 
 class TaskModel(HookedTransformer):
@@ -85,6 +85,8 @@ class TaskModel(HookedTransformer):
             parts.ln_final = make_final_norm(spec, cfg)
         if spec.readout == "relu_mlp":
             parts.unembed = ReluReadout(cfg, spec.readout_width or 0)
+        elif spec.tied_embeddings:
+            parts.unembed = TiedReadout(cfg, spec.readout_bias, parts.embed)
         else:
             parts.unembed = LinearReadout(cfg, spec.readout_bias)
         self.setup()  # without this the swapped parts' hook points have no names
@@ -92,7 +94,6 @@ class TaskModel(HookedTransformer):
         if spec.embedding == "frozen":
             self.embed.W_E.requires_grad_(False)
         self.to(as_device(device), print_details=False)
-        self.task_as_built = state_of(task)
 
     # ------------------------------------------------------------ parameters
 
@@ -150,6 +151,10 @@ class TaskModel(HookedTransformer):
     ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
         """The task's answer to each row (or position), in the units of Batch.labels."""
         tokens = self._as_rows(tokens).to(self.cfg.device)
+        if not tokens.shape[1] and len(tokens):
+            raise InterpError(f"tokens of shape {tuple(tokens.shape)}: the rows hold no token, so nothing is answered")
+        if self.embed.W_E.is_meta:
+            raise InterpError(ON_META)
         self.task.check_input(tokens)
         return self.task.answers(decide(self.read(tokens, attention_mask), self.spec), tokens)
 
@@ -240,7 +245,7 @@ class TaskModel(HookedTransformer):
         return super().generate(tokens, max_new_tokens, **kwargs)
 
     def process_weights_(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse("process_weights_", "folding assumes a softmax pattern, a position table and a final layer norm")
+        self._refuse("process_weights_", not_folded(self.spec))
 
     def load_and_process_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._refuse("load_and_process_state_dict", "it folds weights; use load_state_dict or interp.load")
@@ -251,6 +256,8 @@ class TaskModel(HookedTransformer):
 
     def set_use_attn_in(self, use_attn_in: bool) -> None:
         self._need_stock_block("set_use_attn_in")
+        if self.spec.layers[0].key_value_heads is not None:
+            self._refuse("set_use_attn_in", "its heads share keys and values; set_use_split_qkv_input has them apart")
         super().set_use_attn_in(use_attn_in)
 
     def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
@@ -324,6 +331,8 @@ class TaskCache(ActivationCache):
         scale = at.apply(self[f"{norm}.hook_scale"], dim=-2)
         if self.has_batch_dim:
             scale = batches.apply(scale)
+        if isinstance(module, RMSNorm):
+            return residual_stack / scale * module.w
         return (residual_stack - residual_stack.mean(-1, keepdim=True)) / scale * module.w
 
     def _norm_before(self, layer: int | None, mlp_input: bool) -> str | None:
@@ -364,6 +373,10 @@ class TaskCache(ActivationCache):
         return super().logit_attrs(*args, **kwargs)
 
 
+NORMALIZATION = {"none": None, "layer_norm": "LN", "rms_norm": "RMS"}
+"""TransformerLens's name of a final norm."""
+
+
 def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.device) -> HookedTransformerConfig:
     first = spec.layers[0]
     mlp = next((layer.mlp for layer in spec.layers if layer.mlp is not None), None)
@@ -378,13 +391,39 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
         n_ctx=spec.max_length or 1024,  # nominal: only linear mixing and learned positions have a length
         d_vocab=task.d_vocab,
         d_vocab_out=outputs(spec, task),
-        normalization_type="LN" if spec.final_norm != "none" else None,  # "LN" is what applies ln_final
+        normalization_type=NORMALIZATION[spec.final_norm],  # what applies ln_final
+        n_key_value_heads=first.key_value_heads,
+        use_qk_norm=first.query_key_norm,
+        gated_mlp=all(layer.mlp is not None and layer.mlp.gated for layer in spec.layers),
         attention_dir=spec.direction,
         positional_embedding_type="standard",
         dtype=dtype,
         device=str(device),
         use_attn_scale=False,
     )
+
+
+def not_folded(spec: ModelSpec) -> str:
+    """Why the weights of a model of this spec are not folded, of what is so with this model."""
+    lacks = []
+    if any(layer.normalizer != "softmax" for layer in spec.layers):
+        lacks.append("attention without a softmax")
+    if spec.positions == "none":
+        lacks.append("no position table")
+    if spec.layers[0].norm == "post":
+        lacks.append("layer norm behind its blocks")
+    if lacks:
+        return f"this model has {' and '.join(lacks)}, where folding gives other outputs or fails"
+    return "folded weights would be those of another spec; fold a stock HookedTransformer with these weights instead"
+
+
+def standing_hooks(model: torch.nn.Module) -> list[str]:
+    """The names of the hook points and modules on which hooks stand."""
+    return [
+        name or "the model itself"
+        for name, module in model.named_modules()
+        if module._forward_hooks or module._forward_pre_hooks
+    ]
 
 
 def hooked(model: HookedTransformer) -> bool:

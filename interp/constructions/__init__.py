@@ -3,6 +3,7 @@
 A file that registers constructions gets one line here.
 """
 
+from interp.constructions import algorithmic_addition as algorithmic_addition
 from interp.constructions import algorithmic_induction as algorithmic_induction
 from interp.constructions import algorithmic_max_of_k as algorithmic_max_of_k
 from interp.constructions import algorithmic_modular_addition as algorithmic_modular_addition

@@ -10,6 +10,10 @@ w_g the unit vector of its right output. With W_O^h = W_h B^-1 and W_U = B w the
 the residual stream itself holds d associations beside the heads' H d_h, and two dimensions suffice for any number of
 outputs. F is invertible for random embeddings, positions and keys unless d > N or the heads repeat one another (errata
 5); that is checked, not proved.
+
+Fewer contexts than features leave F with more columns than rows: the least solution of full row rank then serves. Its B
+is singular in the directions of the stream that no chosen embedding reaches (always some for d > N). Nothing enters
+there, so B may do anything in them, and it is made invertible there.
 """
 
 from __future__ import annotations
@@ -29,8 +33,12 @@ from interp.theory.kl import accuracy, memorized
 from interp.theory.table import as_table
 
 CONDITION_LIMIT = 1e7
-ROUNDING = 1e-13
-"""Singular values below this share of the largest are rounding."""
+RANK_TOLERANCE = 1e-10
+"""Singular values below this share of the largest count as zero. At this share they still have six correct digits on
+every CPU (float64 leaves 1e-16 of the largest), and those of repeated heads are rounding, near 1e-16: the same table
+and sizes are built, or refused, everywhere."""
+PROMISE = 0.5
+"""The smallest lead of a right logit must come out as at least this share of what the unit vectors promise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +73,7 @@ def capacity_weights(
     tensors   embed.W_E (N, d), blocks.0.attn.W_pos (k, d), W_Q, W_K, W_V (H, d, d_h), W_O (H, d_h, d), unembed.W_U
     numbers   associations (H d_h + d, at most the number of contexts), memorized (over the whole table, luck included),
               accuracy, condition, draws
-    Raises InterpError where F is singular (to rounding): the heads then hold fewer associations.
+    Raises InterpError where F or B is singular to ten digits: the heads then hold fewer associations.
     Source: Dana 2025 (arXiv 2411.10115), main theorem, as summarized in the errata ("Published version").
     """
     checked = as_table(table, prior)
@@ -83,16 +91,30 @@ def capacity_weights(
     units = _unit_vectors(checked.n_outputs, d_model, rng)
     targets = checked.conditional[chosen].argmax(axis=1)
 
+    if drawn.rank < n:
+        raise InterpError(
+            f"{n} associations at d = {d_model} with {n_heads} heads of width {d_head}: the {n} features have rank "
+            f"{drawn.rank} only in float64; fewer dimensions, d_head of at most d, or more tokens are needed"
+        )
     solution = solve(drawn.features[chosen], units[:, targets].T)
     B, W = solution[:d_model], solution[d_model:]
+    B, condition = _invertible(B, drawn.features[chosen, :d_model])
+    if condition > 1 / RANK_TOLERANCE:
+        raise InterpError(
+            f"{n} associations at d = {d_model} with {n_heads} heads of width {d_head}: the map of the residual stream "
+            "is singular in float64 (the right outputs of these contexts may span too few of its dimensions); another "
+            "draw_seed, or fewer dimensions, are needed"
+        )
     W_O = np.linalg.solve(B.T, W.T).T.reshape(n_heads, d_head, d_model)
     W_U = scale * B @ units
     logits = (drawn.features[:, :d_model] + drawn.features[:, d_model:] @ W_O.reshape(-1, d_model)) @ W_U
     margin = _margin(logits[chosen], targets)
-    if not (margin > 0 and drawn.rank == n):
+    promised = _margin(scale * (units.T @ units)[targets], targets)
+    if not margin >= PROMISE * promised:
         raise InterpError(
-            f"{n} associations at d = {d_model} with {n_heads} heads of width {d_head}: the {n} features have rank "
-            f"{drawn.rank} only in float64; fewer dimensions, d_head of at most d, or more tokens are needed"
+            f"{n} associations at d = {d_model} with {n_heads} heads of width {d_head}: a right logit leads by "
+            f"{margin:.2g} and not by {promised:.2g}, lost to rounding at condition numbers {drawn.condition:.0e} and "
+            f"{condition:.0e}; another draw_seed, or more heads, are needed"
         )
     tensors = {
         "embed.W_E": drawn.W_E,
@@ -143,7 +165,7 @@ def _draw(
         z = _mixed_values(contexts, W_E, W_pos, W_Q, W_K, W_V)
         features = np.hstack([W_E[contexts[:, -1]], z])
         values = np.linalg.svd(features[chosen], compute_uv=False)
-        rank = int((values > ROUNDING * values[0]).sum())
+        rank = int((values > RANK_TOLERANCE * values[0]).sum())
         condition = float(values[0] / values[-1]) if rank == len(chosen) else float("inf")
         if best is None or (condition, -rank) < (best.condition, -best.rank):
             best = _Draw(W_E, W_pos, W_Q, W_K, W_V, features, condition, rank, draw + 1)
@@ -152,6 +174,19 @@ def _draw(
     if best is None:
         raise InterpError(f"max_draws is {max_draws}; at least 1 is needed")
     return best
+
+
+def _invertible(B: Float[np.ndarray, "d d"], embedded: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, float]:
+    """B, completed in the directions that no row of `embedded` reaches, and its condition number.
+
+    The completion maps them to the directions that B leaves out, as far as B's largest singular value goes, so that the
+    condition number is that of B on what is reached.
+    """
+    _, reach, directions = np.linalg.svd(embedded)
+    rank = int((reach > RANK_TOLERANCE * reach[0]).sum())
+    _, values, outputs = np.linalg.svd(directions[:rank] @ B)
+    completed = B + values[0] * directions[rank:].T @ outputs[rank:]
+    return completed, float(values[0] / max(values[-1], np.finfo(float).tiny))
 
 
 def _mixed_values(

@@ -26,6 +26,7 @@ from interp.constructions.memorization_theorem1 import (
     CONDITION_LIMIT,
     LOGIT_TOLERANCE,
     SCORE_SPREADS,
+    refuse_condition,
     solve,
     target_map,
 )
@@ -89,6 +90,7 @@ def corollary2_weights(
 
     windows = np.array(checked.contexts)
     keys = _draw(windows, n, length, heads, lead, max_draws, np.random.default_rng(seed))
+    refuse_condition(keys.condition, keys.draws, "give more heads (spare) or another seed")
     W_OV = np.zeros((heads, d, d))
     W_OV[:, :n] = solve(keys.matrix, wide_E - keys.W_E[windows[:, -1]]).reshape(heads, n, d)
 
@@ -97,7 +99,7 @@ def corollary2_weights(
         mixed = attention_matrix(_sequences(windows, end, n), keys.W_E, keys.W_pos, keys.W_QK) @ W_OV.reshape(-1, d)
         logits = (keys.W_E[windows[:, -1]] + mixed) @ wide_U
         errors.append(float(np.abs(logits - target).max()))
-    if max(errors) > LOGIT_TOLERANCE:
+    if max(errors) > LOGIT_TOLERANCE * max(1.0, float(np.abs(target).max())):
         raise InterpError(
             f"the attention matrix has condition number {keys.condition:.1e} after {keys.draws} draws of keys, so the "
             f"logits miss the target by {max(errors):.1e}; give more heads (spare), a larger lead, or another seed"

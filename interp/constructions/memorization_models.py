@@ -72,7 +72,7 @@ def theorem1(
     prior: Any = None,
     epsilon: float = 0.0,
     n_heads: int | None = None,
-    spare: float = 0.25,
+    spare: float | None = None,
     ridge: float = 1e-5,
     max_draws: int = 12,
     draw_seed: int = 0,

@@ -22,7 +22,9 @@ NOTES: dict[str, str] = {
     "third), from where the answer is read.",
     "value vectors": "What a head would put out if it attended to one token alone.",
     "separator": "The straight line (or plane) that best divides the outputs of one answer from those of the others.",
-    "mean-ablated": "Replaced by its mean over the training inputs, so that it says the same whatever the input.",
+    "mean-ablated": "Replaced by its mean over training inputs, so that it says the same whatever the input: at each "
+    "position its own mean where all inputs have one length; else one mean where answers are read and one for all "
+    "other positions, which also takes away what a part says of its position.",
     "residual stream": "The vector at each position that all parts of a transformer read from and add to.",
     "direct logit attribution": "The output is a sum of what each part writes; each part's share of it.",
     "induction": "Attention to what followed an earlier occurrence of the same token.",

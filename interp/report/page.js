@@ -35,11 +35,15 @@
     drawn.forEach(render);
   }
 
+  const hex = (channels) => "#" + channels.map((one) => Number(one).toString(16).padStart(2, "0").toUpperCase()).join("");
+
   // Figures are stored in the light colors; on a dark page each known color is exchanged for its partner.
   function themed(value) {
     if (typeof value === "string") {
-      const partner = value[0] === "#" && settings.dark[value.slice(0, 7)];
-      return partner ? partner + value.slice(7) : value;
+      if (value[0] === "#") return settings.dark[value] || value;
+      const faded = /^rgba\((\d+), (\d+), (\d+), ([\d.]+)\)$/.exec(value);
+      const partner = faded && settings.dark[hex(faded.slice(1, 4))];
+      return partner ? `rgba(${[1, 3, 5].map((i) => parseInt(partner.slice(i, i + 2), 16)).join(", ")}, ${faded[4]})` : value;
     }
     if (Array.isArray(value)) return value.map(themed);
     if (value && typeof value === "object") {

@@ -13,12 +13,13 @@ Every word that comes from outside (names, captions, cells, metadata, labels ins
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.errors import InterpError, UnsupportedError, of_type, one_of
+from interp.errors import InterpError, UnsupportedError, as_path, of_type, one_of, short
 from interp.files import write_atomically
 from interp.report.cells import Format, cells
 from interp.words import Mark
@@ -55,6 +56,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Source, shown as it is."""
+
     text: str
 
 
@@ -100,7 +108,7 @@ class LiveItem:
     data: Mapping[str, Any] | str
 
 
-Item = Section | Text | Verdict | Metadata | FigureItem | TableItem | LiveItem
+Item = Section | Text | Code | Verdict | Metadata | FigureItem | TableItem | LiveItem
 
 
 class Report:
@@ -180,6 +188,10 @@ class Report:
     def add_text(self, text: str) -> None:
         """Adds text; a blank line starts a new paragraph. No markup: what is given is what is read."""
         self.items.append(Text(str(text)))
+
+    def add_code(self, text: str) -> None:
+        """Adds source code, with its spaces and line breaks."""
+        self.items.append(Code(str(text)))
 
     def add_table(
         self,
@@ -283,10 +295,10 @@ class Report:
         Raises:
             InterpError: the folder does not exist or cannot be written to, or the path is a folder.
         """
-        path = Path(path)
-        if not path.parent.is_dir():
-            raise InterpError(f"cannot save the report to {path}: the folder {path.parent} does not exist")
-        if path.is_dir():
+        path = as_path(path, "a report")
+        if not os.path.isdir(path.parent):
+            raise InterpError(f"cannot save the report to {short(path)}: the folder {path.parent} does not exist")
+        if os.path.isdir(path):  # Path.is_dir raises where a name is too long
             raise InterpError(
                 f"cannot save the report to {path}: it is a folder; name a file such as report.html in it"
             )

@@ -31,6 +31,8 @@ class Mark:
 
 def finding(figure: go.Figure) -> str:
     """One sentence on what is drawn: how many marks, the least and the largest value, and where they stand."""
+    if (told := _told(figure)) is not None:
+        return told
     traces = _traces(figure)
     kinds = {trace.type for trace in traces}
     marks = [mark for trace in traces for mark in _marks(trace)]
@@ -52,6 +54,8 @@ def finding(figure: go.Figure) -> str:
 
 def instead(figure: go.Figure) -> str | None:
     """The sentence that says all that a figure would show, with one or two marks, or values all alike; else None."""
+    if _told(figure) is not None:
+        return None
     traces = _traces(figure)
     marks = [mark for trace in traces for mark in _marks(trace)]
     if not marks:
@@ -63,6 +67,12 @@ def instead(figure: go.Figure) -> str | None:
         seen = "" if exact else ", as far as could be seen"
         return f"All {len(marks)} values{_title(figure, traces)} are {number(marks[0].value)}{seen}."
     return None
+
+
+def _told(figure: go.Figure) -> str | None:
+    """What a drawing, which has no values to read off, says of itself: layout.meta["words"]."""
+    meta = figure.layout.meta
+    return str(meta["words"]) if isinstance(meta, dict) and "words" in meta else None
 
 
 def values_of(values: Any) -> Any:

@@ -24,6 +24,7 @@ from interp.report.live import script as live_script
 from interp.report.live.minify import minify
 from interp.report.page import (
     MOST_ROWS,
+    Code,
     FigureItem,
     Item,
     LiveItem,
@@ -139,6 +140,8 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
             return {"kind": "section", "id": _identifier("section", title, taken), "title": title, "level": level}
         case Text(text):
             return {"kind": "text", "paragraphs": [annotated(part, told) for part in _paragraphs(text)]}
+        case Code(text):
+            return {"kind": "code", "text": text}
         case Verdict(said, mark):
             return {"kind": "verdict", "verdict": _verdict(said, mark, pictures, told)}
         case Metadata(entries):

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from interp.errors import InterpError
 from interp.files import write_atomically
@@ -42,8 +42,8 @@ class Arguments:
             raise InterpError(f"this study takes one checkpoint, not {len(self.checkpoints)}")
         return self.checkpoints[0]
 
-    def pick(self, full: int, quick: int, smoke: int) -> int:
-        """A size by mode."""
+    def pick(self, full: Any, quick: Any, smoke: Any) -> Any:
+        """A size, or several, by mode."""
         return {"full": full, "quick": quick, "smoke": smoke}[self.mode]
 
 

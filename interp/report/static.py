@@ -33,7 +33,7 @@ def save_figures(figures: Mapping[str, go.Figure], folder: Path, format: str) ->
     try:
         import kaleido
     except ImportError:
-        raise InterpError("saving figures needs kaleido; install it with: pip install 'interp[static]'") from None
+        raise InterpError("saving figures needs kaleido; install it with: pip install kaleido") from None
     from kaleido.errors import ChromeNotFoundError
 
     try:

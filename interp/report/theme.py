@@ -111,8 +111,13 @@ def scale(colors: Iterable[str]) -> list[list[Any]]:
 
 
 def fade(color: str, opacity: int | float) -> str:
-    """The color "#RRGGBB" with an opacity from 0 to 1, as "#RRGGBBAA"; it still has its partner on a dark page."""
-    return f"{color}{round(255 * opacity):02X}"
+    """The color "#RRGGBB" with an opacity from 0 to 1, as "rgba(R, G, B, A)".
+
+    Every plotly reads that; "#RRGGBBAA" is read by plotly 7 only. A dark page exchanges the color for its partner and
+    keeps the opacity.
+    """
+    channels = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({', '.join(map(str, channels))}, {opacity:g})"
 
 
 def plain(text: object) -> str:

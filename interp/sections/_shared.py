@@ -13,19 +13,26 @@ from interp import words
 from interp.errors import UnsupportedError
 from interp.measures import memorization
 from interp.measures.circuits import number_circuits
+from interp.measures.components import components, not_additive
 from interp.measures.counting import Counter, attention_by_relation
 from interp.measures.heads import category, group_metrics
 from interp.measures.languages import language_of
+from interp.measures.looks import looks
 from interp.measures.outputs import HeadOutputs, head_outputs
+from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
 from interp.measures.survey import survey
+from interp.populations import SECONDS, Asked, Population, choose
 from interp.sections.base import Study, first_reason
 from interp.spec import Construction
 from interp.tasks import IGNORED, Batch
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
-OWN_MODEL_ROWS = 300
-"""Inputs of each split for a model whose outputs must be computed from whole sequences."""
+COUNTED_SECONDS = 60.0
+"""Where outputs come from token counts, a paper's data set is used whole unless that would take this long: the few
+inputs that are timed mostly tell what it takes to begin with."""
+LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
+"""Inputs of the training split that separators and means come from."""
 LARGEST_TABLE = 40_000
 """Entries of a table up to which the best rank-d map is searched for, which takes seconds."""
 MOST_NUMBER_HEADS = 4
@@ -67,10 +74,37 @@ def needs_two_answers(study: Study) -> str | None:
     )
 
 
+def population(study: Study, split: str = "test") -> Population:
+    """The inputs behind what is said of single heads' outputs; separators are fitted on those of the split "train"."""
+    whole = study.population("separation", _separated)
+    if split != "train":
+        return whole
+    return reference(study, whole)
+
+
+def _separated(subject: Subject, batch: Batch) -> None:
+    """What takes longest: the outputs of all heads, and separators of each."""
+    found = head_outputs(subject, batch, read=0)
+    group_metrics(found, found, select_groups("singles", found.n_heads))
+
+
+def reference(study: Study, tested: Population) -> Population:
+    """Inputs of the training split, where separators are fitted and means come from, at most MOST_REFERENCE: the data
+    set beside a whole test set, else as many as are tested, beside all inputs at least LEAST_REFERENCE."""
+    if tested.kind == "dataset" and tested.n == tested.total:
+        n = max(LEAST_REFERENCE, 5 * tested.n)  # training sets are larger than test sets
+    else:
+        n = max(tested.n, LEAST_REFERENCE) if tested.exact else tested.n
+    return study.once(_reference, min(n, MOST_REFERENCE))
+
+
+def _reference(study: Study, n: int) -> Population:
+    return choose(study.task, lambda batch: None, Asked(inputs=n), split="train", exact=False)
+
+
 def rows(study: Study, split: str) -> Batch:
-    """The data set of a split; a small part of it where every sequence has to be run."""
-    batch = study.data(split)
-    return batch if study.subject.count_space else batch[slice(0, OWN_MODEL_ROWS)]
+    """The inputs of `population`, as a batch."""
+    return study.once(population, split).batch
 
 
 def outputs(study: Study, split: str, read: int = 0) -> HeadOutputs:
@@ -94,9 +128,36 @@ def weighed(C: float) -> str:
     return "" if C == 1000.0 else f" with errors weighted by C = {C:g} in its objective"
 
 
+def parts_population(study: Study) -> Population:
+    """The inputs behind what is said of single heads and MLPs."""
+    return study.population("heads", _surveyed, seconds=COUNTED_SECONDS if _counted(study.subject) else SECONDS)
+
+
+def looked_at(study: Study) -> Population:
+    """Those of them behind effects and looks: fewer where all else comes from token counts, without whole sequences."""
+    tested = study.once(parts_population)
+    return study.population("looks", _looked) if _counted(study.subject) else tested
+
+
+def _counted(subject: Subject) -> bool:
+    return subject.count_space and subject.read_at != "all"
+
+
+def _surveyed(subject: Subject, batch: Batch) -> None:
+    survey(subject, batch, batch, looked=batch[slice(0, 1)] if _counted(subject) else batch)
+
+
+def _looked(subject: Subject, batch: Batch) -> None:
+    looks(subject, batch, "read")
+    if not_additive(subject) is None:
+        components(subject, batch)
+
+
 def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:
     """measures.survey with separators of this objective, for all sections that look at single parts."""
-    return survey(study.subject, C=C)
+    tested = study.once(parts_population)
+    looked = study.once(looked_at).batch
+    return survey(study.subject, tested.batch, reference(study, tested).batch, C=C, looked=looked)
 
 
 def metrics(study: Study, groups: int = SAMPLED_GROUPS, C: float = 1000.0) -> pd.DataFrame:

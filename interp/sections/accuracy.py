@@ -10,18 +10,15 @@ import pandas as pd
 
 from interp import words
 from interp.certificates import Certificate
-from interp.measures.accuracy import Accuracy, accuracy
-from interp.measures.runs import affordable
+from interp.errors import InterpError
+from interp.measures.accuracy import Accuracy, accuracy_on
+from interp.measures.subject import Subject
+from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
-from interp.tasks import Task
+from interp.tasks import Batch
 from interp.words import Mark
-
-SAMPLED, LEAST_SAMPLED = 1000, 200
-"""Inputs of a sample: so many where they take seconds, at least the second number where each takes long."""
-WORK = 2e10
-"""Operations of half a minute, about, of long rows."""
 
 
 @section("accuracy", title="Accuracy", order=100)
@@ -29,13 +26,17 @@ def make(study: Study, report: Report) -> None:
     """A certificate with its tables, or the accuracy on all inputs or on a sample, with its interval."""
     found = study.certificate
     if isinstance(found, Certificate):
-        _certified(report, study.task, found)
+        _certified(report, study, found)
     else:
         _measured(report, study, found)
 
 
-def _certified(report: Report, task: Task, found: Certificate) -> None:
+def _certified(report: Report, study: Study, found: Certificate) -> None:
+    task = study.task
     report.say(certificate_sentence(found), "proof", ["frontier", "margins"])
+    exact = found.accuracy if isinstance(found.accuracy, float) else None
+    if found.status == "refuted" and exact is not None and (drawn := as_drawn(study, exact)):
+        report.say(drawn, "proof")
     by_difference = task.contrast is not None and "difference" in found.tables.get("errors", ())
     if by_difference and task.contrast is not None:
         report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what", ["errors"])
@@ -84,24 +85,60 @@ def _certified(report: Report, task: Task, found: Certificate) -> None:
 
 
 def _measured(report: Report, study: Study, why: str) -> None:
-    found = study.once(measured)
+    found, inputs = study.once(measured), study.once(population)
     report.section("Accuracy on every input" if found.exact else "Accuracy on a sample", f"No certificate: {why}.")
     report.add_table("accuracy", found.to_frame(), accuracy_caption(found))
     report.say(as_asked(found), "what")
-    report.say(accuracy_sentence(found), "proof")
+    report.say(accuracy_sentence(found, inputs), "proof")
+    if found.exact and (drawn := as_drawn(study, found.accuracy, found.weighted)):
+        report.say(drawn, "proof")
     report.mark = "measured"
     report.add_fact("accuracy", found.accuracy)
     report.add_fact("exact", found.exact)
     report.add_fact("certificate", "none")
 
 
+def _run(subject: Subject, batch: Batch) -> None:
+    subject.logits(batch)
+
+
+def population(study: Study) -> Population:
+    """All inputs, or a sample."""
+    return study.population("accuracy", _run, fixed=False)
+
+
 def measured(study: Study) -> Accuracy:
-    """Accuracy on all inputs or on a sample, smaller where each input takes long; sections ask with study.once."""
-    subject = study.subject
-    if subject.count_space:
-        return accuracy(subject)
-    length = study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1]
-    return accuracy(subject, n=min(SAMPLED, max(LEAST_SAMPLED, affordable(subject, length, work=WORK))))
+    """Accuracy on all inputs or on a sample; sections ask with study.once."""
+    return accuracy_on(study.subject, study.once(population))
+
+
+def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
+    """What the accuracy is where inputs are drawn as the task's sampler draws them, "" where that is the same.
+
+    exact: with each input once. weighted: with the weights that the task declares; without them a sample tells, and is
+    named only where its interval does not hold the exact number.
+    """
+    by = "Inputs drawn as the task's sampler draws them are answered"
+    if weighted is not None:
+        same = abs(weighted - exact) < 1e-9
+        return "" if same else f"{by} rightly with probability {words.share(weighted, 6)}."
+    try:
+        drawn = study.population("accuracy", _run, fixed=False, exact=False)
+    except InterpError:  # the task has no sampler for these inputs
+        return ""
+    if drawn.exact:
+        return ""
+    return drawn_sentence(accuracy_on(study.subject, drawn), exact, drawn)
+
+
+def drawn_sentence(found: Accuracy, exact: float, drawn: Population) -> str:
+    """A sample's accuracy beside that of every input once; "" where the interval holds the latter."""
+    if found.low <= exact <= found.high:
+        return ""
+    return (
+        f"Inputs drawn as the task's sampler draws them are answered rightly in {words.share(found.accuracy)} "
+        f"{drawn.on} (95% interval {words.at_least(found.low)} to {words.at_most(found.high)})."
+    )
 
 
 LENGTHS = (
@@ -133,7 +170,7 @@ def _verdict_of(found: Certificate) -> str:
     where = f"the {words.counted(found.n_inputs, 'input')} of the domain ({found.domain})"
     if found.status == "certified":
         return f"Proved right on all of {where}."
-    wrong = f" For example, it is wrong at {found.counterexample}." if found.counterexample else ""
+    wrong = f" For example, it is wrong at {quoted_input(found.counterexample)}." if found.counterexample else ""
     number = ""
     if found.n_errors:
         of = "them" if found.n_answers is None else f"the {found.n_answers:,} answers"
@@ -155,13 +192,19 @@ def _verdict_of(found: Certificate) -> str:
     return f"Not right on all of {where}; its accuracy {lies}.{number}{wrong}"
 
 
-def accuracy_sentence(found: Accuracy) -> str:
+def quoted_input(counterexample: str) -> str:
+    """A counterexample with its input in quotation marks: ")(((: the answer at ..." is no end of a bracket."""
+    text, colon, rest = counterexample.rpartition(": the answer at position ")
+    return f"'{text}'{colon}{rest}" if colon else f"'{counterexample}'"
+
+
+def accuracy_sentence(found: Accuracy, inputs: Population) -> str:
     """What a measured accuracy says, in words."""
     if found.exact:
         return f"Accuracy {words.share(found.accuracy, 6)}, exact: {_all_run(found.rows)}."
     return (
-        f"Accuracy {words.share(found.accuracy)} on a sample of {found.rows:,} different inputs "
-        f"(95% interval {words.at_least(found.low)} to {words.at_most(found.high)})."
+        f"Accuracy {words.share(found.accuracy)} {inputs.on}; the 95% interval is {words.at_least(found.low)} to "
+        f"{words.at_most(found.high)}."
     )
 
 
@@ -226,7 +269,7 @@ def accuracy_caption(found: Accuracy) -> str:
         said = _all_run(found.rows)
         return f"{said[0].upper()}{said[1:]}."
     several = " It counts rows, because answers of one row may go wrong together." * (found.answers > found.rows)
-    return f"{found.rows:,} different sampled inputs; the interval is Wilson's, 95%.{several}"
+    return f"{found.rows:,} inputs as the task's sampler draws them; the interval is Wilson's, 95%.{several}"
 
 
 def share(found: Certificate) -> float | str:

@@ -6,8 +6,8 @@ import pandas as pd
 
 from interp.measures.attention_tables import attention_by_position, attention_by_token
 from interp.measures.looks import KINDS, looks
-from interp.measures.runs import data, within
 from interp.measures.subject import Subject
+from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -29,17 +29,21 @@ def needs(study: Study) -> str | None:
     return f"the patterns of {n} heads are too many to draw" if n > MOST_HEADS else None
 
 
-def inputs(subject: Subject) -> Batch:
-    """Test inputs, as many as seconds allow."""
-    return within(subject, data(subject, "test"), 3)
+def _looks(subject: Subject, batch: Batch) -> None:
+    looks(subject, batch, "read")
+    attention_by_position(subject, batch)
+
+
+def population(study: Study) -> Population:
+    return study.population("attention", _looks, most=5_000)
 
 
 @section("attention", title="Mean attention", order=400, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Mean patterns by position (short inputs) and by token (few tokens), and where heads look at the reads."""
-    subject = study.subject
-    batch = study.measure(inputs)
-    report.section("Mean attention", f"Averages over {len(batch):,} test inputs; padding does not count.")
+    subject, inputs = study.subject, study.once(population)
+    batch = inputs.batch
+    report.section("Mean attention", f"Averages {inputs.on}; padding does not count.")
     shape = {"layer": study.model.cfg.n_layers > 1}
     if batch.tokens.shape[1] <= LONGEST:
         report.add_figure(

@@ -22,7 +22,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -30,14 +30,14 @@ from torch import Tensor
 
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
-from interp.certificates import Certificate, certify_model, certify_subject
+from interp.certificates import Certificate, certify_model, method_for_subject
 from interp.errors import InterpError, UnsupportedError, as_list, one_of
 from interp.measures.subject import Subject
+from interp.populations import Asked, Population, choose, usual
 from interp.progress import LateBar
 from interp.report import Report
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
-from interp.tasks.returns import TaskError
 
 Value = TypeVar("Value")
 SAMPLED_ROWS = 1000
@@ -48,12 +48,15 @@ class Study:
     """One model under study, with whatever its sections share, each thing computed once.
 
     load: Python that makes `model`, where that can be said: model = interp.load("count01/paper").
+    asked: how many inputs or seconds the user wants for every section; asked_of: for single ones, by name.
     times: how often each shared thing was computed, by name; a test holds all of them to one.
     """
 
-    def __init__(self, subject: Subject, load: str | None = None) -> None:
+    def __init__(self, subject: Subject, load: str | None = None, asked: Asked | None = None) -> None:
         self.subject = subject
         self.load = load
+        self.asked = asked or Asked()
+        self.asked_of: dict[str, Asked] = {}
         self.times: dict[str, int] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
 
@@ -99,8 +102,20 @@ class Study:
         return self.once(_measure, function, *arguments)
 
     def data(self, split: str = "test") -> Batch:
-        """The task's fixed data set of a split, or, where it has none, SAMPLED_ROWS inputs; the same each time."""
+        """The task's fixed data set of a split, or, where it has none, SAMPLED_ROWS inputs, or all where they are few:
+        for what needs examples. Numbers are measured on a population."""
         return self.once(_data, split)
+
+    def population(
+        self, section: str, work: Callable[[Subject, Batch], Any], split: str | None = None, **choice: Any
+    ) -> Population:
+        """The inputs that a section measures on: as many as its work can take in its seconds, or as the user asked.
+
+        section: whose numbers these are; sections that show the same numbers ask for the same name. work(subject,
+        batch): what will be done with them, which is timed on a few. choice: fixed, exact, seconds, most and seed, as
+        in populations.choose.
+        """
+        return self.once(_population, section, work, split, tuple(sorted(choice.items())))
 
     @cached_property
     def certificate(self) -> Certificate | str:
@@ -108,7 +123,7 @@ class Study:
         try:
             if isinstance(self.model, TaskModel) and self.subject.token_ids is None:
                 return certify_model(self.model, **_report_options(self.model))
-            return certify_subject(self.subject)
+            return method_for_subject(self.subject).of_subject(self.subject)
         except UnsupportedError as error:
             return str(error)
 
@@ -125,24 +140,15 @@ def _measure(study: Study, function: Callable[..., Value], *arguments: Any) -> V
     return function(study.subject, *arguments)
 
 
+def _population(
+    study: Study, section: str, work: Callable[[Subject, Batch], Any], split: str | None, choice: tuple[Any, ...]
+) -> Population:
+    asked = study.asked_of.get(section, Asked()).over(study.asked)
+    return choose(study.task, partial(work, study.subject), asked, split=split, **dict(choice))
+
+
 def _data(study: Study, split: str) -> Batch:
-    task = study.task
-    try:
-        return task.dataset(split)
-    except TaskError:
-        raise
-    except InterpError:
-        # A task names its splits as it likes; the first is what it trains on, the last what it is tested on.
-        known = split if split in task.splits else task.splits[0 if split == "train" else -1]
-        try:
-            return task.sample(SAMPLED_ROWS, known, seed=0)
-        except TaskError:
-            raise
-        except InterpError:
-            # Some tasks have inputs but no sampler for them: see Histogram with L > T.
-            if task.n_inputs is None or task.n_inputs > SAMPLED_ROWS:
-                raise
-            return next(iter(task.inputs(chunk=SAMPLED_ROWS)))
+    return usual(study.task, split, study.asked.inputs or SAMPLED_ROWS).batch
 
 
 def _features(study: Study) -> Mapping[str, Tensor]:
@@ -155,12 +161,14 @@ def _report_options(model: TaskModel) -> dict[str, Any]:
     from interp.certificates import method_for
 
     known = inspect.signature(method_for(model).run).parameters
-    return {name: value for name, value in {"budget_seconds": 4.0, "most": 1 << 20}.items() if name in known}
+    return {name: value for name, value in {"seconds": 4.0, "most": 1 << 20}.items() if name in known}
 
 
 # ---------------------------------------------------------------- sections
 
 
+OF_ALL = ("inputs", "seconds")
+"""Options of every section: how many inputs it is measured on, or how many seconds decide that."""
 CHEAP = 5.0
 """Seconds up to which a section is made without being asked for."""
 
@@ -193,9 +201,9 @@ class Section:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of `make` with their defaults."""
+        """The options of `make` with their defaults, and those of every section."""
         parameters = list(inspect.signature(self.make).parameters.values())[2:]
-        return {parameter.name: parameter.default for parameter in parameters}
+        return {parameter.name: parameter.default for parameter in parameters} | dict.fromkeys(OF_ALL)
 
 
 _SECTIONS: dict[str, Section] = {}
@@ -288,6 +296,9 @@ def fill(
         for option in given:
             if option not in known[name].options:
                 raise InterpError(one_of(f"option of section {name}", option, known[name].options or ["none"]))
+    own = {name: {key: value for key, value in given.items() if key not in OF_ALL} for name, given in options.items()}
+    for name, given in options.items():
+        study.asked_of[name] = Asked.of(given.get("inputs"), given.get("seconds"))
     chosen = [one for one in known.values() if wanted is None or one.name in wanted]
     with LateBar("report") as bar:
         for number, one in enumerate(chosen):
@@ -300,7 +311,7 @@ def fill(
             if not asked and one.dear(study):
                 continue
             try:
-                one.make(study, report, **options.get(one.name, {}))
+                one.make(study, report, **own.get(one.name, {}))
             except InterpError as error:
                 report.section(one.title, f"Not shown: {error}.")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import pandas as pd
+
 from interp.measures.components import Components, components, not_additive
-from interp.measures.runs import data, within
-from interp.measures.subject import Subject
+from interp.populations import NORMAL_95, Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -18,20 +21,37 @@ def needs(study: Study) -> str | None:
     return not_additive(study.subject)
 
 
-def measured(subject: Subject) -> Components:
-    """On test inputs, as many as seconds allow."""
-    return components(subject, within(subject, data(subject, "test"), 2))
+def population(study: Study) -> Population:
+    return study.population("components", components)
+
+
+def measured(study: Study) -> Components:
+    """Of the inputs of `population`."""
+    return components(study.subject, study.once(population).batch)
+
+
+def half_width(spread: float, inputs: Population) -> float:
+    """Half the 95% interval of a mean effect, rows counted as independent; 0 where these are all inputs."""
+    return 0.0 if inputs.exact else NORMAL_95 * spread / math.sqrt(inputs.n)
+
+
+def largest(table: pd.DataFrame, inputs: Population) -> list[str]:
+    """The part with the largest effect, and those that these inputs cannot tell from it."""
+    size = table["effect"].abs()
+    half = pd.Series([half_width(spread, inputs) for spread in table["spread"]], index=table.index)
+    best = size.idxmax()
+    return list(table["component"][size + half >= size[best] - half[best]])
 
 
 @section("components", title="What each part adds", order=200, needs=needs)
 def make(study: Study, report: Report) -> None:
     """The right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
-    found = study.measure(measured)
+    found, inputs = study.once(measured), study.once(population)
     table = found.to_frame()
     table["effect"] = table["effect"].where(table["effect"].abs() > ROUNDING * table["effect"].abs().max(), 0.0)
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)
     first = by_size.iloc[0]
-    most = either(table["component"][table["effect"] == first["effect"]])
+    most = either(largest(table, inputs))
     mean = float(found.difference.mean())
     report.section(
         "What each part adds",
@@ -39,8 +59,9 @@ def make(study: Study, report: Report) -> None:
         "residual "
         "stream, at the scale that the run itself gives to a final norm (direct logit attribution). What a part does "
         "through later parts is not in its share.\n\n"
-        f"On average over {counted(len(found.difference), 'answer')} the difference is {number(mean)}; most of all, "
-        f"{most} adds {number(first['effect'])}.",
+        f"The mean difference {inputs.on} ({counted(len(found.difference), 'answer')}) is {number(mean)}; most of all, "
+        f"{most} adds {number(first['effect'])}"
+        + (f" (95% interval ±{number(half_width(first['spread'], inputs), 2)})." if not inputs.exact else "."),
     )
     shown = table.loc[sorted(by_size.index[:SHOWN])]
     more = f" The {SHOWN} largest of {len(table)}." if len(table) > SHOWN else ""
@@ -54,11 +75,10 @@ def make(study: Study, report: Report) -> None:
         table.drop(columns=["layer", "head"]),
         "effect: mean share of the difference, in logits. spread: its standard deviation. negative: share of the "
         "answers "
-        "for which it speaks for the rival.",
+        f"for which it speaks for the rival. Measured {inputs.measured}.",
     )
-    words = study.task.answer_words
     if 2 <= len(found.classes.unique()) <= 12 and len(table) <= SHOWN:
-        by_answer = found.by_answer(words)
+        by_answer = found.by_answer(study.task.word)
         matrix = by_answer.pivot(index="component", columns="answer", values="effect").loc[table["component"]]
         matrix = matrix[list(dict.fromkeys(by_answer["answer"]))]  # in the order of the task's outputs
         report.add_figure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from interp import words
-from interp.measures.mechanism import Mechanism, mechanism
+from interp.measures.relation_or_inventory import Mechanism, mechanism
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared

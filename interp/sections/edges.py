@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 from interp import words
 from interp.measures.edges import edge_effects, edges, nodes
 from interp.measures.pairs import make_pairs
+from interp.measures.runs import forward
+from interp.measures.subject import Subject
+from interp.populations import SIZES, Population
 from interp.report import Report
 from interp.report import figures as draw
-from interp.sections.base import Study, section
+from interp.sections.base import CHEAP, Study, section
+from interp.tasks import Batch
 
 
 def needs(study: Study) -> str | None:
@@ -17,19 +23,35 @@ def needs(study: Study) -> str | None:
     return None
 
 
+TIMED = 64
+"""Inputs that one forward is timed on."""
+
+
 def cost(study: Study) -> float:
-    """Seconds: a run for each edge and each input of an edge."""
-    cfg = study.model.cfg
-    runs = 1.5 * len(edges(study.subject))
-    length = study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1]
-    row = length * cfg.n_layers * (24 * cfg.d_model**2 + cfg.n_heads * length * (4 * cfg.d_head + 20))
-    return runs * (2e-3 * cfg.n_layers + 64 * row / 3e9)
+    """Seconds, from the time that one forward takes: a run for each edge, and one for each sender and stream."""
+    subject = study.subject
+    batch = study.task.sample(TIMED, study.task.splits[-1], seed=0)
+    forward(subject, batch)
+    started = time.perf_counter()
+    forward(subject, batch)
+    one = time.perf_counter() - started
+    return one * SIZES[0] / TIMED * (len(edges(subject)) + len(nodes(subject)) * study.model.cfg.n_layers)
+
+
+def _some(subject: Subject, batch: Batch) -> None:
+    edge_effects(subject, make_pairs(subject, batch=batch))
+
+
+def population(study: Study) -> Population:
+    """The clean inputs of the pairs."""
+    return study.population("edges", _some, fixed=False, seconds=CHEAP)
 
 
 @section("edges", title="Edges between parts", order=505, needs=needs, cost=cost)
-def make(study: Study, report: Report, pairs: int = 64) -> None:
+def make(study: Study, report: Report) -> None:
     """Path patching of every edge."""
-    given = make_pairs(study.subject, pairs)
+    inputs = study.once(population)
+    given = make_pairs(study.subject, batch=inputs.batch)
     found = edge_effects(study.subject, given)
     best = found.loc[found["recovered"].abs().idxmax()]
     report.section(
@@ -37,8 +59,8 @@ def make(study: Study, report: Report, pairs: int = 64) -> None:
         "What one part writes in the clean run is put into the input of one later part of the corrupted run, and "
         "nowhere "
         "else; then all runs on. Nothing is linearized.\n\n"
-        f"On {words.counted(len(given), 'pair')} of inputs, the strongest edge is from {best['sender']} to "
-        f"{best['receiver']}: it recovers "
+        f"On {words.counted(len(given), 'pair')} of inputs, made {inputs.on}, the strongest edge is from "
+        f"{best['sender']} to {best['receiver']}: it recovers "
         f"{words.number(float(best['recovered']), 3)} of the clean run's logit difference.",
     )
     order = [str(node) for node in nodes(study.subject)]

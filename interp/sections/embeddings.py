@@ -7,8 +7,7 @@ import pandas as pd
 
 from interp.errors import UnsupportedError
 from interp.measures.embeddings import cosines, output_spectra, principal_components, spectra, token_vectors
-from interp.measures.runs import data, within
-from interp.measures.subject import Subject
+from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -58,22 +57,26 @@ def make(study: Study, report: Report) -> None:
                          show_values=len(words) <= 10),
             "Cosine of the angle between each two embeddings.",
         )  # fmt: skip
-        off = np.abs(matrix[~np.eye(len(words), dtype=bool)])
-        if np.isfinite(off).any():
-            report.add_fact("largest_cosine", float(np.nanmax(off)))
+        off = matrix[~np.eye(len(words), dtype=bool)]
+        if np.isfinite(off).any():  # the one farthest from 0, with its sign
+            report.add_fact("largest_cosine", float(off[np.nanargmax(np.abs(off))]))
     if study.task.cyclic:
         _waves(study, report)
 
 
-def measured(subject: Subject) -> pd.DataFrame:
-    """The waves in the outputs, on test inputs as many as seconds allow."""
-    return output_spectra(subject, within(subject, data(subject, "test")))
+def population(study: Study) -> Population:
+    return study.population("embeddings", output_spectra)
+
+
+def measured(study: Study) -> pd.DataFrame:
+    """The waves in the outputs."""
+    return output_spectra(study.subject, study.once(population).batch)
 
 
 def _waves(study: Study, report: Report) -> None:
     table = spectra(study.subject)
     try:
-        outputs = study.measure(measured)
+        outputs = study.once(measured)
     except UnsupportedError:
         outputs = None
     many = table["group"].nunique() > 1
@@ -98,7 +101,7 @@ def _waves(study: Study, report: Report) -> None:
             share = float(outputs.loc[same, "power"].sum())
             sentences.append(
                 "Waves of these frequencies around the right answer, each the same on every input, explain "
-                f"{portion(share, 3, ROUNDING)} of the variance of the logits."
+                f"{portion(share, 3, ROUNDING)} of the variance of the logits {study.once(population).on}."
             )
             report.add_fact(f"logits_explained_by_{str(which).replace(' ', '_')}", share)
     report.add_text(" ".join(sentences))

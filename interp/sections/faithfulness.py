@@ -5,9 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 from interp import words
+from interp.measures.ablation import ablate
 from interp.measures.faithfulness import CircuitTest, test_circuit
-from interp.measures.runs import data, within
+from interp.measures.runs import heads_of
 from interp.measures.subject import Subject
+from interp.populations import SECONDS, Population
 from interp.report import Report
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
@@ -22,36 +24,47 @@ def needs(study: Study) -> str | None:
     return f"{n} heads are too many to silence one by one" if n > 200 else None
 
 
-def rows(subject: Subject) -> Batch:
-    """Test inputs, as many as seconds allow."""
-    return within(subject, data(subject, "test"), 40)
+TOLERANCE = 0.01
+"""A circuit does what the model does if its accuracy is within this of the model's."""
+TIMED = 6
+"""Ablations that are timed, of about 40 that are made."""
 
 
-def smallest(subject: Subject, table: pd.DataFrame) -> CircuitTest:
+def _some(subject: Subject, batch: Batch) -> None:
+    """A part of the work: its time says how many inputs all of it can have."""
+    ablate(subject, [[part] for part in heads_of(subject)[:TIMED]], batch, "mean", batch)
+
+
+def population(study: Study) -> Population:
+    """The inputs that circuits are tested on: those of the heads section, or fewer where each takes long."""
+    return study.population("faithfulness", _some, seconds=SECONDS * TIMED / 40)
+
+
+def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -> CircuitTest:
     """Heads by the loss that mean ablation of each costs, the costliest first, as many as bisection says it takes.
 
-    No head where accuracy without any is within .01 of the whole model's; else a number of heads that reaches this
-    while the next smaller one that was tried does not; else all heads.
+    No head where accuracy without any is within TOLERANCE of the whole model's; else a number of heads that reaches
+    this while the next smaller one that was tried does not; else all heads.
     """
     heads = table[table["kind"] == "head"].reset_index(drop=True)
     by = "loss_mean" if heads["loss_mean"].notna().all() else "accuracy_mean"
     order = heads[by].sort_values(ascending=by == "accuracy_mean", kind="stable").index.to_list()
-    test = rows(subject)
-    train = within(subject, data(subject, "train"), 6)
     low, high = 0, len(order)
     while low < high:  # accuracy need not grow with the set; what is reported is measured on the set that is found
         size = (low + high) // 2 if low else 0
         found = test_circuit(subject, heads=order[:size], test=test, reference=train, draws=0)
-        if found.circuit.accuracy >= found.model.accuracy - 0.01:
+        if found.circuit.accuracy >= found.model.accuracy - TOLERANCE:
             high = size
         else:
             low = size + 1
     return test_circuit(subject, heads=order[:low], test=test, reference=train)
 
 
-def sentence(found: CircuitTest, n: int, inputs: int) -> str:
-    """How many of n heads suffice, and what is measured on so many inputs with them, with all and with none."""
-    on = f"On {words.counted(inputs, 'test input')}"
+def sentence(found: CircuitTest, n: int, population: Population) -> str:
+    """How many of n heads suffice, and what is measured with them, with all and with none. They suffice where exact
+    numbers, or the lower end of the interval, are within TOLERANCE of the model's accuracy; else they do on the sample.
+    """
+    on = population.measured[:1].upper() + population.measured[1:]
     alone, every, none = (words.share(s.accuracy) for s in (found.circuit, found.model, found.nothing))
     if not found.kept:
         silenced = f"accuracy is {none} with all of them silenced, {every} with none silenced"
@@ -60,24 +73,31 @@ def sentence(found: CircuitTest, n: int, inputs: int) -> str:
         both = "both heads" if n == 2 else f"all {n} heads"
         return f"{on} it takes {both}: accuracy is {every} with them, {none} without any."
     named = ", ".join(found.kept[:12]) + (" and others" if len(found.kept) > 12 else "")
-    suffice = words.counted(len(found.kept), "head suffices", "heads suffice")
+    borne_out = population.interval(found.circuit.accuracy)[0] >= found.model.accuracy - TOLERANCE
+    verb = ("suffices", "suffice") if borne_out else ("reaches that", "reach that")
+    suffice = words.counted(len(found.kept), f"head {verb[0]}", f"heads {verb[1]}")
+    beyond = "" if borne_out else "; whether so few suffice on all inputs, so few inputs do not tell"
     measured = f"accuracy is {alone} with the others silenced, {every} with all heads, {none} without any"
-    return f"{on} {suffice} of {n} ({named}): {measured}."
+    return f"{on} {suffice} of {n} ({named}): {measured}{beyond}."
 
 
 @section("faithfulness", title="A circuit of heads", order=800, needs=needs)
 def make(study: Study, report: Report) -> None:
     """The smallest set of heads that the heads section suggests, put to the test."""
-    found = smallest(study.subject, study.once(shared.surveyed))
+    inputs = study.once(population)
+    table = study.once(shared.surveyed)
+    found = smallest(study.subject, table, inputs.batch, shared.reference(study, inputs).batch)
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     report.section(
         "A circuit of heads",
         "Heads are taken in the order of what silencing each costs (in loss, where there is one, else in accuracy), as "
-        "many as it takes, found by bisection, to bring accuracy with all other heads mean-ablated within .01 of the "
-        "whole model's. MLPs stay as they are.\n\n" + sentence(found, n, len(rows(study.subject))),
+        f"many as it takes, found by bisection, to bring accuracy with all other heads mean-ablated within "
+        f"{TOLERANCE:g} of the whole model's. MLPs stay as they are.\n\n" + sentence(found, n, inputs),
     )
     report.add_table(
-        "circuit", found.to_frame(), "The whole model, the circuit alone, and no head at all (mean ablation)."
+        "circuit",
+        found.to_frame(),
+        f"The whole model, the circuit alone, and no head at all (mean ablation), {inputs.measured}.",
     )
     if len(found.minimality):
         report.add_table(

@@ -7,6 +7,7 @@ import pandas as pd
 from interp import words
 from interp.measures.looks import KINDS
 from interp.measures.survey import MODES
+from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections import _shared as shared
@@ -29,9 +30,11 @@ def needs(study: Study) -> str | None:
 @section("heads", title="Heads and MLPs", order=300, needs=needs)
 def make(study: Study, report: Report, C: float = 1000.0) -> None:
     """One table for all parts, and what it shows. C: weight of errors in the separators' objective."""
-    table = study.once(shared.surveyed, C)
+    table, population = study.once(shared.surveyed, C), study.once(shared.parts_population)
     layers = study.model.cfg.n_layers
-    report.section("Heads and MLPs", " ".join(filter(None, [lowest(table), readable(table), induction(table)])))
+    fewer = "" if table.attrs["looked"] == population.n else f", effect and looks {study.once(shared.looked_at).on}"
+    said = [f"Measured {population.measured}.", lowest(table, population), readable(table, population)]
+    report.section("Heads and MLPs", " ".join(filter(None, [*said, induction(table)])))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
     shown = table.dropna(axis=1, how="all").drop(columns=["layer", "head"] if layers == 1 else ["head"])
     shown = shown if normalized(table) else shown.drop(columns="uniform", errors="ignore")
@@ -39,8 +42,9 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         "heads",
         shown,
         "effect: what the part adds directly to the right answer over its best rival, in logits. accuracy_*, loss_*: "
-        "of the whole model with the part set to zero, to its mean, or to its value on another input (nats). "
-        f"{separable(table, C)} {looking(table)} {on_inputs(table)}",
+        f"of the whole model with the part set to zero, to {mean_of(table)}, or to its value on another input (nats). "
+        f"{separable(table, C)} {looking(table)} Measured {population.measured}{fewer}; separators and means are from "
+        f"{words.counted(table.attrs['train'], 'input')} of the training split.",
         {name: form for name, form in sizes.items() if name in shown},
         max_rows=80,
     )
@@ -73,38 +77,57 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
                 "key", "head", "share of attention" if normalized(heads) else "score", square=False,
                 show_values=len(heads) <= 16,
             ),
-            f"{given}, averaged over all positions: to the position itself, the one before, the first one, others with "
-            "the same token, and those behind an earlier same token (induction).",
+            f"{given}, averaged over the positions that are read: to the position itself, the one before, the first "
+            "one, others with the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
-    report.say(needed(table, whole, chance, table.attrs["test"], table.attrs["different"]), "how", ["heads_ablated"])
-    worst = table.loc[table["accuracy_mean"].idxmin()]
-    report.add_fact("most_needed_part", str(worst["part"]))
-    report.add_fact("accuracy_without_it", float(worst["accuracy_mean"]))
+    report.say(needed(table, whole, chance, population), "how", ["heads_ablated"])
+    report.add_fact("most_needed_part", most_needed(table, whole, chance, population))
+    report.add_fact("accuracy_without_it", float(table["accuracy_mean"].min()))
 
 
-def needed(table: pd.DataFrame, whole: float, chance: float, inputs: int, different: bool = False) -> str:
-    """Which parts the model needs on so many inputs, from the table's columns part and accuracy_mean; "" where it has
-    nothing to lose: it answers no better than one who always gives the most frequent answer (chance).
+def lost(table: pd.DataFrame, whole: float, chance: float, population: Population) -> pd.Series:
+    """The parts that the model needs, with its accuracy without each, lowest first: it falls by more than NEEDED, and
+    by more than these inputs may be off. None where the model answers no better than the most frequent answer."""
+    without = table.set_index("part")["accuracy_mean"]
+    if whole <= chance + NEEDED:
+        return without[:0]
+    falls = [value < whole - NEEDED and population.share(whole).above(population.share(value)) for value in without]
+    return without[falls].sort_values(kind="stable")
+
+
+def most_needed(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
+    """The part without which accuracy is lowest, all that these inputs cannot tell from it, or "none"."""
+    needed = lost(table, whole, chance, population)
+    return words.either(population.leaders(dict(needed), least=True)) if len(needed) else "none"
+
+
+def needed(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
+    """Which parts the model needs, from the table's columns part and accuracy_mean; "" where it has nothing to lose:
+    it answers no better than one who always gives the most frequent answer (chance).
     """
     if len(table) < 2 or whole <= chance + NEEDED:
         return ""
-    on = f"On {words.counted(inputs, 'different test input' if different else 'test input')}"
-    without = table.set_index("part")["accuracy_mean"]
-    lost = without[without < whole - NEEDED].sort_values()
-    rest = without.drop(lost.index)
+    on = population.measured[:1].upper() + population.measured[1:]
+    found = lost(table, whole, chance, population)
+    rest = table.set_index("part")["accuracy_mean"].drop(found.index)
     kept = f"; without any other one it is {_at_least(rest)}" if len(rest) else ""
-    if lost.empty:
+    if found.empty:
         return (
-            f"{on} no single part costs more than {NEEDED:g} of accuracy when it is replaced by its mean: accuracy is "
-            f"then {_at_least(rest)} ({words.share(whole)} with all)."
+            f"{on} no single part costs more than {NEEDED:g} of accuracy when it is replaced by {mean_of(table)}: "
+            f"accuracy is then {_at_least(rest)} ({words.share(whole)} with all)."
         )
-    named = [f"{part} (to {words.share(float(value))})" for part, value in lost.head(MOST_NAMED).items()]
-    more = [f"{len(lost) - MOST_NAMED} more"] if len(lost) > MOST_NAMED else []
+    named = [f"{part} (to {words.share(float(value))})" for part, value in found.head(MOST_NAMED).items()]
+    more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
     return (
-        f"{on} accuracy falls from {words.share(whole)} when one of these is replaced by its mean: "
+        f"{on} accuracy falls from {words.share(whole)} when one of these is replaced by {mean_of(table)}: "
         f"{words.listed([*named, *more])}{kept}."
     )
+
+
+def mean_of(table: pd.DataFrame) -> str:
+    """Which mean stands in the place of a part."""
+    return "its mean at each position" if table.attrs.get("by_position") else "its mean"
 
 
 def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
@@ -125,20 +148,11 @@ def normalized(heads: pd.DataFrame) -> bool:
 def looking(table: pd.DataFrame) -> str:
     """What the columns from entropy on are."""
     if normalized(table):
-        return "entropy to after_same: where the head looks from any position (nats, shares)."
+        return "entropy to after_same: where the head looks from the positions that are read (nats, shares)."
     return (
-        "self to after_same: scores of the head for such keys together, mean over all positions; there is no softmax "
-        "that makes shares of them."
+        "self to after_same: scores of the head for such keys together, mean over the positions that are read; there "
+        "is no softmax that makes shares of them."
     )
-
-
-def on_inputs(table: pd.DataFrame) -> str:
-    """On how many inputs each column was measured."""
-    n, others = table.attrs["test"], {"where it looks": table.attrs["looked"]}
-    if table["effect"].notna().any():
-        others = {"effect": table.attrs["added"], **others}
-    fewer = [f"{what} on {number:,}" for what, number in others.items() if number != n]
-    return f"On {words.counted(n, 'input')}{f' ({words.listed(fewer)})' if fewer else ''}."
 
 
 def _at_least(accuracies: pd.Series) -> str:
@@ -146,18 +160,21 @@ def _at_least(accuracies: pd.Series) -> str:
     return least if least == "1" else f"{least} or more"
 
 
-def lowest(table: pd.DataFrame) -> str:
+def lowest(table: pd.DataFrame, population: Population) -> str:
     """How low accuracy falls without one part; accuracy of the whole model: attrs["accuracy"]."""
     without, whole = table.set_index("part")["accuracy_mean"], words.share(table.attrs["accuracy"])
     if len(without) == 1:
         left = words.share(float(without.iloc[0]))
         return f"Without {without.index[0]}, the only part, mean-ablated, accuracy is {left} ({whole} with it)."
     said = f"Without any one part, mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
-    least = without.index[without == without.min()]
-    return said + ("." if without.nunique() == 1 else f"; it is lowest without {words.either(least)}.")
+    least = population.leaders(dict(without), least=True)
+    if len(least) == len(without):
+        same = without.nunique() == 1
+        return said + ("." if same or population.exact else "; these inputs do not tell which part costs most.")
+    return f"{said}; it is lowest without {words.either(least)}."
 
 
-def readable(table: pd.DataFrame) -> str:
+def readable(table: pd.DataFrame, population: Population) -> str:
     """Off which head the answers can be read, where a separator of one does better than the most frequent answer."""
     separable, chance = table.set_index("part")["s_acc"].dropna(), table.attrs["chance"]
     if separable.empty:
@@ -170,19 +187,20 @@ def readable(table: pd.DataFrame) -> str:
             f"{words.at_most(float(separable.max()))} of them, and always giving the most frequent one on "
             f"{words.portion(chance)}."
         )
-    best = words.portion(float(separable.max()))
-    heads = separable.index[separable == separable.max()]
+    heads = population.leaders(dict(separable))
     return (
         f"The answers are most nearly read off {words.either(heads)}: a linear separator of its output is right on "
-        f"{best} of the answers."
+        f"{words.portion(float(separable.max()))} of the answers."
     )
 
 
 def induction(table: pd.DataFrame) -> str:
-    """Which heads look behind an earlier same token; raw scores (without an entropy) are no shares of attention."""
+    """Which heads look behind an earlier same token from where answers are read; raw scores (without an entropy) are no
+    shares of attention."""
     heads = table[(table["kind"] == "head") & table["entropy"].notna() & (table["after_same"] > 0.5)]
     return (
-        f"Most attention goes behind an earlier same token (induction) in {', '.join(heads['part'])}."
+        "From the positions that are read, most attention goes behind an earlier same token (induction) in "
+        f"{', '.join(heads['part'])}."
         if len(heads)
         else ""
     )

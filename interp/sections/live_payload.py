@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp.architecture import plain
 from interp.architecture.answers import right_classes
-from interp.architecture.task_model import TaskModel
+from interp.architecture.task_model import TaskModel, standing_hooks
 from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.subject import Subject
 from interp.spec import Construction
@@ -47,6 +47,8 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
     pass has no word for, or a task without samples.
     """
     model, task = subject.model, subject.task
+    if names := standing_hooks(model):
+        raise UnsupportedError(f"a hook stands at {names[0]}, and a page has the model without hooks")
     arch = plain.describe(model)
     tensors = _in_task_order(subject, plain.weights(model))
     n_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

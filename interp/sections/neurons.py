@@ -7,8 +7,8 @@ import pandas as pd
 from interp import words
 from interp.measures.embeddings import cycle_place, neuron_spectra
 from interp.measures.neurons import Neuron, feature_at_reads, neurons_that_matter, no_neurons, response
-from interp.measures.runs import data, within
 from interp.measures.subject import Subject
+from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -17,30 +17,35 @@ from interp.tasks import Batch
 SILENCED, DRAWN, MOST_VALUES = 24, 4, 128
 
 
-def inputs(subject: Subject) -> Batch:
-    """Test inputs, as many as seconds allow."""
-    return within(subject, data(subject, "test"), SILENCED + 4)
+def _silenced(subject: Subject, batch: Batch) -> None:
+    neurons_that_matter(subject, batch, SILENCED)
 
 
-def measured(subject: Subject) -> pd.DataFrame:
+def population(study: Study) -> Population:
+    return study.population("neurons", _silenced)
+
+
+def measured(study: Study) -> pd.DataFrame:
     """The neurons that matter most."""
-    return neurons_that_matter(subject, inputs(subject), SILENCED)
+    return neurons_that_matter(study.subject, study.once(population).batch, SILENCED)
 
 
-def most_needed(table: pd.DataFrame) -> str:
-    """Which neuron accuracy, or at least the loss, misses most."""
+def most_needed(table: pd.DataFrame, population: Population) -> str:
+    """Which neuron accuracy, or at least the loss, misses most, as far as these inputs can tell."""
     worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
-    if worst < whole:
-        neurons = words.either(f"neuron {name}" for name in table.loc[table["accuracy"] == worst, "neuron"])
+    if population.share(whole).above(population.share(worst)):
+        without = dict(zip(table["neuron"], table["accuracy"]))
+        neurons = words.either(f"neuron {name}" for name in population.leaders(without, least=True))
         return f"Accuracy is lowest without {neurons}: {words.share(worst)} ({words.share(whole)} with all)."
-    grows, said = table.iloc[0], f"None of them alone costs accuracy, which is {words.share(whole)} with all"
+    grows, costs = table.iloc[0], "costs" if worst >= whole else "is seen to cost"
+    said = f"None of them alone {costs} accuracy, which is {words.share(whole)} with all"
     return f"{said}; the loss grows most without neuron {grows['neuron']}." if grows["change"] > 0 else f"{said}."
 
 
 @section("neurons", title="Neurons", order=700, needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
     """A table of the most harmful losses, and the responses of the first few."""
-    table = study.measure(measured)
+    table, inputs = study.once(measured), study.once(population)
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"
         if len(table) < table.attrs["neurons"]
@@ -48,7 +53,7 @@ def make(study: Study, report: Report) -> None:
     )
     report.section(
         "Neurons",
-        f"Silenced one by one, by their mean over the answers: {fewer}. {most_needed(table)}",
+        f"Silenced one by one, by their mean over the answers: {fewer}. {most_needed(table, inputs)}",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
     report.add_table(
@@ -56,7 +61,7 @@ def make(study: Study, report: Report) -> None:
         shown,
         "accuracy, loss: of the whole model without the neuron; change: of the loss, in nats. active: share of the "
         "answers at "
-        f"which it is above 0. On {table.attrs['inputs']:,} inputs.",
+        f"which it is above 0. Measured {inputs.measured}.",
     )
     if study.task.cyclic:
         _waves(study, report)
@@ -65,7 +70,7 @@ def make(study: Study, report: Report) -> None:
         return
     places = table[["layer", "index"]].head(DRAWN).itertuples(index=False)
     drawn = [Neuron(None if pd.isna(layer) else int(layer), int(index)) for layer, index in places]
-    found = {neuron: response(study.subject, study.measure(inputs), neuron, names) for neuron in drawn}
+    found = {neuron: response(study.subject, inputs.batch, neuron, names) for neuron in drawn}
     if len(names) == 1:
         _lines(report, found, names[0])
         return
@@ -83,7 +88,7 @@ def make(study: Study, report: Report) -> None:
 
 def _waves(study: Study, report: Report) -> None:
     """The frequency of each MLP neuron on the cycles on which addition acts (Nanda et al. 2023)."""
-    batch = within(study.subject, data(study.subject, "test"))
+    batch = study.once(population).batch
     for group in study.task.cyclic:
         place = cycle_place(study.subject, batch, group)
         if place is None:
@@ -106,7 +111,7 @@ def _waves(study: Study, report: Report) -> None:
 
 def _features(study: Study) -> tuple[str, ...]:
     """One or two features with few values to draw against."""
-    batch = study.measure(inputs)
+    batch = study.once(population).batch
     values = {name: feature_at_reads(study.subject, batch, name) for name in study.task.features(batch[slice(0, 2)])}
     numbers = {name: len(value.unique()) for name, value in values.items()}
     few = [name for name, n in numbers.items() if 2 <= n <= MOST_VALUES]

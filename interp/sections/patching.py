@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from interp import words
 from interp.measures.pairs import MAX_POSITIONS, Patched, make_pairs, patch
-from interp.measures.runs import affordable, heads_of, mlps_of
+from interp.measures.runs import heads_of, mlps_of
 from interp.measures.subject import Subject
+from interp.populations import NORMAL_95, Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
+from interp.tasks import Batch
 
 MOST_SITES = 400
 
@@ -30,10 +33,36 @@ def needs(study: Study) -> str | None:
     return None
 
 
-def measured(subject: Subject) -> Patched:
-    """On as many pairs as seconds allow."""
+def places(study: Study) -> bool:
+    """Few enough heads and positions to patch each head at each position."""
+    subject = study.subject
     length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
-    return patch(subject, make_pairs(subject, min(200, affordable(subject, length, sites(subject)))))
+    return sites(subject) + len(heads_of(subject)) * (length if length <= MAX_POSITIONS else 3) <= MOST_SITES
+
+
+def _by_place(subject: Subject, batch: Batch) -> None:
+    patch(subject, make_pairs(subject, batch=batch), by_place=True)
+
+
+def _by_part(subject: Subject, batch: Batch) -> None:
+    patch(subject, make_pairs(subject, batch=batch))
+
+
+def population(study: Study) -> Population:
+    """The clean inputs of the pairs."""
+    return study.population("patching", _by_place if places(study) else _by_part, fixed=False)
+
+
+def measured(study: Study) -> Patched:
+    """On minimal pairs of the inputs of `population`."""
+    return patch(study.subject, make_pairs(study.subject, batch=study.once(population).batch), by_place=places(study))
+
+
+def leading(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows that recover most, as far as two standard errors can tell: the best one first."""
+    table = table.sort_values("recovered", ascending=False, kind="stable")
+    low = table["recovered"].iloc[0] - NORMAL_95 * table["error"].fillna(0).iloc[0]
+    return table[table["recovered"] + NORMAL_95 * table["error"].fillna(0) >= low]
 
 
 def told_apart(clean: float, corrupted: float) -> str:
@@ -48,9 +77,10 @@ def told_apart(clean: float, corrupted: float) -> str:
 @section("patching", title="Patching", order=500, needs=needs)
 def make(study: Study, report: Report) -> None:
     """The stream by layer and position, then heads and MLPs."""
-    found = study.measure(measured)
-    best = found.parts.loc[found.parts["recovered"].idxmax()]
-    parts = words.either(found.parts["part"][found.parts["recovered"] == best["recovered"]])
+    found, inputs = study.once(measured), study.once(population)
+    first = leading(found.parts)
+    best = first.iloc[0]
+    half = NORMAL_95 * float(best["error"])
     report.section(
         "Patching",
         "Pairs of inputs that differ in one small change and in their answers. One site of the corrupted run is given "
@@ -58,9 +88,10 @@ def make(study: Study, report: Report) -> None:
         "value in the clean run, and all else runs on: 0 is the corrupted run's difference of the two answers' logits, "
         "1 "
         f"the clean run's ({words.number(found.corrupted)} and {words.number(found.clean)}, means over "
-        f"{words.counted(found.reads, 'answer')}).\n\n"
+        f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Of single parts, {parts} recovers most: {words.number(float(best['recovered']), 3)}.",
+        f"Of single parts, {words.either(first['part'])} recovers most: {words.number(float(best['recovered']), 3)}"
+        f"{'' if inputs.exact else f' (95% interval ±{words.number(half, 2)})'}.",
     )
     stream = found.stream.pivot(index="layer", columns="position", values="recovered")
     stream = stream[list(dict.fromkeys(found.stream["position"]))]
@@ -81,11 +112,23 @@ def make(study: Study, report: Report) -> None:
         draw.bars(found.parts, "part", "recovered", "kind", x_title="part that is patched", y_title="recovered"),
         "Heads and MLPs, each patched at all positions.",
     )
+    if len(found.at_positions):
+        grid = found.at_positions.pivot(index="part", columns="position", values="recovered")
+        grid = grid.loc[list(dict.fromkeys(found.at_positions["part"])), list(stream.columns)]
+        report.add_figure(
+            "patching_heads",
+            draw.heatmap(
+                grid.to_numpy(), list(grid.columns), list(grid.index), "position" if found.by_index else "positions",
+                "head", "recovered", 0.0, square=False, show_values=grid.size <= 60,
+            ),
+            "Each head, patched at one position at a time.",
+        )  # fmt: skip
     report.add_table(
         "patching",
         found.parts.drop(columns=["layer", "head"]),
-        "recovered: share of the clean run's logit difference. flipped: share of the answers that become the clean "
+        f"On {words.counted(found.reads, 'answer')}. recovered: share of the clean run's logit difference; error: its "
+        "standard error. flipped: share of the answers that become the clean "
         "input's right ones, and are not without the patch.",
     )
-    report.add_fact("patched_most", str(best["part"]))
+    report.add_fact("patched_most", words.either(first["part"]))
     report.add_fact("recovered_most", float(np.round(best["recovered"], 6)))

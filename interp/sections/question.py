@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from interp import words
 from interp.architecture.answers import find_positions
+from interp.architecture.task_model import standing_hooks
 from interp.report import Report
 from interp.sections.base import Study, section
 from interp.tasks import Batch, Task
@@ -16,8 +18,19 @@ LONGEST, SHOWN = 60, 10
 
 @section("question", title="The task", order=1)
 def make(study: Study, report: Report) -> None:
-    """One sentence of the verdict; no section of its own."""
+    """One sentence of the verdict, after one on hooks that stand on the model; no section of its own."""
+    if said := hooks_sentence(standing_hooks(study.model)):
+        report.say(said, "task")
     report.say(sentence(study.task), "task")
+
+
+def hooks_sentence(names: Sequence[str]) -> str:
+    """That all numbers are of the model with its hooks, "" where it has none."""
+    if not names:
+        return ""
+    where = words.listed([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
+    stands, them = ("A hook stands", "it") if len(names) == 1 else ("Hooks stand", "them")
+    return f"{stands} on this model, at {where}: every number here is of the model with {them}."
 
 
 def sentence(task: Task) -> str:
@@ -44,11 +57,11 @@ def example_of(task: Task, example: Batch) -> str:
         return ""
     each, classes = task.readout == "all", task.classes(example)[0, :length]
     if each:
-        answers = [task.answer_words[index] if index >= 0 else "-" for index in classes.tolist()]
+        answers = [task.word(index) if index >= 0 else "-" for index in classes.tolist()]
         said = " ".join(answers)
     else:
         at = find_positions(task, example.tokens, task.readout)
-        said = task.answer_words[int(classes[at])]
+        said = task.word(int(classes[at]))
     text = " ".join(tokens)
     if len(text) + len(said) <= LONGEST:
         return f"For example, {text} has the answer '{said}'."

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from interp.measures.runs import data, within
-from interp.measures.subject import Subject
 from interp.measures.variables import variables
+from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -22,27 +21,30 @@ def needs(study: Study) -> str | None:
     return None
 
 
-def measured(subject: Subject) -> pd.DataFrame:
-    """On test inputs, as many as seconds allow."""
-    batch = within(subject, data(subject, "test"))  # interchange bounds its own runs
-    return variables(subject, batch if len(batch) >= 40 else data(subject, "test")[slice(0, 40)])
+def population(study: Study) -> Population:
+    return study.population("variables", variables, most=1_000)
+
+
+def measured(study: Study) -> pd.DataFrame:
+    """On the inputs of `population`."""
+    return variables(study.subject, study.once(population).batch)
 
 
 @section("variables", title="Variables", order=750, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Probe and interchange accuracy of each feature, by layer and position."""
-    table = study.measure(measured)
+    inputs = study.once(population)
+    table = study.once(measured)
     if table.empty:
         report.section("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
     reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
     report.section(
         "Variables",
-        "Is a variable of the task there (a linear probe of the residual stream tells it, on inputs it was not fitted "
-        "on), and "
-        "is it used (given another input's value at one site, does the model answer as if this variable alone were "
-        "that "
-        "input's)? Interchanged are the whole vector of a site, or only what the probe reads in it." + reasons,
+        f"Measured {inputs.measured}. Is a variable of the task there (a linear probe of the residual stream tells it, "
+        "on inputs it was not fitted on), and is it used (given another input's value at one site, does the model "
+        "answer as if this variable alone were that input's)? Interchanged are the whole vector of a site, or only "
+        "what the probe reads in it." + reasons,
     )
     for quantity, title in (("probe", "probe accuracy"), ("along_probe", "interchange accuracy")):
         if table[quantity].isna().all():
@@ -70,8 +72,8 @@ def make(study: Study, report: Report) -> None:
     report.add_table(
         "variables",
         table,
-        "chance: share of the most frequent value. interchange: of the whole vector; along_probe: of what the probe "
-        "reads; both "
-        "on the same pairs, whose answer must change.",
+        "chance: share of the most frequent value. probe: share of the answers told right by logistic regression, each "
+        "by one that was fitted on other inputs; fitted: on the inputs of its own fit. interchange: of the whole "
+        "vector; along_probe: of what the probe reads; both on the same pairs, whose answer must change.",
         max_rows=60,
     )

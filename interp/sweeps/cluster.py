@@ -5,15 +5,38 @@ Dask itself repeats the jobs of a worker that is lost. The scheduler is told of 
 
 from __future__ import annotations
 
+import gc
+import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from interp.errors import InterpError
+from interp.errors import InterpError, short
 from interp.sweeps.jobs import Job
 from interp.sweeps.pool import Died
 
 Result = TypeVar("Result")
+
+
+NEEDS_DASK = "sweeps on a Dask cluster need Dask: pip install 'dask[distributed]'"
+
+
+@contextmanager
+def _without_shouting() -> Iterator[None]:
+    """A cluster that goes away is told of in one sentence: asyncio would print its tracebacks first, as it collects
+    tasks that nobody waits for.
+    """
+    loggers = [logging.getLogger(name) for name in ("asyncio", "tornado.application")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        gc.collect()
+        for logger, level in zip(loggers, before):
+            logger.setLevel(level)
 
 
 class DaskPool(Generic[Result]):
@@ -30,8 +53,8 @@ class DaskPool(Generic[Result]):
         try:
             from distributed import Client, as_completed
         except ModuleNotFoundError:
-            raise InterpError("sweeps on a Dask cluster need Dask: pip install 'interp[dask]'") from None
-        with self._connect(Client) as client:
+            raise InterpError(NEEDS_DASK) from None
+        with _without_shouting(), self._connect(Client) as client:
             priorities = range(len(jobs), 0, -1)  # longest first, as everywhere
             futures = {
                 client.submit(self.work, job, key=f"{job.spec_id}-{job.seeds[0]}", priority=priority, pure=False): job
@@ -48,19 +71,31 @@ class DaskPool(Generic[Result]):
                     raise InterpError(f"the Dask cluster at {self.address} is gone; the sweep can be resumed")
                 future.release()  # the cluster keeps the results of futures that we keep
 
-    def _connect(self, client_class: Any) -> Any:
-        from distributed.comm import get_address_host_port
-
+    def look(self) -> None:
+        """Raise InterpError where Dask is not installed or nothing answers at the address."""
         try:
-            # Asked first by a plain connection: a client that fails to connect leaves threads behind.
+            from distributed.comm import get_address_host_port
+        except ModuleNotFoundError:
+            raise InterpError(NEEDS_DASK) from None
+        try:
+            # By a plain connection: a client that fails to connect leaves threads behind.
             socket.create_connection(get_address_host_port(self.address), self.timeout).close()
+        except (OSError, ValueError) as error:  # a time-out is an OSError
+            raise self._silent(error) from None
+
+    def _silent(self, error: Exception) -> InterpError:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return InterpError(
+            f"no Dask scheduler answers at {short(self.address)} within {self.timeout:g} s ({short(reason)}); "
+            "start one with: dask scheduler"
+        )
+
+    def _connect(self, client_class: Any) -> Any:
+        self.look()
+        try:
             client = client_class(self.address, timeout=self.timeout, set_as_default=False)
         except (OSError, ValueError) as error:  # a time-out is an OSError
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InterpError(
-                f"no Dask scheduler answers at {self.address} within {self.timeout:g} s ({reason}); "
-                "start one with: dask scheduler"
-            ) from None
+            raise self._silent(error) from None
         try:
             client.wait_for_workers(1, timeout=self.timeout)
             versions = set(client.run(_version).values())

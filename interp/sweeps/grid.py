@@ -161,7 +161,11 @@ def _base(data: Mapping[str, Any], folder: Path, problems: list[str]) -> dict[st
         return {}
     base = copy.deepcopy({field: value for field, value in given.items() if field != "zoo"})
     if "epochs" in data:
-        base["origin"] = {"kind": "training", **base.get("origin", {}), "epochs": data["epochs"]}
+        origin = base.get("origin", {})
+        if not isinstance(origin, Mapping):
+            problems.append(f"origin = {quoted(origin)} must be a table, where epochs are given beside it")
+            origin = {}
+        base["origin"] = {"kind": "training", **origin, "epochs": data["epochs"]}
     return base
 
 
@@ -237,13 +241,18 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
     return cells
 
 
+def _is_index(part: str) -> bool:
+    """Digits of ASCII, few of them: "²" is a digit, too, and no number."""
+    return part.isascii() and part.isdigit() and len(part) < 10
+
+
 def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
     """Set one field in place; a sentence where there is no such place. Whether the spec knows the field, it says."""
     *parents, last = path.split(".")
     node: Any = plain
     for depth, part in enumerate(parents):
         if isinstance(node, list):
-            if not part.isdigit() or int(part) >= len(node):
+            if not _is_index(part) or int(part) >= len(node):
                 return f"{path}: {'.'.join(parents[:depth])} has the indices 0 to {len(node) - 1}"
             node = node[int(part)]
         else:
@@ -251,7 +260,7 @@ def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
         if not isinstance(node, dict | list):
             return f"{path}: {'.'.join(parents[: depth + 1])} is {node!r}, not a table"
     if isinstance(node, list):
-        if not last.isdigit() or int(last) >= len(node):
+        if not _is_index(last) or int(last) >= len(node):
             return f"{path}: {'.'.join(parents)} has the indices 0 to {len(node) - 1}"
         node[int(last)] = copy.deepcopy(value)
     else:

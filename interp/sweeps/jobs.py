@@ -7,7 +7,8 @@ engine that needs the latter loads it.
 from __future__ import annotations
 
 import math
-import os
+import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -173,7 +174,7 @@ def _row(job: Job, seed: int, **results: Any) -> Row:
     empty = dict.fromkeys(("accuracy", "best_accuracy", "loss", "epochs", "engine", "seconds", "cpu_seconds"))
     return {
         "spec_id": job.spec_id, "seed": seed, "axes": job.axes, **empty, "device": job.device, "error": "", "curve": "",
-        "host": os.uname().nodename, "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(), "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": _versions(), "spec": job.spec, **results,
     }  # fmt: skip
 
@@ -212,10 +213,16 @@ def probe_job(job: Job, patience: float = 0.3) -> Probe:
 
 
 def peak_memory() -> int:
-    """The most memory that this process has used, in bytes (0 where the system does not say)."""
-    try:
+    """The most memory that this process has used, in bytes."""
+    try:  # Linux; what `resource` says there includes the process that started this one
         with open("/proc/self/status", encoding="ascii") as status:
-            peak = next(line for line in status if line.startswith("VmHWM"))
+            return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
     except (OSError, StopIteration):
-        return 0
-    return int(peak.split()[1]) * 1024
+        pass
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -24,6 +24,9 @@ from interp.sweeps.jobs import Job
 DEATHS_ALLOWED = 1
 """A job whose worker died is tried once more: the system may have killed it for another process's memory."""
 
+STARTS_ALLOWED = 3
+"""So many workers of a sweep may be killed while they start. One that ends by itself would do so again."""
+
 Result = TypeVar("Result")
 
 
@@ -54,7 +57,7 @@ class LocalPool(Generic[Result]):
         self.work, self.n = work, workers
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result | Died]]:
-        waiting, deaths = deque(jobs), Counter[int]()
+        waiting, deaths, unborn = deque(jobs), Counter[int](), 0
         workers = [self._start() for _ in range(min(self.n, len(jobs)))]
         left = len(jobs)
         try:
@@ -71,6 +74,12 @@ class LocalPool(Generic[Result]):
                     except (EOFError, OSError):
                         job = worker.job
                         why = self._bury(worker)
+                        unborn += not worker.ready
+                        if unborn > STARTS_ALLOWED or (not worker.ready and "killed" not in why):
+                            raise InterpError(
+                                f"a job could not begin: {why} while it started (its message is above); a script that "
+                                'calls interp.sweep must do so under: if __name__ == "__main__"'
+                            ) from None
                         workers[workers.index(worker)] = self._start()
                         if job is None:
                             continue
@@ -100,7 +109,7 @@ class LocalPool(Generic[Result]):
         return _Worker(process, ours)
 
     def _bury(self, worker: _Worker) -> str:
-        """Why a worker died. Raises InterpError where it never came to life."""
+        """Why a worker died."""
         worker.process.join()
         worker.pipe.close()
         code = worker.process.exitcode or 0
@@ -109,11 +118,6 @@ class LocalPool(Generic[Result]):
             why = f"its worker was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
         else:
             why = f"its worker ended with code {code}"
-        if not worker.ready:
-            raise InterpError(
-                f"a job could not begin: {why} while it started (its message is above); a script that calls "
-                'interp.sweep must do so under: if __name__ == "__main__"'
-            )
         return why
 
 

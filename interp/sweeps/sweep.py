@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.budget import check_size
-from interp.errors import InterpError
+from interp.errors import InterpError, as_path
 from interp.sweeps.cluster import DaskPool
 from interp.sweeps.grid import Grid, read_grid
 from interp.sweeps.jobs import Job, Outcome, failed, jobs_of, run_job
@@ -66,6 +66,8 @@ def sweep(
     folder = folder_of(grid, out)
     pool: LocalPool[list[Outcome]] | DaskPool[list[Outcome]]
     pool = DaskPool(run_job, dask) if dask is not None else LocalPool(run_job, workers)
+    if isinstance(pool, DaskPool):
+        pool.look()  # before a folder is made
     with RunTable(folder) as table:
         if table.rows and not resume:
             raise InterpError(
@@ -104,4 +106,4 @@ def written_by(jobs: Sequence[Job]) -> int:
 
 
 def folder_of(grid: Grid, out: str | Path | None) -> Path:
-    return Path(out) if out is not None else Path("out") / grid.name
+    return as_path(out, "a folder") if out is not None else Path("out") / grid.name

@@ -7,22 +7,24 @@ curves/<spec id>-seed-<seed>.csv, written before the row that names it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import platform
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from interp.errors import InterpError
-from interp.files import write_atomically
+from filelock import FileLock, Timeout
+
+from interp.errors import InterpError, short
+from interp.files import BINARY, sync_folder, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FILE, CURVES, LOCK = "runs.jsonl", "curves", "lock"
+FILE, CURVES, LOCK, OWNER = "runs.jsonl", "curves", "lock", "owner"
 
 RESULT_COLUMNS = (
     "seed", "accuracy", "best_accuracy", "loss", "epochs", "engine", "device", "seconds", "cpu_seconds", "error",
@@ -57,24 +59,26 @@ class RunTable:
     def __enter__(self) -> RunTable:
         try:
             (self.folder / CURVES).mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            # The system drops the lock with the process, however that ends.
+            self._lock = FileLock(self.folder / LOCK, mode=0o644)
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise InterpError(f"another sweep is writing to {short(self.folder)} ({self._owner()})") from None
         except OSError as error:
-            raise InterpError(f"cannot write to {self.folder}: {error.strerror or error}") from None
-        try:
-            # The kernel drops the lock with the process, however that ends.
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(self._lock, 100).decode(errors="replace").strip()
-            os.close(self._lock)
-            raise InterpError(f"another sweep is writing to {self.folder} ({owner or 'just started'})") from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+            raise InterpError(f"cannot write to {short(self.folder)}: {error.strerror or error}") from None
         try:
             self._open()
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
         return self
+
+    def _owner(self) -> str:
+        """Which process holds the folder; one that has only just begun has not said so yet."""
+        try:
+            return (self.folder / OWNER).read_text("utf-8")[:100] or "just started"
+        except (OSError, ValueError):
+            return "just started"
 
     def _open(self) -> None:
         for leftover in (self.folder / CURVES).glob(".*.tmp"):  # a curve that a crash left half-written
@@ -82,10 +86,11 @@ class RunTable:
         path = self.folder / FILE
         try:
             path.touch()
+            write_atomically(self.folder / OWNER, f"process {os.getpid()} on {platform.node()}")
             rows, self._size = read_rows(path)
             os.truncate(path, self._size)
-            _sync_folder(self.folder)
-            self._file = os.open(path, os.O_WRONLY)
+            sync_folder(self.folder)
+            self._file = os.open(path, os.O_WRONLY | BINARY)
         except OSError as error:
             raise InterpError(f"cannot write {path}: {error.strerror or error}") from None
         self.rows = {key_of(row): row for row in rows}
@@ -96,7 +101,7 @@ class RunTable:
         done = 0
         try:
             while done < len(data):
-                done += os.pwrite(self._file, data[done:], self._size + done)
+                done += write_at(self._file, data[done:], self._size + done)
             os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, self._size)
@@ -109,7 +114,7 @@ class RunTable:
 
     def save_curve(self, row: Row, loss: Sequence[float], accuracy: Sequence[float]) -> str:
         """Write the curve of a run; returns its path inside the folder."""
-        name = f"{CURVES}/{row['spec_id']}-seed-{row['seed']}.csv"
+        name = f"{CURVES}/{row['spec_id'].replace('/', '-')}-seed-{row['seed']}.csv"
         lines = (f"{epoch},{a:.7g},{b:.7g}\n" for epoch, (a, b) in enumerate(zip(loss, accuracy), 1))
         write_atomically(self.folder / name, "epoch,loss,accuracy\n" + "".join(lines))
         return name
@@ -127,16 +132,13 @@ class RunTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._file)
-        os.close(self._lock)
+        self._lock.release()
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the folder's new entries survive a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def write_at(handle: int, data: bytes, offset: int) -> int:
+    """Write at a place of a file, as os.pwrite does where there is one (not on Windows); how many bytes were taken."""
+    os.lseek(handle, offset, os.SEEK_SET)
+    return os.write(handle, data)
 
 
 def read_rows(path: Path) -> tuple[list[Row], int]:

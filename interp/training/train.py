@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor
 from interp.architecture.problems import as_device, as_dtype, model_problems
 from interp.budget import SEED_LIMIT, most
 from interp.errors import InterpError, SpecError, as_path, of_type, one_of, quoted, short
+from interp.files import no_empty_folder
 from interp.spec import Construction, ModelSpec
 from interp.tasks import Task, make_task
 from interp.training.compiled.counts_engine import FusedCountSpaceEngine
@@ -176,19 +178,21 @@ def train_parameters(
     if engine == "auto" and resume and folder is not None:
         engine = saved_engine(Path(folder)) or engine  # an interrupted run goes on with what began it
     chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
-    if folder is not None:
-        folder = as_path(folder, "a folder")
-        _make_folder(Path(folder), seeds, resume)
-    if engine == "auto" and progress is not False:
-        _name_what_is_missing(spec, task, where, len(seeds), chosen)
-    runner = chosen(spec, task, seeds, where, kind)
-    key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
-    try:
-        runner.prepare(_quiet if progress is False else _say)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("interrupted before the first epoch, while compiling") from None
-    with _shown(progress, f"training {len(seeds)} x {spec.id} ({chosen.name})") as report:
-        return runner, _run(runner, kept, Path(folder) if folder is not None else None, key, resume, report)
+    with ExitStack() as stack:
+        if folder is not None:
+            folder = as_path(folder, "a folder")
+            stack.enter_context(no_empty_folder(folder))
+            _make_folder(folder, seeds, resume)
+        if engine == "auto" and progress is not False:
+            _name_what_is_missing(spec, task, where, len(seeds), chosen)
+        runner = chosen(spec, task, seeds, where, kind)
+        key = run_key(spec.id, seeds, chosen.name, str(kind), kept)
+        try:
+            runner.prepare(_quiet if progress is False else _say)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("interrupted before the first epoch, while compiling") from None
+        report = stack.enter_context(_shown(progress, f"training {len(seeds)} x {spec.id} ({chosen.name})"))
+        return runner, _run(runner, kept, folder, key, resume, report)
 
 
 def _say(text: str) -> None:
@@ -215,13 +219,13 @@ def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, mod
             and engine.pays(spec, task, models)
         ):
             _say_once(f"training with the {chosen.name} engine; the compiled one is many times faster and needs numba: "
-                      "pip install 'interp[fast]'")  # fmt: skip
+                      "pip install numba")  # fmt: skip
             return
 
 
 def _make_folder(folder: Path, seeds: Sequence[int], resume: bool) -> None:
     """The folder of a run; what another run left in it is not replaced."""
-    if (folder / FILE).is_file():
+    if os.path.isfile(folder / FILE):  # Path.is_file raises where a name is too long
         if not resume:
             raise InterpError(
                 f"{short(folder)} has the state of a run: resume=True (--resume) continues it; name another folder, "
@@ -229,7 +233,7 @@ def _make_folder(folder: Path, seeds: Sequence[int], resume: bool) -> None:
             )
         return
     for seed in seeds:
-        if (folder / f"seed-{seed}.safetensors").exists():
+        if os.path.exists(folder / f"seed-{seed}.safetensors"):
             done = "this run is finished" if resume else "training would replace it"
             raise InterpError(f"{short(folder)} has seed-{seed}.safetensors: {done}; name another folder, or remove it")
     try:

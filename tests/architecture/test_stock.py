@@ -94,6 +94,29 @@ SHAPES: dict[str, dict[str, Any]] = {
     "attention only": {"attn_only": True, "d_vocab_out": 4},
     "folded": {"d_mlp": 12, "normalization_type": "LNPre", "d_vocab_out": 6, "use_attn_scale": False},
     "no norm": {"d_mlp": 12, "normalization_type": None, "attention_dir": "bidirectional", "attn_scale": 3.0},
+    "RMS": {"attn_only": True, "normalization_type": "RMS", "eps": 0.1, "use_qk_norm": True},
+    "folded RMS": {"d_mlp": 12, "normalization_type": "RMSPre", "act_fn": "gelu_new", "n_key_value_heads": 2},
+    "small decoder": {
+        "d_mlp": 12,
+        "normalization_type": "RMS",
+        "act_fn": "silu",
+        "gated_mlp": True,
+        "n_heads": 4,
+        "n_key_value_heads": 2,
+        "positional_embedding_type": "rotary",
+        "rotary_dim": 4,
+        "rotary_base": 100,
+    },
+    "adjacent": {
+        "d_mlp": 12,
+        "act_fn": "gelu_pytorch_tanh",
+        "positional_embedding_type": "rotary",
+        "rotary_dim": 2,
+        "rotary_adjacent_pairs": True,
+        "n_key_value_heads": 1,
+        "use_qk_norm": True,
+    },
+    "alibi": {"d_mlp": 12, "positional_embedding_type": "alibi"},
     "float32": {"d_mlp": 12, "act_fn": "gelu", "dtype": torch.float32, "eps": 1e-2},
 }
 
@@ -148,10 +171,13 @@ def test_padding_is_masked_and_the_first_position_is_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"normalization_type": "RMS"}, "RMS"),
-        ({"positional_embedding_type": "rotary", "rotary_dim": 4}, "rotary"),
-        ({"d_mlp": 12, "act_fn": "silu"}, "silu"),
-        ({"d_mlp": 12, "gated_mlp": True}, "gated_mlp"),
+        ({"positional_embedding_type": "shortformer"}, "shortformer"),
+        (
+            {"positional_embedding_type": "rotary", "rotary_dim": 4, "rotary_scaling_factor": 2.0},
+            "rotary_scaling_factor",
+        ),
+        ({"positional_embedding_type": "rotary", "rotary_dim": 4, "use_yarn_rope": True}, "use_yarn_rope"),
+        ({"d_mlp": 12, "act_fn": "gelu_fast"}, "gelu_fast"),
         ({"scale_attn_by_inverse_layer_idx": True}, "inverse_layer"),
         ({"attn_scores_soft_cap": 2.0}, "soft_cap"),
     ],
@@ -262,6 +288,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
             "share an output",
         ),
         ({"task": Largest(), "config": 3}, "config must be"),
+        ({"task": Largest(), "config": {"eps": 1e-5}}, "attention_dir"),
         ({"task": Largest(), "config": tmp_path / "none.json"}, "no such file"),
     ):
         with pytest.raises(InterpError, match=words):
@@ -270,6 +297,8 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         interp.load(None)
     with pytest.raises(InterpError, match="cannot load an int"):
         interp.load(3, task=Largest(), config=fields)
+    with pytest.raises(InterpError, match="got an int"):
+        interp.load(3, task=Largest())
     with pytest.raises(SpecError, match="lacks n_layers"):
         read_config({})
 

@@ -82,8 +82,13 @@ def test_an_edited_pattern_is_the_pattern() -> None:
 def test_switches_of_hooks_reach_the_blocks_and_change_nothing(name: str, switch: str, hook: str) -> None:
     model, tokens = make(name), rows()
     before = model(tokens)
-    if name == "language":
-        with pytest.raises(UnsupportedError, match="post-layer-norm"):
+    layer, refusal = SPECS[name].layers[0], None
+    if layer.norm == "post":
+        refusal = "post-layer-norm"
+    elif layer.key_value_heads is not None and switch == "set_use_attn_in":
+        refusal = "share keys and values"
+    if refusal is not None:
+        with pytest.raises(UnsupportedError, match=refusal):
             getattr(model, switch)(True)
         return
     if switch == "set_use_hook_mlp_in" and model.cfg.attn_only:
@@ -138,7 +143,8 @@ def test_decompositions_sum_or_refuse(name: str) -> None:
             cache.logit_attrs(parts, answers)
         return
     attributed = cache.logit_attrs(parts[:, :, -1], answers, pos_slice=-1, has_batch_dim=True).sum(0)
-    constant = model.b_U[0] if spec.final_norm == "none" else model.b_U[0] + model.ln_final.b @ model.W_U[:, 0]
+    centered = spec.final_norm == "layer_norm"  # an RMS norm has no bias
+    constant = model.b_U[0] + model.ln_final.b @ model.W_U[:, 0] if centered else model.b_U[0]
     torch.testing.assert_close(attributed + constant, logits[:, -1, 0], rtol=1e-10, atol=1e-10)
 
 
@@ -257,14 +263,17 @@ def test_circuits(name: str) -> None:
     model, spec = make(name), SPECS[name]
     W = random_weights(spec)
     if spec.readout != "relu_mlp":
-        assert model.W_U.equal(W["unembed.W_U"])
-        assert model.b_U.shape == W["unembed.W_U"].shape[1:]
+        unembedding = W["embed.W_E"].T if spec.tied_embeddings else W["unembed.W_U"]
+        assert model.W_U.equal(unembedding)
+        assert model.b_U.shape == unembedding.shape[1:]
     else:
         for read in (lambda: model.W_U, lambda: model.b_U):
             with pytest.raises(UnsupportedError, match="ReLU"):
                 read()
     h, d = spec.layers[0].n_heads, spec.d_model
     eye = torch.eye(d, dtype=torch.float64).expand(h, -1, -1)
+    for name in [name for name in W if "attn._" in name]:  # each key and value head serves several queries
+        W[name.replace("._", ".")] = W[name].repeat_interleave(h // len(W[name]), 0)
     W_V, W_O = (W.get(f"blocks.0.attn.W_{letter}", eye) for letter in "VO")
     torch.testing.assert_close(model.blocks[0].attn.OV.AB, W_V @ W_O)
     if spec.layers[0].mixing == "dot":

@@ -30,6 +30,7 @@ def numpy_logits(tensors: dict[str, torch.Tensor], tokens: np.ndarray) -> np.nda
         if f"blocks.{index}.attn.W_Q" not in p:
             break
         q, k, v = (np.einsum("bld,hde->bhle", x, p[f"blocks.{index}.attn.W_{name}"]) for name in "QKV")
+        q = q + p.get(f"blocks.{index}.attn.b_Q", np.zeros((q.shape[1], 1)))[:, None]
         mixed = softmax(q @ k.swapaxes(2, 3) + hidden) @ v
         x = x + np.einsum("bhle,hed->bld", mixed, p[f"blocks.{index}.attn.W_O"])
         if f"blocks.{index}.mlp.W_in" in p:
@@ -115,6 +116,43 @@ def test_induction_at_its_default_size() -> None:
     torch.testing.assert_close(cache["pattern", 0][:, 1, 10, :11], torch.full((3, 11), 1 / 11).double())
 
 
+FORMATS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "most first": {"order": "most"},
+    "digits as marks": {"plus": "0", "equals": "0"},
+    "a token in front": {"lead": "[BOS]"},
+    "a digit in front": {"lead": "0", "order": "most"},
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(("base", "digits", "beta"), [(2, 1, 16.0), (2, 5, 4.0), (3, 3, 4.0), (10, 2, 5.5)])
+def test_addition_is_right_on_every_pair_with_the_proved_margin(base: int, digits: int, beta: float, form: str) -> None:
+    built = construct("algorithmic/addition-exact", base=base, digits=digits, beta=beta, **FORMATS[form])
+    batches = list(built.task.inputs())
+    tokens, labels = (torch.cat([getattr(b, name) for b in batches]).numpy() for name in ("tokens", "labels"))
+    assert len(tokens) == base ** (2 * digits)
+    read = labels >= 0
+    found = margins(numpy_logits(built.weights.tensors, tokens)[:, read[0]], labels[:, read[0]])
+    claimed = built.weights.margin
+    assert claimed is not None
+    assert found.min() >= claimed - 1e-9
+    assert found.min() <= 1 - 1 / base + 2 * built.weights.numbers["error_of_the_sum"]
+
+
+@pytest.mark.parametrize("digits", [10, 64, 1000])
+def test_addition_of_long_numbers_follows_carries_from_end_to_end(digits: int) -> None:
+    model = interp.build("algorithmic/addition-exact", digits=digits)
+    task, nines, zeros = model.task, torch.full((1, digits), 9), torch.zeros(1, digits, dtype=torch.long)
+    one = zeros.clone()
+    one[0, 0] = 1
+    for first, second in ((nines, one), (one, nines), (nines, nines), (nines, zeros)):
+        batch = task.of_numbers(first, second)
+        assert torch.equal(model.predict(batch.tokens), batch.labels)
+    batch = task.sample(20, seed=5)
+    assert torch.equal(model.predict(batch.tokens), batch.labels)
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "words"),
     [
@@ -126,6 +164,10 @@ def test_induction_at_its_default_size() -> None:
         ("modular-addition-fourier", {"p": 9, "frequencies": "1 1"}, "different"),
         ("modular-addition-fourier", {"p": 9, "frequencies": "x"}, "different"),
         ("induction-exact", {"beta": 1.0}, "no margin"),
+        ("addition-exact", {"beta": 1.0}, "too small for base 10"),
+        ("addition-exact", {"beta": -3.0}, "too small for base 10"),
+        ("addition-exact", {"plus": "7"}, "no digit, or the digit '0'"),
+        ("addition-exact", {"equals": ""}, "needs a token there"),
     ],
 )
 def test_sizes_without_a_proof_are_refused(name: str, sizes: dict[str, object], words: str) -> None:

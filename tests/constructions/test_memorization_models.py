@@ -91,7 +91,7 @@ def test_a_target_of_your_own_is_remembered_by_its_hash() -> None:
 
 @pytest.mark.parametrize("given", [SMALL, table(np.array([[0.1, 0.9], [0.4, 0.6], [0.5, 0.5]]), [0.5, 0.25, 0.25])])
 def test_files_hold_the_model_and_its_table(tmp_path: Path, given) -> None:
-    model = interp.build("memorization/theorem1", table=given, d_model=1)
+    model = interp.build("memorization/theorem1", table=given, d_model=2)
     loaded = interp.load(interp.save(model, tmp_path / "model.safetensors"))
     assert loaded.spec == model.spec
     assert np.array_equal(loaded.task.conditional, given.conditional)

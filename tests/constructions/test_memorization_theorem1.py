@@ -1,5 +1,6 @@
 """Theorem 1 as tensors, against a forward written out token by token."""
 
+import contextlib
 from typing import ClassVar
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from closeness import close
 
-from interp.constructions.memorization_theorem1 import likeliest, theorem1_weights
+from interp.constructions.memorization_theorem1 import CONDITION_REFUSED, likeliest, theorem1_weights
 from interp.errors import InterpError
 from interp.spec import Layer, ModelSpec
 from interp.tasks.base import Task
@@ -174,7 +175,25 @@ def test_erratum_7_a_quarter_more_heads_buys_digits():
 
 def test_erratum_7_one_dimension_is_singular_in_float64():
     with pytest.raises(InterpError, match=r"condition number .* give more heads"):
-        theorem1_weights(dirichlet_table(6, 5, order=2, seed=0), 1)
+        theorem1_weights(dirichlet_table(6, 5, order=2, seed=0), 1, spare=0.25)
+
+
+def test_one_dimension_takes_three_times_the_least_heads():
+    table = dirichlet_table(4, 6, order=2, seed=1)
+
+    def built(spare, n_heads):
+        found = 0
+        for seed in range(8):
+            with contextlib.suppress(InterpError):
+                numbers = theorem1_weights(table, 1, spare=spare, seed=seed).numbers
+                assert numbers["n_heads"] == n_heads
+                assert numbers["condition"] <= CONDITION_REFUSED
+                assert numbers["logit_error"] < 1e-6
+                found += 1
+        return found
+
+    assert built(None, 48) >= 6
+    assert built(0.25, 20) <= 2
 
 
 def test_erratum_8_ridge_over_all_contexts_and_not_interpolation_of_the_likeliest():

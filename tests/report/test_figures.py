@@ -87,6 +87,7 @@ def test_numbers_are_stored_as_four_bytes(frames, name):
 
 def test_colors_of_every_figure_have_a_partner_in_the_dark(frames):
     known = {*theme.DARK, *theme.SEQUENTIAL}
+    faded = {theme.fade(color, 0.5).rpartition(",")[0] for color in known}
 
     def check(value, name):
         if isinstance(value, dict):
@@ -96,7 +97,9 @@ def test_colors_of_every_figure_have_a_partner_in_the_dark(frames):
             for item in value:
                 check(item, name)
         elif isinstance(value, str) and value.startswith("#"):
-            assert value[:7] in known, name
+            assert value in known, name  # with an opacity: theme.fade
+        elif isinstance(value, str) and value.startswith("rgba("):
+            assert value.rpartition(",")[0] in faded, name
 
     for name, call in CALLS.items():
         figure = call(frames).to_plotly_json()

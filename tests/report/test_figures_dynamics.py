@@ -33,7 +33,8 @@ def test_width_is_weight_and_color_is_how_the_head_ends(frame) -> None:
         [THINNEST, THINNEST + (THICKEST - THINNEST) * 0.1 / 0.7, THICKEST]
     )
     assert [line.name for line in drawn.data] == ["ends above .98", "ends at .6 or below", "ends in between"]
-    assert [line.line.color[:7] for line in drawn.data] == [theme.BLUE, theme.VERMILLION, theme.GREY]
+    colors = [theme.fade(color, 0.75) for color in (theme.BLUE, theme.VERMILLION, theme.GREY)]
+    assert [line.line.color for line in drawn.data] == colors
 
 
 def test_one_head_of_one_weight_and_missing_columns(frame) -> None:

@@ -145,7 +145,12 @@ def check_cache(found: dict[str, Any], wanted: dict[str, torch.Tensor]) -> float
 
 @pytest.mark.parametrize("name", models())
 def test_the_page_gives_torchs_numbers(name: str) -> None:
-    assert check_model(Subject.of(open_model(name))) < TOLERANCE
+    subject = Subject.of(open_model(name))
+    if subject.task_model.spec.extras:
+        with pytest.raises(UnsupportedError, match="cannot be written as plain data"):
+            check_model(subject)
+        return
+    assert check_model(subject) < TOLERANCE
 
 
 @register_positions("test-live-squares")

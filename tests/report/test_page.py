@@ -3,6 +3,7 @@ import json
 import os
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -214,8 +215,9 @@ def test_save_refuses_places_it_cannot_write_to(tmp_path):
         report.save(tmp_path / "missing" / "report.html")
     with pytest.raises(InterpError, match="it is a folder"):
         report.save(tmp_path)
-    with pytest.raises(InterpError, match=r"cannot write /proc/report\.html"):
-        report.save("/proc/report.html")
+    if Path("/proc").is_dir():  # a folder that takes no files, not even root's
+        with pytest.raises(InterpError, match=r"cannot write /proc/report\.html"):
+            report.save("/proc/report.html")
 
 
 def test_a_failed_save_leaves_the_old_page_and_nothing_else(tmp_path, monkeypatch):

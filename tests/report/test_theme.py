@@ -1,9 +1,11 @@
 import json
+from importlib.resources import files
 from itertools import combinations
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from live_model import javascript, needs_node
 
 from interp.report import theme
 
@@ -60,9 +62,20 @@ def test_scales_order_by_lightness():
     assert dark[0] > dark[1] > dark[2] < dark[3] < dark[4]
 
 
-def test_fade_keeps_the_color_in_front():
-    assert theme.fade(theme.BLUE, 0.5) == theme.BLUE + "80"
-    go.Scatter(marker_color=theme.fade(theme.BLUE, 1))  # plotly takes it
+def test_faded_colors_are_read_by_every_plotly():
+    """plotly 6 refuses "#0072B280" with a traceback; the form with commas is read by all of them."""
+    assert theme.fade("#0072B2", 0.5) == "rgba(0, 114, 178, 0.5)"
+    go.Scatter(marker_color=theme.fade(theme.BLUE, 1), fillcolor=theme.fade(theme.BLUE, 0.15))
+
+
+def test_faded_colors_become_their_partners_on_a_dark_page():
+    needs_node()
+    page = files("interp.report").joinpath("page.js").read_text("utf-8")
+    code = page[page.index("  const hex =") : page.index("  function render(")]
+    given = [theme.BLUE, theme.fade(theme.BLUE, 0.15), theme.fade("#123456", 0.5), "rgb(0, 114, 178)", {"a": [1, None]}]
+    settings = f"const settings = {{dark: {json.dumps(theme.DARK)}}};"
+    shown = javascript(f"{settings}\n{code}\nreturn given.map(themed);", given)
+    assert shown == [theme.DARK[theme.BLUE], theme.fade(theme.DARK[theme.BLUE], 0.15), *given[2:]]
 
 
 def test_plain_text_is_no_markup():

@@ -50,6 +50,28 @@ def test_workers_that_cannot_start_end_the_sweep(capfd: pytest.CaptureFixture) -
     assert "a_module_that_workers_do_not_find" in capfd.readouterr().err
 
 
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three are; a machine that kills every one of them will not have the sweep."""
+    start, killed = LocalPool._start, []
+
+    def killing(pool: LocalPool) -> object:
+        worker = start(pool)
+        if len(killed) < most:
+            killed.append(worker.process.pid)
+            worker.process.kill()
+        return worker
+
+    monkeypatch.setattr(LocalPool, "_start", killing)
+    most = 2
+    assert [result[0] for _, result in LocalPool(name_and_process, 1).run([a_job("a")])] == ["a"]
+    assert len(killed) == 2
+    killed.clear()
+    most = 100
+    with pytest.raises(InterpError, match="a job could not begin: its worker was killed by SIGKILL"):
+        list(LocalPool(name_and_process, 1).run([a_job("a")]))
+    assert len(killed) == 4
+
+
 def test_workers_end_with_a_killed_parent_in_the_middle_of_a_job(tmp_path: Path) -> None:
     marker = tmp_path / "process"
     code = (

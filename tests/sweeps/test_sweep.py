@@ -21,7 +21,7 @@ import interp
 from interp import cli
 from interp.errors import InterpError
 from interp.spec import ModelSpec
-from interp.sweeps import jobs
+from interp.sweeps import jobs, table
 from interp.sweeps.estimate import estimate
 from interp.sweeps.grid import make_grid
 from interp.sweeps.jobs import Job, failed, jobs_of
@@ -203,7 +203,7 @@ def test_a_table_is_continued_only_with_resume(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_full_disk_stops_a_sweep_that_then_goes_on(tmp_path: Path, monkeypatch) -> None:
     grid = make_grid(small_grid(axes={"readout_width": [4, 8, 16]}, seeds=2))
-    write = os.pwrite
+    write = table.write_at
 
     def disk_of_4000_bytes(handle: int, data: bytes, offset: int) -> int:
         if (room := 4000 - offset) <= 0:
@@ -211,7 +211,7 @@ def test_a_full_disk_stops_a_sweep_that_then_goes_on(tmp_path: Path, monkeypatch
         return write(handle, data[:room], offset)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", disk_of_4000_bytes)
+        patch.setattr(table, "write_at", disk_of_4000_bytes)
         with pytest.raises(InterpError, match=r"No space left on device; the \d runs before are kept"):
             interp.sweep(grid, tmp_path, workers=1, progress=False)
     kept = (tmp_path / FILE).read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import stat
 from pathlib import Path
@@ -79,6 +78,7 @@ def test_a_whole_line_that_is_no_row_is_refused(line: str, tmp_path: Path) -> No
 
 def test_no_room_leaves_the_table_as_it_was(tmp_path: Path) -> None:
     """A limit on the size of files is as good as a full disk: the write stops in the middle of a line."""
+    resource = pytest.importorskip("resource", reason="Windows has no limit on the size of a process's files")
     limits, old = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         with RunTable(tmp_path) as table:

@@ -34,19 +34,24 @@ SWITCHES = {
 """Hooks that exist only while a switch of the config is on (set_use_attn_result, ...)."""
 
 BUILT: dict[str, tuple[Any, ...]] = {
-    "positional_embedding_type": ("standard",),
+    "positional_embedding_type": ("standard", "rotary", "alibi"),
     "normalization_type": tuple(NORMS),
     "attention_dir": ("causal", "bidirectional"),
-    "gated_mlp": (False,),
     "parallel_attn_mlp": (False,),
     "use_local_attn": (False,),
     "post_embedding_ln": (False,),
     "scale_attn_by_inverse_layer_idx": (False,),
     "use_normalization_before_and_after": (False,),
-    "use_qk_norm": (False,),
     "final_rms": (False,),
     "num_experts": (None,),
-    "n_key_value_heads": (None,),
+    "rotary_scaling_factor": (1.0,),
+    "rotary_base_local": (None,),
+    "use_NTK_by_parts_rope": (False,),
+    "use_yarn_rope": (False,),
+    "use_dynamic_ntk_rope": (False,),
+    "use_logn_attn": (False,),
+    "clip_qkv": (None,),
+    "use_attention_sinks": (False,),
 }
 """Fields of a config, and the values for which a model is built here."""
 
@@ -102,8 +107,10 @@ class HookedTransformer(HookedRootModule):
         if self.cfg.d_vocab_out == -1:
             self.cfg.d_vocab_out = cfg.d_vocab
         self.embed = Embed(cfg)
-        self.pos_embed = PosEmbed(cfg)
-        self.hook_embed, self.hook_pos_embed = HookPoint(), HookPoint()
+        self.hook_embed = HookPoint()
+        if self.cfg.positional_embedding_type != "rotary":  # as in 3.x, where ALiBi keeps a table that nobody reads
+            self.pos_embed = PosEmbed(cfg)
+            self.hook_pos_embed = HookPoint()
         self.blocks = nn.ModuleList([TransformerBlock(cfg, index) for index in range(cfg.n_layers)])
         if cfg.normalization_type is not None:
             self.ln_final = NORMS[cfg.normalization_type](cfg)
@@ -133,13 +140,10 @@ class HookedTransformer(HookedRootModule):
             attention_mask = past_kv_cache.append_attention_mask(mask.to(tokens.device))
         elif attention_mask is not None:
             attention_mask = attention_mask.to(tokens.device)
-        embedded = self.hook_embed(self.embed(tokens))
-        return (
-            embedded + self.hook_pos_embed(self.pos_embed(tokens, past, attention_mask)),
-            tokens,
-            None,
-            attention_mask,
-        )
+        residual = self.hook_embed(self.embed(tokens))
+        if self.cfg.positional_embedding_type == "standard":
+            residual = residual + self.hook_pos_embed(self.pos_embed(tokens, past, attention_mask))
+        return residual, tokens, None, attention_mask
 
     def forward(
         self,
@@ -255,6 +259,9 @@ class HookedTransformer(HookedRootModule):
         self.cfg.use_split_qkv_input = use_split_qkv_input
 
     def set_use_attn_in(self, use_attn_in: bool) -> None:
+        assert self.cfg.n_key_value_heads is None, (
+            "Can't use attn_in with GroupedQueryAttention, please use split_qkv_input instead"
+        )
         self.cfg.use_attn_in = use_attn_in
 
     def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
@@ -323,8 +330,11 @@ class HookedTransformer(HookedRootModule):
         return torch.cat([self.W_E, self.W_pos])
 
     @property
-    def W_gate(self) -> None:
-        return None
+    def W_gate(self) -> Tensor | None:
+        if not self.cfg.gated_mlp:
+            return None
+        parts: list[Any] = list(self.blocks)
+        return torch.stack([block.mlp.W_gate for block in parts])
 
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True

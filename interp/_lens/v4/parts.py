@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from interp._lens.common import FactoredMatrix, HookPoint
 from interp.errors import UnsupportedError, one_of
+from interp.relative_positions import alibi_bias, rotated
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -123,9 +124,9 @@ class RMSNormPre(LayerNormPre):
 
 
 class RMSNorm(RMSNormPre):
-    def __init__(self, cfg: HookedTransformerConfig) -> None:
+    def __init__(self, cfg: HookedTransformerConfig, length: int | None = None) -> None:
         super().__init__(cfg)
-        self.w = nn.Parameter(torch.ones(cfg.d_model, dtype=cfg.dtype))
+        self.w = nn.Parameter(torch.ones(length or cfg.d_model, dtype=cfg.dtype))
 
     def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
         return super().forward(x) * self.w
@@ -157,10 +158,26 @@ class MLP(nn.Module):
         return functional.linear(self.hook_post(self.act_fn(hidden)), self.W_out.T, self.b_out)
 
 
+class GatedMLP(MLP):
+    """(activation(x W_gate) * (x W_in) + b_in) W_out + b_out; hook_pre is on the gate, hook_pre_linear on the rest."""
+
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__(cfg)
+        self.W_gate = matrix(cfg, *self.W_in.shape)
+        self.hook_pre_linear = HookPoint()
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        gate = self.act_fn(self.hook_pre(functional.linear(x, self.W_gate.T)))
+        hidden = gate * self.hook_pre_linear(functional.linear(x, self.W_in.T)) + self.b_in
+        return functional.linear(self.hook_post(hidden), self.W_out.T, self.b_out)
+
+
 class Attention(nn.Module):
     """Softmax attention of cfg.n_heads heads, causal or not, that honours the attention mask."""
 
     attn_scale: float
+    q_norm: RMSNorm | None
+    k_norm: RMSNorm | None
     W_Q: Tensor
     W_K: Tensor
     W_V: Tensor
@@ -175,13 +192,21 @@ class Attention(nn.Module):
         self.cfg: Any = cfg
         self.layer_id = layer_id
         for name in "QKV":
-            setattr(self, f"W_{name}", matrix(cfg, cfg.n_heads, cfg.d_model, cfg.d_head))
-            setattr(self, f"b_{name}", matrix(cfg, cfg.n_heads, cfg.d_head))
+            self._make_projection(name)
+        self.q_norm, self.k_norm = (RMSNorm(cfg, cfg.d_head) if self.cfg.use_qk_norm else None for _ in range(2))
         self.W_O, self.b_O = matrix(cfg, cfg.n_heads, cfg.d_head, cfg.d_model), matrix(cfg, cfg.d_model)
         given = self.cfg.attn_scale
         self.attn_scale = (given if given > 0 else math.sqrt(cfg.d_head)) if self.cfg.use_attn_scale else 1.0
         for name in ("k", "q", "v", "z", "attn_scores", "pattern", "result"):
             setattr(self, f"hook_{name}", HookPoint())
+        self.rotary_dim = 0
+        if self.cfg.positional_embedding_type == "rotary":
+            self.rotary_dim = self.cfg.rotary_dim or self.cfg.d_head
+            self.hook_rot_q, self.hook_rot_k = HookPoint(), HookPoint()
+
+    def _make_projection(self, name: str) -> None:
+        setattr(self, f"W_{name}", matrix(self.cfg, self.cfg.n_heads, self.cfg.d_model, self.cfg.d_head))
+        setattr(self, f"b_{name}", matrix(self.cfg, self.cfg.n_heads, self.cfg.d_head))
 
     @property
     def OV(self) -> FactoredMatrix:
@@ -198,11 +223,24 @@ class Attention(nn.Module):
 
         def project(x: Tensor, name: str) -> Tensor:
             heads = "h" if x.ndim == 4 else ""
-            out = torch.einsum(f"bl{heads}d,hdk->blhk", x, getattr(self, f"W_{name}")) + getattr(self, f"b_{name}")
+            weight, bias = self._projection(name)
+            out = torch.einsum(f"bl{heads}d,hdk->blhk", x, weight) + bias
             hook: HookPoint = getattr(self, f"hook_{name.lower()}")
             return hook(out)
 
-        return project(query_input, "Q"), project(key_input, "K"), project(value_input, "V")
+        q, k, v = project(query_input, "Q"), project(key_input, "K"), project(value_input, "V")
+        if self.cfg.use_qk_norm:
+            q, k = self._apply_qk_norm(q, self.q_norm), self._apply_qk_norm(k, self.k_norm)
+        return q, k, v
+
+    def _projection(self, name: str) -> tuple[Tensor, Tensor]:
+        """Weight and bias with a head for each that hook_q, hook_k or hook_v shows."""
+        return getattr(self, f"W_{name}"), getattr(self, f"b_{name}")
+
+    def _apply_qk_norm(self, x: Tensor, norm: RMSNorm | None) -> Float[Tensor, "rows length heads d_head"]:
+        assert norm is not None
+        out: Tensor = norm(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+        return out
 
     def calculate_attention_scores(self, q: Tensor, k: Tensor) -> Float[Tensor, "rows heads queries keys"]:
         return q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / self.attn_scale
@@ -226,7 +264,14 @@ class Attention(nn.Module):
         q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
         if past_kv_cache_entry is not None:
             k, v = past_kv_cache_entry.append(k, v)
+        if self.rotary_dim:
+            turned = (float(self.cfg.rotary_base), self.rotary_dim, self.cfg.rotary_adjacent_pairs)
+            at = _places(k.size(1), attention_mask, q)
+            q, k = hooks.hook_rot_q(rotated(q, at[..., past:], *turned)), hooks.hook_rot_k(rotated(k, at, *turned))
         scores = self.calculate_attention_scores(q, k)
+        if self.cfg.positional_embedding_type == "alibi":
+            at = torch.arange(past, k.size(1), device=q.device)
+            scores = scores + alibi_bias(at, k.size(1), self.cfg.n_heads).to(scores)
         keep = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)[None, None]
         if self.cfg.attention_dir == "causal":
             keep = keep.tril(past)
@@ -239,6 +284,47 @@ class Attention(nn.Module):
         if not self.cfg.use_attn_result:
             return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
         return hooks.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
+
+
+def _places(keys: int, attention_mask: Tensor | None, like: Tensor) -> Int[Tensor, "*rows keys"]:
+    """The position of each token; rows that start with padding count from their first token."""
+    if attention_mask is None:
+        return torch.arange(keys, device=like.device)
+    return (attention_mask.cumsum(1) - 1).clamp(min=0)
+
+
+class GroupedQueryAttention(Attention):
+    """Fewer key and value heads than queries: _W_K, _W_V, _b_K and _b_V hold them, W_K and so on repeat them."""
+
+    def _make_projection(self, name: str) -> None:
+        if name == "Q":
+            return super()._make_projection(name)
+        groups = self.cfg.n_key_value_heads
+        setattr(self, f"_W_{name}", matrix(self.cfg, groups, self.cfg.d_model, self.cfg.d_head))
+        setattr(self, f"_b_{name}", matrix(self.cfg, groups, self.cfg.d_head))
+
+    def _projection(self, name: str) -> tuple[Tensor, Tensor]:
+        shown = name == "Q" or self.cfg.ungroup_grouped_query_attention
+        return super()._projection(name) if shown else (getattr(self, f"_W_{name}"), getattr(self, f"_b_{name}"))
+
+    def calculate_attention_scores(self, q: Tensor, k: Tensor) -> Float[Tensor, "rows heads queries keys"]:
+        return super().calculate_attention_scores(q, self._repeated(k, 2))
+
+    def calculate_z_scores(self, v: Tensor, pattern: Tensor) -> Float[Tensor, "rows length heads d_head"]:
+        return super().calculate_z_scores(self._repeated(v, 2), pattern)
+
+    def _repeated(self, x: Tensor, axis: int) -> Tensor:
+        """With an entry for each query head."""
+        return x.repeat_interleave(self.cfg.n_heads // x.shape[axis], dim=axis)
+
+
+def _repeated(held: str) -> property:
+    """A stored parameter with an entry for each query head."""
+    return property(lambda self: self._repeated(getattr(self, held), 0))
+
+
+for _name in ("W_K", "W_V", "b_K", "b_V"):
+    setattr(GroupedQueryAttention, _name, _repeated(f"_{_name}"))
 
 
 class TransformerBlock(nn.Module):
@@ -254,9 +340,10 @@ class TransformerBlock(nn.Module):
         self.ln1 = NORMS[cfg.normalization_type](cfg)
         if not cfg.attn_only:
             self.ln2 = NORMS[cfg.normalization_type](cfg)
-        self.attn = Attention(cfg, "global", block_index)
+        attention = Attention if self.cfg.n_key_value_heads is None else GroupedQueryAttention
+        self.attn = attention(cfg, "global", block_index)
         if not cfg.attn_only:
-            self.mlp = MLP(cfg)
+            self.mlp = GatedMLP(cfg) if self.cfg.gated_mlp else MLP(cfg)
         names = ["attn_in", "q_input", "k_input", "v_input", "mlp_in", "attn_out", "mlp_out", "resid_pre", "resid_post"]
         for name in names if cfg.attn_only else [*names, "resid_mid"]:
             setattr(self, f"hook_{name}", HookPoint())
@@ -275,7 +362,8 @@ class TransformerBlock(nn.Module):
             inputs = [hooks.hook_attn_in(self._for_each_head(x))] * 3
         if self.cfg.use_split_qkv_input:
             at = (hooks.hook_q_input, hooks.hook_k_input, hooks.hook_v_input)
-            inputs = [hook(self._for_each_head(x)) for hook in at]
+            grouped = None if self.cfg.ungroup_grouped_query_attention else self.cfg.n_key_value_heads
+            inputs = [hook(self._for_each_head(x, heads)) for hook, heads in zip(at, (None, grouped, grouped))]
         normed = [self.ln1(value) for value in inputs]
         written = self.attn(*normed, past_kv_cache_entry=past_kv_cache_entry, attention_mask=attention_mask)
         x = x + hooks.hook_attn_out(written)
@@ -285,5 +373,5 @@ class TransformerBlock(nn.Module):
         inner = hooks.hook_mlp_in(x.clone()) if self.cfg.use_hook_mlp_in else x
         return hooks.hook_resid_post(x + hooks.hook_mlp_out(self.mlp(self.ln2(inner))))
 
-    def _for_each_head(self, x: Tensor) -> Float[Tensor, "rows length heads d_model"]:
-        return x[:, :, None].expand(-1, -1, self.cfg.n_heads, -1).clone()
+    def _for_each_head(self, x: Tensor, heads: int | None = None) -> Float[Tensor, "rows length heads d_model"]:
+        return x[:, :, None].expand(-1, -1, heads or self.cfg.n_heads, -1).clone()

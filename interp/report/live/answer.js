@@ -46,7 +46,10 @@ function answerPart(panel) {
   const update = (found) => {
     const goal = panel.target ? panel.target(found) : null;
     head.replaceChildren(...["", "", "logit", decision === "argmax" && found.logits.length > 1 ? "share" : "", goal ? "table" : ""].map((word) => el("th", { scope: "col", class: "number" }, word)));
-    if (decision !== "argmax" || found.logits.length === 1) scalar(found);
+    if (decision === "set") {
+      const outs = Array.from(found.logits.keys()), reach = Math.max(...outs.flatMap((o) => [Math.abs(found.logits[o]), Math.abs(found.ghostLogits[o])]), 1e-300);
+      bars(outs.map((o) => [answers[o], found.logits[o], found.ghostLogits[o], null, null]), reach, "In the set: every output above 0. Grey: the untouched model.");
+    } else if (decision !== "argmax" || found.logits.length === 1) scalar(found);
     else {
       const chances = softmax(found.logits), order = Array.from(found.logits.keys());
       // Many answers: the likeliest, those of the untouched model among them, in a fixed order.
@@ -80,9 +83,9 @@ function answerPart(panel) {
   }
 
   function sentence({ answer, before, right, where }) {
-    const said = `${where ? `${where}: ` : ""}the model answers ${answers[answer]}`;
-    const judged = right === null ? "" : right === answer ? ", which is right" : `, which is wrong: right is ${answers[right]}`;
-    const changed = before === answer ? "" : ` The untouched model answers ${answers[before]}.`;
+    const said = `${where ? `${where}: ` : ""}the model answers ${answerWord(model.task, answer)}`;
+    const judged = right === null ? "" : right === answer ? ", which is right" : `, which is wrong: right is ${answerWord(model.task, right)}`;
+    const changed = before === answer ? "" : ` The untouched model answers ${answerWord(model.task, before)}.`;
     return `${said[0].toUpperCase()}${said.slice(1)}${judged}.${changed}${right === null ? " Whether that is right is not known to this page." : ""}`;
   }
   return { node, update };
@@ -90,7 +93,7 @@ function answerPart(panel) {
 
 // Answers at every position, beside the truth; a click looks closer.
 function positionsPart(panel) {
-  const { model, store } = panel, { answers, vocabulary } = model.task;
+  const { model, store } = panel, { vocabulary } = model.task, answers = (answer) => answerWord(model.task, answer);
   const list = el("div", { class: "live-positions", role: "group", "aria-label": "Answer at each position" });
   const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Answer at each position"), list,
     el("p", { class: "live-note" }, "Token, answer, and what is right where the answer is wrong. Choose a position to look at it."));
@@ -103,11 +106,11 @@ function positionsPart(panel) {
     found.answers.forEach(({ place, answer, right, before }, i) => {
       const button = list.children[i], [token, said, truth] = button.children, state = right === null ? "unknown" : String(right === answer);
       setText(token, vocabulary[found.tokens[place]]);
-      setText(said, right === null ? "\u2013" : answers[answer]);
-      setText(truth, state === "false" ? `\u2260 ${answers[right]}` : before !== answer ? `was ${answers[before]}` : "\u00a0");
+      setText(said, right === null ? "\u2013" : answers(answer));
+      setText(truth, state === "false" ? `\u2260 ${answers(right)}` : before !== answer ? `was ${answers(before)}` : "\u00a0");
       button.dataset.right = state;
       button.setAttribute("aria-pressed", String(place === found.at));
-      button.setAttribute("aria-label", `Position ${place}, token ${vocabulary[found.tokens[place]]}: ${right === null ? "no answer is read" : `${answers[answer]}, ${state === "true" ? "right" : `wrong, right is ${answers[right]}`}`}`);
+      button.setAttribute("aria-label", `Position ${place}, token ${vocabulary[found.tokens[place]]}: ${right === null ? "no answer is read" : `${answers(answer)}, ${state === "true" ? "right" : `wrong, right is ${answers(right)}`}`}`);
     });
   };
   return { node, update };

@@ -103,18 +103,20 @@ function attributionPart(panel) {
   const { model } = panel, { answers } = model.task, list = barList("live-attribution", 24);
   const select = (label) => el("select", { "aria-label": label, onchange: () => panel.refresh() });
   const plus = select("Logit that is explained"), minus = select("Logit that is subtracted");
-  plus.append(el("option", { value: "" }, "the answer"), ...answers.map((word, o) => el("option", { value: o }, word)));
-  minus.append(el("option", { value: "" }, "the runner-up"), el("option", { value: "mean" }, "the mean"), ...answers.map((word, o) => el("option", { value: o }, word)));
+  const sets = model.task.decision === "set"; // each output is judged alone: nothing is subtracted
+  plus.append(el("option", { value: "" }, sets ? "the least clear output" : "the answer"), ...answers.map((word, o) => el("option", { value: o }, word)));
+  minus.append(el("option", { value: "" }, sets ? "nothing" : "the runner-up"), el("option", { value: "mean" }, "the mean"), ...answers.map((word, o) => el("option", { value: o }, word)));
   const node = el("div", { class: "live-card" }, el("h4", {}, "What each part adds to the answer"),
     answers.length > 1 && model.arch.n_out > 1 ? el("div", { class: "live-row" }, "Logit of", plus, "minus", minus) : "", list.table);
   const update = (found) => {
     const several = model.arch.n_out > 1, order = Array.from(found.logits.keys()).sort((x, y) => found.logits[y] - found.logits[x]);
-    const a = plus.value === "" ? (several ? found.answer : 0) : +plus.value;
-    const b = !several || minus.value === "mean" ? null : minus.value === "" ? order.find((o) => o !== a) : +minus.value;
+    const clear = order.slice().sort((x, y) => Math.abs(found.logits[x]) - Math.abs(found.logits[y]))[0];
+    const a = plus.value === "" ? (sets ? clear : several ? found.answer : 0) : +plus.value;
+    const b = !several || minus.value === "mean" ? null : minus.value !== "" ? +minus.value : sets ? -1 : order.find((o) => o !== a);
     const now = attribution(model, found.now, found.at, a, b), before = attribution(model, found.ghost, found.at, a, b);
     const total = now.reduce((sumSoFar, [, value]) => sumSoFar + value, 0);
     list.show(now.map(([word, value], i) => [word, value, before[i][1]]),
-      `${several ? `Logit of ${answers[a]} minus ${b === null ? "the mean" : answers[b]}` : "The number s"}: ${number(total)} in all.${model.arch.final_norm ? " The scale of the final layer norm is held fixed." : ""}`);
+      `${several ? `Logit of ${answers[a]} minus ${b === null ? "the mean" : b < 0 ? "nothing" : answers[b]}` : "The number s"}: ${number(total)} in all.${model.arch.final_norm ? " The scale of the final layer norm is held fixed." : ""}`);
   };
   return { node, update };
 }

@@ -71,10 +71,10 @@ function attribution(model, found, place, a, b) {
   for (let j = 0; j < d; j++) {
     let mean = 0;
     for (let o = 0; o < outs; o++) mean += unembed[j * outs + o] / outs;
-    direction[j] = unembed[j * outs + a] - (b === null ? (outs > 1 ? mean : 0) : unembed[j * outs + b]);
+    direction[j] = unembed[j * outs + a] - (b === null ? (outs > 1 ? mean : 0) : b < 0 ? 0 : unembed[j * outs + b]);
   }
   const biases = weights["unembed.b_U"] ? weights["unembed.b_U"].data : new Float64Array(outs);
-  let constant = biases[a] - (b === null ? (outs > 1 ? biases.reduce((x, y) => x + y, 0) / outs : 0) : biases[b]);
+  let constant = biases[a] - (b === null ? (outs > 1 ? biases.reduce((x, y) => x + y, 0) / outs : 0) : b < 0 ? 0 : biases[b]);
   if (arch.final_norm) {
     const w = weights["ln_final.w"], bias = weights["ln_final.b"], scale = cache["ln_final.hook_scale"].data[place];
     if (bias) for (let j = 0; j < d; j++) constant += bias.data[j] * direction[j];

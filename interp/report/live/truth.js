@@ -55,7 +55,7 @@ function makeTruth(payload) {
     return (tokens, place, counts = null) => {
       if (only && !counts && tokens.length !== only) return null; // not an input of the task
       const answer = Number(evaluate(rule, { tokens, place, counts }));
-      return Number.isInteger(answer) && answer >= 0 && answer < Math.max(2, n_out) ? answer : null;
+      return Number.isInteger(answer) && answer >= 0 && answer < (payload.task.decision === "set" ? 2 ** n_out : Math.max(2, n_out)) ? answer : null;
     };
   }
   const list = new Map((known || []).map(([tokens, answers]) => [tokens.join(), answers]));
@@ -67,10 +67,17 @@ function makeTruth(payload) {
   };
 }
 
+// An answer in words; a set (one bit for each output) as its members.
+function answerWord(task, answer) {
+  if (task.decision !== "set") return task.answers[answer];
+  return `{${task.answers.filter((_, i) => Math.floor(answer / 2 ** i) % 2).join(", ")}}`;
+}
+
 // The output index that the logits of one position decide for.
 function decide(task, logits) {
   if (task.decision === "sigmoid") return logits[0] > 0 ? 1 : 0;
   if (task.decision === "indicator") return Math.abs(logits[0]) <= task.tolerance ? 1 : 0;
+  if (task.decision === "set") return Array.from(logits).reduce((sum, logit, i) => sum + (logit > 0 ? 2 ** i : 0), 0);
   const allowed = task.among;
   if (!allowed) return argmax(logits);
   return allowed.reduce((best, each) => (logits[each] > logits[best] ? each : best));

@@ -24,8 +24,6 @@ def __getattr__(name: str) -> Any:
         from interp.training.compiled.histogram import HistogramKernel
     except ModuleNotFoundError as error:
         if error.name in ("numba", "llvmlite"):
-            raise InterpError(
-                "the compiled training kernels need numba; install it with: pip install 'interp[fast]'"
-            ) from error
+            raise InterpError("the compiled training kernels need numba; install it with: pip install numba") from error
         raise
     return HistogramKernel

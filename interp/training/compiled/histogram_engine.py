@@ -62,7 +62,7 @@ class FusedEngine(CompiledEngine):
         ):
             return "the fused loop is built for one layer without positions on the histogram task"
         plain = layer.norm == "none" and layer.mlp is None and layer.bias == Bias() and layer.log_length == "none"
-        plain = plain and spec.final_norm == "none"
+        plain = plain and spec.final_norm == "none" and not spec.extras
         scaled = layer.factor(spec.d_model) == spec.d_model**-0.5
         if not plain or not scaled or layer.n_heads != 1 or layer.d_head != spec.d_model:
             return "the fused loop has one head of d_model dimensions, scale 1/sqrt(d_model), no biases, norm or MLP"

@@ -5,7 +5,6 @@ A compiled engine adds what it refuses, the layout of its vectors, one epoch and
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import threading
@@ -19,19 +18,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from interp.architecture.parameters import initialize
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import Task
+from interp.threads import cores
 from interp.training.compiled.cache import sources
 from interp.training.compiled.layout import Layout
 from interp.training.engines.base import Engine, EpochResult
 
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
-NEEDS_NUMBA = "the compiled loop needs numba: pip install 'interp[fast]'"
+NEEDS_NUMBA = "the compiled loop needs numba: pip install numba"
 """The only reason that a user can mend by installing something."""
 
 PATIENCE = 1.5
@@ -116,7 +117,7 @@ class CompiledEngine(Engine):
             found = [both(0)]
         else:
             # The compiled loop releases the GIL: threads are as good as processes, and share the compiled code.
-            with ThreadPoolExecutor(max_workers=min(len(self.seeds), len(os.sched_getaffinity(0)))) as pool:
+            with ThreadPoolExecutor(max_workers=min(len(self.seeds), cores())) as pool:
                 found = list(pool.map(both, range(len(self.seeds))))
         loss, accuracy = (torch.tensor(column, dtype=torch.float64) for column in zip(*found))
         return EpochResult(loss, accuracy)
@@ -164,15 +165,15 @@ def _mark(engine: str, dtype: str) -> Path:
 @contextmanager
 def _one_process(engine: str, dtype: str) -> Iterator[None]:
     """One process at a time; the system ends the wait with the process that holds the lock."""
+    lock = FileLock(_mark(engine, dtype).with_suffix(".lock"), mode=0o644)
     try:
-        handle = os.open(_mark(engine, dtype).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        lock.acquire()
     except OSError:  # numba cannot keep its code here either, or elsewhere: compile side by side
         yield
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
         with suppress(OSError):
             _mark(engine, dtype).touch()
     finally:
-        os.close(handle)
+        lock.release()

@@ -12,6 +12,7 @@ from torch.nn import functional
 from interp.architecture.answers import answered, decide
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
 from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate, no_samples
 
@@ -74,12 +75,15 @@ class ReferenceEngine(Engine):
 
 
 def batch_loss(model: TaskModel, batch: Batch) -> Tensor:
-    """Mean loss in nats over all positions that are read: cross-entropy, or binary cross-entropy of a scalar."""
+    """Mean loss in nats over all positions that are read: cross-entropy, or binary where a scalar or a set answers."""
     classes = targets(model.spec, model.task, batch)
     read = classes != IGNORED
     out = model(batch.tokens)[read]
     if model.spec.decision == "sigmoid":
         return functional.binary_cross_entropy_with_logits(out.squeeze(-1), classes[read].to(out))
+    if model.spec.decision == "set":
+        wanted = unpack_sets(classes[read].long(), out.shape[-1]).to(out)
+        return functional.binary_cross_entropy_with_logits(out, wanted)
     return functional.cross_entropy(out, classes[read].long())
 
 

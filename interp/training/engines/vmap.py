@@ -19,6 +19,7 @@ from interp.architecture.answers import answered, decide, find_positions
 from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
+from interp.tasks.sets import unpack_sets
 from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
 from interp.training.engines.base import learning_rate, no_samples
 from interp.training.engines.groups import Group, GroupedEngine
@@ -66,6 +67,10 @@ class _Group(Group["VmapEngine"]):
         out, classes = self.logits(reads.tokens, reads.at), reads.classes
         if self.engine.spec.decision == "sigmoid":
             each = functional.binary_cross_entropy_with_logits(out[..., 0], classes.to(out), reduction="none")
+            each = each.masked_fill(classes == IGNORED, 0.0)
+        elif self.engine.spec.decision == "set":
+            wanted = unpack_sets(classes.clamp_min(0), out.shape[-1]).to(out)
+            each = functional.binary_cross_entropy_with_logits(out, wanted, reduction="none").mean(-1)
             each = each.masked_fill(classes == IGNORED, 0.0)
         else:
             flat = functional.cross_entropy(out.flatten(0, -2), classes.flatten(), reduction="none")

@@ -135,10 +135,12 @@ def test_an_interrupted_run_continues_to_the_same_model(engine: str, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("engine", "atol"), [("encoder", 1e-12), pytest.param("encoder-fused", 0.0, marks=pytest.mark.slow)]
+    ("engine", "atol"), [("encoder", 1e-10), pytest.param("encoder-fused", 0.0, marks=pytest.mark.slow)]
 )
 def test_a_model_does_not_depend_on_its_neighbors(engine: str, atol: float) -> None:
-    """The compiled loop to the bit; torch's product of many models at once rounds otherwise than that of one."""
+    """The compiled loop to the bit; torch's product of many models at once rounds otherwise than that of one, by
+    1e-13 to 1e-11 after training, depending on the CPU.
+    """
     spec = published("one", "fraction")
     alone, together = (train(spec, seeds, engine=engine, progress=False) for seeds in ([3], [1, 3, 7]))
     for mine, its in zip(alone[0].parameters(), together[1].parameters()):

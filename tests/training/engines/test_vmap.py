@@ -54,6 +54,31 @@ SPECS = {
     "encoder, sinusoids, training length": spec_of(
         SHORT, [{"log_length": 6, "scale": 0.3}] * 2, positions="sinusoidal", **ENCODER
     ),
+    "RMS norms, rotary, grouped, gated, tied": spec_of(
+        TaskRef(name="modular-addition", parameters={"p": 5}),
+        [{"n_heads": 4, "d_head": 4, "norm": "pre", "norm_kind": "rms", "key_value_heads": 2,
+               "query_key_norm": True, "mlp": MLP(d_mlp=5, activation="silu", gated=True, bias=False)}] * 2,
+        positions="rotary", positions_enter="attention", final_norm="rms_norm", tied_embeddings=True, readout_at="=",
+        n_out=6, rotary_base=20.0,
+    ),
+    "adjacent pairs, gates with biases, all positions": spec_of(
+        TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2, "longest": 5}),
+        [{"norm": "post", "norm_kind": "rms", "bias": ALL, "n_heads": 2, "key_value_heads": 1,
+          "mlp": MLP(d_mlp=5, activation="gelu_new", gated=True)}],
+        positions="rotary", positions_enter="attention", rotary_dim=2, rotary_pairs="adjacent",
+    ),
+    "ALiBi, read at the last": spec_of(
+        MAX, [{"norm": "pre", "mlp": MLP(d_mlp=3, activation="gelu_new")}, {"norm": "pre"}],
+        positions="alibi", positions_enter="attention", readout_at="last",
+    ),
+    "ALiBi, all positions": spec_of(
+        TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2, "longest": 5}), [{}],
+        positions="alibi", positions_enter="attention",
+    ),
+    "encoder, rotary, padding": spec_of(
+        SHORT, [{"n_heads": 4, "d_head": 4, "key_value_heads": 2, "mlp": MLP(d_mlp=4, activation="silu")}] * 2,
+        positions="rotary", positions_enter="attention", **ENCODER,
+    ),
     "induction, all positions": spec_of(
         TaskRef(name="induction", parameters={"v": 6, "length": 8, "shortest": 2, "longest": 5}), [{}, {}],
         positions="learned", max_length=9,

@@ -1,0 +1,379 @@
+"""On which inputs a number was measured: the one room that decides it, for every measure, section and sentence.
+
+A population is one of
+
+- exact: every input of the task's domain, each once;
+- sample: n inputs from the sampler of a split, repetitions as they come; n is one of SIZES, or what was asked for;
+- dataset: the task's fixed data set of a split, or a part of it;
+- given: inputs that the caller chose.
+
+    population = choose(task, lambda batch: subject.logits(batch))        # as many inputs as a few seconds allow
+    right = subject.right(population.batch)
+    found = population.share(right)                                       # with an interval, unless it is exact
+    f"Accuracy {found} {population.on}."                                  # Accuracy .9790 (95% interval ...) on ...
+
+How many inputs there are follows from what they cost: `choose` runs the work on a few inputs, then on more while that
+is cheap, and takes the largest size that a section's seconds allow. Whoever needs the same numbers on every machine
+says how many: choose(task, work, Asked(inputs=1000)).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp import words
+from interp.errors import InterpError, quoted
+from interp.tasks import Batch, Task
+from interp.tasks.domain import every_input
+from interp.tasks.returns import TaskError
+
+Kind = Literal["exact", "sample", "dataset", "given"]
+SIZES = (200, 1_000, 5_000, 20_000)
+"""Inputs of a sample: the largest that its cost allows."""
+SECONDS = 3.0
+"""What measuring may take by default, per section."""
+LISTED = 1 << 20
+"""Domains of more inputs are not listed here, however cheap each one is."""
+TOKENS = 1 << 24
+"""A sample has no more tokens than these, however cheap its inputs are."""
+FIRST, SECOND = 20, 200
+"""Inputs of the first run that says what the work costs, and at most of the second."""
+QUICK = 0.15
+"""Share of the seconds that one such run may take, about."""
+NORMAL_95 = 1.959963984540054
+
+Work = Callable[[Batch], Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user asked for: how many inputs, or how many seconds, per section. None: not asked."""
+
+    inputs: int | None = None
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, inputs: object = None, seconds: object = None) -> Asked:
+        """Both, checked. Raises InterpError for anything but a positive integer and a positive number."""
+        if inputs is not None and (type(inputs) is not int or inputs < 1):
+            raise InterpError(f"inputs = {quoted(inputs)} must be a positive integer")
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (number and 0 < seconds < math.inf):  # type: ignore[operator]
+            raise InterpError(f"seconds = {quoted(seconds)} must be a number above 0")
+        return cls(inputs, seconds)  # type: ignore[arg-type]
+
+    def over(self, other: Asked) -> Asked:
+        """What was asked here, and where nothing was, what was asked there."""
+        return other if self == Asked() else self
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of n independent answers, with its 95% interval; low = high = value where it is exact."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def exact(self) -> bool:
+        return self.low == self.high
+
+    def __str__(self) -> str:
+        said = words.share(self.value)
+        if self.exact:
+            return said
+        return f"{said} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
+
+    def above(self, other: Share) -> bool:
+        """Is it larger, as far as exact numbers or intervals that do not overlap can say?"""
+        return self.low > other.high
+
+
+@dataclass(frozen=True)
+class Population:
+    """The inputs that a number is about; see the module's text.
+
+    total: how many there are in all, in the domain or the data set (None: unknown). split and seed: of the sampler or
+    the data set. weights: how likely the task draws each input, where it declares that; they add up to 1.
+    """
+
+    kind: Kind
+    batch: Batch
+    total: int | None = None
+    split: str | None = None
+    seed: int | None = None
+    weights: Float[Tensor, "rows"] | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.batch)
+
+    @property
+    def exact(self) -> bool:
+        """Are these all inputs, so that a share among them has no error?"""
+        return self.kind == "exact"
+
+    @property
+    def few(self) -> bool:
+        """A sample so small that the first sentence has to say so."""
+        return not self.exact and self.n < SIZES[0]
+
+    @property
+    def on(self) -> str:
+        """For a sentence: "on all 2,046 inputs", "on a sample of 1,000 inputs (split test, seed 0)"."""
+        inputs = words.counted(self.n, "input")
+        if self.kind == "exact":
+            return f"on {'the only input' if self.n == 1 else f'all {inputs}'}"
+        only = "only " if self.few else ""
+        if self.kind == "dataset":
+            whole = self.total is None or self.total == self.n
+            part = f"the {inputs}" if whole else f"{only}{self.n:,} of the {self.total:,} inputs (seed {self.seed})"
+            return f"on {part} of the {self.split} set"
+        if self.kind == "given":
+            return f"on the {inputs} given"
+        drawn = f"(split {self.split}, seed {self.seed})"
+        return f"on {f'{inputs} only' if self.few else f'a sample of {inputs}'} {drawn}"
+
+    @property
+    def measured(self) -> str:
+        """`on`, with how far a share measured here may be off: "on ... (split test, seed 0; 95% intervals ±0.031)"."""
+        if self.exact:
+            return self.on
+        off = f"95% intervals ±{words.at_most(self.margin, 3)} or less"
+        return f"{self.on[:-1]}; {off})" if self.on.endswith(")") else f"{self.on} ({off})"
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the widest 95% interval of a share; 0 where shares are exact."""
+        return 0.0 if self.exact else wilson(0.5, self.n)[1] - 0.5
+
+    def interval(self, share: float) -> tuple[float, float]:
+        """The 95% interval of a share measured here: the share itself where it is exact, else Wilson's.
+
+        Rows count as independent; where a row has several answers, they may go wrong together.
+        """
+        return (share, share) if self.exact else wilson(share, self.n)
+
+    def share(self, right: Bool[Tensor, "answers"] | float) -> Share:
+        """The share of right answers, or a share that a measure gives, with its interval."""
+        value = right if isinstance(right, float | int) else float(right.double().mean())
+        return Share(float(value), *self.interval(float(value)))
+
+    def leaders(self, shares: Mapping[str, float], least: bool = False) -> list[str]:
+        """Names whose share is the largest (or least), and those that these inputs cannot tell from it, best first."""
+        sign = -1 if least else 1
+        order = sorted(shares, key=lambda name: -sign * shares[name])
+        if not order:
+            return []
+        best = self.share(shares[order[0]])
+        return [
+            name
+            for name in order
+            if not (self.share(shares[name]).above(best) if least else best.above(self.share(shares[name])))
+        ]
+
+
+# ---------------------------------------------------------------- choosing
+
+
+def choose(
+    task: Task,
+    work: Work,
+    asked: Asked | None = None,
+    *,
+    split: str | None = None,
+    seed: int = 0,
+    fixed: bool = True,
+    exact: bool = True,
+    seconds: float = SECONDS,
+    most: int = SIZES[-1],
+) -> Population:
+    """The inputs of a task that some work is done on: a fixed data set, all inputs, or a sample, by what that costs.
+
+    work: what will be done with the batch; it is run on a few inputs to see how long it takes. asked: what the user
+    wants instead. split: of a sample or data set, the task's last by default. fixed: take the task's data set of the
+    split where it has one; exact: take every input where the work on them takes no longer than `seconds`. most: no
+    larger sample than this.
+
+    Raises InterpError for an unknown split, and for a task that has neither a sampler nor few enough inputs.
+    """
+    asked = asked or Asked()
+    named = _split(task, split)
+    whole = _dataset(task, named) if fixed else None
+    limit = asked.inputs
+    if limit is None:
+        limit = _affordable(task, work, whole, named, seed, asked.seconds or seconds, most, exact)
+    if whole is not None:
+        return _part(whole, limit, named, seed)
+    if exact and task.n_inputs is not None and task.n_inputs <= min(limit, LISTED):
+        return everything(task)
+    return sample(task, limit, split=named, seed=seed)
+
+
+def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0) -> Population:
+    """The inputs of a measure that nobody gave any, the same on every machine: the task's data set of the split, all
+    inputs where there are no more than SIZES[2] (not for "train", which is a part of them), or a sample of n.
+    """
+    named = _split(task, split)
+    if (whole := _dataset(task, named)) is not None:
+        return Population("dataset", whole, len(whole), named, None)
+    last = named == task.splits[-1]
+    if last and task.n_inputs is not None and task.n_inputs <= max(n, SIZES[2]):
+        return everything(task)
+    return sample(task, n, named, seed)
+
+
+def everything(task: Task) -> Population:
+    """Every input of the task, each once, with the weights that its sampler gives them where it declares them.
+
+    Raises UnsupportedError for a task that does not list its inputs, and InterpError where the list is not what the
+    task says it is (see tasks.domain).
+    """
+    batch = joined(task, list(every_input(task)))
+    return Population("exact", batch, total=len(batch), weights=weights_of(task, batch))
+
+
+def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Population:
+    """n inputs from the task's sampler; where it has none for them, drawn from the list of all inputs."""
+    named = _split(task, split)
+    try:
+        return Population("sample", task.sample(n, named, seed), task.n_inputs, named, seed)
+    except TaskError:
+        raise
+    except InterpError:
+        # Some tasks list inputs and have no sampler for them: see Histogram with L > T.
+        if task.n_inputs is None or task.n_inputs > LISTED:
+            raise
+        batch = joined(task, list(every_input(task)))
+        rows = torch.randint(len(batch), (n,), generator=torch.Generator().manual_seed(seed))
+        return Population("sample", batch[rows], task.n_inputs, named, seed)
+
+
+def given(batch: Batch) -> Population:
+    """Inputs that the caller chose."""
+    return Population("given", batch)
+
+
+def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
+    """How likely the task's sampler draws each of these inputs, adding up to 1; None where it does not declare that.
+
+    Raises InterpError for weights that are no probabilities.
+    """
+    found = task.weights(batch)
+    if found is None:
+        return None
+    if found.shape != (len(batch),) or not bool((found >= 0).all()) or not 0 < float(found.sum()) < math.inf:
+        raise InterpError(
+            f"task {task.name}: weights(batch) must give one number of at least 0 per row, and not 0 throughout"
+        )
+    return found.double() / found.double().sum()
+
+
+def _split(task: Task, split: str | None) -> str:
+    """The split itself, the task's last one where none is named, or where it names its splits otherwise."""
+    if split in task.splits:
+        return str(split)
+    return task.splits[0 if split == "train" else -1]
+
+
+def _dataset(task: Task, split: str) -> Batch | None:
+    try:
+        return task.dataset(split)
+    except TaskError:
+        raise
+    except InterpError:
+        return None
+
+
+def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
+    """n rows of a data set in its own order, drawn without replacement; the whole of it where it has no more."""
+    if n >= len(whole):
+        return Population("dataset", whole, len(whole), split, None)
+    rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))[:n].sort().values
+    return Population("dataset", whole[rows], len(whole), split, seed)
+
+
+def _affordable(
+    task: Task, work: Work, whole: Batch | None, split: str, seed: int, seconds: float, most: int, exact: bool
+) -> int:
+    """How many inputs the work can take in so many seconds: a size of SIZES, or all there are."""
+    total = len(whole) if whole is not None else task.n_inputs if exact else None
+    try:
+        few = whole[slice(0, SECOND)] if whole is not None else sample(task, SECOND, split, seed).batch
+    except TaskError:
+        raise
+    except InterpError:  # no sampler, and a list that is too long to draw from: `sample` says so
+        return SIZES[0]
+    cost = _cost(work, few, seconds)
+    if total is not None and total <= LISTED and cost(total) <= seconds:
+        return total
+    fits = [n for n in SIZES if n <= most and n * few.tokens.shape[1] <= TOKENS and cost(n) <= seconds]
+    return max(fits, default=SIZES[0])
+
+
+def _cost(work: Work, few: Batch, seconds: float) -> Callable[[int], float]:
+    """Seconds that the work takes on n inputs, from timing it on a few.
+
+    A part of each run does not depend on how many inputs there are, so two sizes are timed, the second as large as is
+    cheap. The first run of all also pays for what is computed once only, and is repeated where that is cheap.
+    """
+
+    def timed(n: int) -> float:
+        started = time.perf_counter()
+        try:
+            work(few[slice(0, n)])
+        except TaskError:
+            raise
+        except InterpError:  # some work needs more inputs than these, such as every answer among them
+            pass
+        return time.perf_counter() - started
+
+    one = min(FIRST, len(few))
+    first = timed(one)
+    first = min(first, timed(one)) if first <= QUICK * seconds else first
+    two = len(few) if first * len(few) / one <= QUICK * seconds else min(5 * one, len(few))
+    if two <= one or first * two / one > 4 * QUICK * seconds:
+        return lambda n: first * max(1.0, n / one)
+    second = timed(two)
+    slope = max(second - first, 0.25 * second) / (two - one)  # at least a quarter of it is work per input
+    return lambda n: second + slope * (n - two)
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a share among n independent answers (Wilson 1927); 0 and 1 are met exactly."""
+    if n < 1:
+        raise InterpError("a share of no answers has no interval; give at least one")
+    z = NORMAL_95**2 / n
+    middle = share + z / 2
+    half = NORMAL_95 * math.sqrt(share * (1 - share) / n + z / (4 * n))
+    low = 0.0 if share <= 0 else max(0.0, (middle - half) / (1 + z))
+    high = 1.0 if share >= 1 else min(1.0, (middle + half) / (1 + z))
+    return low, high
+
+
+def joined(task: Task, parts: list[Batch]) -> Batch:
+    """Batches one below the other, shorter ones filled up with padding."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.tokens.shape[1] for part in parts)
+    pad = torch.nn.functional.pad
+    tokens = torch.cat([pad(part.tokens, (0, width - part.tokens.shape[1]), value=task.pad_id or 0) for part in parts])
+    labels = torch.cat(
+        [
+            pad(part.labels, (0, width - part.labels.shape[1]), value=-1) if part.labels.ndim == 2 else part.labels
+            for part in parts
+        ]
+    )
+    return Batch(tokens, torch.cat([part.lengths for part in parts]), labels)

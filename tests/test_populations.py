@@ -1,0 +1,166 @@
+"""Populations: which inputs a number is about, how many there are by cost, and what a sentence says of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy.stats import binomtest
+from standins import Balance, Recall
+
+from interp import populations
+from interp.errors import InterpError, UnsupportedError
+from interp.populations import SIZES, Asked, Population, Share, choose, everything, given, joined, sample, wilson
+from interp.spec import TaskRef
+from interp.tasks import Batch, Task, make_task
+
+
+class Clock:
+    """Time that passes only while the work runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fixed: float, per_input: float) -> None:
+        self.now, self.fixed, self.per_input, self.runs = 0.0, fixed, per_input, []
+        monkeypatch.setattr(populations.time, "perf_counter", lambda: self.now)
+
+    def work(self, batch: Batch) -> None:
+        self.runs.append(len(batch))
+        self.now += self.fixed + self.per_input * len(batch)
+
+
+STRINGS = make_task(TaskRef(name="max-of-k", parameters={"K": 3, "v": 8}))  # 512 inputs
+COUNT01 = make_task("count01")
+
+
+@pytest.mark.parametrize(
+    ("fixed", "per_input", "n"),
+    [
+        (0.0, 1e-6, 20_000),
+        (0.02, 1e-4, 20_000),
+        (0.0, 5e-4, 5_000),
+        (0.2, 1e-3, 1_000),
+        (0.0, 2e-3, 1_000),
+        (0.0, 0.01, 200),
+        (5.0, 1.0, 200),
+    ],
+)
+def test_the_size_of_a_sample_is_the_largest_that_its_cost_allows(
+    monkeypatch: pytest.MonkeyPatch, fixed: float, per_input: float, n: int
+) -> None:
+    clock = Clock(monkeypatch, fixed, per_input)
+    found = choose(Recall(), clock.work)
+    assert (found.kind, found.n, found.split, found.seed) == ("sample", n, "test", 0)
+    assert found.batch.tokens.equal(Recall().sample(n, "test", 0).tokens)
+    assert max(clock.runs) <= populations.SECOND
+
+
+def test_what_is_asked_needs_no_clock_and_seconds_change_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.0, 2e-3)
+    assert choose(Recall(), clock.work, Asked(inputs=77)).n == 77
+    assert clock.runs == []
+    assert choose(Recall(), clock.work, Asked(seconds=0.5)).n == 200
+    assert choose(Recall(), clock.work, Asked(seconds=50.0)).n == 20_000
+    assert choose(Recall(), clock.work, most=1_000).n == 1_000
+
+
+def test_a_domain_that_costs_little_is_used_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    cheap, dear = Clock(monkeypatch, 0.0, 1e-4), 0.1
+    found = choose(STRINGS, cheap.work)
+    assert (found.kind, found.n, found.on) == ("exact", 512, "on all 512 inputs")
+    assert len(torch.unique(found.batch.tokens, dim=0)) == 512
+    assert found.interval(0.25) == (0.25, 0.25)
+    assert choose(STRINGS, Clock(monkeypatch, 0.0, dear).work).kind == "sample"
+    assert choose(STRINGS, cheap.work, exact=False, most=1_000).kind == "sample"
+    assert choose(STRINGS, cheap.work, Asked(inputs=512)).exact
+    assert choose(STRINGS, cheap.work, Asked(inputs=511)).on == "on a sample of 511 inputs (split test, seed 0)"
+
+
+def test_a_fixed_data_set_stays_the_population_and_only_cost_or_a_user_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.0, 1e-3)
+    found = choose(COUNT01, clock.work)
+    assert (found.kind, found.n, found.on) == ("dataset", 1_500, "on the 1,500 inputs of the test set")
+    assert found.batch.tokens.equal(COUNT01.dataset("test").tokens)
+    assert choose(COUNT01, clock.work, split="train").split == "train"
+    few = choose(COUNT01, clock.work, Asked(inputs=300))
+    assert few.on == "on 300 of the 1,500 inputs (seed 0) of the test set"
+    assert choose(COUNT01, clock.work, Asked(inputs=9_000)).n == 1_500
+    assert choose(COUNT01, clock.work, Asked(inputs=300), fixed=False).kind == "sample"
+
+
+def test_fewer_than_200_are_said_to_be_few() -> None:
+    assert sample(Balance(), 30).on == "on 30 inputs only (split test, seed 0)"
+    assert sample(Balance(), 30).few
+    assert not sample(Balance(), 200).few
+    assert not everything(make_task(TaskRef(name="max-of-k", parameters={"K": 2, "v": 3}))).few
+    assert given(Balance().sample(1)).on == "on the 1 input given"
+
+
+def test_repetitions_stay_as_they_come_and_weights_are_those_of_the_sampler() -> None:
+    task = make_task(TaskRef(name="bigram", parameters={"N": 6, "prior": "zipf"}))
+    found = everything(task)
+    assert found.weights is not None
+    assert found.weights.tolist() == pytest.approx(task.prior.tolist())
+    drawn = sample(task, 4_000).batch.tokens[:, -1]
+    assert (drawn.bincount(minlength=6) / 4_000).tolist() == pytest.approx(task.prior.tolist(), abs=0.03)
+    assert everything(STRINGS).weights is None
+
+
+class Crooked(Recall):
+    name = "crooked-weights"
+
+    def weights(self, batch: Batch) -> torch.Tensor:
+        return -torch.ones(len(batch))
+
+
+def test_weights_that_are_no_probabilities_are_refused() -> None:
+    with pytest.raises(InterpError, match="task crooked-weights: weights"):
+        populations.weights_of(Crooked(), Recall().sample(3))
+
+
+def test_a_task_without_a_sampler_for_its_inputs_is_drawn_from_their_list() -> None:
+    task = make_task(TaskRef(name="histogram", parameters={"T": 2, "L": 3}))
+    found = sample(task, 5)
+    assert (found.kind, found.n) == ("sample", 5)
+    with pytest.raises(UnsupportedError, match="does not list its inputs"):
+        everything(Recall())
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 200), (200, 200), (199, 200), (1, 1), (979, 1000), (0, 1), (3, 7)])
+def test_wilson_against_scipy_and_its_ends_exactly(right: int, n: int) -> None:
+    theirs = binomtest(right, n).proportion_ci(method="wilson")
+    low, high = wilson(right / n, n)
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    assert (low == 0) == (right == 0)
+    assert (high == 1) == (right == n)
+
+
+def test_a_share_says_its_interval_and_compares_only_where_that_bears_it_out() -> None:
+    population = sample(Recall(), 200)
+    half = population.share(0.5)
+    assert str(half) == "0.5000 (95% interval 0.4313 to 0.5687)"
+    assert str(population.share(0.0)) == "0 (95% interval 0 to 0.0189)"
+    assert population.share(torch.tensor([True, False])).value == 0.5
+    assert not population.share(0.55).above(half)
+    assert population.share(0.7).above(half)
+    assert not Share(0.5, 0.5, 0.5).above(Share(0.5, 0.5, 0.5))
+    assert Population("exact", STRINGS.sample(2)).share(0.5).exact
+
+
+@pytest.mark.parametrize("inputs", [0, -1, 1.5, "many", True])
+def test_inputs_must_be_a_positive_integer(inputs: object) -> None:
+    with pytest.raises(InterpError, match=r"inputs = .* must be a positive integer"):
+        Asked.of(inputs)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "long", True])
+def test_seconds_must_be_a_positive_number(seconds: object) -> None:
+    with pytest.raises(InterpError, match=r"seconds = .* must be a number above 0"):
+        Asked.of(seconds=seconds)
+
+
+def test_rows_of_several_widths_are_joined_with_padding() -> None:
+    parity: Task = make_task("parity")
+    parts = [parity.batch(parity.encode([text]).tokens) for text in ("1", "0110")]
+    both = joined(parity, parts)
+    assert both.lengths.tolist() == [2, 5]
+    assert both.tokens[0].tolist() == [*parts[0].tokens[0].tolist(), *[parity.pad_id] * 3]
+    assert both.labels.tolist() == [True, False]
+    assert SIZES[0] == 200
