@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
@@ -70,7 +70,7 @@ class Explanation:
     program: None where none was found, and then `reason` says why. agreement: on which share of the model's answers.
     parts: what became of each head and MLP. cut, joint, empty: the share of the model's answers that stays with the
     unneeded parts at their mean, with all explained parts replaced by their ideal forms besides, and with every part at
-    its mean. recovered: the share of the loss between `empty` and the model that is recovered by `joint`.
+    its mean. complete: the time was enough to try every mechanism on every part. recovered: the share of the loss between `empty` and the model that is recovered by `joint`.
 
     Example:
 
@@ -91,7 +91,7 @@ class Explanation:
     empty: float | None = None
     recovered: float | None = None
     tested_on: str = ""
-    waves: dict[str, Any] = field(default_factory=dict)
+    complete: bool = True
     reason: str = ""
 
     # ------------------------------------------------------------ the program

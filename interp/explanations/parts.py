@@ -7,14 +7,16 @@ together, and those that break the whole are given up, worst first. What is left
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from interp.measures.runs import Part, heads_of, mlps_of
 from interp.mechanisms.base import Finding, found
-from interp.mechanisms.bench import Bench, Edit, Kept, Mean
+from interp.mechanisms.bench import Bench, Edit, Kept, Mean, OutOfTime
 
+T = TypeVar("T")
 CLOSE = 0.9
 """How close a head's own pattern must be to the ideal one before a sentence says that it looks so."""
 
@@ -35,7 +37,8 @@ class Role:
 
 @dataclass(frozen=True)
 class Roles:
-    """All parts; cut and joint: what stays with parts cut, and with everything replaced at once."""
+    """All parts; cut and joint: what stays with parts cut, and with everything replaced at once; empty: with every part
+    cut; complete: the time was enough to try everything."""
 
     roles: tuple[Role, ...]
     cut: Kept
@@ -47,19 +50,24 @@ class Roles:
         return [role for role in self.roles if role.status == status]
 
 
-def roles(bench: Bench, share: float, until: float) -> Roles:
-    """Cut, then replace; `until`: the time (time.monotonic) at which the search stops, with what it has by then."""
+def roles(bench: Bench, share: float) -> Roles:
+    """Cut, then replace, until the bench's clock says that the time is over; then with what there is."""
     parts = [*heads_of(bench.subject), *mlps_of(bench.subject)]
     means = {part: Mean.of(bench, part) for part in parts}
-    cut = _cut(bench, parts, means, (1 + share) / 2, until)
+    cut: list[Part] = []
+    in_time = within(bench, lambda: _cut(bench, parts, means, (1 + share) / 2, cut), False)
     edits: list[Edit] = [means[part] for part in cut]
     left = [part for part in parts if part not in cut]
     looks: dict[Part, Finding | None] = {}
     carries: dict[Part, Finding | None] = {}
+    for part in left:  # what parts carry first: it says more than where they look
+        carries[part] = within(bench, lambda part=part: found(bench, part, "output", edits, share), None)
     for part in left:
-        out_of_time = time.monotonic() > until
-        looks[part] = None if out_of_time or part.head is None else found(bench, part, "pattern", edits, share, CLOSE)
-        carries[part] = None if time.monotonic() > until else found(bench, part, "output", edits, share)
+        looks[part] = None if part.head is None else within(
+            bench, lambda part=part: found(bench, part, "pattern", edits, share, CLOSE), None
+        )  # fmt: skip
+    in_time = in_time and bench.clock.left > 0
+    bench.clock.until = math.inf  # the few runs that judge what was found
     used, joint = _together(bench, edits, [one for one in carries.values() if one is not None], share)
     made = []
     for part in parts:
@@ -70,24 +78,30 @@ def roles(bench: Bench, share: float, until: float) -> Roles:
             status = "explained" if kept is not None else "kept"
             made.append(Role(part, status, looks[part], kept))
     everything = bench.kept(list(means.values()))
-    return Roles(tuple(made), bench.kept(edits), joint, everything, time.monotonic() <= until)
+    return Roles(tuple(made), bench.kept(edits), joint, everything, in_time)
 
 
-def _cut(bench: Bench, parts: Sequence[Part], means: dict[Part, Mean], share: float, until: float) -> list[Part]:
-    """Parts that are not needed, taken out one after the other, from those that matter least on."""
+def within(bench: Bench, work: Callable[[], T], otherwise: T) -> T:
+    """What the work gives, or something else where the bench's time is over first."""
+    try:
+        bench.clock.check()
+        return work()
+    except OutOfTime:
+        return otherwise
+
+
+def _cut(bench: Bench, parts: Sequence[Part], means: dict[Part, Mean], share: float, cut: list[Part]) -> bool:
+    """Parts that are not needed, taken out one after the other, from those that matter least on; into `cut`."""
     alone = []
     for part in parts:
-        if time.monotonic() > until:
-            return []
         kept = bench.kept([means[part]])
         alone.append((kept.least, kept.share, part))
-    cut: list[Part] = []
     for least, _, part in sorted(alone, key=lambda one: (-one[0], -one[1], one[2].layer)):
         if least < share:
             break
         if bench.kept([*(means[one] for one in cut), means[part]]).least >= share:
             cut.append(part)
-    return cut
+    return True
 
 
 def _together(

@@ -18,11 +18,12 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, quoted
 from interp.explanations.rules import SHOWN, Rule
+from interp.mechanisms import quantities_order, quantities_steps
 from interp.mechanisms.quantities import Quantity
-from interp.mechanisms.quantities_order import HELPERS
 from interp.mechanisms.setting import Setting, View
 
-FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "waves")
+HELPERS = quantities_order.HELPERS | quantities_steps.HELPERS
+FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
 
 
 @dataclass(frozen=True)
@@ -115,13 +116,14 @@ def quoted_docstring(text: str) -> str:
 
 
 def _tables(rule: Rule) -> list[str]:
-    if rule.form != "table":
+    if rule.form not in ("table", "except"):
         return []
     entries = []
     for *key, answer in rule.data["entries"]:
         spoken = tuple(one.spoken(value) for one, value in zip(rule.quantities, key))
         entries.append(f"    {(spoken[0] if len(spoken) == 1 else spoken)!r}: {_answer(rule, answer)}")
-    return ["TABLE = {\n" + ",\n".join(entries) + ",\n}\n"]
+    name = "TABLE" if rule.form == "table" else "EXCEPTIONS"
+    return [f"{name} = {{\n" + ",\n".join(entries) + ",\n}\n"]
 
 
 def _answer(rule: Rule, index: int) -> str:
@@ -152,14 +154,9 @@ def _body(rule: Rule) -> list[str]:
         total = " + ".join(f"{weight} * {name}" for weight, name in zip(data["weights"], names)).replace("+ -", "- ")
         test = f"{total} > {data['threshold']}"
         return [f"    return {_answer(rule, data['yes'])} if {test} else {_answer(rule, data['no'])}"]
-    if rule.form == "waves":
-        p, waves = data["modulus"], data["waves"]
-        return [
-            "    from math import cos, pi",
-            f"    waves = {dict(map(tuple, waves))!r}  # frequency: amplitude",
-            f"    score = lambda c: sum(w * cos(2 * pi * k * (a - c) / {p}) for k, w in waves.items())",
-            f"    return str(max(range({p}), key=score))",
-        ]
+    if rule.form == "except":
+        shift = f" {'+' if data['shift'] > 0 else '-'} {abs(data['shift'])}" if data["shift"] else ""
+        return [f"    return EXCEPTIONS.get((a, b), str(a{shift}))"]
     key = "a" if len(names) == 1 else f"({', '.join(names)})"
     return [f"    return TABLE.get({key}, {_answer(rule, data['default'])})"]
 
@@ -189,12 +186,13 @@ def rule_words(rule: Rule) -> str:
         terms = terms.replace("+ -", "\N{MINUS SIGN} ")
         test = f"{terms} is above {data['threshold']:g}"
         return f"The answer is {_word(rule, data['yes'])} where {test}, else {_word(rule, data['no'])}."
-    if rule.form == "waves":
-        frequencies = words.listed(str(k) for k, _ in data["waves"])
-        return (
-            f"The answer is the c for which a sum of cosines of ({of[0]}) minus c is largest, the waves of frequency "
-            f"{frequencies} (of {data['modulus']}): so it is {rule.quantities[0].words} modulo {data['modulus']}."
-        )
+    if rule.form == "except":
+        main = rule_words(Rule(rule.setting, "number", rule.quantities[:1], {"shift": data["shift"]})).rstrip(".")
+        n = len(data["entries"])
+        pairs = [f"{_spoken(rule.quantities[0], a)} and {_spoken(rule.quantities[1], b)} give {_word(rule, answer)}"
+                 for a, b, answer in data["entries"][:SHOWN]]  # fmt: skip
+        more = f", and {n - SHOWN} more" if n > SHOWN else ""
+        return f"{main}, but for {words.counted(n, 'pair')} of it and {of[1]} ({', '.join(pairs)}{more})."
     n = len(data["entries"])
     said = ""
     if n <= SHOWN:

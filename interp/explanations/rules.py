@@ -21,6 +21,10 @@ from interp.mechanisms.setting import Setting
 
 PRICE = 1000.0
 """What a program that gives none of the answers would cost, in constants: a thousandth of them is worth one."""
+FINE, LEAST_GAIN = 4, 3
+"""An exception has to be worth a FINE-th of what a constant is, and so many answers."""
+MAIN = -2
+"""No exception: the main rule holds."""
 SHOWN = 8
 """Entries of a table that its words name."""
 
@@ -31,7 +35,8 @@ class Rule:
 
     form: "constant" (always one answer), "same" (the token), "number" (the number, plus `shift`), "steps" (one number
     against thresholds), "all" (yes where every quantity has one of its values), "sum" (a weighted sum of numbers
-    against a threshold), "table" (an answer for each combination of values, `default` elsewhere).
+    against a threshold), "table" (an answer for each combination of values, `default` elsewhere), "except" (the first number plus `shift`, but for
+    listed pairs of it and a second quantity).
     """
 
     setting: Setting
@@ -54,6 +59,8 @@ class Rule:
             return own + sum(len(values) for values in data["values"]) + 1
         if self.form == "sum":
             return own + len(data["weights"]) + 3
+        if self.form == "except":
+            return own + len(data["entries"]) + (data["shift"] != 0)
         return own + (len(data["entries"]) + 1 if self.form == "table" else 0)
 
     def answers(self, values: Sequence[Int[Tensor, "n"]]) -> Int[Tensor, "n"]:
@@ -75,6 +82,9 @@ class Rule:
             total = sum(weight * value.double() for weight, value in zip(data["weights"], values))
             assert isinstance(total, Tensor)
             return torch.where(total > data["threshold"], data["yes"], data["no"])
+        if self.form == "except":
+            plain = _named(self, values[0])
+            return torch.where((said := _looked_up(data["entries"], MAIN, values)) == MAIN, plain, said)
         return _looked_up(data["entries"], data["default"], values)
 
     def to_json(self) -> dict[str, Any]:
@@ -117,6 +127,10 @@ def fits(
         found = [rule for rule in single if rule is not None]
     codes, cells = code(values)
     best = majority(codes, answers, len(setting.answers))
+    if len(quantities) == 2:
+        orders = ((0, 1), (1, 0))
+        excepted = [_except(setting, quantities, values, order, codes, cells, best, answers) for order in orders]
+        found += [rule for rule in excepted if rule is not None]
     conjunction = _all(setting, quantities, values, codes, cells, best, answers)
     table = _table(setting, quantities, codes, cells, best, answers)
     return [*found, *([conjunction] if conjunction else []), table]
@@ -153,6 +167,30 @@ def _number(setting: Setting, one: Quantity, values: np.ndarray, answers: np.nda
     numeric = np.array([-(1 << 30) if word is None else word for word in words])[answers]
     shifts, often = np.unique(numeric - values, return_counts=True)
     return Rule(setting, "number", (one,), {"shift": int(shifts[often.argmax()])})
+
+
+def _except(
+    setting: Setting,
+    quantities: Sequence[Quantity],
+    values: Sequence[np.ndarray],
+    order: tuple[int, int],
+    codes: np.ndarray,
+    cells: np.ndarray,
+    best: np.ndarray,
+    answers: np.ndarray,
+) -> Rule | None:
+    """A number, but for the pairs of it and a second quantity in which another answer is more frequent."""
+    main, other = order
+    number = _number(setting, quantities[main], values[main], answers)
+    if number is None:
+        return None
+    plain = number.answers([torch.from_numpy(cells[:, main].copy())]).numpy()
+    gains = np.bincount(codes, weights=(answers == best[codes]).astype(int) - (answers == plain[codes]))
+    chosen = (gains >= max(LEAST_GAIN, len(answers) / PRICE / FINE)).nonzero()[0]
+    if not len(chosen):
+        return None
+    entries = [[int(cells[at, main]), int(cells[at, other]), int(best[at])] for at in chosen[np.argsort(-gains[chosen])]]
+    return Rule(setting, "except", (quantities[main], quantities[other]), {**number.data, "entries": entries})
 
 
 def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:

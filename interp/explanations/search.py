@@ -7,19 +7,23 @@ the share of answers that it gives, of rare answers too: see mechanisms.bench.le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 import torch
 
+from interp.errors import InterpError
 from interp.explanations.rules import PRICE, Rule, code, fits, majority, weighted
-from interp.mechanisms.bench import least_share
-from interp.mechanisms.quantities import Quantity
+from interp.mechanisms.bench import Bench, Clock, least_share
+from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting
+from interp.tasks.returns import TaskError
 
 PAIRED, EXTENDED = 40, 12
 """Quantities that are tried in pairs, and pairs that are tried with a third."""
+STRANGE = 3
+"""What a quantity costs that the task does not declare, in constants."""
 PER_CELL = 3
 """Inputs that a cell of a table has on average, at least: with fewer it lists the inputs."""
 
@@ -30,10 +34,11 @@ class Scored:
 
     rule: Rule
     share: float
+    price: int = 0
 
     @property
     def cost(self) -> float:
-        return self.rule.constants + PRICE * (1 - self.share)
+        return self.rule.constants + self.price + PRICE * (1 - self.share)
 
 
 @dataclass(frozen=True)
@@ -43,28 +48,35 @@ class Data:
     setting: Setting
     quantities: list[Quantity]
     values: list[np.ndarray]
+    prices: list[int]
     answers: np.ndarray
     fit: np.ndarray
     judge: np.ndarray
+    clock: Clock = field(default_factory=Clock)
 
     @classmethod
-    def of(
-        cls, setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray,
-        rows: np.ndarray, exact: bool,
-    ) -> Data:  # fmt: skip
-        """Without quantities that are constant here or equal to an earlier one. rows: the input of each read, so that
-        reads of one input are never parted."""
+    def of(cls, bench: Bench, given: Sequence[Quantity] = ()) -> Data:
+        """The model's answers with the quantities that they may follow from, all candidates unless some are given;
+        without those that are constant here or equal to a cheaper one."""
+        of, values = list(given) or candidates(bench.setting), []
+        for one in of:
+            bench.clock.check()
+            values.append(bench.where.pick(one.values(bench.view)).numpy())
+        prices = priced(bench, of, values)
         kept, seen = [], set()
-        for one, value in zip(quantities, values):
-            _, index = np.unique(value, return_inverse=True)
+        for number in sorted(range(len(of)), key=prices.__getitem__):
+            _, index = np.unique(values[number], return_inverse=True)
             key = index.astype(np.int32).tobytes()
             if index.max() > 0 and key not in seen:
                 seen.add(key)
-                kept.append((one, value))
-        every = np.arange(len(answers))
-        fit = every if exact else every[rows % 2 == 0]
-        judge = every if exact else every[rows % 2 == 1]
-        return cls(setting, [one for one, _ in kept], [value for _, value in kept], answers, fit, judge)
+                kept.append(number)
+        rows, every = bench.where.rows.numpy(), np.arange(len(bench.answers))
+        exact = bench.population.exact  # else answers of one input are never parted
+        fit, judge = (every, every) if exact else (every[rows % 2 == 0], every[rows % 2 == 1])
+        return cls(
+            bench.setting, [of[n] for n in kept], [values[n] for n in kept], [prices[n] for n in kept],
+            bench.answers.numpy(), fit, judge, bench.clock,
+        )  # fmt: skip
 
     def judged(self, rule: Rule, picked: Sequence[int]) -> float:
         values = [torch.from_numpy(self.values[number][self.judge]) for number in picked]
@@ -75,16 +87,19 @@ class Data:
     def fitted(self, picked: Sequence[int], most: int, listing: bool = False) -> Scored | None:
         """The cheapest rule that reads these quantities, with at most so many constants; listing: tables of all inputs
         are allowed."""
+        self.clock.check()
         values = [self.values[number][self.fit] for number in picked]
         of, answers = [self.quantities[number] for number in picked], self.answers[self.fit]
         rules = [rule for rule in fits(self.setting, of, values, answers) if rule.constants <= most]
-        if self.potential(picked) < 0 and not listing:  # a table of nearly the inputs explains nothing
-            rules = [rule for rule in rules if rule.form not in ("table", "all")]
-        scored = [Scored(rule, self.judged(rule, picked)) for rule in rules]
+        if not listing:  # a table of nearly the inputs explains nothing
+            rules = [rule for rule in rules if rule.constants * PER_CELL <= len(answers)]
+        price = sum(self.prices[number] for number in picked)
+        scored = [Scored(rule, self.judged(rule, picked), price) for rule in rules]
         return min(scored, key=lambda one: one.cost, default=None)
 
     def potential(self, picked: Sequence[int]) -> float:
         """The share of answers that a table of these quantities gives; -1 where its cells are nearly the inputs."""
+        self.clock.check()
         codes, cells = code([self.values[number][self.fit] for number in picked])
         if len(cells) * PER_CELL > len(self.fit):
             return -1.0
@@ -93,27 +108,48 @@ class Data:
         return least_share(torch.from_numpy(best[codes]) == answers, answers)
 
 
-def search(data: Data, share: float, most: int) -> Scored | None:
-    """The cheapest rule that gives at least this share of the answers with at most so many constants, or None."""
+def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -> list[int]:
+    """What a quantity costs besides its constants: nothing if it is a feature that the task declares, value for value;
+    less if it is about a token that such a feature names. Among rules that are equally good, the task's words win."""
+    batch = bench.population.batch
+    try:
+        features = bench.subject.task.features(batch)
+    except TaskError:
+        raise
+    except InterpError:
+        features = {}
+    told: list[np.ndarray] = []
+    for name, feature in features.items():
+        if name == "answer" or feature.dtype.is_floating_point:
+            continue
+        each = feature[bench.where.rows] if feature.ndim == 1 else bench.where.pick(feature)
+        told.append(each.long().numpy())
+    equal = [any(np.array_equal(value, one) for one in told) for value in values]
+    named = {a for one, same in zip(of, equal) if same for a in one.arguments if a in bench.setting.content}
+    return [0 if same else STRANGE - bool(named & set(one.arguments)) for one, same in zip(of, equal)]
+
+
+def search(data: Data, share: float, most: int) -> list[Scored]:
+    """Rules that give at least this share of the answers with at most so many constants, the cheapest first.
+
+    Rules over more quantities are tried only while there is reason: one without an error ends the search.
+    """
     n = len(data.quantities)
     single = [(data.potential([number]), number) for number in range(n)]
-    found = [data.fitted([number], most) for potential, number in single if potential >= share or potential < 0]
-    best = _best(found, share)
-    if best is not None and best.share == 1.0:
-        return best
+    good = _good([data.fitted([number], most) for potential, number in single if potential >= share or potential < 0],
+                 share)  # fmt: skip
+    if good and good[0].share == 1.0:
+        return good
     # Quantities that tell most by themselves come first; all are tried in pairs where they are few.
     ranked = [number for _, number in sorted(single, key=lambda one: -one[0])][:PAIRED]
     pairs = [(data.potential(pair), pair) for pair in combinations(sorted(ranked), 2)]
-    found = [data.fitted(pair, most) for potential, pair in pairs if potential >= share]
-    best = _best([best, *found], share)
-    summed = _sums(data, most)
-    best = _best([best, *summed], share)
-    if best is not None:
-        return best
-    good = [pair for _, pair in sorted(pairs, key=lambda one: -one[0])][:EXTENDED]
-    triples = {tuple(sorted({*pair, third})) for pair in good for third in ranked if third not in pair}
-    found = [data.fitted(three, most) for three in sorted(triples) if data.potential(three) >= share]
-    return _best(found, share)
+    paired = [data.fitted(pair, most) for potential, pair in pairs if potential >= share]
+    good = _good([*good, *paired, *_sums(data, most)], share)
+    if good:
+        return good
+    best = [pair for _, pair in sorted(pairs, key=lambda one: -one[0])][:EXTENDED]
+    triples = {tuple(sorted({*pair, third})) for pair in best for third in ranked if third not in pair}
+    return _good([data.fitted(three, most) for three in sorted(triples) if data.potential(three) >= share], share)
 
 
 def nearest(data: Data, most: int) -> Scored | None:
@@ -133,9 +169,9 @@ def _sums(data: Data, most: int) -> list[Scored | None]:
     rule = weighted(
         data.setting, [data.quantities[c] for c in counts], [data.values[c][fit] for c in counts], answers[fit]
     )
-    return [Scored(rule, data.judged(rule, counts))] if rule is not None and rule.constants <= most else []
+    price = sum(data.prices[c] for c in counts)
+    return [Scored(rule, data.judged(rule, counts), price)] if rule is not None and rule.constants <= most else []
 
 
-def _best(found: Sequence[Scored | None], share: float) -> Scored | None:
-    good = [one for one in found if one is not None and one.share >= share]
-    return min(good, key=lambda one: one.cost, default=None)
+def _good(found: Sequence[Scored | None], share: float) -> list[Scored]:
+    return sorted((one for one in found if one is not None and one.share >= share), key=lambda one: one.cost)

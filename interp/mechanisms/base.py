@@ -97,7 +97,11 @@ def found(bench: Bench, part: Part, of: Of, cut: Sequence[Edit], share: float, f
     cut: what is replaced besides. fit: how close the part must be to the form, at least; HALF is enough, and is said as
     "mostly", for a pattern in whose place even attention loses answers.
     """
-    proposals = [one for propose in mechanisms(of).values() for one in propose(bench, part)]
+    proposals = []
+    for propose in mechanisms(of).values():
+        for one in propose(bench, part):
+            bench.clock.check()
+            proposals.append(one)
     even = next((one for one in proposals if one.mechanism == "everywhere"), None)
     matters = even is not None and bench.kept([*cut, even.edit]).least < share
     for one in sorted(proposals, key=lambda one: (one.constants, -one.fit)):

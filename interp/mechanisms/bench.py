@@ -6,8 +6,10 @@ splits the count. A replacement (`Edit`) puts other values in at a hook point of
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,6 +26,26 @@ from interp.populations import Population
 
 ALLOWED = 0.04
 """By so much the share may be lower among the most frequent answers, or among all others, than among all."""
+
+
+class OutOfTime(Exception):
+    """A search reached the time that it was given; whoever started it goes on with what there is."""
+
+
+@dataclass
+class Clock:
+    """When work has to end (time.monotonic)."""
+
+    until: float = math.inf
+
+    @property
+    def left(self) -> float:
+        return self.until - time.monotonic()
+
+    def check(self) -> None:
+        """Raise OutOfTime when the time is over."""
+        if self.left < 0:
+            raise OutOfTime
 
 
 @runtime_checkable
@@ -51,11 +73,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class Bench:
-    """A model with the inputs that it is tested on. hints: quantities that its program reads."""
+    """A model with the inputs that it is tested on. hints: quantities that its program reads. clock: runs raise OutOfTime
+    once its time is over."""
 
     subject: Subject
     population: Population
     hints: tuple[Quantity, ...] = ()
+    clock: Clock = field(default_factory=Clock)
 
     @cached_property
     def setting(self) -> Setting:
@@ -94,7 +118,12 @@ class Bench:
         batch = self.population.batch
         if not edits:
             return self.logits
-        return self.subject.logits(batch, lambda rows: [hook for edit in edits for hook in edit.hooks(self, rows)])
+
+        def hooks(rows: slice) -> list[Hook]:
+            self.clock.check()
+            return [hook for edit in edits for hook in edit.hooks(self, rows)]
+
+        return self.subject.logits(batch, hooks)
 
     def kept(self, edits: Sequence[Edit]) -> Kept:
         """How many of the model's answers stay under these replacements."""
@@ -127,6 +156,7 @@ class Bench:
         if name not in self._activations:
             batch, found = self.population.batch, []
             for rows in self.subject.chunks(batch):
+                self.clock.check()
                 _, seen = activations(self.subject, batch[rows], [name])
                 found.append(seen[name].float().cpu())
             self._activations[name] = torch.cat(found)

@@ -74,6 +74,7 @@ class Quantity:
     arguments: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        declare()
         if self.kind not in _KINDS:
             raise InterpError(one_of("kind of quantity", self.kind, _KINDS))
 
@@ -93,7 +94,7 @@ class Quantity:
     @property
     def constants(self) -> int:
         """How many numbers and tokens its definition names."""
-        return sum(not (isinstance(a, str) and a in ("seen", "upto", "from")) for a in self.arguments)
+        return _leaves(self.arguments)
 
     def values(self, view: View) -> Int[Tensor, "rows length"]:
         return _KINDS[self.kind].values(view, *self.arguments).long()
@@ -105,18 +106,38 @@ class Quantity:
         return value
 
     def to_json(self) -> list[Any]:
-        return [self.kind, *self.arguments]
+        return [self.kind, *_lists(self.arguments)]
 
     @classmethod
     def from_json(cls, setting: Setting, data: list[Any]) -> Quantity:
-        return cls(setting, str(data[0]), tuple(data[1:]))
+        return cls(setting, str(data[0]), _tuples(data[1:]))
+
+
+def _leaves(argument: Any) -> int:
+    """How many numbers and tokens an argument names."""
+    if isinstance(argument, tuple):
+        return sum(map(_leaves, argument))
+    return int(argument not in ("seen", "upto", "from"))
+
+
+def _lists(arguments: tuple[Any, ...]) -> list[Any]:
+    return [_lists(one) if isinstance(one, tuple) else one for one in arguments]
+
+
+def _tuples(arguments: list[Any]) -> tuple[Any, ...]:
+    return tuple(_tuples(one) if isinstance(one, list | tuple) else one for one in arguments)
+
+
+def declare() -> None:
+    """Import the files that declare kinds."""
+    import interp.mechanisms.quantities_counts
+    import interp.mechanisms.quantities_order
+    import interp.mechanisms.quantities_steps  # noqa: F401
 
 
 def candidates(setting: Setting, scopes: tuple[Scope, ...] = ("seen",)) -> list[Quantity]:
     """The quantities that make sense in a setting, in the order in which kinds are declared."""
-    import interp.mechanisms.quantities_counts
-    import interp.mechanisms.quantities_order  # noqa: F401  (each declares its kinds)
-
+    declare()
     found = []
     for name, cls in _KINDS.items():
         for arguments in cls.candidates(setting):

@@ -15,6 +15,7 @@ from interp.measures.runs import reads
 from interp.measures.subject import Subject
 from interp.tasks import Batch
 
+MOST_FIXED = 64
 MOST_MEMBERS = 10
 """Outputs of which a set may be the answer."""
 
@@ -25,20 +26,22 @@ class Setting:
 
     vocabulary: all tokens, in the order of their ids. marks: tokens that say nothing, because they stand at the same
     place of every input ([BOS], '='), and padding. causal: does a position see only what stands before it?
-    answers: a word for each answer, by output index.
+    answers: a word for each answer, by output index. fixed: positions at which every input has the same token, where
+    all inputs have one length, of at most MOST_FIXED tokens.
     """
 
     vocabulary: tuple[str, ...]
     marks: tuple[str, ...]
     causal: bool
     answers: tuple[str, ...]
+    fixed: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Setting:
         """The setting of a model's task, with the marks that these inputs show."""
         task = subject.task
         causal = subject.model.cfg.attention_dir == "causal"
-        return cls(tuple(task.vocabulary), _marks(subject, batch), causal, answer_words(subject))
+        return cls(tuple(task.vocabulary), _marks(subject, batch), causal, answer_words(subject), _fixed(batch))
 
     @property
     def content(self) -> tuple[str, ...]:
@@ -48,20 +51,23 @@ class Setting:
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The tokens that are whole numbers, with their values; empty where a token of the content is none."""
-        values = {token: int(token) for token in self.content if token.isdecimal()}
+        values = {token: int(token) for token in self.content if token.removeprefix("-").isdecimal()}
         return values if len(values) == len(self.content) else {}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "vocabulary": list(self.vocabulary), "marks": list(self.marks), "causal": self.causal,
-            "answers": list(self.answers),
+            "answers": list(self.answers), "fixed": list(self.fixed),
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Setting:
         """The inverse of to_json."""
-        return cls(tuple(data["vocabulary"]), tuple(data["marks"]), bool(data["causal"]), tuple(data["answers"]))
+        return cls(
+            tuple(data["vocabulary"]), tuple(data["marks"]), bool(data["causal"]), tuple(data["answers"]),
+            tuple(data.get("fixed", ())),
+        )  # fmt: skip
 
 
 def answer_words(subject: Subject) -> tuple[str, ...]:
@@ -80,20 +86,28 @@ def answer_words(subject: Subject) -> tuple[str, ...]:
     )
 
 
+def _fixed(batch: Batch) -> tuple[int, ...]:
+    tokens = batch.tokens
+    if tokens.shape[1] > MOST_FIXED or len(batch.lengths.unique()) > 1 or len(tokens) < 2:
+        return ()
+    return tuple((tokens == tokens[0]).all(0).nonzero()[:, 0].tolist())
+
+
 def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
-    """Padding, tokens that stand at one end of every row, or where every row is read, and nowhere else, and tokens that
-    no answer sees."""
+    """Padding, tokens that stand at the same place of every row (from its start or its end, or where it is read), and
+    nowhere else, and tokens that no answer sees."""
     tokens, mask, task = batch.tokens, batch.attention_mask, subject.task
     rows = torch.arange(len(tokens))
-    places = [torch.zeros(len(tokens), dtype=torch.long), batch.lengths - 1]
+    shortest = int(batch.lengths.min())
+    places = [torch.full((len(tokens),), at) for at in range(shortest)]
+    places += [batch.lengths - 1 - at for at in range(shortest)]
     if subject.read_at != "all":
         places.append(reads(subject, batch).positions)
     found = set() if task.pad_id is None else {task.pad_id}
     for place in places:
         token = int(tokens[0, place[0]])
         everywhere = bool((tokens[rows, place] == token).all())
-        often = int(((tokens == token) & mask).sum())
-        if everywhere and often == len(tokens) and tokens.shape[1] > 1:
+        if everywhere and tokens.shape[1] > 1 and int(((tokens == token) & mask).sum()) == len(tokens):
             found.add(token)
     seen = mask
     if subject.model.cfg.attention_dir == "causal":  # what stands behind the last position that is read says nothing

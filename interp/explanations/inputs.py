@@ -1,0 +1,121 @@
+"""The inputs that an explanation is searched and tested on: a sample made wider, and parts of it that fit the time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from interp.errors import InterpError
+from interp.measures.runs import reads
+from interp.measures.subject import Subject
+from interp.mechanisms.bench import Bench
+from interp.mechanisms.setting import Setting
+from interp.populations import Population, sample
+from interp.tasks import Batch
+from interp.tasks.returns import TaskError
+
+SEARCHED, SEARCHED_CELLS = 50_000, 2_000_000
+"""Answers that rules are fitted to and judged on, and tokens of their inputs."""
+FEWEST_SEARCHED = 1_000
+BENCH_ROWS, BENCH_CELLS, ENOUGH, FEW = 1_500, 30_000_000, 200, 50
+"""Inputs on the bench, and cells of one head's patterns for all of them; enough inputs; inputs that are timed."""
+RUNS_A_HEAD, RUNS_AN_MLP, RUNS = 40, 15, 20
+"""Runs of the model that trying every mechanism takes, about."""
+OVERHEAD = 2.0
+"""What a run with ideal forms in it costs, in plain runs."""
+
+
+def widened(population: Population, subject: Subject) -> Population:
+    """A sample with as many inputs again in which some tokens were changed at random.
+
+    A sampler that draws non-members by one change from members makes a parity of every membership. Not for tasks that
+    are read at all positions, and not for rows that the task refuses.
+    """
+    if population.exact or subject.read_at == "all":
+        return population
+    batch = population.batch
+    tokens = _changed(batch, Setting.of(subject, batch), reads(subject, batch).positions)
+    try:
+        subject.task.check_input(tokens)
+        changed = subject.task.batch(tokens)
+        subject.reads(changed)
+    except TaskError:
+        raise
+    except InterpError:
+        return population
+    if changed.labels.shape[1:] != batch.labels.shape[1:] or changed.tokens.shape != batch.tokens.shape:
+        return population
+    both = Batch(
+        torch.cat([batch.tokens, changed.tokens]), torch.cat([batch.lengths, changed.lengths]),
+        torch.cat([batch.labels, changed.labels.to(batch.labels.dtype)]),
+    )  # fmt: skip
+    return replace(population, batch=both)
+
+
+def _changed(batch: Batch, setting: Setting, read_at: Tensor) -> Tensor:
+    """The rows with each token of the content replaced with a chance of a tenth, three tenths or six."""
+    content = torch.tensor([setting.vocabulary.index(token) for token in setting.content])
+    generator = torch.Generator().manual_seed(1)
+    inside = torch.isin(batch.tokens, content) & batch.attention_mask
+    if setting.causal:
+        inside &= torch.arange(inside.shape[1]) < read_at[:, None]
+    rate = torch.tensor([0.1, 0.3, 0.6])[torch.randint(3, (len(batch), 1), generator=generator)]
+    chosen = inside & (torch.rand(batch.tokens.shape, generator=generator) < rate)
+    other = content[torch.randint(len(content), batch.tokens.shape, generator=generator)]
+    return torch.where(chosen, other, batch.tokens)
+
+
+def to_search(bench: Bench) -> Bench:
+    """As many inputs as a search looks at."""
+    batch = bench.population.batch
+    answers = max(1.0, len(bench.answers) / len(batch))
+    return part_of(bench, int(min(SEARCHED / answers, max(FEWEST_SEARCHED, SEARCHED_CELLS // batch.tokens.shape[1]))))
+
+
+def to_test(wide: Bench) -> Bench | None:
+    """As many inputs as patterns may be kept of, and as mechanisms can be tried on in the time that is left.
+
+    Where those are too few, inputs of the split with the shortest ones; None where even these are too few.
+    """
+    if (n := _affordable(wide)) < ENOUGH and wide.population.n > n and wide.population.kind == "sample":
+        task = wide.subject.task
+        splits = [sample(task, ENOUGH, split) for split in task.splits]
+        shortest = min(splits, key=lambda one: one.batch.tokens.shape[1])
+        if shortest.batch.tokens.shape[1] < wide.population.batch.tokens.shape[1]:
+            drawn = sample(task, BENCH_ROWS, shortest.split)
+            wide = replace(wide, population=widened(drawn, wide.subject))
+            n = _affordable(wide)
+    return part_of(wide, n) if n >= min(ENOUGH, wide.population.n) else None
+
+
+def _affordable(bench: Bench) -> int:
+    """How many inputs every mechanism can be tried on in the time that is left."""
+    batch, cfg = bench.population.batch, bench.subject.model.cfg
+    few = batch[slice(0, FEW)]
+    bench.subject.logits(few)
+    started = time.monotonic()
+    bench.subject.logits(few)
+    each = (time.monotonic() - started) / len(few)
+    runs = RUNS + cfg.n_layers * (RUNS_A_HEAD * cfg.n_heads + (0 if cfg.attn_only else RUNS_AN_MLP))
+    return int(min(BENCH_ROWS, BENCH_CELLS // batch.tokens.shape[1] ** 2, bench.clock.left / (OVERHEAD * runs * each)))
+
+
+def part_of(bench: Bench, n: int) -> Bench:
+    """A bench with n of the inputs, a quarter of them with rare answers if there are any; with all where there are no
+    more."""
+    batch = bench.population.batch
+    if n >= len(batch):
+        return bench
+    generator = torch.Generator().manual_seed(2)
+    common = bench.answers == bench.answers.bincount().argmax()
+    rare = torch.zeros(len(batch), dtype=torch.bool).index_fill_(0, bench.where.rows[~common], True)
+    first = rare.nonzero()[:, 0]
+    first = first[torch.randperm(len(first), generator=generator)][: n // 4]
+    rest = torch.ones(len(batch), dtype=torch.bool).index_fill_(0, first, False).nonzero()[:, 0]
+    rest = rest[torch.randperm(len(rest), generator=generator)][: n - len(first)]
+    rows = torch.cat([first, rest]).sort().values
+    kind = "given" if bench.population.exact else bench.population.kind
+    return replace(bench, population=replace(bench.population, kind=kind, batch=batch[rows]))

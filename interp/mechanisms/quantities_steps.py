@@ -1,0 +1,144 @@
+"""Quantities that are computed step by step: the state of an automaton, the digits of a sum with the carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.mechanisms.quantities import NOTHING, kind
+from interp.mechanisms.setting import Setting, View
+
+Arrows = tuple[tuple[int, ...], ...]
+
+
+@kind("state")
+class State:
+    """The state of an automaton that reads the string from state 0; nothing once it reads what is no letter of its."""
+
+    tokens = False
+
+    @staticmethod
+    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
+        yield from ()  # its arrows are learned: see explanations.machines
+
+    @staticmethod
+    def words(setting: Setting, letters: tuple[str, ...], arrows: Arrows) -> str:
+        steps = []
+        for state, row in enumerate(arrows):
+            to: dict[int, list[str]] = {}
+            for letter, target in zip(letters, row):
+                to.setdefault(target, []).append(letter)
+            said = ", ".join(f"{'/'.join(by)} leads to {target}" for target, by in to.items() if target != state)
+            steps.append(f"in {state} {said}" if said else f"{state} is never left")
+        return f"the state after the string (start in 0; {'; '.join(steps)})"
+
+    @staticmethod
+    def code(setting: Setting, letters: tuple[str, ...], arrows: Arrows) -> str:
+        return f"state(string, {[dict(zip(letters, row)) for row in arrows]!r})"
+
+    @staticmethod
+    def values(view: View, letters: tuple[str, ...], arrows: Arrows) -> Tensor:
+        vocabulary, n = view.setting.vocabulary, len(arrows)
+        table = torch.full((n + 1, len(vocabulary)), n)  # state n: nothing
+        for number, letter in enumerate(letters):
+            table[:n, vocabulary.index(letter)] = torch.tensor([row[number] for row in arrows])
+        at, columns = torch.zeros(len(view.tokens), dtype=torch.long), []
+        for tokens, inside in zip(view.tokens.T, view.content.T):
+            at = torch.where(inside, table[at, tokens], at)
+            columns.append(at)
+        found = torch.stack(columns, 1)
+        found = torch.where(found == n, NOTHING, found)
+        return found if view.setting.causal else found[:, -1:].expand_as(found)
+
+
+@kind("sum digit")
+class SumDigit:
+    """The digit of the sum of two numbers that stands at this place of the answer.
+
+    Numbers are runs of digits between fixed places (signs, or a digit that always stands there); the answer starts
+    behind the second number. numbers, answer: which digit comes first, "least" or "most"; the answer has one more.
+    """
+
+    tokens = False
+
+    @staticmethod
+    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
+        base = len(setting.numbers)
+        if base > 1 and setting.causal and sorted(setting.numbers.values()) == list(range(base)) and setting.fixed:
+            for numbers, answer in (("least", "least"), ("most", "most"), ("most", "least")):
+                yield base, numbers, answer, setting.fixed
+
+    @staticmethod
+    def words(setting: Setting, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
+        order = f"{answer} significant digit first"
+        if numbers != answer:
+            order += f", of the numbers {numbers} significant first"
+        return f"the next digit of the sum of the two numbers in base {base}, carries included ({order})"
+
+    @staticmethod
+    def code(setting: Setting, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
+        return f"sum_digit(tokens, i, {base}, {numbers!r}, {answer!r}, {breaks!r})"
+
+    @staticmethod
+    def values(view: View, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
+        numbers_of = torch.tensor([view.setting.numbers.get(token, 0) for token in view.setting.vocabulary])
+        values, found = numbers_of[view.tokens], torch.full_like(view.tokens, NOTHING)
+        runs = _runs(view.tokens.shape[1], breaks)
+        if len(runs) < 2 or len(runs[0]) != len(runs[1]):
+            return found
+        one, other = (values[:, run if numbers == "least" else run[::-1]] for run in runs[:2])
+        digits, carry = [], torch.zeros_like(values[:, 0])
+        for total in (one + other).T:
+            digits.append((total + carry) % base)
+            carry = (total + carry) // base
+        digits.append(carry)
+        places = range(runs[1][-1] + 1, view.tokens.shape[1])
+        for at, digit in zip(places, digits if answer == "least" else digits[::-1]):
+            found[:, at] = digit
+        return found
+
+
+def _runs(length: int, breaks: tuple[int, ...]) -> list[list[int]]:
+    """Places between breaks."""
+    runs: list[list[int]] = [[]]
+    for at in range(length):
+        if at not in breaks:
+            runs[-1].append(at)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+HELPERS = {
+    "state(string": '''def state(string, arrows):
+    """The state that a string ends in, from state 0; -1 after a letter without an arrow."""
+    at = 0
+    for token in string:
+        at = arrows[at].get(token, -1) if at >= 0 else -1
+    return at
+''',
+    "sum_digit(": '''def sum_digit(tokens, i, base, numbers, answer, breaks):
+    """The digit of the sum that follows position i; numbers and answer: which digit comes first; breaks: signs."""
+    runs = [[]]
+    for place, token in enumerate(tokens[: i + 1]):
+        if place not in breaks:
+            runs[-1].append(int(token))
+        elif runs[-1]:
+            runs.append([])
+    if len(runs) < 3:
+        return -1
+    one, other, said = runs[0], runs[1], runs[2]
+    if numbers == "most":
+        one, other = one[::-1], other[::-1]
+    digits, carry = [], 0
+    for a, b in zip(one, other):
+        digits.append((a + b + carry) % base)
+        carry = (a + b + carry) // base
+    digits = [*digits, carry] if answer == "least" else [carry, *digits[::-1]]
+    return digits[len(said)] if len(said) < len(digits) else -1
+''',
+}
+"""Functions that these quantities use in the source of a program, by the call that needs them."""
