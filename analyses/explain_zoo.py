@@ -54,8 +54,9 @@ def explained(name: str, known: dict[str, dict[str, object]], seconds: float) ->
 
 def row(name: str, found: Explanation) -> dict[str, object]:
     """One line of the table."""
-    line: dict[str, object] = {"model": name, "program": found.program.words if found.program else "none",
-                               "why not": "" if found.found else found.reason, "parameters": found.parameters}  # fmt: skip
+    program = found.program.words if found.program else "none"
+    line: dict[str, object] = {"model": name, "program": program, "why not": found.reason}
+    line["parameters"] = found.parameters
     if found.found and found.agreement is not None:
         line |= {status: found.count(status) for status in ("explained", "kept", "cut")}
         line |= {
@@ -105,9 +106,9 @@ def verdict(table: pd.DataFrame) -> str:
     short = found[found["short"].astype(bool)] if len(found) else found
     slowest = table.loc[table["seconds"].idxmax()]
     return (
-        f"{len(short)} of {len(table)} models ({len(short) / len(table):.0%}) have a program of at most a tenth as many "
-        f"constants as parameters that gives 99% of the model's answers; {len(found) - len(short)} more have a longer "
-        f"one. The slowest took {slowest['seconds']:.0f} seconds ({slowest['model']})."
+        f"{len(short)} of {len(table)} models ({len(short) / len(table):.0%}) have a program of at most a tenth as "
+        f"many constants as parameters that gives 99% of the model's answers; {len(found) - len(short)} more have a "
+        f"longer one. The slowest took {slowest['seconds']:.0f} seconds ({slowest['model']})."
     )
 
 

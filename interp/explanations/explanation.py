@@ -70,7 +70,8 @@ class Explanation:
     program: None where none was found, and then `reason` says why. agreement: on which share of the model's answers.
     parts: what became of each head and MLP. cut, joint, empty: the share of the model's answers that stays with the
     unneeded parts at their mean, with all explained parts replaced by their ideal forms besides, and with every part at
-    its mean. complete: the time was enough to try every mechanism on every part. recovered: the share of the loss between `empty` and the model that is recovered by `joint`.
+    its mean. recovered: the share of the loss between `empty` and the model that is recovered by `joint`. complete: the
+    time was enough to try every mechanism on every part; without any parts, it was too short for all of them.
 
     Example:
 

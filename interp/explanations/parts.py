@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from interp.measures.runs import Part, heads_of, mlps_of
@@ -61,11 +62,10 @@ def roles(bench: Bench, share: float) -> Roles:
     looks: dict[Part, Finding | None] = {}
     carries: dict[Part, Finding | None] = {}
     for part in left:  # what parts carry first: it says more than where they look
-        carries[part] = within(bench, lambda part=part: found(bench, part, "output", edits, share), None)
+        carries[part] = within(bench, partial(found, bench, part, "output", edits, share), None)
     for part in left:
-        looks[part] = None if part.head is None else within(
-            bench, lambda part=part: found(bench, part, "pattern", edits, share, CLOSE), None
-        )  # fmt: skip
+        if part.head is not None:
+            looks[part] = within(bench, partial(found, bench, part, "pattern", edits, share, CLOSE), None)
     in_time = in_time and bench.clock.left > 0
     bench.clock.until = math.inf  # the few runs that judge what was found
     used, joint = _together(bench, edits, [one for one in carries.values() if one is not None], share)
@@ -76,7 +76,7 @@ def roles(bench: Bench, share: float) -> Roles:
         else:
             kept = carries[part] if carries[part] in used else None
             status = "explained" if kept is not None else "kept"
-            made.append(Role(part, status, looks[part], kept))
+            made.append(Role(part, status, looks.get(part), kept))
     everything = bench.kept(list(means.values()))
     return Roles(tuple(made), bench.kept(edits), joint, everything, in_time)
 

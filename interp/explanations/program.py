@@ -194,6 +194,10 @@ def rule_words(rule: Rule) -> str:
         more = f", and {n - SHOWN} more" if n > SHOWN else ""
         return f"{main}, but for {words.counted(n, 'pair')} of it and {of[1]} ({', '.join(pairs)}{more})."
     n = len(data["entries"])
+    if n == 1:
+        *key, answer = data["entries"][0]
+        where = " and ".join(f"{name} is {_spoken(one, value)}" for name, one, value in zip(of, rule.quantities, key))
+        return f"The answer is {_word(rule, answer)} where {where}, else {_word(rule, data['default'])}."
     said = ""
     if n <= SHOWN:
         pairs = []

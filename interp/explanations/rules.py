@@ -35,8 +35,8 @@ class Rule:
 
     form: "constant" (always one answer), "same" (the token), "number" (the number, plus `shift`), "steps" (one number
     against thresholds), "all" (yes where every quantity has one of its values), "sum" (a weighted sum of numbers
-    against a threshold), "table" (an answer for each combination of values, `default` elsewhere), "except" (the first number plus `shift`, but for
-    listed pairs of it and a second quantity).
+    against a threshold), "table" (an answer for each combination of values, `default` elsewhere), "except" (the first
+    number plus `shift`, but for listed pairs of it and a second quantity).
     """
 
     setting: Setting
@@ -189,7 +189,9 @@ def _except(
     chosen = (gains >= max(LEAST_GAIN, len(answers) / PRICE / FINE)).nonzero()[0]
     if not len(chosen):
         return None
-    entries = [[int(cells[at, main]), int(cells[at, other]), int(best[at])] for at in chosen[np.argsort(-gains[chosen])]]
+    entries = [
+        [int(cells[at, main]), int(cells[at, other]), int(best[at])] for at in chosen[np.argsort(-gains[chosen])]
+    ]
     return Rule(setting, "except", (quantities[main], quantities[other]), {**number.data, "entries": entries})
 
 

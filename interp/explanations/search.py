@@ -7,7 +7,7 @@ the share of answers that it gives, of rare answers too: see mechanisms.bench.le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -56,13 +56,22 @@ class Data:
 
     @classmethod
     def of(cls, bench: Bench, given: Sequence[Quantity] = ()) -> Data:
-        """The model's answers with the quantities that they may follow from, all candidates unless some are given;
-        without those that are constant here or equal to a cheaper one."""
+        """The model's answers with the quantities that they may follow from: these, or all candidates."""
         of, values = list(given) or candidates(bench.setting), []
         for one in of:
             bench.clock.check()
             values.append(bench.where.pick(one.values(bench.view)).numpy())
-        prices = priced(bench, of, values)
+        found = cls.made(of, values, priced(bench, of, values), bench.answers.numpy(), bench.where.rows.numpy(),
+                         bench.population.exact)  # fmt: skip
+        return replace(found, clock=bench.clock)
+
+    @classmethod
+    def made(
+        cls, of: Sequence[Quantity], values: Sequence[np.ndarray], prices: Sequence[int], answers: np.ndarray,
+        rows: np.ndarray, exact: bool,
+    ) -> Data:  # fmt: skip
+        """Without quantities that are constant here or equal to a cheaper one. rows: the input of each answer, so that
+        answers of one input are never parted."""
         kept, seen = [], set()
         for number in sorted(range(len(of)), key=prices.__getitem__):
             _, index = np.unique(values[number], return_inverse=True)
@@ -70,12 +79,11 @@ class Data:
             if index.max() > 0 and key not in seen:
                 seen.add(key)
                 kept.append(number)
-        rows, every = bench.where.rows.numpy(), np.arange(len(bench.answers))
-        exact = bench.population.exact  # else answers of one input are never parted
+        every = np.arange(len(answers))
         fit, judge = (every, every) if exact else (every[rows % 2 == 0], every[rows % 2 == 1])
         return cls(
-            bench.setting, [of[n] for n in kept], [values[n] for n in kept], [prices[n] for n in kept],
-            bench.answers.numpy(), fit, judge, bench.clock,
+            of[0].setting, [of[n] for n in kept], [values[n] for n in kept], [prices[n] for n in kept], answers, fit,
+            judge,
         )  # fmt: skip
 
     def judged(self, rule: Rule, picked: Sequence[int]) -> float:

@@ -73,8 +73,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Bench:
-    """A model with the inputs that it is tested on. hints: quantities that its program reads. clock: runs raise OutOfTime
-    once its time is over."""
+    """A model with the inputs that it is tested on.
+
+    hints: quantities that its program reads. clock: runs raise OutOfTime once its time is over.
+    """
 
     subject: Subject
     population: Population

@@ -10,7 +10,7 @@ setting, simple ones first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -124,7 +124,7 @@ def _lists(arguments: tuple[Any, ...]) -> list[Any]:
     return [_lists(one) if isinstance(one, tuple) else one for one in arguments]
 
 
-def _tuples(arguments: list[Any]) -> tuple[Any, ...]:
+def _tuples(arguments: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(_tuples(one) if isinstance(one, list | tuple) else one for one in arguments)
 
 

@@ -20,19 +20,23 @@ BITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("no", "yes"))
 ONES, ZEROS = Quantity(BITS, "count", ("1", "seen")), Quantity(BITS, "count", ("0", "seen"))
 
 
-def strings(length: int = 8) -> View:
+DIGITS = Setting(("0", "1", "[CLS]"), ("[CLS]",), False, ("0", "1", "2", "3", "4"))
+OWN, OWN_COUNT = Quantity(DIGITS, "own"), Quantity(DIGITS, "own count", ("seen",))
+
+
+def strings(length: int = 8, setting: Setting = BITS) -> View:
     """All strings of one length behind [CLS]."""
     bits = torch.cartesian_prod(*[torch.arange(2)] * length)
     tokens = torch.cat([torch.full((len(bits), 1), 2), bits], 1)
     n = len(tokens)
-    return View.of(BITS, Batch(tokens, torch.full((n,), length + 1), torch.zeros(n, dtype=torch.long)))
+    return View.of(setting, Batch(tokens, torch.full((n,), length + 1), torch.zeros(n, dtype=torch.long)))
 
 
 def searched(answers: np.ndarray, view: View, most: int = 50) -> Rule | None:
     of = candidates(BITS)
     values = [one.values(view)[:, 0].numpy() for one in of]
-    found = search(Data.of(BITS, of, values, answers, np.arange(len(answers)), True), 0.99, most)
-    return None if found is None else found.rule
+    found = search(Data.made(of, values, [0] * len(of), answers, np.arange(len(answers)), True), 0.99, most)
+    return found[0].rule if found else None
 
 
 def test_a_threshold_is_found_and_said() -> None:
@@ -82,6 +86,8 @@ def test_the_never_rule_does_not_explain_rare_answers() -> None:
         (Rule(BITS, "table", (ONES,), {"entries": [[0, 1], [3, 1]], "default": 0}),
          "The answer follows from the number of 1s by a table of 3 entries (0 gives yes, 3 gives yes, everything else "
          "no).", 4),
+        (Rule(DIGITS, "except", (OWN_COUNT, OWN), {"shift": 0, "entries": [[2, 1, 1]]}),
+         "The answer is how often its own token occurs, but for 1 pair of it and its own token (2 and 1 give 1).", 1),
     ],
 )  # fmt: skip
 def test_words_constants_and_both_ways_to_run(rule: Rule, words: str, constants: int) -> None:
@@ -89,12 +95,11 @@ def test_words_constants_and_both_ways_to_run(rule: Rule, words: str, constants:
     assert program.words == words
     assert rule.constants == constants
     assert Program.from_json(program.to_json()) == program
-    view = strings(4)
-    read = torch.zeros(16, dtype=torch.long)
-    tensors = program.answers(view, torch.arange(16), read)
+    view, place = strings(4, rule.setting), 4 if rule.setting is DIGITS else 0
+    tensors = program.answers(view, torch.arange(16), torch.full((16,), place))
     for row in range(16):
-        tokens = [BITS.vocabulary[t] for t in view.tokens[row].tolist()]
-        assert program(tokens, 0) == BITS.answers[int(tensors[row])]
+        tokens = [rule.setting.vocabulary[t] for t in view.tokens[row].tolist()]
+        assert program(tokens, place) == rule.setting.answers[int(tensors[row])]
 
 
 def test_a_weighted_sum_is_fitted() -> None:
@@ -104,6 +109,16 @@ def test_a_weighted_sum_is_fitted() -> None:
     rule = weighted(BITS, (ONES, ZEROS), values, answers)
     assert rule is not None
     assert (rule.answers([torch.from_numpy(v) for v in values]).numpy() == answers).all()
+
+
+def test_a_number_with_exceptions_is_found() -> None:
+    view = strings(4, DIGITS)
+    of = [OWN_COUNT, OWN]
+    values = [one.values(view)[:, 1:].flatten().numpy() for one in of]
+    answers = np.where((values[0] == 4) & (values[1] == 1), 3, values[0])
+    best = min((rule for rule in fits(DIGITS, of, values, answers) if rule.form == "except"), key=lambda r: r.constants)
+    assert best.data["entries"] == [[4, 1, 3]]
+    assert (best.answers([torch.from_numpy(v) for v in values]).numpy() == answers).all()
 
 
 def test_a_table_leaves_out_what_costs_nothing() -> None:

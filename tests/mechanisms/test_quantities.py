@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from interp.tasks import Batch
 BITS = Setting(("0", "1", "[CLS]", "[EOS]", "[PAD]"), ("[CLS]", "[EOS]", "[PAD]"), False, ("no", "yes"))
 NUMBERS = Setting(("0", "1", "2", "3", "="), ("=",), True, ("0", "1", "2", "3"))
 BRACKETS = Setting(("(", ")", "[", "]", "[BOS]"), ("[BOS]",), True, ("no", "yes"))
+SIGNED = Setting(("-1", "0", "1", "="), ("=",), True, ("0", "1"))
+DIGITS = Setting(("0", "1", "2", "+"), ("+",), True, ("0", "1", "2"), fixed=(2, 5))
+EVEN_ONES = (("0", "1"), ((0, 1), (1, 0)))
 FEW_LETTERS = Setting(("a", "b", "c"), (), False, ("a", "b", "c"))
 
 
@@ -70,6 +74,31 @@ def test_source_and_tensors_agree_at_every_position_of_the_string(setting: Setti
 
 
 @pytest.mark.parametrize(
+    ("setting", "kind", "arguments", "rows"),
+    [
+        (BITS, "state", EVEN_ONES, rows_of(BITS)),
+        (BRACKETS, "state", (("(",), ((0,),)), rows_of(BRACKETS)),  # other letters have no arrow
+        *((DIGITS, "sum digit", (3, *orders, (2, 5)), None)
+          for orders in (("least", "least"), ("most", "most"), ("most", "least"))),
+    ],
+)  # fmt: skip
+def test_source_and_tensors_agree_on_steps(
+    setting: Setting, kind: str, arguments: tuple[Any, ...], rows: Batch | None
+) -> None:
+    if rows is None:
+        digits = torch.randint(3, (30, 8), generator=torch.Generator().manual_seed(5))
+        digits[:, [2, 5]] = 3
+        rows = Batch(digits, torch.full((30,), 8), torch.zeros(30, dtype=torch.long))
+    quantity = Quantity(setting, kind, arguments)
+    values = quantity.values(View.of(setting, rows))
+    assert len(values.unique()) > 1
+    for row in range(len(rows)):
+        for position in range(int(rows.lengths[row])):
+            assert int(values[row, position]) == by_source(quantity, rows, row, position), (row, position)
+    assert Quantity.from_json(setting, json.loads(json.dumps(quantity.to_json()))) == quantity
+
+
+@pytest.mark.parametrize(
     ("setting", "kind", "arguments", "text", "position", "value"),
     [
         (BITS, "own count", ("seen",), "[CLS] 1 1 0 1 [EOS]", 1, 3),
@@ -84,6 +113,12 @@ def test_source_and_tensors_agree_at_every_position_of_the_string(setting: Setti
         (NUMBERS, "extreme", ("largest", 1), "2 3 1 =", 3, 3),
         (NUMBERS, "extreme", ("largest", 2), "2 3 1 =", 3, 2),
         (NUMBERS, "sum modulo", (4, "seen"), "2 3 1 =", 3, 2),
+        (SIGNED, "sum", ("seen",), "-1 1 -1 =", 3, -1),
+        (BITS, "state", EVEN_ONES, "[CLS] 1 0 1 1 [EOS]", 0, 1),
+        (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 5, 0),  # 7 + 5 = 12: 0 1 1
+        (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 7, 1),
+        (DIGITS, "sum digit", (3, "most", "least", (2, 5)), "2 1 + 1 2 + 0 1", 6, 1),
+        (DIGITS, "sum digit", (3, "most", "most", (2, 5)), "2 1 + 1 2 + 1 1", 7, 0),
     ],
 )  # fmt: skip
 def test_values_by_hand(
