@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 import pandas as pd
 
 from interp import words
 from interp.errors import InterpError
+from interp.explanations.picture import svg
 from interp.explanations.program import Program
 from interp.explanations.sentences import how, nothing_found
 from interp.views import view
@@ -156,13 +158,12 @@ class Explanation:
         return f"{self.sentence}\n\nParts: {kinds}. {self.size[0].upper()}{self.size[1:]}.\n\n{self.source}"
 
     def _repr_html_(self) -> str:
-        rows = [(one.part, one.status, one.looks or "", one.carries or "") for one in self.parts]
-        page = view(f"{self.model}: {self.sentence}", rows, ("part", "status", "looks", "carries"))
+        said = f"<p><b>{escape(self.model)}</b>: {escape(self.sentence)}</p>"
         if not self.found:
-            return page
-        from html import escape
-
-        return f"{page}<pre>{escape(self.source)}</pre>"
+            return said
+        rows = [(one.part, one.status, one.looks or "", one.carries or "") for one in self.parts]
+        parts = view(f"{self.size[0].upper()}{self.size[1:]}", rows, ("part", "status", "looks", "carries"))
+        return f"{said}{svg(self)}<pre>{escape(self.source)}</pre>{parts}"
 
     # ------------------------------------------------------------ plain data
 

@@ -46,6 +46,8 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
     if said:
         more = f"; and {words.counted(len(said) - NAMED, 'more part')}" if len(said) > NAMED else ""
         text.append(f"Where: {'; '.join(said[:NAMED])}{more}.")
+    if not parts:
+        return "Where it happens was not tested: there was no time left."
     kept = [one.part for one in parts if one.status == "kept"]
     if kept:
         named = words.listed(kept[:NAMED]) + (f" and {len(kept) - NAMED} more" if len(kept) > NAMED else "")

@@ -108,7 +108,15 @@ class LiveItem:
     data: Mapping[str, Any] | str
 
 
-Item = Section | Text | Code | Verdict | Metadata | FigureItem | TableItem | LiveItem
+@dataclass(frozen=True)
+class Drawing:
+    """A small picture of lines and words as SVG, made by interp itself."""
+
+    svg: str
+    caption: str
+
+
+Item = Section | Text | Code | Drawing | Verdict | Metadata | FigureItem | TableItem | LiveItem
 
 
 class Report:
@@ -135,6 +143,7 @@ class Report:
         self.subtitle = str(subtitle)
         self.metadata = {str(name): str(value) for name, value in (metadata or {}).items()}
         self._said: list[Said] = []
+        self._answered: set[str] = set()
         self.mark: Mark | Literal[""] = ""
         self.items: list[Item] = []
         self.facts: dict[str, Any] = {}
@@ -160,15 +169,29 @@ class Report:
         """The sentences of the verdict, in its order."""
         return tuple(sorted(self._said, key=lambda one: one.rank))
 
-    def say(self, sentence: str, about: About = "how", pictures: Sequence[str] = ()) -> None:
+    def say(
+        self,
+        sentence: str,
+        about: About = "how",
+        pictures: Sequence[str] = (),
+        *,
+        answers: bool = False,
+        aside: bool = False,
+    ) -> None:
         """Adds a paragraph to the verdict, at its place: see `verdict`. "" adds none.
 
         pictures: keys of figures that show what is said; the first of them that the report draws stands beside it.
+        answers: it answers the question. aside: where an earlier sentence does, this one stands in its section only.
         """
         if about not in ABOUT:
             raise InterpError(one_of("subject of a sentence", about, ABOUT))
-        if sentence:
+        if aside and about in self._answered:
+            self.add_text(sentence)
+        elif sentence:
             self._said.append(Said(sentence, about, tuple(pictures)))
+
+        if answers:
+            self._answered.add(about)
 
     def add_fact(self, name: str, value: Any) -> None:
         """Adds a number or a word by name; one row of them for each model makes a comparison.
@@ -192,6 +215,11 @@ class Report:
     def add_code(self, text: str) -> None:
         """Adds source code, with its spaces and line breaks."""
         self.items.append(Code(str(text)))
+
+    def add_drawing(self, svg: str, caption: str) -> None:
+        """Adds a picture that interp itself made as SVG, whose words it escaped; "" adds none."""
+        if svg:
+            self.items.append(Drawing(svg, str(caption)))
 
     def add_table(
         self,

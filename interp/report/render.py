@@ -25,6 +25,7 @@ from interp.report.live.minify import minify
 from interp.report.page import (
     MOST_ROWS,
     Code,
+    Drawing,
     FigureItem,
     Item,
     LiveItem,
@@ -142,6 +143,8 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
             return {"kind": "text", "paragraphs": [annotated(part, told) for part in _paragraphs(text)]}
         case Code(text):
             return {"kind": "code", "text": text}
+        case Drawing(svg, caption):
+            return {"kind": "drawing", "svg": Markup(svg), "caption": annotated(caption, told)}
         case Verdict(said, mark):
             return {"kind": "verdict", "verdict": _verdict(said, mark, pictures, told)}
         case Metadata(entries):

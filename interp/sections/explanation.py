@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from interp import words
 from interp.explanations import Explanation, explain_subject
+from interp.explanations.picture import svg
 from interp.explanations.shipped import shipped
 from interp.populations import Asked
 from interp.report import Report
 from interp.sections.base import Study, section
 
 NOT_SEARCHED = "No explanation was searched for; interp.explain(model) does that."
+DRAWN = (
+    "From the tokens to the answer: the parts that are needed, and what each of them does. Dashed: its output was not "
+    "explained."
+)
 
 
 def shipped_one(study: Study) -> Explanation | None:
@@ -24,7 +29,7 @@ def make(study: Study, report: Report) -> None:
     seconds = study.asked_of.get("explanation", Asked()).over(study.asked).seconds
     if found is None and seconds is not None:
         found = explain_subject(study.subject, report.title, seconds)
-    report.say(NOT_SEARCHED if found is None else found.sentence, "how")
+    report.say(NOT_SEARCHED if found is None else found.sentence, "how", answers=found is not None and found.found)
     if found is None:
         return
     report.add_fact("explained", found.found)
@@ -33,6 +38,7 @@ def make(study: Study, report: Report) -> None:
         return
     report.section("The algorithm", f"{found.sentence}\n\n{evidence(found)}")
     report.add_code(found.source)
+    report.add_drawing(svg(found), DRAWN)
     report.add_table(
         "explanation_parts",
         found.to_frame(),

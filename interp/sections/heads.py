@@ -81,7 +81,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
             "one, others with the same token, and those behind an earlier same token (induction).",
         )  # fmt: skip
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
-    report.say(needed(table, whole, chance, population), "how", ["heads_ablated"])
+    report.say(needed(table, whole, chance, population), "how", ["heads_ablated"], aside=True)
     report.add_fact("most_needed_part", most_needed(table, whole, chance, population))
     report.add_fact("accuracy_without_it", float(table["accuracy_mean"].min()))
 

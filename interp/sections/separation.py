@@ -38,7 +38,6 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
     facts = facts_of(heads, pairs) | {"model": study.once(whole_model), "guess": study.once(best_guess)}
     for name in ("successful", "failed", "mixed", "best s_acc"):
         report.add_fact(name, facts[name])
-    report.say(sentence(facts), "how", ["best_head", "heads_s_acc"])
     one, other = study.task.contrast or ("", "")
     two = len(study.once(shared.outputs, "test").labels.unique()) == 2
     scored = f"the better of the '{one}' and '{other}' logits as a score" if two else "the best of the answers' logits"
@@ -49,6 +48,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         f"accuracy when all other heads are silenced. ROC AUC: {scored}. weight: the head's share in the readout of "
         f"'{one}' against '{other}'. accuracy_without: of the whole model when the head is silenced.",
     )
+    report.say(sentence(facts), "how", ["best_head", "heads_s_acc"], aside=True)
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
     if len(heads) == 1:
         return

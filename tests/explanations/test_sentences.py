@@ -39,7 +39,7 @@ def test_truth(agreement: Agreement, said: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ([], ""),
+        ([], "Where it happens was not tested: there was no time left."),
         ([PartRole("head 0.0", "cut")], ""),
         ([PartRole("head 0.0", "kept")], "What head 0.0 puts out is not explained."),
         ([PartRole("MLP 0", "explained", None, None, "carries x", 1.0)], "Where: MLP 0 carries x."),

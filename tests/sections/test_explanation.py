@@ -6,6 +6,8 @@ import interp
 from interp.explanations import shipped
 from interp.explanations.explanation import Explanation
 from interp.measures.subject import Subject
+from interp.report import Report
+from interp.report.page import Text
 from interp.sections.explanation import NOT_SEARCHED, evidence
 
 
@@ -21,6 +23,7 @@ def test_with_seconds_it_searches() -> None:
     assert report.verdict.startswith("The answer is the largest number.")
     assert report.facts["explanation_constants"] == 2
     assert "def answer(tokens, i):" in report.html()
+    assert "<svg" in report.html()
     assert list(report.tables["explanation_parts"]["status"]) == ["explained"]
 
 
@@ -41,3 +44,17 @@ def test_every_shipped_explanation_can_be_read_and_run() -> None:
         found = Explanation.from_json(json.dumps(data))
         if found.found:
             compile(found.source, "shipped", "exec")
+
+
+def test_what_ablation_says_goes_below_an_explanation() -> None:
+    report = Report("both")
+    report.section("The algorithm")
+    report.say("It counts.", "how", answers=True)
+    report.section("Heads")
+    report.say("Accuracy falls without head 0.0.", "how", aside=True)
+    assert [one.text for one in report.said] == ["It counts."]
+    assert report.items[-1] == Text("Accuracy falls without head 0.0.")
+    other = Report("no explanation")
+    other.say(NOT_SEARCHED, "how")
+    other.say("Accuracy falls without head 0.0.", "how", aside=True)
+    assert len(other.said) == 2

@@ -1,0 +1,97 @@
+"""The few parts of an explanation as a drawing: what flows from the tokens to the answer, and what each part adds.
+
+A vertical line is the residual stream. Each part that is left reads from it and writes to it, in the order of layers;
+its box says in the task's words where it looks and what it carries. Text is wrapped for the width of a phone, and
+colors are those of the page around it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interp.explanations.explanation import Explanation, PartRole
+
+WIDTH, LEFT, BOX = 400, 26, 56
+"""Of the drawing, of the stream, and where boxes start; in units that are pixels at full size."""
+LINE, PAD, GAP = 17, 10, 22
+LETTERS = 48
+"""In one line of a box."""
+MOST = 12
+"""Parts that are drawn."""
+ARROW = "M0 0 L8 4 L0 8 z"
+
+
+def svg(found: Explanation) -> str:
+    """The drawing; "" where no program was found or no part was tested."""
+    shown = sorted((one for one in found.parts if one.status != "cut"), key=in_order)[:MOST]
+    if not found.found or not shown:
+        return ""
+    body, y = [], 12
+    text, height = box("the tokens", [], y, LEFT - 14, plain=True)
+    body.append(text)
+    top = y + height
+    y = top + GAP
+    for one in shown:
+        text, height = box(one.part, lines(one), y, BOX, dashed=one.status == "kept")
+        body += [text, arrow(LEFT, y + 12, BOX - 2, y + 12), arrow(BOX, y + height - 12, LEFT + 2, y + height - 12)]
+        y += height + GAP
+    bottom = y
+    said = textwrap.wrap(found.program.words if found.program else "", LETTERS)
+    text, height = box("the answer", said, bottom, LEFT - 14, plain=True)
+    body.append(text)
+    stream = arrow(LEFT, top, LEFT, bottom - 2, wide=True)
+    total = bottom + height + 12
+    return (
+        f'<svg role="img" viewBox="0 0 {WIDTH} {total}" width="{WIDTH}" height="{total}" '
+        'style="max-width:100%;height:auto;font:13px/1.3 system-ui,sans-serif" fill="currentColor" '
+        f'xmlns="http://www.w3.org/2000/svg"><title>{escape(in_words(shown))}</title>'
+        f'<defs><marker id="explanation-arrow" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto" '
+        f'markerUnits="userSpaceOnUse"><path d="{ARROW}"/></marker></defs>{stream}{"".join(body)}</svg>'
+    )
+
+
+def in_order(one: PartRole) -> tuple[int, bool, int]:
+    """Layer by layer, heads before the MLP."""
+    kind, number = one.part.split()
+    layer, _, head = number.partition(".")
+    return int(layer), kind == "MLP", int(head or 0)
+
+
+def lines(one: PartRole) -> list[str]:
+    """What a part does, wrapped."""
+    does = [text for text in (one.looks, one.carries if one.status == "explained" else None) if text]
+    if one.status == "kept":
+        does.append("what it puts out is not explained")
+    return [line for text in does for line in textwrap.wrap(text, LETTERS)]
+
+
+def box(title: str, text: Sequence[str], y: int, x: int, dashed: bool = False, plain: bool = False) -> tuple[str, int]:
+    """A box with a title and lines below it, and its height."""
+    height = 2 * PAD + LINE * (1 + len(text)) - 2
+    look = 'fill="none" stroke="currentColor" stroke-opacity=".55"'
+    dashes = ' stroke-dasharray="4 3"' if dashed else ""
+    radius = 12 if plain else 4
+    drawn = [f'<rect x="{x}" y="{y}" width="{WIDTH - x - 6}" height="{height}" rx="{radius}" {look}{dashes}/>']
+    rows = [(title, ' font-weight="600"'), *((line, "") for line in text)]
+    for number, (line, weight) in enumerate(rows):
+        at = y + PAD + 11 + LINE * number
+        drawn.append(f'<text x="{x + 12}" y="{at}"{weight}>{escape(line)}</text>')
+    return "".join(drawn), height
+
+
+def arrow(x1: int, y1: int, x2: int, y2: int, wide: bool = False) -> str:
+    width = 2.5 if wide else 1.2
+    return (
+        f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="currentColor" stroke-width="{width}" '
+        'marker-end="url(#explanation-arrow)"/>'
+    )
+
+
+def in_words(shown: Sequence[PartRole]) -> str:
+    """The same for those who cannot see it."""
+    parts = "; ".join(f"{one.part}: {' '.join(lines(one)) or 'needed'}" for one in shown)
+    return f"From the tokens to the answer through {parts}."
