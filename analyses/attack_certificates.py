@@ -158,11 +158,25 @@ def attacks(method: str) -> Callable[[Draw], Draw]:
     return add
 
 
+ATTENTION = ("W_Q", "W_O", "b_Q", "b_O", "W_K", "W_V", "b_K", "b_V")
+
+
+def _parameters(model: TaskModel) -> list[tuple[str, torch.nn.Parameter]]:
+    """All parameters in one order, whichever version of TransformerLens holds them: a seed draws the same model."""
+    owners = [name for name, _ in model.named_modules()]
+
+    def place(item: tuple[str, torch.nn.Parameter]) -> tuple[int, int]:
+        owner, _, name = item[0].rpartition(".")
+        return owners.index(owner), ATTENTION.index(name) if name in ATTENTION else len(ATTENTION)
+
+    return sorted(model.named_parameters(), key=place)
+
+
 def _fill(model: TaskModel, rng: np.random.Generator) -> None:
     """Weights from a grid or normal, and factors on single matrices."""
     grid, wild, loud = rng.random() < 0.5, rng.random() < 0.4, rng.random() < 0.2
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in _parameters(model):
             shape = tuple(parameter.shape)
             values = rng.integers(-2, 3, shape) / 2 if grid else rng.normal(size=shape)
             factor = rng.choice(SCALES) if wild else 1.0
@@ -376,8 +390,8 @@ def _rescale(model: TaskModel, rng: np.random.Generator) -> None:
 
 def _disturb(model: TaskModel, rng: np.random.Generator) -> None:
     """Turn one number of an exact model, or scale one of its matrices."""
-    parameters = list(model.parameters())
-    chosen = parameters[rng.integers(len(parameters))]
+    parameters = _parameters(model)
+    _, chosen = parameters[rng.integers(len(parameters))]
     with torch.no_grad():
         if rng.random() < 0.5:
             flat = chosen.view(-1)

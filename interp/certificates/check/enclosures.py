@@ -63,7 +63,9 @@ def exp_between(x: int) -> tuple[int, int]:
 
 def log_between(n: int) -> tuple[int, int]:
     """Bounds of ln(n), found in any way and proved by exponentials."""
-    middle, off = fixed(math.log(n)), ONE >> 40
+    middle, off = fixed(math.log(n)), ONE >> 150
+    for _ in range(2):  # Newton's method doubles the 50 bits of a float
+        middle += n * exp_between(-middle)[0] - ONE
     need(n == 1 or (exp_between(off - middle)[0] * n >= ONE >= exp_between(-off - middle)[1] * n),
          "a logarithm is not what it should be")  # fmt: skip
     return (middle - off, middle + off) if n > 1 else (0, 0)
