@@ -112,7 +112,8 @@ def _difference(task: Task, fresh: Task) -> str | None:
             return f"a {type(held).__name__} was put in the place of its {name}"
         try:
             if not _same(held, wanted, {}):
-                return f"its {name} is {_shown(held)}, not {_shown(wanted)}"
+                shown, right = _shown(held), _shown(wanted)
+                return f"its {name} is {shown}" + (f", not {right}" if right != shown else "")
         except Uncomparable as kind:
             return f"its {name} holds {kind}, which cannot be compared"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,17 @@ def on(part: str, name: str, value: Any) -> Callable[[TaskModel], None]:
     return lambda model: object.__setattr__(model.get_submodule(part), name, value)
 
 
+def mostly(forward: Callable[..., torch.Tensor], *args: Any, **options: Any) -> torch.Tensor:
+    """The same, but for rows of one length, which hardly any probe has."""
+    out = forward(*args, **options)
+    return out * 0 if out.shape[1] == 3 else out
+
+
+def nearly(model: TaskModel) -> None:
+    attn = model.get_submodule("blocks.0.attn")
+    object.__setattr__(attn, "forward", partial(mostly, attn.forward))
+
+
 CHANGES: dict[str, Callable[[TaskModel], None]] = {
     "a partial": on("blocks.0.attn", "forward", partial(nothing)),
     "an object": on("blocks.0.attn", "forward", Zero()),
@@ -54,6 +66,14 @@ def test_what_was_put_in_the_place_of_a_function_is_refused(what: str, name: str
     model = interp.build(name)
     CHANGES[what](model)
     with pytest.raises(UnsupportedError, match=r"was replaced by|cannot be certified"):
+        interp.certify(model)
+
+
+@pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
+def test_a_forward_pass_that_errs_where_no_probe_looks_is_refused(name: str) -> None:
+    model = interp.build(name)
+    nearly(model)
+    with pytest.raises(UnsupportedError, match=r"blocks\.0\.attn .*: its forward was replaced by"):
         interp.certify(model)
 
 
@@ -112,10 +132,12 @@ def test_the_model_at_hand_never_runs_for_the_proof(monkeypatch: pytest.MonkeyPa
 
 def test_another_table_in_a_task_is_refused_and_its_evidence_with_it() -> None:
     """The attack: a refuted model, certified after its task got the table that the model answers."""
-    model, other = interp.load("memorization/bigram"), interp.tasks.bigram(N=20, M=10, seed=99)
-    assert interp.certify(model).status == "refuted"
-    model.task.table = getattr(other, "table", other)
-    with pytest.raises(UnsupportedError, match=r"task .* at hand is another: its table is another"):
+    assert interp.certify("memorization/bigram").status == "refuted"
+    model = interp.load("memorization/bigram")  # its task has looked nothing up yet
+    table = model.task.table
+    said = torch.nn.functional.one_hot(model.read(torch.tensor(table.contexts)).argmax(-1), table.n_outputs)
+    model.task.table = replace(table, conditional=said.double().numpy())
+    with pytest.raises(UnsupportedError, match=r"task .* at hand is another: its table is another ConditionalTable$"):
         interp.certify(model)
 
 
@@ -165,6 +187,41 @@ def test_inherited_label_counts_do_not_define_the_labels_of_a_subclass() -> None
     model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     with pytest.raises(InterpError, match=r"labels .* otherwise"):
         interp.certify(model)
+
+
+class Once(Count01):
+    """Count01, but one sentence has the other answer: no sample finds it among so many orders."""
+
+    name = "frozen-test-once"
+
+    def batch(self, tokens: torch.Tensor) -> interp.Batch:
+        found, odd = super().batch(tokens), torch.tensor([0, 1, 1, 2, 2, 2, 1, 2, 4])
+        rows = (tokens[:, : len(odd)] == odd).all(1) if tokens.shape[1] >= len(odd) else found.labels < 0
+        return interp.Batch(tokens, found.lengths, torch.where(rows, 11 - found.labels, found.labels))
+
+    def sentences(self, counts: torch.Tensor, seed: int = 0) -> interp.Batch:
+        return self.batch(super().sentences(counts, seed).tokens)
+
+
+def test_labels_that_are_taken_on_trust_are_named() -> None:
+    exact, task = interp.build("count01/minimal"), Once()
+    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    (said,) = interp.certify(model).on_trust
+    assert "task frozen-test-once is taken at its word that its counts decide" in said
+
+
+def test_answers_of_a_large_domain_are_taken_on_trust() -> None:
+    class Odd(Histogram):
+        name = "frozen-test-odd-of-many"
+
+        def answers(self, classes: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+            rows = (tokens == torch.tensor([1, 3, 2, 5, 5, 1, 2, 7])).all(1, keepdim=True)
+            return super().answers(classes, tokens) + rows.long()
+
+    exact, task = interp.build("histogram/dot-exact", T=12, L=8), Odd(T=12, L=8)
+    model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
+    (said,) = interp.certify(model).on_trust
+    assert "task frozen-test-odd-of-many is taken at its word" in said
 
 
 def test_answers_that_are_wrong_on_one_sequence_are_seen() -> None:
