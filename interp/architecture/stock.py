@@ -197,6 +197,8 @@ def unread_field(cfg: Any) -> str | None:
     """A field of a config that is set, and changes what is computed in a way that READ and PASSIVE do not know."""
     known = config_fields()
     ignored = () if cfg.positional_embedding_type == "rotary" else ROTARY_ONLY
+    if cfg.normalization_type in ("RMS", "RMSPre"):
+        ignored = (*ignored, "final_rms")  # all norms are RMS norms, the last one too
     for name, value in cfg.to_dict().items():
         passive = name in READ or name in PASSIVE or name in ignored or name.startswith(PASSIVE_PREFIXES)
         if not passive and name in known and value != known[name] and value:
@@ -252,6 +254,7 @@ def expressed(
         dtype=DTYPES[tensors["embed.W_E"].dtype],
     )
     made = TaskModel(spec, task, tensors)
+    made.ids_before = (token_ids, output_ids)
     _check_same(model, made, token_ids, output_ids)
     return made
 

@@ -75,6 +75,8 @@ class TaskModel(HookedTransformer):
         self.spec, self.task, self.seed = spec, task, seed
         self.length_limit: LengthLimit | None = None
         self.history: Any = None
+        self.ids_before: tuple[Tensor | None, Tensor | None] = (None, None)
+        """Where this was converted from a model of others: its id of each token, and its output of each answer."""
         self.snapshots: Mapping[int, TaskModel] = {}
         self.summary: Mapping[str, Any] = {}
         parts: Any = self  # stock declares the stock types of these parts

@@ -28,6 +28,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
 from interp.certificates.base import AT_HAND, Certificate, Status, noted, register_method
 from interp.certificates.frozen import hooks_on
+from interp.certificates.generated import Whole
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
@@ -84,7 +85,7 @@ def certify_subject(
             f"{_name(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
         )
     slip = _difference(subject, total, batch_size)
-    found = Found()
+    found = Found(whole=None if task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
         found.take(subject, ran, CLOSE * slip)
         if progress is not None:
@@ -94,7 +95,8 @@ def certify_subject(
     status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
     parameter = next(model.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
-    notes: tuple[str, ...] = (f"a part of the inputs was run in float64, too: margins differ by {slip:.3g} at most",)
+    notes: tuple[str, ...] = () if found.whole is None else (found.whole.note(),)
+    notes += (f"a part of the inputs was run in float64, too: margins differ by {slip:.3g} at most",)
     if found.close:
         notes += (f"{found.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
                   "answer otherwise",)  # fmt: skip
@@ -109,7 +111,7 @@ def certify_subject(
         accuracy=1 - found.wrong / found.answers,
         n_inputs=found.rows,
         worst_margin=found.worst,
-        counterexample=found.first,
+        counterexample=found.counterexample(subject),
         method="every input, as run",
         domain=f"every input of task {task.name}",
         seconds=time.perf_counter() - started,
@@ -166,7 +168,8 @@ def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
 
 @dataclass
 class Found:
-    """What running the inputs showed: numbers of rows, answers, errors and close answers, and the first of these."""
+    """What running the inputs showed: numbers of rows, answers, errors and close answers, the first of these, the error
+    behind the fewest tokens, and whole answers where a task generates them."""
 
     rows: int = 0
     answers: int = 0
@@ -176,6 +179,8 @@ class Found:
     among: int = 0
     worst: float = float("inf")
     first: str | None = None
+    shortest: int = 0
+    whole: Whole | None = None
     errors: list[tuple[object, ...]] = field(default_factory=list)
     nearly: list[tuple[object, ...]] = field(default_factory=list)
 
@@ -197,9 +202,27 @@ class Found:
                 kept += islice(_lines(subject, ran, margin, mask), LISTED - len(kept))
         self.wrong, self.close = self.wrong + int((~right).sum()), self.close + int(nearly.sum())
         self.beyond, self.among = self.beyond + int(ran.beyond.sum()), self.among + ran.among
-        if self.first is None and self.errors:
-            text, position, answer, label, _ = self.errors[0]
-            self.first = f"{text}: the answer at position {position} is {answer}, right is {label}"
+        if self.whole is not None:
+            self.whole.take(subject, batch, right)
+        if bool((~right).any()):
+            self._shortest(subject, ran, margin)
+
+    def _shortest(self, subject: Subject, ran: Ran, margin: Tensor) -> None:
+        """Keep the first of the errors that the model makes behind the fewest tokens."""
+        row, position = subject.reads(ran.batch).nonzero().unbind(1)
+        causal = subject.model.cfg.attention_dir == "causal"
+        length = torch.where(ran.right, torch.iinfo(torch.long).max, position + 1 if causal else ran.batch.lengths[row])
+        at = int(length.argmin())
+        if self.first is None or int(length[at]) < self.shortest:
+            chosen = torch.zeros_like(ran.right)
+            chosen[at] = True
+            text, place, answer, label, _ = next(_lines(subject, ran, margin, chosen))
+            self.first = f"{text}: the answer at position {place} is {answer}, right is {label}"
+            self.shortest = int(length[at])
+
+    def counterexample(self, subject: Subject) -> str | None:
+        """The shortest question with a wrong generated answer; else the error behind the fewest tokens."""
+        return (self.whole and self.whole.counterexample(subject)) or self.first
 
     @staticmethod
     def frame(lines: list[tuple[object, ...]]) -> pd.DataFrame:

@@ -42,11 +42,12 @@ class Layout:
 
 def not_generated(subject: Subject, batch: Batch) -> str | None:
     """Why the answers to a batch are not tokens that follow one another, or None."""
-    found = _layout(subject, batch)
+    found = layout(subject, batch)
     return found if isinstance(found, str) else None
 
 
-def _layout(subject: Subject, batch: Batch) -> Layout | str:
+def layout(subject: Subject, batch: Batch) -> Layout | str:
+    """Where the answers of a batch stand, or why they are not tokens that follow one another."""
     task, name, declared = subject.task, subject.task.name, subject.task.generates
     if subject.decision.kind != "argmax":
         return f"task {name} does not answer with one of several tokens"
@@ -134,7 +135,7 @@ def generate(model: Model, batch: Batch) -> Generated:
     reason where a task's answers are not tokens that follow one another.
     """
     subject = Subject.of(model)
-    found = _layout(subject, batch)
+    found = layout(subject, batch)
     if isinstance(found, str):
         raise UnsupportedError(found)
     asked, width = found.wanted != IGNORED, batch.tokens.shape[1]

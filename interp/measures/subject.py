@@ -430,13 +430,15 @@ def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> 
     for token in tokens:
         if token not in task.vocabulary:
             raise InterpError(one_of(f"token of task {task.name}", token, task.vocabulary))
-    if missing := [token for token in task.vocabulary if token not in tokens]:
+    if missing := [token for token in task.vocabulary if token not in tokens and token != task.pad]:
         raise InterpError(f"tokens lacks {', '.join(missing)} of task {task.name}")
-    ids = [tokens[token] for token in task.vocabulary]
     _check_ids("token", "ids", tokens, d_vocab)
+    ids = [tokens[token] for token in task.vocabulary if token != task.pad]
     if len(set(ids)) < len(ids):
-        raise InterpError(f"two tokens share an id: {dict(zip(task.vocabulary, ids))}")
-    return torch.tensor(ids)
+        raise InterpError(f"two tokens share an id: {dict(tokens)}")
+    # Many models have no padding of their own. It fills rows up behind their end, where nothing looks at it.
+    filler = next(iter(ids), 0)
+    return torch.tensor([tokens.get(token, filler) for token in task.vocabulary])
 
 
 def output_ids_of(
@@ -455,16 +457,17 @@ def output_ids_of(
             raise InterpError(f"two answers share an output: {dict(outputs)}")
         return torch.tensor([outputs[word] for word in words])
     # A head of as many outputs as there are answers, and not of the vocabulary, has the answers in their own order.
-    if token_ids is not None and words == task.vocabulary and (n_out == d_vocab or n_out != task.n_out):
-        _check_ids("token", "outputs", dict(zip(words, token_ids.tolist())), n_out)
-        return token_ids
+    of_tokens = n_out == d_vocab and set(words) <= set(task.vocabulary)
+    if token_ids is not None and (of_tokens or (words == task.vocabulary and n_out != task.n_out)):
+        ids = token_ids[[task.token_id(word) for word in words]]
+        _check_ids("token", "outputs", dict(zip(words, ids.tolist())), n_out)
+        return ids
     if n_out == task.n_out:
         return None
     if n_out == len(words):
         return torch.arange(n_out)
-    if n_out == d_vocab and set(words) <= set(task.vocabulary):  # answers are tokens, and so are outputs
-        ids = torch.arange(task.d_vocab) if token_ids is None else token_ids
-        return ids[[task.token_id(word) for word in words]]
+    if of_tokens:  # answers are tokens, and so are outputs
+        return torch.tensor([task.token_id(word) for word in words])
     raise InterpError(
         f"the model has {n_out} outputs, task {task.name} has {len(words)} answers; "
         f"say which is which: outputs={{{words[0]!r}: 0, ...}}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.architecture.stock import read_config, stock_model
+from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, short
 from interp.measures.subject import Subject, output_ids_of, token_ids_of
 from interp.readers import Reading, find_reader, open_source, read
@@ -109,7 +110,7 @@ def from_function(
     Args:
         forward: token ids (rows, length) to logits (rows, length, n_out): a function, or a module in evaluation mode.
         like: the converted model, as `interp.load` gave it.
-        tokens, outputs: as they were given to `interp.load`; needed again where it returned a TaskModel.
+        tokens, outputs: the ids of `interp.load`, where `like` was saved and loaded again since.
 
     Returns:
         The largest difference of logits, relative to the largest logit (at least 1).
@@ -127,7 +128,7 @@ def from_function(
     """
     subject = Subject.of(like)
     task, batch = subject.task, subject.task.sample(ROWS, subject.task.splits[-1], seed=0)
-    ids = subject.token_ids
+    ids, columns = like.ids_before if isinstance(like, TaskModel) else (subject.token_ids, subject.output_ids)
     if tokens is not None:
         ids = token_ids_of(1 + max(tokens.values(), default=0), task, tokens)
     ours, where = subject.logits(batch).double(), subject.reads(batch)
@@ -136,7 +137,6 @@ def from_function(
         raise CheckpointError(
             f"forward gives shape {tuple(theirs.shape)}; expected {tuple(batch.tokens.shape)} and the outputs"
         )
-    columns = subject.output_ids
     if columns is None and (outputs is not None or theirs.shape[-1] != ours.shape[-1]):
         columns = output_ids_of(theirs.shape[-1], theirs.shape[-1], task, ids, outputs)
     picked = theirs[where] if columns is None else theirs[where][:, columns]

@@ -52,7 +52,6 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
         "act_fn": activation(source.where, config.word("hidden_act", default="silu")),
         "eps": config.number("rms_norm_eps", default=1e-6),
         "normalization_type": "RMS",
-        "final_rms": True,
         "gated_mlp": True,
         "positional_embedding_type": "rotary",
         "rotary_base": rotary_base(config),

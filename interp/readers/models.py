@@ -134,4 +134,6 @@ def task_model(
         n_out=None if n_out in (1, task.n_out) else n_out,
         dtype="float64" if tensors["embed.W_E"].dtype == torch.float64 else "float32",
     )
-    return TaskModel(spec, task, tensors)
+    made = TaskModel(spec, task, tensors)
+    made.ids_before = (ids, columns)
+    return made

@@ -194,8 +194,11 @@ def _verdict_of(found: Certificate) -> str:
 
 def quoted_input(counterexample: str) -> str:
     """A counterexample with its input in quotation marks: ")(((: the answer at ..." is no end of a bracket."""
-    text, colon, rest = counterexample.rpartition(": the answer at position ")
-    return f"'{text}'{colon}{rest}" if colon else f"'{counterexample}'"
+    for said in (": the answer at position ", ": the generated answer is "):
+        text, colon, rest = counterexample.rpartition(said)
+        if colon:
+            return f"'{text}'{colon}{rest}"
+    return f"'{counterexample}'"
 
 
 def accuracy_sentence(found: Accuracy, inputs: Population) -> str:

@@ -180,7 +180,7 @@ def _words(task: Task) -> Iterator[str]:
     if twice := [word for word in words if words.count(word) > 1]:
         yield f"vocabulary has the token {twice[0]!r} twice"
     if odd := [word for word in words if not word or any(letter.isspace() for letter in word)]:
-        yield f"the token {odd[0]!r} is empty or holds a space; text could not be parsed into tokens"
+        yield f"the token {odd[0]!r} is empty or holds a space, so text could not be parsed: give it another name"
     yield from _tokens_named(task)
     splits = task.splits
     if not _is_words(splits) or not splits or len(set(splits)) < len(splits):

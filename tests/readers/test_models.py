@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from saved_models import Encoder, Nano
 
 import interp
 from interp.architecture.stock import read_config, stock_model
@@ -130,41 +130,6 @@ def test_scaled_rotary_positions_and_short_windows_are_refused(tmp_path: Path) -
     assert read(tmp_path, {"n_ctx": 4}).fields["n_ctx"] == 4
 
 
-class Nano(nn.Module):
-    """nanoGPT's shape, written from its description: pre-norm, GELU, tied output layer, biases or none."""
-
-    def __init__(self, n_layer: int, n_head: int, n_embd: int, block_size: int, vocab_size: int, bias: bool) -> None:
-        super().__init__()
-        self.n_head = n_head
-        parts = {"wte": nn.Embedding(vocab_size, n_embd), "wpe": nn.Embedding(block_size, n_embd)}
-        self.transformer = nn.ModuleDict(parts | {"ln_f": nn.LayerNorm(n_embd, bias=bias)})
-        blocks = []
-        for _ in range(n_layer):
-            block = nn.ModuleDict({f"ln_{i}": nn.LayerNorm(n_embd, bias=bias) for i in (1, 2)})
-            block["attn"] = nn.ModuleDict(
-                {"c_attn": nn.Linear(n_embd, 3 * n_embd, bias=bias), "c_proj": nn.Linear(n_embd, n_embd, bias=bias)}
-            )
-            block["mlp"] = nn.ModuleDict(
-                {"c_fc": nn.Linear(n_embd, 4 * n_embd, bias=bias), "c_proj": nn.Linear(4 * n_embd, n_embd, bias=bias)}
-            )
-            blocks.append(block)
-        self.transformer["h"] = nn.ModuleList(blocks)
-        self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
-        self.lm_head.weight = parts["wte"].weight
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.transformer["wte"](tokens) + self.transformer["wpe"](torch.arange(tokens.shape[1]))
-        for block in self.transformer["h"]:  # type: ignore[attr-defined]
-            q, k, v = (
-                part.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
-                for part in block["attn"]["c_attn"](block["ln_1"](x)).chunk(3, -1)
-            )
-            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-            x = x + block["attn"]["c_proj"](mixed)
-            x = x + block["mlp"]["c_proj"](nn.functional.gelu(block["mlp"]["c_fc"](block["ln_2"](x))))
-        return self.lm_head(self.transformer["ln_f"](x))
-
-
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_nanogpt_checkpoint_has_the_same_logits(bias: bool, tmp_path: Path) -> None:
     args = {"n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 10, "vocab_size": 6, "bias": bias}
@@ -183,21 +148,6 @@ def test_a_nanogpt_checkpoint_has_the_same_logits(bias: bool, tmp_path: Path) ->
         read(tmp_path / "bare.pt")
     bare = read(tmp_path / "bare.pt", {"n_heads": 2, "act_fn": "gelu"})
     assert deviation(stock_model(read_config(bare.fields), bare.tensors), nano) < 1e-5
-
-
-class Encoder(nn.Module):
-    """An embedding, a table of positions, torch's encoder and an output layer."""
-
-    def __init__(self, first: bool, activation: str, norm: bool) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(5, 8)
-        self.pos = nn.Parameter(torch.randn(1, 9, 8))
-        layer = nn.TransformerEncoderLayer(8, 2, 12, 0.0, activation, norm_first=first, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8) if norm else None, enable_nested_tensor=False)
-        self.head = nn.Linear(8, 3)
-
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        return self.head(self.encoder(self.embedding(tokens) + self.pos[:, : tokens.shape[1]], mask=mask))
 
 
 class Majority(interp.Task):
@@ -237,10 +187,12 @@ def test_torchs_encoder_becomes_a_task_model(first: bool, activation: str, norm:
         wanted = made(torch.tensor([4, 0, 2])[tokens], mask)
         torch.testing.assert_close(model(tokens), wanted, rtol=1e-5, atol=1e-5)
     ours = lambda rows: made(rows, mask)  # noqa: E731
-    assert interp.from_function(ours, model, tokens=ids) < 1e-5
+    assert interp.from_function(ours, model) < 1e-5
     with pytest.raises(CheckpointError, match="expected"):
-        interp.from_function(lambda rows: 1.01 * ours(rows), model, tokens=ids)
+        interp.from_function(lambda rows: 1.01 * ours(rows), model)
     settings = {"n_heads": 2, "norm_first": first, "act_fn": activation, "causal": causal}
+    with pytest.raises(CheckpointError, match="expected"):  # ids that are said again are believed
+        interp.from_function(ours, model, tokens={"a": 0, "b": 1, "c": 2})
     again = interp.load(made.state_dict(), task=Majority(), tokens=ids, config=settings)
     torch.testing.assert_close(again(tokens), model(tokens))  # type: ignore[operator]
     with pytest.raises(InterpError, match="how many heads"):

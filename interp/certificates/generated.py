@@ -1,0 +1,83 @@
+"""Whole answers that a model generates, for a certificate that runs every input.
+
+A certificate counts single answers, each with the right tokens before it. By induction on the answer's tokens a model
+generates a whole answer right if and only if each of these is right, so the same run counts whole answers. The shortest
+question that the model answers wrongly is generated, token by token, for the counterexample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.measures.generation import generate, layout
+from interp.measures.subject import Subject
+from interp.tasks import IGNORED, Batch
+
+
+@dataclass
+class Whole:
+    """Whole answers that were looked at: how many, how many of them wrong, and the shortest question among those."""
+
+    rows: int = 0
+    wrong: int = 0
+    shortest: Batch | None = None
+    length: int = 0
+    reason: str | None = None
+    """Why nothing is generated, or None."""
+
+    def take(self, subject: Subject, batch: Batch, right: Bool[Tensor, "reads"]) -> None:
+        """Count the rows of a batch. right: which single answers are, at the positions that are read."""
+        found = layout(subject, batch)
+        if isinstance(found, str):
+            self.reason = found
+            return
+        places = subject.reads(batch)
+        single = torch.ones(places.shape, dtype=torch.bool)
+        single[places] = right
+        asked = found.wanted != IGNORED
+        at = (found.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)
+        wrong = (~single.gather(1, at) & asked).any(1)
+        self.rows, self.wrong = self.rows + len(batch), self.wrong + int(wrong.sum())
+        if bool(wrong.any()):
+            lengths = torch.where(wrong, found.starts, places.shape[1])
+            row = int(lengths.argmin())
+            if self.shortest is None or int(lengths[row]) < self.length:
+                self.shortest, self.length = batch[row : row + 1], int(lengths[row])
+
+    def note(self) -> str:
+        """One sentence on whole answers."""
+        if self.reason is not None:
+            return f"answers are not generated: {self.reason}"
+        right = self.rows - self.wrong
+        return (
+            f"exact match: generated token by token, {right:,} of {self.rows:,} answers are right as a whole (a model "
+            "generates an answer right if and only if each token is right behind the right ones before it)"
+        )
+
+    def counterexample(self, subject: Subject) -> str | None:
+        """The shortest question that is answered wrongly, with what the model generates.
+
+        None where there is none, or where the model, run on this row alone, generates the right answer: then the error
+        is no larger than rounding.
+        """
+        if self.shortest is None:
+            return None
+        batch, task = self.shortest, subject.task
+        found, made = layout(subject, batch), generate(subject, batch)
+        if isinstance(found, str) or bool(made.exact.all()):
+            return None
+        question = task.format(batch.tokens[0, : int(found.starts[0]) + 1])
+        return (
+            f"{question}: the generated answer is {_written(subject, made.tokens[0])}, right is "
+            f"{_written(subject, found.wanted[0])}"
+        )
+
+
+def _written(subject: Subject, answer: Tensor) -> str:
+    """The tokens of an answer as text; an end that the model did not reach is left out."""
+    words = [subject.task.word(int(output)) for output in answer.tolist() if output != IGNORED]
+    return ("" if all(len(word) == 1 for word in words) else " ").join(words) or "nothing"

@@ -1,0 +1,200 @@
+"""Certificates on generated answers, against the original library's model generating one row at a time."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from saved_models import SHAPES, Brackets, Forward, Sorting, Sums, Written
+from torch import Tensor
+
+import interp
+from interp.errors import CheckpointError, InterpError
+from interp.tasks import Generates
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def their_answer(forward: Forward, ids: dict[str, int], question: str, stop: str, length: int) -> str:
+    """What the original generates: no batch, no padding, one token after the other."""
+    words, row, said = {i: word for word, i in ids.items()}, [ids[c] for c in question], ""
+    while len(said) < length and not said.endswith(stop):
+        row.append(int(forward(torch.tensor([row]))[0, -1].argmax()))
+        said += words[row[-1]]
+    return said
+
+
+def nano_sums(error: float = 0.0) -> tuple[Any, Any, dict[str, int]]:
+    """The two-digit adder of nanoGPT's shape as we read it and as it is, both with the same error in their weights."""
+    shape = SHAPES["nanogpt"]
+    ids = dict(shape.load["tokens"])
+    saved = torch.load(shape.path("nanogpt"), weights_only=True)
+    saved["model"]["_orig_mod.transformer.h.1.mlp.c_proj.weight"] *= 1 - error
+    theirs: Any = shape.original(shape.path("nanogpt"))
+    theirs.load_state_dict({name.removeprefix("_orig_mod."): t for name, t in saved["model"].items()})
+    names = {f"transformer.{name}": t for name, t in theirs.transformer.state_dict().items()}
+    return interp.load(names, task=Sums(), tokens=ids, config={"n_heads": 2, "act_fn": "gelu"}), theirs, ids
+
+
+@pytest.mark.parametrize("error", [0.0, 0.8])
+def test_exact_match_is_that_of_the_original(error: float) -> None:
+    model, theirs, ids = nano_sums(error)
+    with torch.no_grad():
+        said = {question: their_answer(theirs, ids, question, "$", 3) for question in Sums.questions}
+    task = Sums()
+    wrong = [question for question in Sums.questions if said[question] != task.solve(question) + "$"]
+    found = interp.certify(model)
+    assert (found.status == "refuted") == bool(wrong) == bool(error)
+    assert f"exact match: generated token by token, {100 - len(wrong)} of 100 answers" in found.notes[0]
+    if wrong:
+        question = str(found.counterexample).split(": ")[0]
+        assert question in wrong
+        right = task.solve(question) + "$"
+        assert found.counterexample == f"{question}: the generated answer is {said[question]}, right is {right}"
+
+
+def sorter(task: Written | None = None) -> Any:
+    """The sorter of Llama's shape."""
+    return interp.load(SHAPES["llama"].path("llama"), task=task or Sorting(), **SHAPES["llama"].load)
+
+
+def biased_sorter(**shift: float) -> Any:
+    """A sorter that likes some letters too much; Llama's readout has no bias, so a spec with one takes its weights."""
+    from interp.architecture.task_model import TaskModel
+
+    class LongestFirst(Sorting):
+        name, questions = "saved_sorting_reversed", Sorting.questions[::-1]
+
+    model = sorter(LongestFirst())
+    tensors = {name: tensor.detach() for name, tensor in model.named_parameters()}
+    tensors["unembed.b_U"] = torch.zeros(model.task.n_out)
+    for word, amount in shift.items():
+        tensors["unembed.b_U"][Sorting.vocabulary.index(word)] = amount
+    return TaskModel(model.spec.model_copy(update={"readout_bias": True}), model.task, tensors)
+
+
+def test_the_counterexample_is_the_shortest_question() -> None:
+    found = interp.certify(biased_sorter(c=9.0))
+    table = found.tables["wrong inputs"]
+    assert found.status == "refuted"
+    shortest = min(text.index("=") for text in table["input"])
+    assert str(found.counterexample).index("=") == shortest
+    assert shortest < table["input"][0].index("=")
+
+
+def test_a_task_that_cannot_be_generated_says_why() -> None:
+    class Asked(Sorting):
+        """The same rows, read at the last token."""
+
+        name, readout = "saved_sorting_last", "last"
+
+        def batch(self, tokens: Tensor) -> interp.Batch:
+            return interp.Batch(tokens, tokens.ne(self.vocabulary.index("_")).sum(1), torch.full((len(tokens),), 4))
+
+        def classes(self, batch: interp.Batch) -> Tensor:
+            classes = torch.full_like(batch.tokens, -100)
+            classes[torch.arange(len(classes)), batch.lengths - 1] = batch.labels
+            return classes
+
+    assert (
+        "answers are not generated: task saved_sorting_last is read at one" in interp.certify(sorter(Asked())).notes[0]
+    )
+
+
+# ---------------------------------------------------------------- padding, first tokens, positions
+
+
+class Wide(Sorting):
+    """The same questions in rows with more padding."""
+
+    name = "saved_sorting_wide"
+
+    @property
+    def rows(self) -> Tensor:  # type: ignore[override]
+        rows = super().rows
+        return torch.cat([rows, torch.full((len(rows), 4), self.vocabulary.index("_"))], 1)
+
+
+class Left(Sorting):
+    """The same questions with the padding in front of them."""
+
+    name = "saved_sorting_left"
+
+    @property
+    def rows(self) -> Tensor:  # type: ignore[override]
+        rows = super().rows
+        return torch.stack([row.roll(int((row == self.vocabulary.index("_")).sum())) for row in rows])
+
+
+def test_padding_changes_nothing_behind_a_row_and_is_refused_before_it() -> None:
+    ids = dict(SHAPES["llama"].load["tokens"])
+    plain = interp.certify(sorter())
+    assert interp.certify(sorter(Wide())).notes[0] == plain.notes[0]
+    del ids["_"]  # a model without a padding token of its own
+    unpadded = interp.certify(interp.load(SHAPES["llama"].path("llama"), task=Sorting(), tokens=ids))
+    assert (unpadded.status, unpadded.notes[0]) == (plain.status, plain.notes[0])
+    with pytest.raises(InterpError, match="rows are filled up on the right"):
+        interp.certify(sorter(Left()))
+
+
+class NoMark(Brackets):
+    """The same brackets without the first token that the model was trained with."""
+
+    name, vocabulary = "saved_brackets_bare", ("(", ")")  # type: ignore[assignment]
+    rows = Brackets.rows[:, 1:] - 1
+
+    def allowed(self, tokens: Tensor) -> Tensor:
+        return super().allowed(tokens + 1)
+
+
+def test_a_first_token_is_there_only_where_the_task_has_it() -> None:
+    """interp adds none: an owner's forward that does is told apart, and a task whose rows begin with it agrees."""
+    shape = SHAPES["gpt2"]
+    forward = shape.original(shape.path("gpt2"))
+    ids = {"(": 0, ")": 1}
+    bare = interp.load(shape.path("gpt2"), task=NoMark(), tokens=ids, outputs=shape.load["outputs"])
+    assert interp.from_function(forward, bare) < 1e-5
+
+    def behind_mark(tokens: Tensor) -> Tensor:
+        return forward(torch.cat([torch.full((len(tokens), 1), 3), tokens], 1))[:, 1:]
+
+    with pytest.raises(CheckpointError, match=r"on '[()]+' at position \d"):
+        interp.from_function(behind_mark, bare)
+    with_mark, without = interp.certify(shape.subject("gpt2")), interp.certify(bare)
+    assert isinstance(with_mark.accuracy, float)
+    assert isinstance(without.accuracy, float)
+    assert with_mark.accuracy > 0.95 > without.accuracy
+
+
+def test_generation_starts_at_a_token_or_a_position() -> None:
+    """All sums have '=' at position 3: both ways to say where answers start give one certificate."""
+
+    class From(Sums):
+        name, generates = "saved_sums_from", Generates(start=4, stop="$", length=3)
+
+    shape = SHAPES["nanogpt"]
+    said = [interp.certify(interp.load(shape.path("nanogpt"), task=task, **shape.load)) for task in (Sums(), From())]
+    assert said[0].notes[0] == said[1].notes[0]
+
+    class TooFar(Sums):
+        name, generates = "saved_sums_late", Generates(start=6, stop="$", length=3)
+
+    late = interp.certify(interp.load(shape.path("nanogpt"), task=TooFar(), **shape.load))
+    assert "answers are not generated" in late.notes[0]
+
+
+def test_positions_that_start_elsewhere_are_found_and_cut_off() -> None:
+    """An owner whose first token has position 2: the table from there on is the model."""
+    model, theirs, ids = nano_sums()
+    shifted: Any = copy.deepcopy(theirs)
+    table = theirs.transformer["wpe"].weight.detach()
+    state = {f"transformer.{name}": t for name, t in theirs.transformer.state_dict().items()}
+    state["transformer.wpe.weight"] = torch.cat([torch.randn(2, table.shape[1]), table])
+    given: dict[str, Any] = {"task": Sums(), "tokens": ids, "config": {"n_heads": 2, "act_fn": "gelu"}}
+    with pytest.raises(CheckpointError, match="computes something else"):
+        interp.from_function(shifted, interp.load(state, **given))
+    state["transformer.wpe.weight"] = state["transformer.wpe.weight"][2:]
+    assert interp.from_function(shifted, interp.load(state, **given)) < 1e-5
+    assert interp.certify(model).status == "certified"

@@ -1,0 +1,80 @@
+"""Every shape of tests/saved_models.py: read, inspected, compared with its library, certified and reported on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from saved_models import FOLDER, SHAPES
+
+import interp
+from interp.errors import InterpError
+from interp.measures.generation import not_generated
+from interp.measures.subject import Subject
+from interp.readers.inspection import inspect
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+KNOWN = [name for name, shape in SHAPES.items() if shape.reader]
+CERTIFIED = {"gpt2": "refuted", "qwen3": "refuted"}
+"""The two recognizers were trained for seconds, and err on a few strings; all others are right on every input."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_saved_model_has_its_librarys_logits(name: str) -> None:
+    assert SHAPES[name].deviation(name) < 1e-5
+
+
+def test_the_files_are_small() -> None:
+    for name in SHAPES:
+        assert sum(path.stat().st_size for path in (FOLDER / name).iterdir()) < 40_000, name
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_inspect_names_the_format_and_what_is_missing(name: str) -> None:
+    shape = SHAPES[name]
+    found = inspect(shape.path(name), shape.load.get("config"))
+    said = dict(found.rows)
+    assert found.ready
+    assert said["format"] == shape.reader
+    assert "interp.load(" in said["missing"]
+    if shape.library == "transformers":
+        assert said["compared with the original"].startswith("logits differ by at most")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("encoder", r"config=\{\"n_heads\": 4\}"), ("modular", r"config=\{\"act_fn\": \"relu\"\}")]
+)
+def test_inspect_asks_for_what_a_file_leaves_open(name: str, words: str) -> None:
+    found = inspect(SHAPES[name].path(name))
+    assert not found.ready
+    assert re.search(words, dict(found.rows)["missing"])
+
+
+def test_a_module_that_no_reader_knows_is_told_what_to_do() -> None:
+    with pytest.raises(InterpError, match=r"TransformerLens's names .* interp\.from_function"):
+        inspect(SHAPES["adder"].path("adder"))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_input_is_certified_or_has_a_counterexample(name: str) -> None:
+    found = interp.certify(SHAPES[name].subject(name))
+    assert found.status == CERTIFIED.get(name, "certified")
+    assert found.n_inputs == SHAPES[name].task().n_inputs
+    assert (found.counterexample is None) == (found.status == "certified")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_one_call_reports_on_a_saved_model(name: str) -> None:
+    """As on a model of ours: measures, patching, the live panel with its self-test, and a certificate."""
+    subject: Any = SHAPES[name].subject(name)
+    report = interp.analyze(subject, seconds=20)
+    page = report.html()
+    assert "could not be made" not in page
+    assert report.facts["certificate"] == CERTIFIED.get(name, "certified")
+    studied = Subject.of(subject)
+    generated = not_generated(studied, studied.task.sample(20)) is None
+    assert ("exact_match" in report.facts) == generated
