@@ -18,7 +18,7 @@ from interp.architecture.parameters import outputs
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.stock import replaced_norm, unread_field
 from interp.architecture.task_model import TaskModel
-from interp.errors import UnsupportedError, listed
+from interp.errors import UnsupportedError
 from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
 
 NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
@@ -34,14 +34,19 @@ def describe(model: HookedTransformer) -> dict[str, Any]:
     """What the forward pass does. Raises UnsupportedError with the reason where these words cannot say it.
 
     Keys: d_model, n_out, causal, masks (is padding hidden from attention?), attn_only, layers, positions, pos_embed (is
-    there a hook_pos_embed?), final_norm (its epsilon, or None), readout, max_length, counts (do token counts decide?).
+    there a hook_pos_embed?), final_norm (its epsilon, or None), final_kind, readout, max_length, counts (do token
+    counts decide?). Of a layer: key_heads (heads of keys and values), norm_kind (layer or rms), query_key_eps (epsilon
+    of the norm of queries and keys, or None), gated (the MLP), parallel (attention and MLP read the same stream).
     """
     return _of_spec(model) if isinstance(model, TaskModel) else _of_config(model)
 
 
 def weights(model: HookedTransformer) -> dict[str, Tensor]:
     """The parameters that the description needs, under TransformerLens's names."""
-    return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+    found = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+    if isinstance(model, TaskModel) and model.spec.tied_embeddings:
+        found["unembed.W_U"] = found["embed.W_E"].T
+    return found
 
 
 def pack(tensor: Tensor) -> dict[str, Any]:
@@ -57,8 +62,6 @@ def pack(tensor: Tensor) -> dict[str, Any]:
 
 def _of_spec(model: TaskModel) -> dict[str, Any]:
     spec = model.spec
-    if spec.extras and not _only_activations(spec):
-        raise UnsupportedError(f"{spec.id} cannot be written as plain data: it has {listed(spec.extras)}")
     return {
         "d_model": spec.d_model,
         "n_out": outputs(spec, model.task),
@@ -68,19 +71,13 @@ def _of_spec(model: TaskModel) -> dict[str, Any]:
         "layers": [_layer(spec, layer) for layer in spec.layers],
         "positions": _positions(spec),
         "pos_embed": True,
-        "final_norm": spec.layers[-1].norm_eps if getattr(spec, "final_norm", "none") != "none" else None,
+        "final_norm": spec.layers[-1].norm_eps if spec.final_norm != "none" else None,
+        "final_kind": "rms" if spec.final_norm == "rms_norm" else "layer",
         "readout": spec.readout,
         "max_length": spec.max_length,
         "fixed_length": any(layer.mixing == "linear" for layer in spec.layers),
         "counts": count_space_refusal(spec) is None,
     }
-
-
-def _only_activations(spec: ModelSpec) -> bool:
-    """Are an MLP's neurons all that is unusual? The description has words for these."""
-    usual = [layer.mlp and layer.mlp.model_copy(update={"activation": "relu"}) for layer in spec.layers]
-    layers = tuple(layer.model_copy(update={"mlp": mlp}) for layer, mlp in zip(spec.layers, usual))
-    return not spec.model_copy(update={"layers": layers}).extras
 
 
 def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
@@ -92,14 +89,25 @@ def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
         "scale": layer.factor(spec.d_model),
         "log_length": None if layer.log_length == "none" else layer.log_length,
         "norm": layer.norm,
+        "norm_kind": layer.norm_kind,
         "eps": layer.norm_eps,
+        "key_heads": layer.key_value_heads or layer.n_heads,
+        "query_key_eps": layer.norm_eps if layer.query_key_norm else None,
         "mlp": layer.mlp and ACTIVATIONS[layer.mlp.activation],
+        "gated": layer.mlp is not None and layer.mlp.gated,
+        "parallel": False,
     }
 
 
 def _positions(spec: ModelSpec) -> dict[str, Any]:
     """A name that says it all, or the codes of every length up to TABLE_LENGTH."""
     name = spec.positions
+    if name == "rotary":
+        return _rotary(
+            spec.rotary_dim or spec.layers[0].d_head, float(spec.rotary_base), spec.rotary_pairs == "adjacent"
+        )
+    if name == "alibi":
+        return {"name": name}
     if spec.positions_enter == "attention":
         return {"name": "none"}
     if name in PLAIN_POSITIONS or name.removesuffix("-doubled") in NAMED_FORMULAS:
@@ -112,6 +120,10 @@ def _positions(spec: ModelSpec) -> dict[str, Any]:
     return {"name": name, "tables": tables}
 
 
+def _rotary(dim: int, base: float, adjacent: bool) -> dict[str, Any]:
+    return {"name": "rotary", "dim": dim, "base": base, "adjacent": adjacent}
+
+
 # ---------------------------------------------------------------- somebody's own HookedTransformer
 
 
@@ -120,6 +132,7 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
     if (reason := _refusal(cfg) or replaced_norm(model)) is not None:
         raise UnsupportedError(f"this HookedTransformer cannot be written as plain data: {reason}")
     norm = "none" if cfg.normalization_type is None else "pre"
+    kind = "rms" if cfg.normalization_type in ("RMS", "RMSPre") else "layer"
     layer = {
         "n_heads": cfg.n_heads,
         "d_head": cfg.d_head,
@@ -128,8 +141,13 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
         "scale": _scale(cfg),
         "log_length": None,
         "norm": norm,
+        "norm_kind": kind,
         "eps": cfg.eps,
+        "key_heads": getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
+        "query_key_eps": cfg.eps if getattr(cfg, "use_qk_norm", False) else None,
         "mlp": None if cfg.attn_only else ACTIVATIONS[cfg.act_fn],
+        "gated": not cfg.attn_only and bool(getattr(cfg, "gated_mlp", False)),
+        "parallel": not cfg.attn_only and bool(getattr(cfg, "parallel_attn_mlp", False)),
     }
     return {
         "d_model": cfg.d_model,
@@ -138,14 +156,21 @@ def _of_config(model: HookedTransformer) -> dict[str, Any]:
         "masks": False,
         "attn_only": cfg.attn_only,
         "layers": [layer] * cfg.n_layers,
-        "positions": {"name": "learned"},
-        "pos_embed": True,
+        "positions": _positions_of_config(cfg),
+        "pos_embed": cfg.positional_embedding_type == "standard",
         "final_norm": None if norm == "none" else cfg.eps,
+        "final_kind": kind,
         "readout": "linear",
         "max_length": cfg.n_ctx,
         "fixed_length": False,
         "counts": False,
     }
+
+
+def _positions_of_config(cfg: Any) -> dict[str, Any]:
+    if cfg.positional_embedding_type == "rotary":
+        return _rotary(cfg.rotary_dim, float(cfg.rotary_base), cfg.rotary_adjacent_pairs)
+    return {"name": "alibi" if cfg.positional_embedding_type == "alibi" else "learned"}
 
 
 def _scale(cfg: Any) -> float:
@@ -157,14 +182,11 @@ def _scale(cfg: Any) -> float:
 
 def _refusal(cfg: Any) -> str | None:
     """What the description has no word for, or None."""
-    if cfg.normalization_type not in (None, "LN", "LNPre"):
-        return f"its normalization is {cfg.normalization_type}; layer norm or none can be said"
-    if cfg.positional_embedding_type != "standard":
-        return f"its positions are {cfg.positional_embedding_type}; a table added to the residual stream can be said"
+    if cfg.normalization_type not in (None, "LN", "LNPre", "RMS", "RMSPre"):
+        return f"its normalization is {cfg.normalization_type}; layer norm, RMS norm or none can be said"
+    if cfg.positional_embedding_type not in ("standard", "rotary", "alibi"):
+        return f"its positions are {cfg.positional_embedding_type}; a table, rotary ones and ALiBi can be said"
     if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
         return f"its activation is {cfg.act_fn}; {', '.join(ACTIVATIONS)} can be said"
-    for name in ("gated_mlp", "n_key_value_heads", "use_qk_norm"):
-        if getattr(cfg, name, None):
-            return f"it has {name} = {getattr(cfg, name)!r}"
-    unread = unread_field(cfg)
+    unread = unread_field(cfg, also=("parallel_attn_mlp",))
     return None if unread is None else f"it is built with {unread}"

@@ -193,10 +193,13 @@ def replaced_norm(model: HookedTransformer) -> str | None:
     return f"its {odd[0]} was replaced by {of_type(norms[odd[0]])}" if odd else None
 
 
-def unread_field(cfg: Any) -> str | None:
-    """A field of a config that is set, and changes what is computed in a way that READ and PASSIVE do not know."""
+def unread_field(cfg: Any, also: tuple[str, ...] = ()) -> str | None:
+    """A field of a config that is set, and changes what is computed in a way that READ and PASSIVE do not know.
+
+    also: fields that the caller reads, too.
+    """
     known = config_fields()
-    ignored = () if cfg.positional_embedding_type == "rotary" else ROTARY_ONLY
+    ignored = also if cfg.positional_embedding_type == "rotary" else (*also, *ROTARY_ONLY)
     if cfg.normalization_type in ("RMS", "RMSPre"):
         ignored = (*ignored, "final_rms")  # all norms are RMS norms, the last one too
     for name, value in cfg.to_dict().items():

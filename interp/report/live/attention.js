@@ -116,7 +116,7 @@ function attributionPart(panel) {
     const now = attribution(model, found.now, found.at, a, b), before = attribution(model, found.ghost, found.at, a, b);
     const total = now.reduce((sumSoFar, [, value]) => sumSoFar + value, 0);
     list.show(now.map(([word, value], i) => [word, value, before[i][1]]),
-      `${several ? `Logit of ${answers[a]} minus ${b === null ? "the mean" : b < 0 ? "nothing" : answers[b]}` : "The number s"}: ${number(total)} in all.${model.arch.final_norm ? " The scale of the final layer norm is held fixed." : ""}`);
+      `${several ? `Logit of ${answers[a]} minus ${b === null ? "the mean" : b < 0 ? "nothing" : answers[b]}` : "The number s"}: ${number(total)} in all.${model.arch.final_norm ? " The scale of the final norm is held fixed." : ""}`);
   };
   return { node, update };
 }

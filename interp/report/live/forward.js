@@ -54,11 +54,16 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
 
   arch.layers.forEach((layer, index) => {
     const at = `blocks.${index}.`;
-    const norm = (name, rows) => (layer.norm === "none" ? rows : layerNorm(at + name, rows, layer.eps));
+    const norm = (name, rows) => (layer.norm === "none" ? rows : layerNorm(at + name, rows, layer.eps, layer.norm_kind));
     x = hook(`${at}hook_resid_pre`, [n, d], x);
     const entering = layer.norm === "pre" ? norm("ln1", x) : x;
     const written = hook(`${at}hook_attn_out`, [n, d], attention(at + "attn.", layer, entering));
     let middle = sum(x, written);
+    if (layer.parallel) { // attention and MLP read the same stream
+      const added = hook(`${at}hook_mlp_out`, [n, d], mlp(at, layer, norm("ln2", x)));
+      x = hook(`${at}hook_resid_post`, [n, d], sum(middle, added));
+      return;
+    }
     if (layer.norm === "post") {
       middle = norm("ln1", hook(`${at}hook_resid_mid_pre_ln`, [n, d], middle));
       if (arch.attn_only) { x = hook(`${at}hook_resid_post`, [n, d], hook(`${at}hook_resid_mid`, [n, d], middle)); return; }
@@ -73,14 +78,15 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
     }
     x = hook(`${at}hook_resid_post`, [n, d], x);
   });
-  if (arch.final_norm) x = layerNorm("ln_final", x, arch.final_norm);
+  if (arch.final_norm) x = layerNorm("ln_final", x, arch.final_norm, arch.final_kind);
   return { logits: readout(x), cache, final: x };
 
-  function layerNorm(at, rows, eps) {
+  // kind "rms" divides by the root mean square, and subtracts no mean.
+  function layerNorm(at, rows, eps, kind) {
     const out = new Float64Array(n * d), scales = new Float64Array(n);
     for (let i = 0; i < n; i++) {
       let mean = 0, variance = 0;
-      for (let j = 0; j < d; j++) mean += rows[i * d + j] / d;
+      for (let j = 0; j < d && kind !== "rms"; j++) mean += rows[i * d + j] / d;
       for (let j = 0; j < d; j++) variance += (rows[i * d + j] - mean) ** 2 / d;
       for (let j = 0; j < d; j++) out[i * d + j] = rows[i * d + j] - mean;
       scales[i] = Math.sqrt(variance + eps);
@@ -88,12 +94,13 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
     const scale = hook(`${at}.hook_scale`, [n, 1], scales);
     const normalized = hook(`${at}.hook_normalized`, [n, d], out.map((value, k) => value / scale[Math.floor(k / d)]));
     const w = weight(`${at}.w`), b = weight(`${at}.b`);
-    return w ? normalized.map((value, k) => value * w[k % d] + b[k % d]) : normalized;
+    return w ? normalized.map((value, k) => value * w[k % d] + (b ? b[k % d] : 0)) : normalized;
   }
 
   // rows (n, d) through one matrix for each head, as (n, heads, d_head); without a matrix it is the identity.
   function project(at, letter, rows, heads, d_head, absent = false) {
-    const matrix = weight(`${at}W_${letter}`), bias = weight(`${at}b_${letter}`), out = new Float64Array(n * heads * d_head);
+    const own = (name) => weight(at + name) || weight(`${at}_${name}`); // TransformerLens's name for shared keys and values
+    const matrix = own(`W_${letter}`), bias = own(`b_${letter}`), out = new Float64Array(n * heads * d_head);
     for (let h = 0; h < heads && !absent; h++) {
       const mine = matrix ? multiply(rows, n, d, matrix, d_head, h * d * d_head, bias, h * d_head) : rows;
       for (let i = 0; i < n; i++) {
@@ -105,13 +112,21 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
     return hook(`${at}hook_${letter.toLowerCase()}`, [n, heads, d_head], out);
   }
 
+  // Queries or keys as they meet: normed where the layer does that, turned by their positions where these are rotary.
+  function meeting(at, letter, layer, heads, rows) {
+    const { d_head, query_key_eps: eps } = layer;
+    const out = eps === null ? rows : unitRows(rows, d_head, eps, weight(`${at}${letter}_norm.w`));
+    return arch.positions.name === "rotary" ? hook(`${at}hook_rot_${letter}`, [n, heads, d_head], rotated(out, n, heads, d_head, arch.positions)) : out;
+  }
+
   function attention(at, layer, rows) {
-    const { n_heads: heads, d_head } = layer;
+    const { n_heads: heads, d_head, key_heads: held } = layer, shared = heads / held;
     const own = weight(`${at}W_pos`);
     if (own) rows = sum(rows, hook(`${at}hook_pos`, [n, d], own.slice(0, n * d)));
     const linear = layer.mixing === "linear";
-    const q = project(at, "Q", rows, heads, d_head, linear), k = project(at, "K", rows, heads, d_head, linear);
-    const v = project(at, "V", rows, heads, d_head);
+    const asked = project(at, "Q", rows, heads, d_head, linear), kept = project(at, "K", rows, held, d_head, linear);
+    const v = project(at, "V", rows, held, d_head);
+    const q = meeting(at, "q", layer, heads, asked), k = meeting(at, "k", layer, held, kept);
     let factor = layer.scale;
     if (layer.log_length === "current") factor *= Math.log(Math.max(length, 1));
     else if (layer.log_length) factor *= Math.log(layer.log_length);
@@ -119,14 +134,15 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
     let scores = new Float64Array(heads * n * n);
     const mixing = weight(`${at}W_mix`), side = linear ? weights[`${at}W_mix`].shape[1] : 0;
     for (let h = 0; h < heads; h++) {
+      const from = Math.floor(h / shared), slope = arch.positions.name === "alibi" ? 2 ** (-8 * (h + 1) / heads) : 0;
       for (let i = 0; i < n; i++) {
         for (let j = 0; j < n; j++) {
           const to = (h * n + i) * n + j;
           if (!keep[j] || (arch.causal && j > i)) { scores[to] = layer.softmax ? -Infinity : 0; continue; }
           if (linear) { scores[to] = mixing[(h * side + i) * side + j]; continue; }
           let product = 0;
-          for (let c = 0; c < d_head; c++) product += q[(i * heads + h) * d_head + c] * k[(j * heads + h) * d_head + c];
-          scores[to] = product * factor;
+          for (let c = 0; c < d_head; c++) product += q[(i * heads + h) * d_head + c] * k[(j * held + from) * d_head + c];
+          scores[to] = product * factor - slope * Math.max(i - j, 0);
         }
       }
     }
@@ -140,7 +156,7 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
         for (let j = 0; j < n; j++) {
           const share = pattern[(h * n + i) * n + j];
           if (share === 0) continue;
-          for (let c = 0; c < d_head; c++) z[(i * heads + h) * d_head + c] += share * v[(j * heads + h) * d_head + c];
+          for (let c = 0; c < d_head; c++) z[(i * heads + h) * d_head + c] += share * v[(j * held + Math.floor(h / shared)) * d_head + c];
         }
       }
     }
@@ -164,8 +180,14 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
 
   function mlp(at, layer, rows) {
     const width = weights[`${at}mlp.W_in`].shape[1], activate = ACTIVATIONS[layer.mlp];
-    const before = hook(`${at}mlp.hook_pre`, [n, width], multiply(rows, n, d, weight(`${at}mlp.W_in`), width, 0, weight(`${at}mlp.b_in`)));
-    const after = hook(`${at}mlp.hook_post`, [n, width], before.map(activate));
+    const through = (name, bias) => multiply(rows, n, d, weight(`${at}mlp.${name}`), width, 0, bias), inner = weight(`${at}mlp.b_in`);
+    const before = hook(`${at}mlp.hook_pre`, [n, width], layer.gated ? through("W_gate", null) : through("W_in", inner));
+    let after = before.map((value) => activate(value));
+    if (layer.gated) {
+      const gated = hook(`${at}mlp.hook_pre_linear`, [n, width], through("W_in", null));
+      after = after.map((value, m) => value * gated[m] + (inner ? inner[m % width] : 0));
+    }
+    after = hook(`${at}mlp.hook_post`, [n, width], after);
     return multiply(after, n, width, weight(`${at}mlp.W_out`), d, 0, weight(`${at}mlp.b_out`));
   }
 
@@ -185,7 +207,7 @@ function positionRows(model, n, length) {
   const { arch, weights } = model, d = arch.d_model;
   if (weights["pos_embed.W_pos"]) return weights["pos_embed.W_pos"].data.slice(0, n * d);
   const rows = new Float64Array(n * d);
-  if (arch.positions.name !== "none") for (let i = 0; i < n; i++) rows.set(positionCode(arch.positions, i, length, d), i * d);
+  if (!["none", "rotary", "alibi"].includes(arch.positions.name)) for (let i = 0; i < n; i++) rows.set(positionCode(arch.positions, i, length, d), i * d);
   return rows;
 }
 

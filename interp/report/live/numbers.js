@@ -39,6 +39,34 @@ function sum(x, y) {
   return x.map((value, i) => value + y[i]);
 }
 
+// Rows of `width` numbers, each divided by its root mean square, times a gain.
+function unitRows(rows, width, eps, gain) {
+  const out = rows.slice();
+  for (let start = 0; start < out.length; start += width) {
+    let square = 0;
+    for (let j = start; j < start + width; j++) square += out[j] * out[j] / width;
+    for (let j = start; j < start + width; j++) out[j] *= gain[j - start] / Math.sqrt(square + eps);
+  }
+  return out;
+}
+
+// Queries or keys (n, heads, width), the first `dim` dimensions of each turned by its position: pairs of neighbors
+// where `adjacent`, else of one half and the other.
+function rotated(rows, n, heads, width, { dim, base, adjacent }) {
+  const out = rows.slice();
+  for (let i = 0; i < n; i++) {
+    for (let j = 0; j < dim / 2; j++) {
+      const angle = i * base ** (-2 * j / dim), cos = Math.cos(angle), sin = Math.sin(angle);
+      for (let h = 0; h < heads; h++) {
+        const start = (i * heads + h) * width, one = start + (adjacent ? 2 * j : j), other = adjacent ? one + 1 : one + dim / 2;
+        out[one] = rows[one] * cos - rows[other] * sin;
+        out[other] = rows[other] * cos + rows[one] * sin;
+      }
+    }
+  }
+  return out;
+}
+
 function argmax(values) {
   let best = 0;
   for (let i = 1; i < values.length; i++) if (values[i] > values[best]) best = i;

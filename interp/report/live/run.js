@@ -63,8 +63,8 @@ function runSequence(model, truth, state) {
   }
 }
 
-// What each part adds to logit `a` minus logit `b` (or minus the mean logit, b = null) at a position. A final layer
-// norm is taken as the linear map that it is while its scale stays what it was.
+// What each part adds to logit `a` minus logit `b` (or minus the mean logit, b = null) at a position. A final norm
+// is taken as the linear map that it is while its scale stays what it was.
 function attribution(model, found, place, a, b) {
   const { arch, weights } = model, d = arch.d_model, outs = arch.n_out, { cache } = found;
   const unembed = weights["unembed.W_U"].data, direction = new Float64Array(d);
@@ -80,11 +80,11 @@ function attribution(model, found, place, a, b) {
     if (bias) for (let j = 0; j < d; j++) constant += bias.data[j] * direction[j];
     let mean = 0;
     for (let j = 0; j < d; j++) { direction[j] *= (w ? w.data[j] : 1) / scale; mean += direction[j] / d; }
-    for (let j = 0; j < d; j++) direction[j] -= mean; // the norm subtracts the mean of what it reads
+    if (arch.final_kind !== "rms") for (let j = 0; j < d; j++) direction[j] -= mean; // a layer norm subtracts the mean of what it reads
   }
   const dot = (data, start) => { let total = 0; for (let j = 0; j < d; j++) total += data[start + j] * direction[j]; return total; };
   const rows = [["embedding", dot(cache.hook_embed.data, place * d)]];
-  if (arch.positions.name !== "none" && cache.hook_pos_embed) rows.push(["positions", dot(cache.hook_pos_embed.data, place * d)]);
+  if (!["none", "rotary", "alibi"].includes(arch.positions.name) && cache.hook_pos_embed) rows.push(["positions", dot(cache.hook_pos_embed.data, place * d)]);
   arch.layers.forEach((layer, index) => {
     const at = `blocks.${index}.`;
     for (let h = 0; h < layer.n_heads; h++) {
