@@ -11,10 +11,10 @@ from interp.explanations.inputs import to_search, to_test, widened
 from interp.explanations.machines import by_automaton, whole_table
 from interp.explanations.parts import Role, Roles, roles
 from interp.explanations.program import Program
-from interp.explanations.search import Data, Scored, nearest, search
+from interp.explanations.search import Data, Scored, declared, nearest, search
 from interp.measures.subject import Subject
 from interp.mechanisms.bench import Bench, Clock, OutOfTime
-from interp.populations import Asked, choose, sample, wilson
+from interp.populations import Asked, Population, choose, sample, wilson
 
 SHARE = 0.99
 """Of the model's answers, so many must stay."""
@@ -23,6 +23,8 @@ LEARNED = 0.5
 """A model is worth explaining when it does at least half of what its task asks beyond one answer for everything."""
 NEAR = 0.9
 """A rule that gives fewer of the answers is not named."""
+MOST = 5_000
+"""Inputs of a sample."""
 JUDGED = 500
 """Inputs from the task's own distribution that say whether a model does its task."""
 JUDGED_RULES = 10
@@ -39,9 +41,7 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
     """The explanation of a model under study; see interp.explain."""
     started = time.monotonic()
     clock = Clock(started + SEARCH * seconds)
-    population = choose(
-        subject.task, lambda batch: subject.logits(batch), Asked(seconds=seconds / 8), fixed=False, most=5_000
-    )
+    population = inputs_of(subject, seconds)
     bench = Bench(subject, population, clock=clock)
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
     empty = Explanation(name, subject.task.name, n_parameters, 0.0)
@@ -51,7 +51,8 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
 
     if (reason := not_learned(Bench(subject, sample(subject.task, JUDGED)))) is not None:
         return ended(replace(empty, reason=reason))
-    wide = replace(bench, population=widened(population, subject))
+    wider = widened(population, subject)
+    wide = bench if wider is population else replace(bench, population=wider)
     most = max(LEAST, n_parameters // TENTH)
     try:
         program, agreement, reason = find(bench, wide, share, most)
@@ -64,7 +65,7 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
     small = to_test(wide)
     if small is None:
         return ended(replace(empty, complete=False))
-    small = replace(small, hints=program.rule.quantities)
+    small = replace(small, hints=tuple(dict.fromkeys([*program.rule.quantities, *declared(small)])))
     made = roles(small, share)
     return ended(
         replace(
@@ -73,6 +74,16 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
             tested_on=on(small), complete=made.complete,
         )
     )  # fmt: skip
+
+
+def inputs_of(subject: Subject, seconds: float) -> Population:
+    """All inputs, where running them takes an eighth of the time at most; else a sample that takes much less, since it
+    is widened and run again."""
+    whole, few = Asked(seconds=seconds / 8), Asked(seconds=seconds / 24)
+    found = choose(subject.task, lambda batch: subject.logits(batch), whole, fixed=False, most=MOST)
+    if found.exact:
+        return found
+    return choose(subject.task, lambda batch: subject.logits(batch), few, fixed=False, exact=False, most=MOST)
 
 
 def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | None, Agreement | None, str]:
@@ -148,10 +159,11 @@ def on(bench: Bench) -> str:
 
 def told(role: Role) -> PartRole:
     """A role in words and plain numbers."""
-    looks, carries = role.looks, role.carries
+    looks, inside, carries = role.looks, role.inside, role.carries
     return PartRole(
         str(role.part), role.status,
         None if looks is None else looks.proposal.words, None if looks is None else looks.kept.share,
+        None if inside is None else inside.proposal.words, None if inside is None else inside.kept.share,
         None if carries is None else carries.proposal.words, None if carries is None else carries.kept.share,
         () if carries is None else tuple(map(tuple, carries.proposal.facts["quantities"])),
     )  # fmt: skip

@@ -51,15 +51,18 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PartRole:
-    """One part of a model, in words: "cut", "explained" or "kept"; where a head looks, what it carries.
+    """One part of a model, in words: "cut", "explained" or "kept"; where a head looks, what it moves from there (of
+    an MLP: what its neurons follow), what it carries.
 
-    looks_kept, carries_kept: the share of the model's answers that stays with the ideal form in its place.
+    looks_kept, inside_kept, carries_kept: the share of the model's answers that stays with the ideal form in its place.
     """
 
     part: str
     status: str
     looks: str | None = None
     looks_kept: float | None = None
+    inside: str | None = None
+    inside_kept: float | None = None
     carries: str | None = None
     carries_kept: float | None = None
     quantities: tuple[Any, ...] = ()
@@ -145,7 +148,9 @@ class Explanation:
     def to_frame(self) -> pd.DataFrame:
         """One row for each part."""
         rows = [{k: v for k, v in asdict(one).items() if k != "quantities"} for one in self.parts]
-        return pd.DataFrame(rows, columns=["part", "status", "looks", "looks_kept", "carries", "carries_kept"])
+        return pd.DataFrame(
+            rows, columns=["part", "status", "looks", "looks_kept", "inside", "inside_kept", "carries", "carries_kept"]
+        )
 
     def count(self, status: str) -> int:
         """How many parts were "explained", "kept" as they are or "cut"."""
@@ -161,8 +166,8 @@ class Explanation:
         said = f"<p><b>{escape(self.model)}</b>: {escape(self.sentence)}</p>"
         if not self.found:
             return said
-        rows = [(one.part, one.status, one.looks or "", one.carries or "") for one in self.parts]
-        parts = view(f"{self.size[0].upper()}{self.size[1:]}", rows, ("part", "status", "looks", "carries"))
+        rows = [(one.part, one.status, one.looks or "", one.inside or "", one.carries or "") for one in self.parts]
+        parts = view(f"{self.size[0].upper()}{self.size[1:]}", rows, ("part", "status", "looks", "inside", "carries"))
         return f"{said}{svg(self)}<pre>{escape(self.source)}</pre>{parts}"
 
     # ------------------------------------------------------------ plain data

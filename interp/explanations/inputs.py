@@ -15,7 +15,6 @@ from interp.mechanisms.bench import Bench
 from interp.mechanisms.setting import Setting
 from interp.populations import Population, sample
 from interp.tasks import Batch
-from interp.tasks.returns import TaskError
 
 SEARCHED, SEARCHED_CELLS = 50_000, 2_000_000
 """Answers that rules are fitted to and judged on, and tokens of their inputs."""
@@ -41,10 +40,8 @@ def widened(population: Population, subject: Subject) -> Population:
     try:
         subject.task.check_input(tokens)
         changed = subject.task.batch(tokens)
-        subject.reads(changed)
-    except TaskError:
-        raise
-    except InterpError:
+        reads(subject, changed)
+    except InterpError:  # rows that no sampler draws: a task may refuse them, or trip over them
         return population
     if changed.labels.shape[1:] != batch.labels.shape[1:] or changed.tokens.shape != batch.tokens.shape:
         return population

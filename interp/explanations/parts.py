@@ -21,18 +21,23 @@ T = TypeVar("T")
 CLOSE = 0.9
 """How close a head's own pattern must be to the ideal one before a sentence says that it looks so."""
 
+INSIDE = 0.5
+"""How much of the variance of a head's values, and how many of an MLP's neurons, what is said must give."""
+
 
 @dataclass(frozen=True)
 class Role:
     """What became of one part.
 
     status: "cut" (its mean does as well), "explained" (an ideal form of what it puts out does as well), or "kept" (it
-    resists). looks: of a head, where it looks; carries: what it puts out.
+    resists). looks: of a head, where it looks; inside: what it moves from there, or what the neurons of an MLP follow;
+    carries: what it puts out.
     """
 
     part: Part
     status: str
     looks: Finding | None = None
+    inside: Finding | None = None
     carries: Finding | None = None
 
 
@@ -60,10 +65,12 @@ def roles(bench: Bench, share: float) -> Roles:
     edits: list[Edit] = [means[part] for part in cut]
     left = [part for part in parts if part not in cut]
     looks: dict[Part, Finding | None] = {}
+    inside: dict[Part, Finding | None] = {}
     carries: dict[Part, Finding | None] = {}
     for part in left:  # what parts carry first: it says more than where they look
         carries[part] = within(bench, partial(found, bench, part, "output", edits, share), None)
     for part in left:
+        inside[part] = within(bench, partial(found, bench, part, "inside", edits, share, INSIDE), None)
         if part.head is not None:
             looks[part] = within(bench, partial(found, bench, part, "pattern", edits, share, CLOSE), None)
     in_time = in_time and bench.clock.left > 0
@@ -76,7 +83,7 @@ def roles(bench: Bench, share: float) -> Roles:
         else:
             kept = carries[part] if carries[part] in used else None
             status = "explained" if kept is not None else "kept"
-            made.append(Role(part, status, looks.get(part), kept))
+            made.append(Role(part, status, looks.get(part), inside[part], kept))
     everything = bench.kept(list(means.values()))
     return Roles(tuple(made), bench.kept(edits), joint, everything, in_time)
 

@@ -178,8 +178,8 @@ def rule_words(rule: Rule) -> str:
     if rule.form == "steps":
         return _steps_words(rule, of[0])
     if rule.form == "all":
-        tests = [f"{words_} is {_values(one, allowed)}"
-                 for words_, one, allowed in zip(of, rule.quantities, data["values"])]  # fmt: skip
+        tests = [one.has(allowed[0]) if len(allowed) == 1 else f"{one.words} is {_values(one, allowed)}"
+                 for one, allowed in zip(rule.quantities, data["values"])]  # fmt: skip
         return f"The answer is {_word(rule, data['yes'])} where {' and '.join(tests)}, else {_word(rule, data['no'])}."
     if rule.form == "sum":
         terms = " + ".join(f"{weight:g} × ({one})" for weight, one in zip(data["weights"], of))
@@ -196,7 +196,7 @@ def rule_words(rule: Rule) -> str:
     n = len(data["entries"])
     if n == 1:
         *key, answer = data["entries"][0]
-        where = " and ".join(f"{name} is {_spoken(one, value)}" for name, one, value in zip(of, rule.quantities, key))
+        where = " and ".join(one.has(value) for one, value in zip(rule.quantities, key))
         return f"The answer is {_word(rule, answer)} where {where}, else {_word(rule, data['default'])}."
     said = ""
     if n <= SHOWN:
@@ -232,5 +232,5 @@ def _steps_words(rule: Rule, one: str) -> str:
     starts, said = rule.data["starts"], [_word(rule, answer) for answer in rule.data["answers"]]
     if len(starts) == 1:
         return f"The answer is {said[1]} where {one} is at least {starts[0]}, else {said[0]}."
-    steps = [f"{answer} below {start}" for start, answer in zip(starts, said)]
+    steps = [f"{answer} where it is below {start}" for start, answer in zip(starts, said)]
     return f"The answer follows from {one}: {', '.join(steps)}, else {said[-1]}."

@@ -110,8 +110,8 @@ def _named(rule: Rule, values: Tensor) -> Tensor:
 
 def _looked_up(entries: list[list[Any]], default: int, values: Sequence[Tensor]) -> Tensor:
     keys = {tuple(entry[:-1]): entry[-1] for entry in entries}
-    rows, where = torch.stack(list(values), 1).unique(dim=0, return_inverse=True)
-    return torch.tensor([keys.get(tuple(row), default) for row in rows.tolist()])[where]
+    codes, cells = code([value.numpy() for value in values])
+    return torch.tensor([keys.get(tuple(cell), default) for cell in cells.tolist()])[torch.from_numpy(codes)]
 
 
 # ---------------------------------------------------------------- fitting

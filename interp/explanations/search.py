@@ -22,7 +22,7 @@ from interp.tasks.returns import TaskError
 
 PAIRED, EXTENDED = 40, 12
 """Quantities that are tried in pairs, and pairs that are tried with a third."""
-STRANGE = 3
+STRANGE = 2
 """What a quantity costs that the task does not declare, in constants."""
 PER_CELL = 3
 """Inputs that a cell of a table has on average, at least: with fewer it lists the inputs."""
@@ -135,6 +135,12 @@ def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -
     equal = [any(np.array_equal(value, one) for one in told) for value in values]
     named = {a for one, same in zip(of, equal) if same for a in one.arguments if a in bench.setting.content}
     return [0 if same else STRANGE - bool(named & set(one.arguments)) for one, same in zip(of, equal)]
+
+
+def declared(bench: Bench) -> list[Quantity]:
+    """The quantities that are features which the task declares."""
+    data = Data.of(bench)
+    return [one for one, price in zip(data.quantities, data.prices) if price == 0]
 
 
 def search(data: Data, share: float, most: int) -> list[Scored]:

@@ -38,10 +38,10 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
     """Which parts do what, as far as a replacement has borne it out; and which were not explained."""
     said = []
     for one in parts:
-        if one.status == "cut" or not (one.looks or one.status == "explained"):
+        if one.status == "cut" or not (one.looks or one.inside or one.status == "explained"):
             continue
-        does = [text for text in (one.looks, one.carries if one.status == "explained" else None) if text]
-        said.append(f"{one.part} {' and '.join(does)}")
+        does = [text for text in (one.looks, one.inside, one.carries if one.status == "explained" else None) if text]
+        said.append(f"{one.part} {words.listed(does)}")
     text = []
     if said:
         more = f"; and {words.counted(len(said) - NAMED, 'more part')}" if len(said) > NAMED else ""
@@ -50,6 +50,7 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
         return "Where it happens was not tested: there was no time left."
     kept = [one.part for one in parts if one.status == "kept"]
     if kept:
-        named = words.listed(kept[:NAMED]) + (f" and {len(kept) - NAMED} more" if len(kept) > NAMED else "")
+        others = [f"{len(kept) - NAMED} more"] if len(kept) > NAMED else []
+        named = words.listed([*kept[:NAMED], *others])
         text.append(f"What {named} {'puts' if len(kept) == 1 else 'put'} out is not explained.")
     return " ".join(text)

@@ -22,8 +22,8 @@ from interp.errors import InterpError
 from interp.measures.runs import Part
 from interp.mechanisms.bench import Bench, Edit, Kept
 
-Of = Literal["pattern", "output"]
-"""What a mechanism replaces: where a head looks, or what a part puts out."""
+Of = Literal["pattern", "output", "inside"]
+"""What a mechanism replaces: where a head looks, what a part puts out, or what a head moves and neurons follow."""
 
 
 @dataclass(frozen=True)

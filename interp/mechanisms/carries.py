@@ -32,21 +32,21 @@ def carries(bench: Bench, part: Part) -> Iterator[Proposal]:
     matters = bench.matters(part)
     output = bench.output(part)[matters].double()
     tried = list(dict.fromkeys([*bench.hints, *candidates(bench.setting, scopes)]))
-    coded: list[tuple[float, Quantity]] = []
+    ranked: list[tuple[float, Quantity]] = []
     for one in tried:
-        codes = _codes([one], bench, matters)
+        codes = coded([one], bench, matters)
         if codes is not None and int(codes[matters].max()) > 0:
-            coded.append((explained(output, codes[matters]), one))
-    coded.sort(key=lambda pair: -pair[0])
-    known = {one for _, one in coded}
+            ranked.append((explained(output, codes[matters]), one))
+    ranked.sort(key=lambda pair: -pair[0])
+    known = {one for _, one in ranked}
     hints = [one for one in bench.hints if one in known]
-    alone = list(dict.fromkeys([*hints, *(one for _, one in coded[:TRIED])]))
+    alone = list(dict.fromkeys([*hints, *(one for _, one in ranked[:TRIED])]))
     for one in alone:
         yield _proposal(bench, part, [one], matters)
-    best = list(dict.fromkeys([*alone[: len(hints)], *_local(known), *(one for _, one in coded[:PAIRED])]))
+    best = list(dict.fromkeys([*alone[: len(hints)], *_local(known), *(one for _, one in ranked[:PAIRED])]))
     pairs = []
     for one, other in combinations(best, 2):
-        if (codes := _codes([one, other], bench, matters)) is not None:
+        if (codes := coded([one, other], bench, matters)) is not None:
             telling = one in hints and other.kind in LOCAL
             pairs.append((telling, explained(output, codes[matters]), one, other))
     for _, _, one, other in sorted(pairs, key=lambda pair: (-pair[0], -pair[1]))[: TRIED + len(hints)]:
@@ -59,7 +59,7 @@ def _local(known: Iterable[Quantity]) -> list[Quantity]:
 
 
 def _proposal(bench: Bench, part: Part, quantities: Sequence[Quantity], matters: Tensor) -> Proposal:
-    codes = _codes(quantities, bench, matters)
+    codes = coded(quantities, bench, matters)
     assert codes is not None
     means = cell_means(bench.output(part), codes, matters)
     fit = explained(bench.output(part)[matters].double(), codes[matters])
@@ -70,10 +70,12 @@ def _proposal(bench: Bench, part: Part, quantities: Sequence[Quantity], matters:
     )
 
 
-def _codes(quantities: Sequence[Quantity], bench: Bench, matters: Tensor) -> Int[Tensor, "rows length"] | None:
+def coded(quantities: Sequence[Quantity], bench: Bench, matters: Tensor) -> Int[Tensor, "rows length"] | None:
     """One number per combination of values where it matters, 0 elsewhere; None where they nearly list the inputs."""
-    values = torch.stack([one.values(bench.view)[matters] for one in quantities], -1)
-    known, codes = values.unique(dim=0, return_inverse=True)
+    codes = torch.zeros(int(matters.sum()), dtype=torch.long)
+    for one in quantities:
+        known, own = one.values(bench.view)[matters].unique(return_inverse=True)
+        known, codes = (codes * len(known) + own).unique(return_inverse=True)
     if len(known) * PER_CELL > len(codes):
         return None
     found = torch.zeros(matters.shape, dtype=torch.long)

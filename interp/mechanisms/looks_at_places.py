@@ -10,6 +10,7 @@ from interp.measures.runs import Part
 from interp.mechanisms.attention import Relation, closeness, proposals
 from interp.mechanisms.base import Proposal, mechanism
 from interp.mechanisms.bench import Bench, Pattern
+from interp.mechanisms.quantities_order import pairs
 
 OFFSETS = (-1, -2, -3, 1, 2)
 
@@ -54,6 +55,25 @@ def mirror(bench: Bench, part: Part) -> Iterator[Proposal]:
     holds = (place[None, :, None] + place[None, None, :] == (first + last)[:, None, None]) & view.content[:, None, :]
     holds = holds & view.content[:, :, None]
     yield from proposals(bench, part, "mirror", Relation("at its mirror place", holds & bench.visible))
+
+
+@mechanism("partner", of="pattern")
+def partner(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """From a closing bracket at the one that it closes."""
+    kinds = dict(pairs(bench.setting))
+    if not kinds:
+        return
+    vocabulary, holds = bench.setting.vocabulary, torch.zeros_like(bench.visible)
+    for row, (tokens, content) in enumerate(zip(bench.view.tokens.tolist(), bench.view.content.tolist())):
+        stack: list[int] = []
+        for at, (token, inside) in enumerate(zip(tokens, content)):
+            word = vocabulary[token]
+            if inside and word in kinds:
+                stack.append(at)
+            elif inside and word in kinds.values() and stack:
+                holds[row, at, stack.pop()] = True
+    words = "at the bracket that its own one closes"
+    yield from proposals(bench, part, "partner", Relation(words, holds & bench.visible))
 
 
 @mechanism("ends", of="pattern")

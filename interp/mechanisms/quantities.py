@@ -30,7 +30,11 @@ NOTHING = -1
 
 @runtime_checkable
 class Kind(Protocol):
-    """A kind of quantity; each method takes the arguments that name one."""
+    """A kind of quantity; each method takes the arguments that name one.
+
+    A kind may also say in words that it has a value, where "is" and a number would be clumsy: has(setting, *arguments,
+    value), "" for other values.
+    """
 
     tokens: bool
     """Are its values tokens (ids), and not numbers?"""
@@ -104,6 +108,13 @@ class Quantity:
         if self.tokens:
             return None if value == NOTHING else self.setting.vocabulary[value]
         return value
+
+    def has(self, value: int) -> str:
+        """A clause that says that it has a value: "the number of 1s is 3", "the number of 1s is odd"."""
+        special = getattr(_KINDS[self.kind], "has", None)
+        said = None if special is None else special(self.setting, *self.arguments, value)
+        spoken = self.spoken(value)
+        return said or f"{self.words} is {'nothing' if spoken is None else spoken}"
 
     def to_json(self) -> list[Any]:
         return [self.kind, *_lists(self.arguments)]

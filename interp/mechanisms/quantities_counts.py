@@ -19,8 +19,8 @@ def few(setting: Setting) -> tuple[str, ...]:
 
 
 def plural(token: str) -> str:
-    """Several of a token: 1s, and "(" in quotes."""
-    return f"{token}s" if token.isalnum() else f'"{token}"'
+    """Several of a token: 1s, and what is no number in quotes."""
+    return f"{token}s" if token.isdecimal() else f'"{token}"'
 
 
 @kind("length")
@@ -115,6 +115,11 @@ class Remainder:
         if modulus == 2:
             return f"the parity of the number of {plural(token)}{said(scope)}"
         return f"the number of {plural(token)}{said(scope)} modulo {modulus}"
+
+    @staticmethod
+    def has(setting: Setting, token: str, modulus: int, scope: str, value: int) -> str:
+        parity = ("even", "odd")[value] if modulus == 2 else ""
+        return parity and f"the number of {plural(token)}{said(scope)} is {parity}"
 
     @staticmethod
     def code(setting: Setting, token: str, modulus: int, scope: str) -> str:

@@ -68,6 +68,10 @@ class Mirrored:
         return "the number of places of the first half that differ from their mirror places"
 
     @staticmethod
+    def has(setting: Setting, value: int) -> str:
+        return "the string reads the same backwards" if value == 0 else ""
+
+    @staticmethod
     def code(setting: Setting) -> str:
         return "sum(a != b for a, b in zip(string, reversed(string))) // 2"
 
@@ -93,6 +97,11 @@ class MirrorPair:
     def words(setting: Setting, at: int) -> str:
         number = {0: "first", 1: "second", 2: "third"}.get(at, f"{at + 1}th")
         return f"whether the {number} token differs from the {'' if at == 0 else number + ' '}last one"
+
+    @staticmethod
+    def has(setting: Setting, at: int, value: int) -> str:
+        said = MirrorPair.words(setting, at).removeprefix("whether ")
+        return said if value else said.replace("differs from", "is the same as")
 
     @staticmethod
     def code(setting: Setting, at: int) -> str:

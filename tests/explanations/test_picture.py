@@ -12,10 +12,10 @@ from interp.explanations import Explanation, PartRole
 from interp.explanations.picture import WIDTH, in_order, svg
 
 PARTS = (
-    PartRole("head 1.0", "explained", "looks at <its> own position", 1.0, "carries the number of 1s", 1.0),
+    PartRole("head 1.0", "explained", "looks at <its> own position", 1.0, None, None, "carries the number of 1s", 1.0),
     PartRole("MLP 0", "kept"),
     PartRole("head 0.0", "cut"),
-    PartRole("head 0.1", "explained", None, None, "carries " + "a long quantity " * 20, 1.0),
+    PartRole("head 0.1", "explained", carries="carries " + "a long quantity " * 20),
 )
 
 

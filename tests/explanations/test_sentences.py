@@ -42,18 +42,18 @@ def test_truth(agreement: Agreement, said: str) -> None:
         ([], "Where it happens was not tested: there was no time left."),
         ([PartRole("head 0.0", "cut")], ""),
         ([PartRole("head 0.0", "kept")], "What head 0.0 puts out is not explained."),
-        ([PartRole("MLP 0", "explained", None, None, "carries x", 1.0)], "Where: MLP 0 carries x."),
+        ([PartRole("MLP 0", "explained", carries="carries x")], "Where: MLP 0 carries x."),
         (
             [PartRole("head 0.0", "kept", "looks at itself", 1.0), PartRole("MLP 1", "kept")],
             "Where: head 0.0 looks at itself. What head 0.0 and MLP 1 put out is not explained.",
         ),
         (
             # What a part carries is not said where it broke the whole.
-            [PartRole("head 0.0", "kept", "looks at itself", 1.0, "carries x", 1.0)],
+            [PartRole("head 0.0", "kept", "looks at itself", carries="carries x")],
             "Where: head 0.0 looks at itself. What head 0.0 puts out is not explained.",
         ),
         (
-            [PartRole(f"head 0.{n}", "explained", None, None, "carries x", 1.0) for n in range(6)],
+            [PartRole(f"head 0.{n}", "explained", carries="carries x") for n in range(6)],
             "Where: head 0.0 carries x; head 0.1 carries x; head 0.2 carries x; head 0.3 carries x; and 2 more parts.",
         ),
     ],

@@ -1,0 +1,93 @@
+"""What a head moves from where it looks: its values depend on the token there, on its number, on its position.
+
+The ideal form puts in the place of a head's value at each position the mean over all positions with the same token (or
+position, or both), or, for tokens that are numbers, a straight line. If the answers stay, the head moves nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.measures.runs import Hook, Part
+from interp.mechanisms.base import Proposal, mechanism
+from interp.mechanisms.bench import Bench
+from interp.mechanisms.carries import cell_means, coded, explained
+from interp.mechanisms.quantities import Quantity
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of one head at all positions."""
+
+    part: Part
+    values: Float[Tensor, "rows length d"]
+
+    def hooks(self, bench: Bench, rows: slice) -> list[Hook]:
+        def put(activation: Tensor, hook: Any) -> Tensor:
+            activation = activation.clone()
+            activation[:, :, self.part.head] = self.values[rows].to(activation)
+            return activation
+
+        return [(hook_of(self.part), put)]
+
+
+def hook_of(part: Part) -> str:
+    return f"blocks.{part.layer}.attn.hook_v"
+
+
+@mechanism("moves", of="inside")
+def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """The token, its number, its position, or token and position of what the head looks at."""
+    model, setting = bench.subject.model, bench.setting
+    if part.head is None or hook_of(part) not in model.hook_dict:
+        return
+    every = bench.activation(hook_of(part))
+    if every.ndim != 4 or every.shape[2] != model.cfg.n_heads:  # several heads share their values
+        return
+    values, mask = every[:, :, part.head], bench.view.mask
+    own, position = Quantity(setting, "own"), Quantity(setting, "position")
+    for of, words in (
+        ((own,), "moves the token that it looks at"),
+        ((position,), "moves the position that it looks at"),
+        *(((one,), f"moves {one.words} of where it looks") for one in bench.hints if one != own),
+        ((own, position), "moves the token that it looks at, with its position"),
+    ):
+        codes = coded(of, bench, mask)
+        if codes is None:
+            continue
+        means = cell_means(values, codes, mask)
+        ideal = torch.where(mask[:, :, None], means[codes], values)
+        fit = explained(values[mask].double(), codes[mask])
+        yield Proposal("moves", "inside", part, words, Values(part, ideal), len(means), fit)
+    if setting.numbers:
+        ideal = linear(bench, values)
+        rest = float(((values - ideal)[mask] ** 2).sum())
+        spread = float(((values - values[mask].mean(0))[mask] ** 2).sum())
+        words = "moves the number that it looks at, along one direction"
+        yield Proposal("moves, linear", "inside", part, words, Values(part, ideal), 2 + len(setting.marks),
+                       1 - rest / spread if spread > 0 else 0.0)  # fmt: skip
+
+
+def linear(bench: Bench, values: Float[Tensor, "rows length d"]) -> Float[Tensor, "rows length d"]:
+    """The best straight line in the number of each token; marks have their mean."""
+    view = bench.view
+    content, mask = view.content, view.mask
+    numbers, targets = view.values[content].double(), values[content].double()
+    centered = numbers - numbers.mean()
+    slope = (centered[:, None] * targets).sum(0) / (centered**2).sum().clamp(min=1e-12)
+    line = targets.mean(0) + (view.values.double() - numbers.mean())[:, :, None] * slope
+    return torch.where(
+        content[:, :, None], line.float(), torch.where(mask[:, :, None], token_means(bench, values), values)
+    )
+
+
+def token_means(bench: Bench, values: Float[Tensor, "rows length d"]) -> Float[Tensor, "rows length d"]:
+    """The mean value of each token."""
+    codes = bench.view.tokens.masked_fill(~bench.view.mask, 0)
+    return cell_means(values, codes, bench.view.mask)[codes]

@@ -1,0 +1,98 @@
+"""The neurons of an MLP: how many are functions of one quantity alone, and how many of these are thresholds.
+
+The ideal form puts in the place of each such neuron's activation its mean over all positions with the same value of the
+quantity; the other neurons stay as they are. If the answers stay, those neurons respond to nothing else that is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.measures.runs import Hook, Part
+from interp.mechanisms.base import Proposal, mechanism
+from interp.mechanisms.bench import Bench
+from interp.mechanisms.carries import cell_means, coded
+from interp.mechanisms.quantities import Quantity, candidates
+
+FOLLOWS = 0.9
+"""A neuron follows a quantity if so much of its variance lies between the quantity's values."""
+MOST, TRIED = 0.5, 3
+"""The share of the neurons that must follow a quantity to be worth a sentence; quantities that are proposed."""
+ON = 0.05
+"""A threshold is off where its mean is at most this share of its largest one."""
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """Activations of some neurons."""
+
+    hook: str
+    which: Bool[Tensor, "neurons"]
+    values: Float[Tensor, "rows length some"]
+
+    def hooks(self, bench: Bench, rows: slice) -> list[Hook]:
+        def put(activation: Tensor, hook: Any) -> Tensor:
+            activation = activation.clone()
+            activation[:, :, self.which] = self.values[rows].to(activation)
+            return activation
+
+        return [(self.hook, put)]
+
+
+@mechanism("neurons", of="inside")
+def neurons(bench: Bench, part: Part) -> Iterator[Proposal]:
+    """The quantities that most neurons follow."""
+    hook = f"blocks.{part.layer}.mlp.hook_post"
+    if part.head is not None or hook not in bench.subject.model.hook_dict:
+        return
+    activation, matters = bench.activation(hook), bench.matters(part)
+    seen = activation[matters]
+    alive = seen.var(0, correction=0) > 1e-8 * float(seen.var(correction=0))
+    if not alive.any():
+        return
+    ranked = []
+    for one in dict.fromkeys([*bench.hints, *candidates(bench.setting)]):
+        bench.clock.check()
+        if (codes := coded([one], bench, matters)) is not None and int(codes.max()) > 0:
+            follows = alive & (shares(seen, codes[matters]) >= FOLLOWS)
+            ranked.append((int(follows.sum()), one, codes, follows))
+    ranked.sort(key=lambda entry: -entry[0])
+    for n, one, codes, follows in ranked[:TRIED]:
+        if n < MOST * int(alive.sum()):
+            return
+        means = cell_means(activation, codes, matters)
+        ideal = torch.where(matters[:, :, None], means[codes], activation)[:, :, follows]
+        steps = thresholds(one, codes[matters], bench, matters, means[:, follows])
+        words = f"has {n} of {int(alive.sum())} active neurons that follow {one.words} alone"
+        words += f", {steps} of them as thresholds" if steps else ""
+        facts = {"quantity": one.to_json(), "neurons": n, "thresholds": steps}
+        yield Proposal("neurons", "inside", part, words, Neurons(hook, follows, ideal), n * len(means), n / len(alive),
+                       facts)  # fmt: skip
+
+
+def shares(seen: Float[Tensor, "n neurons"], codes: Tensor) -> Float[Tensor, "neurons"]:
+    """The share of each neuron's variance that lies between cells."""
+    means = cell_means(seen[None], codes[None], torch.ones_like(codes, dtype=torch.bool)[None])
+    rest = ((seen - means[codes]) ** 2).sum(0)
+    spread = ((seen - seen.mean(0)) ** 2).sum(0)
+    return 1 - rest / spread.clamp(min=1e-12)
+
+
+def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, means: Tensor) -> int:
+    """How many neurons are off on one side of some value of a number and only rise, or only fall, on the other."""
+    if one.tokens:
+        return 0
+    values = one.values(bench.view)[matters]
+    order = torch.zeros(len(means), dtype=torch.long).scatter_(0, codes, values).argsort()
+    along = means[order]
+    steps = along.diff(dim=0)
+    slack = ON * along.amax(0).clamp(min=1e-12)
+    monotone = (steps >= -slack).all(0) | (steps <= slack).all(0)
+    ends_off = torch.minimum(along[0].abs(), along[-1].abs()) <= slack
+    return int((monotone & ends_off).sum())
