@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from interp import words
+from interp.errors import UnsupportedError
 from interp.explanations.explanation import Agreement, Explanation, PartRole
 from interp.explanations.inputs import to_search, to_test, widened
 from interp.explanations.machines import by_automaton, whole_table
@@ -58,21 +59,27 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
         program, agreement, reason = find(bench, wide, share, most)
     except OutOfTime:
         return ended(replace(empty, reason=f"the search for a rule did not end in {SEARCH * seconds:.0f} seconds"))
+    except UnsupportedError as error:
+        return ended(replace(empty, reason=str(error)))
     if program is None:
         return ended(replace(empty, reason=reason))
-    empty = replace(empty, program=program, agreement=agreement)
     clock.until = started + seconds
+    try:
+        return ended(placed(replace(empty, program=program, agreement=agreement), wide, program, share))
+    except OutOfTime:
+        return ended(replace(empty, program=program, agreement=agreement, complete=False))
+
+
+def placed(found: Explanation, wide: Bench, program: Program, share: float) -> Explanation:
+    """An explanation with what became of each part of the model."""
     small = to_test(wide)
     if small is None:
-        return ended(replace(empty, complete=False))
+        return replace(found, complete=False)
     small = replace(small, hints=tuple(dict.fromkeys([*program.rule.quantities, *declared(small)])))
     made = roles(small, share)
-    return ended(
-        replace(
-            empty, parts=tuple(map(told, made.roles)), cut=made.cut.share,
-            joint=made.joint.share, empty=made.empty.share, recovered=recovered(small, made),
-            tested_on=on(small), complete=made.complete,
-        )
+    return replace(
+        found, parts=tuple(map(told, made.roles)), cut=made.cut.share, joint=made.joint.share, empty=made.empty.share,
+        recovered=recovered(small, made), tested_on=on(small), complete=made.complete,
     )  # fmt: skip
 
 
