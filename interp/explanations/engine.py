@@ -34,8 +34,9 @@ TENTH = 10
 """A program has at most a tenth as many constants as the model has parameters."""
 LEAST = 12
 """Constants that every program may have, however small its model."""
-SEARCH = 0.6
-"""The share of the seconds that finding a program may take; its place in the model has the rest."""
+SEARCH, PLACED = 0.6, 0.9
+"""The share of the seconds after which the search for a program ends, and that for its place in the model; the rest is
+for the runs that judge both."""
 
 
 def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share: float = SHARE) -> Explanation:
@@ -63,7 +64,7 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
         return ended(replace(empty, reason=str(error)))
     if program is None:
         return ended(replace(empty, reason=reason))
-    clock.until = started + seconds
+    clock.until = started + PLACED * seconds
     try:
         return ended(placed(replace(empty, program=program, agreement=agreement), wide, program, share))
     except OutOfTime:
@@ -161,7 +162,8 @@ def on(bench: Bench) -> str:
     lengths = bench.population.batch.lengths
     low, high = int(lengths.min()), int(lengths.max())
     split = f" (split {bench.population.split})" if bench.population.split else ""
-    return f"{bench.population.n:,} inputs of {low if low == high else f'{low} to {high}'} tokens{split}"
+    tokens = words.counted(low, "token") if low == high else f"{low} to {high} tokens"
+    return f"{words.counted(bench.population.n, 'input')} of {tokens}{split}"
 
 
 def told(role: Role) -> PartRole:
