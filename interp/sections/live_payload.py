@@ -22,6 +22,7 @@ from interp.architecture import plain
 from interp.architecture.answers import right_classes
 from interp.architecture.task_model import TaskModel, standing_hooks
 from interp.errors import InterpError, UnsupportedError, short
+from interp.measures.generation import layout
 from interp.measures.subject import Subject
 from interp.spec import Construction
 from interp.tasks import Batch, Task
@@ -75,6 +76,7 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         "proved": None,
         "counts": None,
         "table": _table(task),
+        "generates": _generates(subject, inputs),
         # Does the answer hold as the input grows? Asked of yes or no about inputs of any length, by a known rule.
         "lengths": inputs.readout != "all" and n_out == 1 and task.rule is not None and not arch["fixed_length"],
     }
@@ -114,6 +116,22 @@ def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
         "rule": task.rule,
         "known": None if task.rule is not None else inputs.known(),
     }
+
+
+def _generates(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
+    """Where answers start and stop that are generated token by token, and the token of each output; None without."""
+    batch, declared = inputs.splits[-1], subject.task.generates
+    found = layout(subject, batch)
+    if isinstance(found, str):
+        return None
+    if declared is not None and isinstance(declared.start, str):
+        start = {"token": subject.task.token_id(declared.start)}
+    elif len(set(found.starts.tolist())) == 1:
+        start = {"position": int(found.starts[0]) + 1}
+    else:
+        return None
+    length = found.wanted.shape[1] if declared is None else declared.length
+    return {"start": start, "stop": found.stop, "length": length, "tokens": found.tokens.tolist()}
 
 
 def _table(task: Task) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ FILES: dict[str, Callable[[Panel], bool]] = {
     "counts": lambda panel: bool(panel.get("counts")),
     "truth": lambda panel: True,
     "run": lambda panel: True,
+    "generated": lambda panel: bool(panel.get("generates")),
     "python": lambda panel: True,
     # The page.
     "dom": lambda panel: True,
@@ -39,7 +40,7 @@ FILES: dict[str, Callable[[Panel], bool]] = {
 }
 """The files in their order, and which panels need them."""
 
-ENGINE = ("numbers", "positions", "forward", "counts", "truth", "run", "python")
+ENGINE = ("numbers", "positions", "forward", "counts", "truth", "run", "generated", "python")
 
 
 def script(panels: Sequence[Panel]) -> str:

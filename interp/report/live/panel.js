@@ -99,6 +99,7 @@ function sequenceFound(panel) {
 function sequenceParts(panel) {
   const { model, payload } = panel, { readout } = model.task, parts = [inputPart(panel)];
   if (payload.table) parts.push(tablePart(panel));
+  if (payload.generates) parts.push(generatedPart(panel));
   if (readout === "all") parts.push(positionsPart(panel));
   parts.push(answerPart(panel));
   if (model.arch.readout === "relu_mlp" || (!model.additive && model.arch.layers.some((layer) => layer.mlp))) parts.push(neuronsPart(panel));
