@@ -20,7 +20,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, quoted, short
 from interp.spec import TaskRef
 from interp.tasks import Batch, Task
-from interp.tasks.snapshot import patched, snapshot
+from interp.tasks.snapshot import impostor, patched, snapshot
 
 NO_VALUE = object()
 PROBED = 256
@@ -47,7 +47,7 @@ def frozen(model: TaskModel) -> TaskModel:
             raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
     try:
         task = snapshot(model.task)
-        refuse(_other_task(model, task))
+        refuse(impostor(task) or _other_task(model, task))
         tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         device = next(model.parameters()).device
         fresh = TaskModel(model.spec, task, tensors, seed=model.seed, dtype=kinds.pop(), device=device)

@@ -51,6 +51,20 @@ def snapshot(task: Task) -> Task:
     return fresh
 
 
+def impostor(task: Task) -> str | None:
+    """Why a task is not the one that its name is registered for, or None: a claim names it, and readers know the name.
+
+    A name that nobody registered may be anyone's.
+    """
+    known, kind = registered_tasks().get(task.name), type(task)
+    if known is None or known is kind:
+        return None
+    return (
+        f"the task at hand is of the class {kind.__module__}.{kind.__qualname__}, and {task.name!r} is the name of "
+        f"{known.__module__}.{known.__qualname__}; give your class a name of its own"
+    )
+
+
 def patched(kind: type) -> str | None:
     """Which function of a class of this package, or of a library, was replaced from outside; None where none was."""
     for owner in kind.__mro__:

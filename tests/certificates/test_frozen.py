@@ -20,6 +20,7 @@ from interp.certificates.frozen import compare_with_fresh, frozen
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import Layer, ModelSpec
 from interp.tasks import Count01, Histogram, MaxOfK, Task
+from interp.tasks.products import Product
 from tests.tasks.test_returns import Three
 
 
@@ -134,9 +135,10 @@ def test_another_table_in_a_task_is_refused_and_its_evidence_with_it() -> None:
     """The attack: a refuted model, certified after its task got the table that the model answers."""
     assert interp.certify("memorization/bigram").status == "refuted"
     model = interp.load("memorization/bigram")  # its task has looked nothing up yet
-    table = model.task.table
+    task: Any = model.task
+    table = task.table
     said = torch.nn.functional.one_hot(model.read(torch.tensor(table.contexts)).argmax(-1), table.n_outputs)
-    model.task.table = replace(table, conditional=said.double().numpy())
+    task.table = replace(table, conditional=said.double().numpy())
     with pytest.raises(UnsupportedError, match=r"task .* at hand is another: its table is another ConditionalTable$"):
         interp.certify(model)
 
@@ -145,7 +147,7 @@ def test_another_table_in_a_task_is_refused_and_its_evidence_with_it() -> None:
 def test_labels_by_a_partial_are_refused(name: str) -> None:
     model = interp.load(name)
     batch = type(model.task).batch
-    model.task.batch = partial(lambda task, tokens: batch(task, tokens), model.task)
+    model.task.batch = partial(lambda task, tokens: batch(task, tokens), model.task)  # type: ignore[method-assign]
     with pytest.raises(UnsupportedError, match=r"a partial was put in the place of its batch"):
         interp.certify(model)
 
@@ -257,6 +259,37 @@ def test_products_and_inputs_must_list_the_same_rows() -> None:
     task = Other(K=2, v=3)
     model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     with pytest.raises(InterpError, match=r"more than once"):
+        interp.certify(model)
+
+
+@pytest.mark.parametrize("how", ["another object", "another class"])
+def test_a_class_under_the_name_of_another_is_refused(how: str) -> None:
+    """The attack: a refuted model, certified on "every input of task max-of-k" by labels of a class of one's own."""
+
+    class Lie(MaxOfK):
+        def classes(self, batch: interp.Batch) -> torch.Tensor:
+            found = super().classes(batch)
+            return torch.where(found > 0, 0, found)
+
+        def batch(self, tokens: torch.Tensor) -> interp.Batch:
+            found = super().batch(tokens)
+            return interp.Batch(tokens, found.lengths, found.labels * 0)
+
+        def inputs(self, chunk: int = 4096) -> Iterator[interp.Batch]:
+            return (self.batch(batch.tokens) for batch in super().inputs(chunk))
+
+        def products(self) -> Iterator[Product]:
+            return iter([Product((range(3), range(3), (3,)), 0)])
+
+    model = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
+    with torch.no_grad():
+        model.unembed.b_U[0] = 1e3
+    assert interp.certify(model).status == "refuted"
+    if how == "another class":
+        model.task.__class__ = Lie
+    else:
+        model.task = Lie(K=2, v=3)
+    with pytest.raises(UnsupportedError, match=r"'max-of-k' is the name of interp\..*MaxOfK; give your class a name"):
         interp.certify(model)
 
 
