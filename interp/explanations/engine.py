@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from interp import words
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError
 from interp.explanations.explanation import Agreement, Explanation, PartRole
 from interp.explanations.inputs import to_search, to_test, widened
 from interp.explanations.machines import by_automaton, whole_table
@@ -14,6 +14,7 @@ from interp.explanations.parts import Role, Roles, roles
 from interp.explanations.program import Program
 from interp.explanations.search import Data, Scored, declared, nearest, search
 from interp.measures.subject import Subject
+from interp.measures.waves import waves
 from interp.mechanisms.bench import Bench, Clock, OutOfTime
 from interp.populations import Asked, Population, choose, sample, wilson
 
@@ -66,9 +67,25 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
         return ended(replace(empty, reason=reason))
     clock.until = started + PLACED * seconds
     try:
-        return ended(placed(replace(empty, program=program, agreement=agreement), wide, program, share))
+        found = replace(empty, program=program, agreement=agreement, notes=notes(bench, program))
+        return ended(placed(found, wide, program, share))
     except OutOfTime:
         return ended(replace(empty, program=program, agreement=agreement, complete=False))
+
+
+def notes(bench: Bench, program: Program) -> tuple[str, ...]:
+    """What else is known of such a program: of a sum modulo p, the waves that its logits are made of."""
+    of = program.rule.quantities
+    modular = (
+        program.rule.form == "number" and of[0].kind == "sum modulo" and of[0].arguments[0] == bench.logits.shape[1]
+    )
+    if not modular:
+        return ()
+    try:
+        found = waves(bench.logits, bench.where.classes)
+    except InterpError:  # some sum is missing in a sample
+        return ()
+    return (f"{found} Measured {bench.population.on}.",) if found.kept >= SHARE else ()
 
 
 def placed(found: Explanation, wide: Bench, program: Program, share: float) -> Explanation:

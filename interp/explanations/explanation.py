@@ -77,6 +77,7 @@ class Explanation:
     unneeded parts at their mean, with all explained parts replaced by their ideal forms besides, and with every part at
     its mean. recovered: the share of the loss between `empty` and the model that is recovered by `joint`. complete: the
     time was enough to try every mechanism on every part; without any parts, it was too short for all of them.
+    notes: what else was measured, in words.
 
     Example:
 
@@ -98,6 +99,7 @@ class Explanation:
     recovered: float | None = None
     tested_on: str = ""
     complete: bool = True
+    notes: tuple[str, ...] = ()
     reason: str = ""
 
     # ------------------------------------------------------------ the program
@@ -194,6 +196,7 @@ class Explanation:
             parts = tuple(
                 PartRole(**{**one, "quantities": tuple(map(tuple, one["quantities"]))}) for one in data["parts"]
             )
-            return cls(**{**data, "program": program, "agreement": agreement, "parts": parts})
+            return cls(**{**data, "program": program, "agreement": agreement, "parts": parts,
+                          "notes": tuple(data.get("notes", ()))})  # fmt: skip
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise InterpError(f"this is not an explanation: {error}") from None

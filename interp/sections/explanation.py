@@ -36,7 +36,9 @@ def make(study: Study, report: Report) -> None:
     if not found.found or found.agreement is None:
         report.section("The algorithm", found.sentence)
         return
-    report.section("The algorithm", f"{found.sentence}\n\n{evidence(found)}")
+    report.section(
+        "The algorithm", f"{found.sentence}\n\n{evidence(found)}" + "".join(f"\n\n{note}" for note in found.notes)
+    )
     report.add_code(found.source)
     report.add_drawing(svg(found), DRAWN)
     report.add_table(

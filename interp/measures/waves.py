@@ -1,0 +1,95 @@
+"""How far logits of a modular sum are a sum of cosines, and what the loss is with these waves alone and without them.
+
+Nanda et al. 2023, section 4: a model that adds a and b modulo p puts out, for each answer c, about a sum over a few key
+frequencies k of cos(2 pi k (a + b - c) / p). Restricted loss: of the constant and the key waves in a + b alone.
+Excluded loss: of everything but these waves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp import words
+from interp.errors import InterpError
+
+KEY = 0.95
+"""Of the power of all cosines, so much lies in the key waves."""
+
+
+@dataclass(frozen=True)
+class Waves:
+    """The key frequencies of logits, strongest first, and what they do.
+
+    share: of the variance of the logits, that a sum of cosines of a + b - c at these frequencies gives. loss,
+    restricted, excluded: mean loss in nats of all logits, of the key waves alone, and without them. kept: the share of
+    the model's answers that the key waves alone give.
+    """
+
+    modulus: int
+    frequencies: tuple[int, ...]
+    share: float
+    loss: float
+    restricted: float
+    excluded: float
+    kept: float
+
+    def __str__(self) -> str:
+        named = f"cos(2πk(a + b − c)/{self.modulus}) for k = {words.listed(map(str, sorted(self.frequencies)))}"
+        return (
+            f"The output for an answer c is a sum of waves {named}: these cosines give {words.portion(self.share)} of "
+            f"the variance of the logits. The waves in a + b at these frequencies alone keep "
+            f"{words.portion(self.kept)} of the model's answers, with a loss of {self.restricted:.3g} nats; all logits have {self.loss:.3g}, those "
+            f"without these waves {self.excluded:.3g}."
+        )
+
+
+def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: int = 12) -> Waves:
+    """The fewest waves, strongest first, that make up KEY of all cosines; at most so many.
+
+    logits: of all pairs of numbers below p, or of a sample with every sum. sums: a + b modulo p, the right answers.
+    Raises InterpError where a sum is missing.
+    """
+    p = logits.shape[1]
+    often = torch.bincount(sums, minlength=p)
+    if len(often) > p or bool((often == 0).any()):
+        raise InterpError(f"waves need every sum from 0 to {p - 1} among the inputs")
+    values = logits.double() - logits.double().mean(1, keepdim=True)  # a constant for all answers changes none
+    means = torch.zeros(p, p, dtype=torch.float64).index_add_(0, sums, values) / often[:, None]
+    strength = cosines(means)
+    power = strength**2
+    order = power.argsort(descending=True, stable=True)
+    enough = int((power[order].cumsum(0) < KEY * power.sum()).sum()) + 1
+    chosen = tuple(int(k) + 1 for k in order[: min(enough, most)])
+    key = key_waves(means, chosen)
+    kept = float(((means.mean(0) + key)[sums].argmax(1) == values.argmax(1)).double().mean())
+    centered = values - values.mean(0)
+    share = float((strength[[k - 1 for k in chosen]] ** 2).sum() / 2 * p / (centered**2).mean(0).sum())
+    return Waves(
+        p, chosen, min(1.0, share), loss_of(values, sums), loss_of((means.mean(0) + key)[sums], sums),
+        loss_of(values - key[sums], sums), kept,
+    )  # fmt: skip
+
+
+def cosines(means: Float[Tensor, "p p"]) -> Float[Tensor, "frequencies"]:
+    """The amplitude of cos(2 pi k (s - c) / p) in the mean logits of each sum s and answer c, for k from 1 on."""
+    p = len(means)
+    number = torch.arange(p)
+    along = torch.stack([means[(number + shift) % p, number].mean() for shift in range(p)])  # by s - c
+    return 2 * torch.fft.rfft(along).real[1 : (p - 1) // 2 + 1] / p
+
+
+def key_waves(means: Float[Tensor, "p p"], frequencies: Sequence[int]) -> Float[Tensor, "p p"]:
+    """The waves in the sum at these frequencies alone, for each answer."""
+    spectrum = torch.fft.rfft(means, dim=0)
+    only = torch.zeros_like(spectrum)
+    only[list(frequencies)] = spectrum[list(frequencies)]
+    return torch.fft.irfft(only, n=len(means), dim=0)
+
+
+def loss_of(logits: Float[Tensor, "inputs p"], right: Int[Tensor, "inputs"]) -> float:
+    return float(torch.nn.functional.cross_entropy(logits, right))
