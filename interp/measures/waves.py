@@ -40,11 +40,11 @@ class Waves:
 
     def __str__(self) -> str:
         named = f"cos(2πk(a + b − c)/{self.modulus}) for k = {words.listed(map(str, sorted(self.frequencies)))}"
+        share, kept = words.portion(self.share), words.portion(self.kept)
         return (
-            f"The output for an answer c is a sum of waves {named}: these cosines give {words.portion(self.share)} of "
-            f"the variance of the logits. The waves in a + b at these frequencies alone keep "
-            f"{words.portion(self.kept)} of the model's answers, with a loss of {self.restricted:.3g} nats; all logits have {self.loss:.3g}, those "
-            f"without these waves {self.excluded:.3g}."
+            f"The output for an answer c is a sum of waves {named}: these cosines give {share} of the variance of the "
+            f"logits. The waves in a + b at these frequencies alone keep {kept} of the model's answers, with a loss of "
+            f"{self.restricted:.3g} nats; all logits have {self.loss:.3g}, those without these waves {self.excluded:.3g}."
         )
 
 
