@@ -44,7 +44,7 @@ class Waves:
         return (
             f"The output for an answer c is a sum of waves {named}: these cosines give {share} of the variance of the "
             f"logits. The waves in a + b at these frequencies alone keep {kept} of the model's answers, with a loss of "
-            f"{self.restricted:.3g} nats; all logits have {self.loss:.3g}, those without these waves {self.excluded:.3g}."
+            f"{self.restricted:.3g} nats; all logits have {self.loss:.3g}, all but these waves {self.excluded:.3g}."
         )
 
 

@@ -51,6 +51,11 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
     if every.ndim != 4 or every.shape[2] != model.cfg.n_heads:  # several heads share their values
         return
     values, mask = every[:, :, part.head], bench.view.mask
+    content = bench.view.content
+    if content.any():  # what else varies is not used, so the fit says nothing
+        alike = torch.where(content[:, :, None], values[content].mean(0), token_means(bench, values))
+        words, constants = "moves the same from every token of the string", 1 + len(setting.marks)
+        yield Proposal("moves, constant", "inside", part, words, Values(part, alike), constants)
     own, position = Quantity(setting, "own"), Quantity(setting, "position")
     for of, words in (
         ((own,), "moves the token that it looks at"),

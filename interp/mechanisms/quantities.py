@@ -196,6 +196,37 @@ class Own:
         return view.tokens.masked_fill(~view.mask, NOTHING)
 
 
+@kind("neighbor")
+class Neighbor:
+    """The token so many places to the right (negative: to the left)."""
+
+    tokens = True
+
+    @staticmethod
+    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
+        for offset in (-1, -2, -3, *(() if setting.causal else (1,))):
+            yield (offset,)
+
+    @staticmethod
+    def words(setting: Setting, offset: int) -> str:
+        side = "before" if offset < 0 else "behind"
+        return f"the token {side} it" if abs(offset) == 1 else f"the token {abs(offset)} places {side} it"
+
+    @staticmethod
+    def code(setting: Setting, offset: int) -> str:
+        at = f"i {'-' if offset < 0 else '+'} {abs(offset)}"
+        return f"(tokens[{at}] if 0 <= {at} < len(tokens) else None)"
+
+    @staticmethod
+    def values(view: View, offset: int) -> Tensor:
+        length = view.tokens.shape[1]
+        at = view.place + offset
+        inside = (at >= 0) & (at < length)
+        found = view.tokens[:, at.clamp(0, length - 1)]
+        there = view.mask[:, at.clamp(0, length - 1)] & inside
+        return found.masked_fill(~there, NOTHING)
+
+
 @kind("place")
 class Place:
     """The token at a fixed place of the string, counted from 0, or from -1 at its end."""
@@ -233,37 +264,6 @@ class Place:
         least = -at if at < 0 else at + 1
         found = order.gather(1, wanted.clamp(0, rank.shape[1]))
         return torch.where(length >= least, found, NOTHING)
-
-
-@kind("neighbor")
-class Neighbor:
-    """The token so many places to the right (negative: to the left)."""
-
-    tokens = True
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        for offset in (-1, -2, -3, *(() if setting.causal else (1,))):
-            yield (offset,)
-
-    @staticmethod
-    def words(setting: Setting, offset: int) -> str:
-        side = "before" if offset < 0 else "behind"
-        return f"the token {side} it" if abs(offset) == 1 else f"the token {abs(offset)} places {side} it"
-
-    @staticmethod
-    def code(setting: Setting, offset: int) -> str:
-        at = f"i {'-' if offset < 0 else '+'} {abs(offset)}"
-        return f"(tokens[{at}] if 0 <= {at} < len(tokens) else None)"
-
-    @staticmethod
-    def values(view: View, offset: int) -> Tensor:
-        length = view.tokens.shape[1]
-        at = view.place + offset
-        inside = (at >= 0) & (at < length)
-        found = view.tokens[:, at.clamp(0, length - 1)]
-        there = view.mask[:, at.clamp(0, length - 1)] & inside
-        return found.masked_fill(~there, NOTHING)
 
 
 @kind("position")
