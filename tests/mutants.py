@@ -4,7 +4,7 @@
     python tests/mutants.py --room certificates        one room;  --file interp/spec.py: one file;  --minutes 10
 
 A mistake is a comparison, an operator, a number, a sign or a condition that is changed in one place of a syntax tree;
-every place of every file is as likely as any other. A mutant is killed when a test of its file's own test file fails,
+every place of every file is as likely as any other. A mutant is killed when a test of its file's own test file, or of those that ALSO names, fails,
 or takes ten times as long. The same seed draws the same mutants of the same tree. What nobody can notice (a mistake in
 a message, a bound that is only looser) counts as a survivor: the score is one from below.
 """
@@ -44,6 +44,17 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 
 
+ALSO = {
+    "interp/certificates/arithmetic.py": ("tests/certificates/test_rounding.py",),
+    "interp/certificates/base.py": ("tests/certificates/test_frozen.py", "tests/certificates/test_scope.py"),
+    "interp/certificates/frozen.py": ("tests/certificates/test_liars.py",),
+    "interp/tasks/snapshot.py": ("tests/certificates/test_frozen.py",),
+    "interp/certificates/check/": ("tests/certificates/test_forged.py", "tests/certificates/test_evidence.py"),
+    "interp/certificates/histogram_": ("tests/certificates/test_histogram.py",),
+}
+"""Files, or beginnings of their names, whose mistakes the tests of other files find, too."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One mistake: the source from start to end, in bytes of the file, becomes `new`."""
@@ -74,13 +85,15 @@ def room_of(file: str) -> str:
 
 
 def mirrored(root: Path, file: str) -> tuple[str, ...]:
-    """The test file of a module's own name, or of the package that it is in: interp/theory/kl.py -> tests/theory/..."""
+    """The test file of a module's own name, or of the package that it is in, and those that ALSO names."""
     path = Path(file)
     places = [Path("tests", *path.parts[1:-1], f"test_{path.stem}.py")]
     places += [
         Path("tests", *path.parts[1:depth], f"test_{path.parts[depth]}.py") for depth in range(1, len(path.parts) - 1)
     ]
-    return tuple(str(place) for place in places if (root / place).is_file())[:1]
+    own = [str(place) for place in places if (root / place).is_file()][:1]
+    others = [name for start, names in ALSO.items() if file.startswith(start) for name in names]
+    return tuple(dict.fromkeys(own + others))
 
 
 def mutants_of(root: Path, file: str) -> Iterator[Mutant]:

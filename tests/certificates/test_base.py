@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
-from interp.certificates.base import Certificate, noted, within_rounding
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import Certificate, method_for, noted, within_rounding
+from interp.errors import UnsupportedError
+from interp.spec import Layer, ModelSpec, TaskRef
 
 
 def refuted(worst: float, rounding: float | None, **also: object) -> Certificate:
@@ -34,3 +38,20 @@ def test_a_certificate_says_where_a_model_is_refuted_within_rounding(found: Cert
     assert ("another shape or order" in str(once)) is within
     assert noted(once) is once
     assert "-0," not in str(once)
+
+
+def test_tables_and_probes_stay_out_of_what_is_printed() -> None:
+    found = refuted(-1.0, 1e-8, tables={"errors": pd.DataFrame({"odd": [1]})})
+    assert "odd" not in repr(found)
+    assert "tables" not in repr(found)
+
+
+def test_a_refusal_says_why_of_each_method_for_such_a_task_and_what_the_task_lacks() -> None:
+    layer = Layer(d_head=2)
+    spec = ModelSpec(task=TaskRef(name="count01"), d_model=2, layers=(layer, layer), readout_at="=")
+    with pytest.raises(UnsupportedError) as caught:
+        method_for(TaskModel(spec, seed=0))
+    said = str(caught.value)
+    assert "count box: " in said
+    assert said.index("count box: ") < said.index("every input, as run: task count01 does not list its inputs")
+    assert "(methods for tasks of another shape: " in said

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import json
 import math
+import operator
 import random
 import sys
 from decimal import Decimal, localcontext
@@ -136,13 +138,13 @@ def test_averages_and_logarithms_hold_the_truth():
         scores = [(rng.uniform(-3, 3), rng.choice([0.0, 0.0, 0.1])) for _ in range(4)]
         values = [(rng.gauss(0, 1), rng.choice([0.0, 0.5])) for _ in range(4)]
 
-        def vec(pairs):
+        def within(pairs):
             return check.enclosures.Vec(
                 tuple(check.fixed(m) for m, _ in pairs), tuple(check.fixed(r) for _, r in pairs), (0,) * 4
             )
 
-        rows = [check.enclosures.Vec(*((number,) for number in row)) for row in zip(*vec(values))]
-        ((low, high),) = check.attention.attend(vec(scores), rows, True, check.REALS).ends()
+        rows = [check.enclosures.Vec(*((number,) for number in row)) for row in zip(*within(values))]
+        ((low, high),) = check.attention.attend(within(scores), rows, True, check.REALS).ends()
         for _ in range(20):
             weights = [math.exp(m + r * rng.choice([-1, 1])) for m, r in scores]
             mean = sum(w * (m + r * rng.choice([-1, 1])) for w, (m, r) in zip(weights, values)) / sum(weights)
@@ -154,6 +156,59 @@ def test_averages_and_logarithms_hold_the_truth():
         low, high = layer.factor(n)
         assert low / check.ONE <= 0.5 * math.log(n) <= high / check.ONE
         assert high - low <= check.ONE >> 38
+
+
+def vec(*numbers):
+    """Numbers from (mid, rad, err)."""
+    return check.enclosures.Vec(*(tuple(map(check.fixed, column)) for column in zip(*numbers)))
+
+
+def test_a_layer_norm_of_what_is_known_within_an_interval():
+    rng, d = random.Random(0), 4
+    one, none = [check.ONE] * d, [0] * d
+    for _ in range(20):
+        numbers = [(rng.gauss(0, 1), rng.choice([0.0, 0.1, 0.3]), 0.0) for _ in range(d)]
+        ends = list(check.enclosures.layer_norm(vec(*numbers), one, none, check.ONE, check.REALS).ends())
+        for _ in range(20):
+            row = [m + r * rng.uniform(-1, 1) for m, r, _ in numbers]
+            mean = sum(row) / d
+            scale = math.sqrt(sum((x - mean) ** 2 for x in row) / d + 1)
+            for x, (low, high) in zip(row, ends):
+                assert low / check.ONE - 1e-12 <= (x - mean) / scale <= high / check.ONE + 1e-12
+
+
+@pytest.mark.parametrize(("one", "other"), [(1.0, 2.0**-24), (2.0**-24, 1.0), (-1.0, 2.0**-25), (3.0, 2.0**-23)])
+def test_the_rounding_of_a_sum_is_allowed_for(one, other):
+    """What float32 makes of 1 + 2^-24 is off by 2^-24."""
+    found = check.enclosures.plus(vec((one, 0.0, 0.0)), vec((other, 0.0, 0.0)), check.FORMATS["float32"])
+    off = abs(float(torch.tensor(one) + torch.tensor(other)) - (one + other))
+    assert off > 0
+    assert off <= fraction(found.err[0]) <= 16 * 2.0**-24 * (abs(one) + abs(other))
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+def test_averages_of_numbers_that_are_off_are_off_by_no_more(softmax):
+    """Scores and values anywhere within their errors, as far as they go: sums, or averages by softmax."""
+    rng, f = random.Random(0), check.FORMATS["float32"]
+    for _ in range(20):
+        scores = [(rng.uniform(-2, 2), 0.0, rng.choice([1e-3, 1e-4])) for _ in range(3)]
+        values = [(rng.gauss(0, 1), 0.0, rng.choice([0.0, 1e-3])) for _ in range(3)]
+        rows = [vec(value) for value in values]
+        (middle,), _, (allowed,) = check.attention.attend(vec(*scores), rows, softmax, f)
+        for signs in itertools.product((-1, 1), repeat=6):
+            s = [m + e * sign for (m, _, e), sign in zip(scores, signs[:3])]
+            v = [m + e * sign for (m, _, e), sign in zip(values, signs[3:])]
+            w = [math.exp(x) for x in s] if softmax else s
+            mean = sum(map(operator.mul, w, v)) / (sum(w) if softmax else 1)
+            assert abs(mean - middle / check.ONE) <= allowed / check.ONE
+
+
+def test_a_row_of_several_holds_them_all():
+    rows = [vec((1.0, 0.25, 0.0), (2.0, 0.0, 1e-3)), vec((3.0, 0.5, 0.0), (-1.0, 0.0, 0.0))]
+    found = check.strings.hull(rows)
+    assert [(low / check.ONE, high / check.ONE) for low, high in found.ends()] == [(0.75, 3.5), (-1.0, 2.0)]
+    assert found.err == (0, check.fixed(1e-3))
+    assert check.strings.hull(rows[:1]) == rows[0]
 
 
 def test_the_premise_is_that_of_the_certificates():

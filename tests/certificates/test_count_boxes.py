@@ -35,6 +35,10 @@ def test_a_small_box_agrees_with_running_every_sentence(seed: int) -> None:
     for value in range(-4, 5):
         assert errors.loc[value, "errors"] == int((~right & (difference == value)).sum())
         assert errors.loc[value, "inputs"] == int((difference == value).sum())
+    for n2, low, high in found.tables["frontier"].itertuples(index=False):
+        wrong = difference[~right & (counts[:, 2] == n2)]
+        assert (low, high) == (int(wrong.min()), int(wrong.max()))
+    assert set(found.tables["frontier"]["n2"]) == set(counts[~right, 2].tolist())
 
 
 def test_a_model_that_is_wrong_on_one_input_only_is_refuted_with_that_input() -> None:

@@ -54,6 +54,25 @@ def test_float32_stays_within_its_bound(seed: int) -> None:
     assert bound.max() < 0.1
 
 
+def test_a_norm_before_the_readout_of_one_layer_is_bounded_too() -> None:
+    spec = ModelSpec(
+        task=TaskRef(name="parity"), d_model=4, direction="bidirectional", layers=(Layer(d_head=2, norm="pre"),),
+        readout="scalar", readout_at="[CLS]", decision="sigmoid", final_norm="layer_norm",
+    )  # fmt: skip
+    single = TaskModel(spec, seed=0, dtype="float32")
+    with torch.no_grad():
+        for parameter in single.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    double = TaskModel(
+        spec, tensors={name: p.detach().double() for name, p in single.named_parameters()}, dtype="float64"
+    )
+    tokens = single.task.strings(10, 7, seed=0).tokens
+    value, bound = forward_with_bound(single, tokens)
+    with torch.no_grad():
+        torch.testing.assert_close(value, double(tokens)[:, 0], atol=1e-11, rtol=0)
+        assert ((single(tokens)[:, 0].double() - value).abs() <= bound).all()
+
+
 @pytest.mark.parametrize("name", ["one", "first", "parity"])
 def test_exact_models_stay_within_their_bound(name: str) -> None:
     model = construct(f"languages/{name}").model(dtype="float32")
