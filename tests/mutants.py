@@ -4,9 +4,10 @@
     python tests/mutants.py --room certificates        one room;  --file interp/spec.py: one file;  --minutes 10
 
 A mistake is a comparison, an operator, a number, a sign or a condition that is changed in one place of a syntax tree;
-every place of every file is as likely as any other. A mutant is killed when a test of its file's own test file, or of those that ALSO names, fails,
-or takes ten times as long. The same seed draws the same mutants of the same tree. What nobody can notice (a mistake in
-a message, a bound that is only looser) counts as a survivor: the score is one from below.
+every place of every file is as likely as any other.
+A mutant is killed when a test of its file's own test file, or of those that ALSO names, fails or takes ten times as
+long. The same seed draws the same mutants of the same tree. What nobody can notice (a mistake in a message, a bound
+that is only looser) counts as a survivor: the score is one from below.
 """
 
 from __future__ import annotations

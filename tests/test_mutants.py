@@ -23,7 +23,17 @@ def test_a_sample_is_seeded_and_every_mutant_is_another_program() -> None:
 
 def test_files_of_a_package_have_its_tests() -> None:
     file = "interp/certificates/check/counts.py"
-    assert mutants.mirrored(mutants.ROOT, file) == (str(Path("tests/certificates/test_check.py")),)
+    own, *others = mutants.mirrored(mutants.ROOT, file)
+    assert own == str(Path("tests/certificates/test_check.py"))
+    assert set(others) == set(mutants.ALSO["interp/certificates/check/"])
+
+
+def test_what_is_named_beside_exists() -> None:
+    for start, names in mutants.ALSO.items():
+        assert any(
+            str(path.relative_to(mutants.ROOT)).startswith(start) for path in mutants.ROOT.glob("interp/**/*.py")
+        )
+        assert all((mutants.ROOT / name).is_file() for name in names)
 
 
 @pytest.fixture
