@@ -32,7 +32,7 @@ from torch.nn import functional
 
 import interp
 from interp.report.page import Section
-from interp.tasks import IGNORED, Batch, Generates, NextSymbols, Task
+from interp.tasks import IGNORED, Batch, Generates, NextSymbols, Questions, Task
 
 FOLDER = Path(__file__).parent / "saved_models"
 Forward = Callable[[Tensor], Tensor]
@@ -89,63 +89,30 @@ class FewB(Listed, NextSymbols):
         return torch.stack([alive, alive & (run < 2), alive & (tokens == 1)], -1)
 
 
-class Written(Listed, Task):
-    """Rows that are questions and the tokens that follow: the answers stand from the start to the stop."""
-
-    pad = "_"
-    stop: str
-    questions: tuple[str, ...]
-
-    def solve(self, question: str) -> str:
-        raise NotImplementedError
-
-    @property
-    def n_out(self) -> int:
-        return len(self.answer_words)
-
-    @property
-    def answer_words(self) -> tuple[str, ...]:
-        return self.vocabulary[:-1]  # all but the padding
-
-    @property
-    def rows(self) -> Tensor:  # type: ignore[override]
-        texts = [question + self.solve(question) + self.stop for question in self.questions]
-        width = max(map(len, texts))
-        return torch.tensor([[self.vocabulary.index(c) for c in text.ljust(width, "_")] for text in texts])
-
-    def batch(self, tokens: Tensor) -> Batch:
-        lengths, labels = (tokens != self.pad_id).sum(1), torch.full_like(tokens, -1)
-        sign = (tokens == self.vocabulary.index("=")).int().cumsum(1).bool()
-        labels[:, :-1] = torch.where(sign[:, :-1] & (tokens[:, 1:] != self.pad_id), tokens[:, 1:], -1)
-        return Batch(tokens, lengths, labels)
-
-    def classes(self, batch: Batch) -> Tensor:
-        return batch.labels.masked_fill(batch.labels < 0, IGNORED)
-
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes
-
-
-class Sorting(Written):
+class Sorting(Questions):
     """One to four letters of abc and '=': the letters in order, then '.'."""
 
-    name, vocabulary, stop = "saved_sorting", ("a", "b", "c", "=", ".", "_"), "."
+    name, vocabulary, pad = "saved_sorting", ("a", "b", "c", "=", ".", "_"), "_"
     generates = Generates(start="=", stop=".", length=5)
-    questions = tuple("".join(word) + "=" for n in range(1, 5) for word in product("abc", repeat=n))
 
-    def solve(self, question: str) -> str:
-        return "".join(sorted(question[:-1]))
+    def questions(self) -> list[str]:
+        return ["".join(word) + "=" for n in range(1, 5) for word in product("abc", repeat=n)]
+
+    def answer(self, question: str) -> str:
+        return "".join(sorted(question[:-1])) + "."
 
 
-class Sums(Written):
+class Sums(Questions):
     """Two digits: '3+9=' is answered '12' and a newline, which is written $ here: a task's tokens hold no spaces."""
 
-    name, vocabulary, stop = "saved_sums", (*"0123456789", "+", "=", "$", "_"), "$"
+    name, vocabulary, pad = "saved_sums", (*"0123456789", "+", "=", "$", "_"), "_"
     generates = Generates(start="=", stop="$", length=3)
-    questions = tuple(f"{a}+{b}=" for a in range(10) for b in range(10))
 
-    def solve(self, question: str) -> str:
-        return str(sum(map(int, question[:-1].split("+"))))
+    def questions(self) -> list[str]:
+        return [f"{a}+{b}=" for a in range(10) for b in range(10)]
+
+    def answer(self, question: str) -> str:
+        return str(sum(map(int, question[:-1].split("+")))) + "$"
 
 
 class AtTheEnd(Listed, Task):
@@ -213,18 +180,17 @@ class Repeats(AtTheEnd):
         return tokens.gather(1, (tokens[:, :4] == tokens[:, 4:]).int().argmax(1, keepdim=True) + 1)[:, 0]
 
 
-class Bits(Written):
+class Bits(Questions):
     """Two numbers of two bits, least bit first: '10+11=' is answered '001', one bit after the other."""
 
-    name, vocabulary, stop = "saved_bits", ("0", "1", "+", "=", "_"), ""
+    name, vocabulary, pad = "saved_bits", ("0", "1", "+", "=", "_"), "_"
+    answer_words = ("0", "1")
     generates = Generates(start="=", stop=None, length=3)
-    questions = tuple(f"{a:02b}"[::-1] + "+" + f"{b:02b}"[::-1] + "=" for a in range(4) for b in range(4))
 
-    @property
-    def answer_words(self) -> tuple[str, ...]:
-        return ("0", "1")
+    def questions(self) -> list[str]:
+        return [f"{a:02b}"[::-1] + "+" + f"{b:02b}"[::-1] + "=" for a in range(4) for b in range(4)]
 
-    def solve(self, question: str) -> str:
+    def answer(self, question: str) -> str:
         return f"{sum(int(part[::-1], 2) for part in question[:-1].split('+')):03b}"[::-1]
 
 
@@ -440,7 +406,8 @@ def nano(path: Path) -> Forward:
 
 def save_nano(made: Nano, path: Path) -> None:
     model = {f"_orig_mod.{name}": tensor for name, tensor in made.state_dict().items()}
-    torch.save({"model": model, "model_args": NANO | {"dropout": 0.0}, "iter_num": 1500}, path / "ckpt.pt")
+    rest = {"optimizer": {"state": {}}, "iter_num": 1500, "best_val_loss": torch.tensor(0.01), "config": {"lr": 1e-2}}
+    torch.save({"model": model, "model_args": NANO | {"dropout": 0.0}} | rest, path / "ckpt.pt")
 
 
 def plain_shape(task: Callable[[], Task], reader: str, sizes: dict[str, Any], load: dict[str, Any]) -> Shape:

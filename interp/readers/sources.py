@@ -66,8 +66,9 @@ def _read_file(path: Path) -> Mapping[str, Any]:
 def _of_mapping(found: Mapping[Any, Any], where: str) -> Source:
     """A state dict, by itself or as one entry of a checkpoint, with the settings that stand beside it."""
     inner, config = found, {}
-    if not any(isinstance(value, Tensor) for value in found.values()):
-        nested = [name for name in NESTED if _holds_tensors(found.get(name))]
+    # A checkpoint may hold single tensors beside its state dict: nanoGPT's best_val_loss is one.
+    nested = [name for name in NESTED if _holds_tensors(found.get(name))]
+    if nested or not any(isinstance(value, Tensor) for value in found.values()):
         nested = nested or [name for name, value in found.items() if _holds_tensors(value)]
         if len(nested) != 1:
             raise CheckpointError(

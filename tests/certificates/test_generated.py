@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import pytest
 import torch
-from saved_models import SHAPES, Brackets, Forward, Sorting, Sums, Written
+from saved_models import SHAPES, Brackets, Forward, Sorting, Sums
 from torch import Tensor
 
 import interp
@@ -42,20 +43,20 @@ def nano_sums(error: float = 0.0) -> tuple[Any, Any, dict[str, int]]:
 def test_exact_match_is_that_of_the_original(error: float) -> None:
     model, theirs, ids = nano_sums(error)
     with torch.no_grad():
-        said = {question: their_answer(theirs, ids, question, "$", 3) for question in Sums.questions}
+        said = {question: their_answer(theirs, ids, question, "$", 3) for question in Sums().questions()}
     task = Sums()
-    wrong = [question for question in Sums.questions if said[question] != task.solve(question) + "$"]
+    wrong = [question for question in Sums().questions() if said[question] != task.answer(question)]
     found = interp.certify(model)
     assert (found.status == "refuted") == bool(wrong) == bool(error)
     assert f"exact match: generated token by token, {100 - len(wrong)} of 100 answers" in found.notes[0]
     if wrong:
         question = str(found.counterexample).split(": ")[0]
         assert question in wrong
-        right = task.solve(question) + "$"
+        right = task.answer(question)
         assert found.counterexample == f"{question}: the generated answer is {said[question]}, right is {right}"
 
 
-def sorter(task: Written | None = None) -> Any:
+def sorter(task: Sorting | None = None) -> Any:
     """The sorter of Llama's shape."""
     return interp.load(SHAPES["llama"].path("llama"), task=task or Sorting(), **SHAPES["llama"].load)
 
@@ -65,7 +66,10 @@ def biased_sorter(**shift: float) -> Any:
     from interp.architecture.task_model import TaskModel
 
     class LongestFirst(Sorting):
-        name, questions = "saved_sorting_reversed", Sorting.questions[::-1]
+        name = "saved_sorting_reversed"
+
+        def questions(self) -> list[str]:
+            return super().questions()[::-1]
 
     model = sorter(LongestFirst())
     tensors = {name: tensor.detach() for name, tensor in model.named_parameters()}
@@ -111,8 +115,8 @@ class Wide(Sorting):
 
     name = "saved_sorting_wide"
 
-    @property
-    def rows(self) -> Tensor:  # type: ignore[override]
+    @cached_property
+    def rows(self) -> Tensor:
         rows = super().rows
         return torch.cat([rows, torch.full((len(rows), 4), self.vocabulary.index("_"))], 1)
 
@@ -122,8 +126,8 @@ class Left(Sorting):
 
     name = "saved_sorting_left"
 
-    @property
-    def rows(self) -> Tensor:  # type: ignore[override]
+    @cached_property
+    def rows(self) -> Tensor:
         rows = super().rows
         return torch.stack([row.roll(int((row == self.vocabulary.index("_")).sum())) for row in rows])
 

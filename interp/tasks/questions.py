@@ -1,0 +1,89 @@
+"""Base of tasks that are questions in text, each with an answer that is written behind it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InterpError, quoted
+from interp.tasks.base import Task, find_positions
+from interp.tasks.batch import IGNORED, Batch
+
+
+class Questions(Task):
+    """Questions as text, and the answers that a model generates behind them, as language models of characters do.
+
+    A subclass states `vocabulary`, `pad` (one of its tokens, which fills short rows up) and `generates`, and defines
+    `questions` and `answer`. Rows are a question and its right answer; inputs are the rows of all questions.
+
+    Example:
+
+        class Sums(Questions):
+            name, vocabulary, pad = "sums", (*"0123456789+=$_",), "_"
+            generates = Generates(start="=", stop="$", length=3)
+
+            def questions(self):
+                return [f"{a}+{b}=" for a in range(10) for b in range(10)]
+
+            def answer(self, question):
+                return str(sum(map(int, question[:-1].split("+")))) + "$"
+    """
+
+    @abstractmethod
+    def questions(self) -> Sequence[str]:
+        """Every question, up to and with the token behind which the answer starts."""
+
+    @abstractmethod
+    def answer(self, question: str) -> str:
+        """The right answer to a question, with the stop token where there is one."""
+
+    @property
+    def answer_words(self) -> tuple[str, ...]:
+        return tuple(word for word in self.vocabulary if word != self.pad)
+
+    @property
+    def n_out(self) -> int:
+        return len(self.answer_words)
+
+    @cached_property
+    def rows(self) -> Int[Tensor, "questions length"]:
+        """A row of tokens for each question, padded on the right."""
+        if self.pad is None or self.generates is None:
+            raise InterpError(f"task {self.name} must state pad and generates: {quoted(self.pad)}, {self.generates}")
+        ids = [self.parse(question + self.answer(question)) for question in self.questions()]
+        width = max(map(len, ids), default=0)
+        return torch.tensor([row + [self.token_id(self.pad)] * (width - len(row)) for row in ids])
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.rows)
+
+    def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
+        for part in self.rows.split(chunk):
+            yield self.batch(part)
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        drawn = torch.randint(len(self.rows), (n,), generator=torch.Generator().manual_seed(seed))
+        return self.batch(self.rows[drawn])
+
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
+        """Rows with the next token at every place of the answer, -1 elsewhere."""
+        assert self.generates is not None
+        start, places = self.generates.start, torch.arange(tokens.shape[1])
+        first = find_positions(self, tokens, start)[:, None] if isinstance(start, str) else start - 1
+        following = torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], int(self.pad_id or 0))], 1)
+        output = {word: i for i, word in enumerate(self.answer_words)}
+        outputs = torch.tensor([output.get(word, -1) for word in self.vocabulary])
+        labels = torch.where(places >= first, outputs[following], -1)
+        return Batch(tokens, (tokens != self.pad_id).sum(1), labels)
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        return batch.labels.masked_fill(batch.labels < 0, IGNORED)
+
+    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
+        return classes
