@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
 import resource
@@ -22,7 +21,6 @@ from interp.readers import read
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-NUMBER = int(os.environ.get("INTERP_SOAK", "0")) or 200
 VALUES: list[Any] = [
     0,
     -1,
@@ -85,9 +83,9 @@ def opened(folder: Path) -> None:
     stock_model(read_config(reading.fields), reading.tensors)
 
 
-def test_mutated_files_are_read_or_refused_in_a_sentence(originals: list[Path], tmp_path: Path) -> None:
+def read_or_refused(originals: list[Path], tmp_path: Path, seeds: range) -> None:
     before, refused = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0
-    for seed in range(NUMBER):
+    for seed in seeds:
         draw = random.Random(seed)
         folder = tmp_path / "one"
         shutil.copytree(draw.choice(originals), folder)
@@ -100,8 +98,17 @@ def test_mutated_files_are_read_or_refused_in_a_sentence(originals: list[Path], 
         refused += bool(said)
         assert all(len(line) < 400 for line in said.split("\n  - ")), (seed, said)
         shutil.rmtree(folder)
-    assert refused > NUMBER // 4
+    assert refused > len(seeds) // 4
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10**6  # kB
+
+
+def test_mutated_files_are_read_or_refused_in_a_sentence(originals: list[Path], tmp_path: Path) -> None:
+    read_or_refused(originals, tmp_path, range(200))
+
+
+@pytest.mark.soak
+def test_2000_more_are_read_or_refused(originals: list[Path], tmp_path: Path) -> None:
+    read_or_refused(originals, tmp_path, range(200, 2200))
 
 
 class Evil:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from saved_models import FOLDER, SHAPES
+import torch
+from saved_models import FOLDER, SHAPES, as_lens
 
 import interp
 from interp.errors import InterpError
@@ -14,7 +20,7 @@ from interp.measures.generation import not_generated
 from interp.measures.subject import Subject
 from interp.readers.inspection import inspect
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 KNOWN = [name for name, shape in SHAPES.items() if shape.reader]
@@ -78,3 +84,57 @@ def test_one_call_reports_on_a_saved_model(name: str) -> None:
     studied = Subject.of(subject)
     generated = not_generated(studied, studied.task.sample(20)) is None
     assert ("exact_match" in report.facts) == generated
+
+
+# ---------------------------------------------------------------- the table of docs/saved_models.md
+
+
+def nanos_state() -> dict[str, Any]:
+    return dict(torch.load(SHAPES["nanogpt"].path("nanogpt"), weights_only=True)["model"])
+
+
+def encoder() -> Any:
+    return SHAPES["encoder"].original(SHAPES["encoder"].path("encoder"))
+
+
+def theirs() -> Any:
+    return transformers.GPT2LMHeadModel.from_pretrained(SHAPES["gpt2"].path("gpt2"))
+
+
+ADDER, ADDERS_CONFIG = as_lens(torch.load(SHAPES["adder"].path("adder"), weights_only=True))
+ROWS: list[tuple[str, str, Callable[[], dict[str, Any]]]] = [
+    ("a Hugging Face folder", "gpt2", dict),
+    ("a transformers model in memory", "gpt2", lambda: {"model": theirs()}),
+    ("nanoGPT's", "nanogpt", dict),
+    ("a state dict with GPT-2's names", "nanogpt", lambda: {"model.pt": nanos_state()}),
+    ("a module around", "encoder", lambda: {"module": encoder()}),
+    ("its state dict", "encoder", lambda: {"model.pt": encoder().state_dict()}),
+    ("TransformerLens weights and config", "adder", lambda: {"model.pt": ADDER}),
+    ("plain tensors", "modular", lambda: {"model.pt": torch.load(SHAPES["modular"].path("modular"))}),
+    ("a module of your own", "adder", lambda: {"tensors": ADDER, "config": ADDERS_CONFIG}),
+]
+"""The beginning of each row, the shape that stands for it, and what the row calls its file or object."""
+
+
+def rows_of_the_table() -> list[list[str]]:
+    page = (Path(__file__).parents[2] / "docs" / "saved_models.md").read_text()
+    return [line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| .*interp\.load\(", line)]
+
+
+@pytest.mark.parametrize("number", range(len(ROWS)), ids=[start for start, *_ in ROWS])
+def test_each_row_of_the_table_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (said, code), (start, name, given) = rows_of_the_table()[number], ROWS[number]
+    assert said.startswith(start)
+    assert len(rows_of_the_table()) == len(ROWS)
+    shape = SHAPES[name]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").symlink_to(FOLDER / "gpt2")
+    (tmp_path / "ckpt.pt").symlink_to(SHAPES["nanogpt"].path("nanogpt"))
+    (tmp_path / "config.json").write_text(json.dumps(ADDERS_CONFIG))
+    names = given()
+    if "model.pt" in names:
+        torch.save(names.pop("model.pt"), tmp_path / "model.pt")
+    ids = {key: value for key, value in shape.load.items() if key != "config"}  # the fixture's, which no row can know
+    names |= {"task": shape.task(), "interp": SimpleNamespace(load=partial(interp.load, **ids))}
+    model = eval(code.strip("`"), names)
+    assert interp.from_function(shape.original(shape.path(name)), model) < 1e-3
