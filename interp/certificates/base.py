@@ -17,6 +17,7 @@ import pandas as pd
 from interp import words
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
+from interp.certificates.converted import certify_converted, convert
 from interp.certificates.evidence import write_evidence
 from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
 from interp.certificates.probes import Probes, compare
@@ -208,13 +209,45 @@ def method_for(model: TaskModel) -> Method:
 def method_for_subject(subject: Subject) -> Method:
     """The first registered method that holds for a model of someone else's with its task.
 
-    Where none does, the last one, which runs every input: it says why it does not."""
+    A proof about its config and parameters, where a spec expresses them (see converted.py), else a method that knows
+    such models. Where none does, the last one, which runs every input: it says why it does not."""
+    proof = _of_converted(subject)
+    if isinstance(proof, Method):
+        return proof
     known = [method for method in registered_methods().values() if method.stranger is not None]
     for method in known:
         assert method.stranger is not None
         if method.stranger[0](subject) is None:
             return method
-    return known[-1]
+    last = known[-1]
+
+    def refused(subject: Subject, **options: Any) -> Certificate:
+        try:
+            return last.of_subject(subject, **options)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error}; and no proof is about it: {proof}") from None
+
+    return replace(last, stranger=(lambda subject: None, refused))
+
+
+def _of_converted(subject: Subject) -> Method | str:
+    """The proof that holds for a stranger's model as a spec, with options of its own; why there is none."""
+    try:
+        made = convert(subject)
+        method = method_for(made)
+    except InterpError as error:
+        return str(error)
+    if method.takes is None or method.stranger is not None:
+        return f"{method.name} takes it as it is"
+
+    def run(subject: Subject, **options: Any) -> Certificate:
+        def proof(model: TaskModel, **given: Any) -> Certificate:
+            return replace(noted(method.run(model, **given)), source=Source(model, method.name, given))
+
+        found: Certificate = certify_converted(subject, made, proof, **options)
+        return found
+
+    return replace(method, stranger=(lambda subject: None, run))
 
 
 def certify_model(model: TaskModel, **options: Any) -> Certificate:

@@ -56,7 +56,7 @@ def frozen(model: TaskModel) -> TaskModel:
             raise
         raise UnsupportedError(f"{model.spec.id} cannot be certified: {error}") from None
     fresh.length_limit = model.length_limit
-    refuse(_other_parts(model, fresh))
+    refuse(other_parts(model, fresh))
     return fresh
 
 
@@ -83,7 +83,7 @@ def _of(ref: TaskRef) -> str:
     return f"{ref.name}({', '.join(f'{name}={value!r}' for name, value in ref.parameters)}){seed}{table}"
 
 
-def _other_parts(model: nn.Module, fresh: nn.Module) -> str | None:
+def other_parts(model: nn.Module, fresh: nn.Module) -> str | None:
     """The first part of a model that is not what its spec describes, or None."""
     mine, theirs = dict(model.named_modules()), dict(fresh.named_modules())
     if odd := sorted(set(mine) ^ set(theirs)):

@@ -80,7 +80,7 @@ def test_a_forward_pass_that_errs_where_no_probe_looks_is_refused(name: str) -> 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_is_not_seen_on_the_parts_is_seen_in_what_they_do(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interp.certificates.frozen._other_parts", lambda model, fresh: None)
+    monkeypatch.setattr("interp.certificates.frozen.other_parts", lambda model, fresh: None)
     model = interp.build("count01/minimal")
     fresh, batch = frozen(model), model.task.sample(20)
     assert compare_with_fresh(model, fresh, [batch]) > 20

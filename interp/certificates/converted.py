@@ -1,0 +1,75 @@
+"""A model of someone else's, by a proof: its config and parameters as a spec, and the model itself on the probes.
+
+A proof is about weights in a known architecture. Where a spec expresses a stock HookedTransformer, the proofs of task
+models hold for it, too (see architecture/stock.py). The certificate is about the model that the spec and the parameters
+make; the one at hand is run beside it. What cannot be converted is run on every input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from interp._lens import HookedTransformer, quiet_construction
+from interp.architecture.stock import expressed
+from interp.architecture.task_model import TaskModel
+from interp.certificates.frozen import PROBED, STEPS, hooks_on, other_parts, probes_of
+from interp.certificates.probes import compare
+from interp.errors import InterpError, UnsupportedError
+from interp.measures.subject import Subject
+from interp.tasks import Batch
+from interp.tasks.domain import check_entry
+from interp.tasks.snapshot import impostor, snapshot
+
+CONVERTED = "the config and the parameters, as a spec in a fresh model; the model at hand was run on the probes alone"
+
+
+def convert(subject: Subject) -> TaskModel:
+    """The task model of a stranger's config and parameters. Raises InterpError with the reason where there is none."""
+    model = subject.model
+    if isinstance(model, TaskModel):
+        raise UnsupportedError("a task model with token ids of its own is run as it is")
+    named = subject.task.n_out if subject.output_ids is None else len(subject.output_ids.unique())
+    if model.cfg.d_vocab_out != named:
+        raise UnsupportedError(f"{model.cfg.d_vocab_out - named} of its outputs are none that the task names")
+    with quiet_construction():
+        twin = HookedTransformer(model.cfg, move_to_device=False)
+    if (reason := hooks_on(model) or impostor(subject.task) or other_parts(model, twin)) is not None:
+        raise UnsupportedError(reason)
+    return expressed(model, snapshot(subject.task), subject.token_ids, subject.output_ids, subject.padding)
+
+
+def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any], **options: Any) -> Any:
+    """The certificate of a converted model, after the model at hand was run on its probes.
+
+    Raises UnsupportedError where they answer otherwise, or where the domain has rows that the model cannot take.
+    """
+    check_entry(made.task)
+    found = run(made, **options)
+    batches = [each.batch for each in found.probes]
+    agreed = sum(map(partial(_agree, subject, Subject.of(made)), probes_of(made.task, batches)))
+    return replace(found, probed=compare(made, found.probes) or agreed, about=CONVERTED)
+
+
+@torch.no_grad()
+def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
+    """Outputs of both on the rows of a batch; how many there are."""
+    agreed = 0
+    for start in range(0, len(batch), PROBED):
+        part = batch[slice(start, start + PROBED)]
+        try:
+            found = subject.logits(part)
+        except InterpError as error:
+            raise UnsupportedError(f"the model at hand cannot be certified on this domain: {error}") from None
+        wanted = made.logits(part)
+        scale = float(wanted.abs().max()) + sum(float(p.abs().max()) for p in subject.model.parameters())
+        if not bool(((found - wanted).abs() <= STEPS * torch.finfo(wanted.dtype).eps * scale).all()):
+            raise UnsupportedError(
+                "the model at hand has other outputs than its config and parameters: something else runs"
+            )
+        agreed += len(wanted)
+    return agreed

@@ -1,0 +1,98 @@
+"""A stranger's model by a proof about its config and parameters, against the same weights as a task model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import interp
+from interp._lens import HookedTransformer, config, quiet_construction
+from interp.certificates.converted import CONVERTED
+from interp.errors import UnsupportedError
+from interp.tasks.count01 import CountBox
+
+BOX = CountBox((0, 4), (0, 4), (0, 3))
+
+
+def stranger(n_ctx: int = 700, outputs: int = 8, **more: Any) -> HookedTransformer:
+    """count01/minimal in a stock model: no positions, and a table of zeros for them."""
+    ours = interp.build("count01/minimal", dtype="float64")
+    fields = {"n_layers": 1, "d_model": 1, "n_heads": 1, "d_head": 1, "attn_only": True, "n_ctx": n_ctx, "d_vocab": 8,
+              "d_vocab_out": outputs, "normalization_type": None, "use_attn_scale": False, "device": "cpu",
+              "dtype": torch.float64}  # fmt: skip
+    with quiet_construction():
+        model = HookedTransformer(config(**fields | more))
+    given = dict(ours.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.zero_()
+            if name in given:
+                parameter[..., : given[name].shape[-1]] = given[name]
+    return model
+
+
+def test_a_proof_holds_for_a_strangers_weights() -> None:
+    ours, theirs = interp.certify("count01/minimal"), interp.certify(stranger(), task="count01")
+    assert theirs.about == CONVERTED
+    assert (theirs.status, theirs.n_inputs, theirs.accuracy) == ("certified", 502_500, 1.0)
+    assert theirs.worst_margin == pytest.approx(ours.worst_margin)
+    assert theirs.probed > 100
+
+
+def test_its_options_are_those_of_the_proof_and_its_errors_are_counted() -> None:
+    model = stranger()
+    with torch.no_grad():
+        model.unembed.b_U[5] += 0.02
+    counts = BOX.counts()
+    task: Any = interp.build("count01/minimal").task
+    batch = task.sentences(counts)
+    places = (batch.tokens == 4).int().argmax(1)
+    wrong = int((model(batch.tokens)[range(len(counts)), places].argmax(-1) != batch.labels).sum())
+    found = interp.certify(model, task="count01", box=BOX)
+    assert (found.status, found.n_errors, found.n_inputs) == ("refuted", wrong, 100)
+
+
+def test_evidence_of_a_converted_model_is_its_weights(tmp_path: Path) -> None:
+    found = interp.certify(stranger(), task="count01", box=BOX)
+    assert found.evidence(tmp_path / "proof.json").is_file()
+
+
+def hooked(model: HookedTransformer) -> None:
+    model.blocks[0].attn.register_forward_hook(lambda module, given, out: out)
+
+
+def patched(model: HookedTransformer) -> None:
+    forward = model.blocks[0].attn.forward
+    object.__setattr__(model.blocks[0].attn, "forward", lambda *args, **options: forward(*args, **options))
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    (hooked, r"a hook stands at blocks\.0\.attn"), (patched, r"blocks\.0\.attn .*: its forward was replaced by"),
+])  # fmt: skip
+def test_what_was_changed_is_not_converted(change: Any, why: str) -> None:
+    model = stranger()
+    change(model)
+    with pytest.raises(
+        UnsupportedError, match=rf"count01 does not list its inputs .*; and no proof is about it: .*{why}"
+    ):
+        interp.certify(model, task="count01")
+
+
+def test_rows_that_are_longer_than_its_positions_are_refused() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"on this domain: inputs of task count01 have \d+ tokens; .* n_ctx is 90"
+    ):
+        interp.certify(stranger(n_ctx=90), task="count01")
+
+
+def test_outputs_that_the_task_does_not_name_are_no_part_of_a_spec() -> None:
+    """The largest output is always the ninth, which is none of the task's."""
+    model = stranger(outputs=9)
+    with torch.no_grad():
+        model.unembed.b_U[8] = 100.0
+    outputs = {word: i for i, word in enumerate(interp.build("count01/minimal").task.answer_words)}
+    with pytest.raises(UnsupportedError, match=r"proof is about it: 1 of its outputs are none that the task"):
+        interp.certify(model, task="count01", outputs=outputs)
