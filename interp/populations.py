@@ -44,10 +44,12 @@ LISTED = 1 << 20
 """Domains of more inputs are not listed here, however cheap each one is."""
 TOKENS = 1 << 24
 """A sample has no more tokens than these, however cheap its inputs are."""
-FIRST, SECOND = 20, 200
-"""Inputs of the first run that says what the work costs, and at most of the second."""
-QUICK = 0.15
+TRIED = (2, 4, 20, 200)
+"""Inputs of the runs that say what the work costs; the later ones only where they are cheap."""
+QUICK = 0.6
 """Share of the seconds that one such run may take, about."""
+LONGEST = 20.0
+"""Seconds that no section takes without being asked for."""
 NORMAL_95 = 1.959963984540054
 
 Work = Callable[[Batch], Any]
@@ -308,7 +310,7 @@ def _affordable(
     """How many inputs the work can take in so many seconds: a size of SIZES, or all there are."""
     total = len(whole) if whole is not None else task.n_inputs if exact else None
     try:
-        few = whole[slice(0, SECOND)] if whole is not None else sample(task, SECOND, split, seed).batch
+        few = whole[slice(0, TRIED[-1])] if whole is not None else sample(task, TRIED[-1], split, seed).batch
     except TaskError:
         raise
     except InterpError:  # no sampler, and a list that is too long to draw from: `sample` says so
@@ -317,14 +319,20 @@ def _affordable(
     if total is not None and total <= LISTED and cost(total) <= seconds:
         return total
     fits = [n for n in SIZES if n <= most and n * few.tokens.shape[1] <= TOKENS and cost(n) <= seconds]
+    least = min(SIZES[0], total or SIZES[0])
+    if not fits and (long := cost(least)) > max(seconds, LONGEST):
+        raise InterpError(
+            f"on {least} inputs it would take about {round(long)} s, more than the {LONGEST:.0f} s of a section that "
+            "nobody asked for; say how many inputs (inputs=) or seconds (seconds=) it may take"
+        )
     return max(fits, default=SIZES[0])
 
 
 def _cost(work: Work, few: Batch, seconds: float) -> Callable[[int], float]:
     """Seconds that the work takes on n inputs, from timing it on a few.
 
-    A part of each run does not depend on how many inputs there are, so two sizes are timed, the second as large as is
-    cheap. The first run of all also pays for what is computed once only, and is repeated where that is cheap.
+    A part of each run does not depend on how many inputs there are, so at least two sizes are timed, the largest one
+    that is cheap. The very first run also pays for what is computed once only, and does not count.
     """
 
     def timed(n: int) -> float:
@@ -337,15 +345,18 @@ def _cost(work: Work, few: Batch, seconds: float) -> Callable[[int], float]:
             pass
         return time.perf_counter() - started
 
-    one = min(FIRST, len(few))
-    first = timed(one)
-    first = min(first, timed(one)) if first <= QUICK * seconds else first
-    two = len(few) if first * len(few) / one <= QUICK * seconds else min(5 * one, len(few))
-    if two <= one or first * two / one > 4 * QUICK * seconds:
-        return lambda n: first * max(1.0, n / one)
-    second = timed(two)
-    slope = max(second - first, 0.25 * second) / (two - one)  # at least a quarter of it is work per input
-    return lambda n: second + slope * (n - two)
+    known = min(TRIED[0], len(few))
+    timed(known)
+    took = timed(known)
+    slope = took / known
+    for n in TRIED[1:]:
+        cheap = took + slope * (n - known) <= QUICK * seconds
+        if not known < n <= len(few) or not (cheap or n == TRIED[1]):
+            break
+        now = timed(n)
+        slope = max(now - took, 0.25 * now) / (n - known)  # at least a quarter of it is work per input
+        known, took = n, now
+    return lambda n: took * n / known if n < known else took + slope * (n - known)
 
 
 # ---------------------------------------------------------------- arithmetic

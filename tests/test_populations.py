@@ -39,7 +39,7 @@ COUNT01 = make_task("count01")
         (0.2, 1e-3, 1_000),
         (0.0, 2e-3, 1_000),
         (0.0, 0.01, 200),
-        (5.0, 1.0, 200),
+        (5.0, 0.05, 200),
     ],
 )
 def test_the_size_of_a_sample_is_the_largest_that_its_cost_allows(
@@ -49,7 +49,16 @@ def test_the_size_of_a_sample_is_the_largest_that_its_cost_allows(
     found = choose(Recall(), clock.work)
     assert (found.kind, found.n, found.split, found.seed) == ("sample", n, "test", 0)
     assert found.batch.tokens.equal(Recall().sample(n, "test", 0).tokens)
-    assert max(clock.runs) <= populations.SECOND
+    assert max(clock.runs) <= populations.TRIED[-1]
+
+
+def test_work_beyond_twenty_seconds_is_done_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 0.5, 0.2)
+    with pytest.raises(InterpError, match="on 200 inputs it would take about 40 s, more than the 20 s of a section"):
+        choose(Recall(), clock.work)
+    assert sum(clock.runs) < 20  # finding that out is cheap
+    assert choose(Recall(), clock.work, Asked(inputs=200)).n == 200
+    assert choose(Recall(), clock.work, Asked(seconds=41.0)).n == 200
 
 
 def test_what_is_asked_needs_no_clock_and_seconds_change_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
