@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -315,12 +316,12 @@ def _affordable(
         raise
     except InterpError:  # no sampler, and a list that is too long to draw from: `sample` says so
         return SIZES[0]
-    cost = _cost(work, few, seconds)
+    cost, at_least = _cost(work, few, seconds)
     if total is not None and total <= LISTED and cost(total) <= seconds:
         return total
     fits = [n for n in SIZES if n <= most and n * few.tokens.shape[1] <= TOKENS and cost(n) <= seconds]
     least = min(SIZES[0], total or SIZES[0])
-    if not fits and (long := cost(least)) > max(seconds, LONGEST):
+    if not fits and (long := at_least(least)) > max(seconds, LONGEST):
         raise InterpError(
             f"on {least} inputs it would take about {round(long)} s, more than the {LONGEST:.0f} s of a section that "
             "nobody asked for; say how many inputs (inputs=) or seconds (seconds=) it may take"
@@ -328,8 +329,8 @@ def _affordable(
     return max(fits, default=SIZES[0])
 
 
-def _cost(work: Work, few: Batch, seconds: float) -> Callable[[int], float]:
-    """Seconds that the work takes on n inputs, from timing it on a few.
+def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float], Callable[[int], float]]:
+    """Seconds that the work takes on n inputs, from timing it on a few: with care, and at least.
 
     A part of each run does not depend on how many inputs there are, so at least two sizes are timed, the largest one
     that is cheap. The very first run also pays for what is computed once only, and does not count.
@@ -348,15 +349,20 @@ def _cost(work: Work, few: Batch, seconds: float) -> Callable[[int], float]:
     known = min(TRIED[0], len(few))
     timed(known)
     took = timed(known)
-    slope = took / known
+    slope = seen = took / known
     for n in TRIED[1:]:
         cheap = took + slope * (n - known) <= QUICK * seconds
         if not known < n <= len(few) or not (cheap or n == TRIED[1]):
             break
         now = timed(n)
-        slope = max(now - took, 0.25 * now) / (n - known)  # at least a quarter of it is work per input
+        seen = max(now - took, 0.0) / (n - known)
+        slope = max(seen, 0.25 * now / (n - known))  # with care: a quarter of it is work per input
         known, took = n, now
-    return lambda n: took * n / known if n < known else took + slope * (n - known)
+
+    def seconds_of(n: int, slope: float) -> float:
+        return took * n / known if n < known else took + slope * (n - known)
+
+    return partial(seconds_of, slope=slope), partial(seconds_of, slope=seen)
 
 
 # ---------------------------------------------------------------- arithmetic

@@ -48,5 +48,6 @@ def test_a_report_is_made_with_one_thread() -> None:
         interp.analyze("count01/minimal", sections=["threads"])
     finally:
         _SECTIONS.pop("threads")
-    assert len(seen) > 1 and set(seen) == {1}
+    assert len(seen) > 1
+    assert set(seen) == {1}
     assert torch.get_num_threads() == 2
