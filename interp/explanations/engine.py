@@ -117,7 +117,7 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | 
     Rules are searched on a part of the inputs, or on more than the task's own; what counts is the population.
     """
     data = Data.of(to_search(wide))
-    good = search(data, share, most)[:JUDGED_RULES]
+    good, in_time = within_half(bench.clock, data, share, most)
     tried: list[Agreement] = []
     for scored in [*good, by_automaton(bench, wide, share, most) if not good else None, whole_table(bench, share)]:
         if scored is None:
@@ -132,7 +132,16 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | 
         f"no rule over at most three known quantities gives {share:.0%} of the model's answers {bench.population.on} "
         f"with a tenth as many constants as it has parameters{closest(nearest(data, most))}"
     )
-    return None, None, reason
+    return None, None, reason if in_time else "the search for a rule did not end in time"
+
+
+def within_half(clock: Clock, data: Data, share: float, most: int) -> tuple[list[Scored], bool]:
+    """The rules that half of the time that is left finds, and whether it was enough."""
+    try:
+        hurried = replace(data, clock=Clock(time.monotonic() + clock.left / 2))
+        return search(hurried, share, most)[:JUDGED_RULES], True
+    except OutOfTime:
+        return [], False
 
 
 def not_learned(bench: Bench) -> str | None:

@@ -19,8 +19,8 @@ from interp.tasks import Batch
 SEARCHED, SEARCHED_CELLS = 50_000, 2_000_000
 """Answers that rules are fitted to and judged on, and tokens of their inputs."""
 FEWEST_SEARCHED = 1_000
-BENCH_ROWS, BENCH_CELLS, ENOUGH, FEW = 1_500, 30_000_000, 200, 50
-"""Inputs on the bench, and cells of one head's patterns for all of them; enough inputs; inputs that are timed."""
+BENCH_ROWS, BENCH_CELLS, ENOUGH = 1_500, 30_000_000, 200
+"""Inputs on the bench, and cells of one head's patterns for all of them; enough inputs, and those that are timed."""
 RUNS_A_HEAD, RUNS_AN_MLP, RUNS = 40, 15, 20
 """Runs of the model that trying every mechanism takes, about."""
 OVERHEAD = 2.0
@@ -91,7 +91,7 @@ def to_test(wide: Bench) -> Bench | None:
 def _affordable(bench: Bench) -> int:
     """How many inputs every mechanism can be tried on in the time that is left."""
     batch, cfg = bench.population.batch, bench.subject.model.cfg
-    few = batch[slice(0, FEW)]
+    few = batch[slice(0, ENOUGH)]
     bench.subject.logits(few)
     started = time.monotonic()
     bench.subject.logits(few)

@@ -196,6 +196,45 @@ class Own:
         return view.tokens.masked_fill(~view.mask, NOTHING)
 
 
+@kind("place")
+class Place:
+    """The token at a fixed place of the string, counted from 0, or from -1 at its end."""
+
+    tokens = True
+
+    @staticmethod
+    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
+        for at in (0, -1, 1, *(() if setting.causal else (-2,))):  # where causal, the token before it says so
+            yield (at, "seen")
+
+    @staticmethod
+    def words(setting: Setting, at: int, scope: str) -> str:
+        n = abs(at) if at < 0 else at + 1
+        number = {1: "", 2: "second ", 3: "third "}.get(n, f"{n}th ")
+        end = "last" if at < 0 else "first" if n == 1 else ""
+        return f"the {number}{end}{' ' if end else ''}token{said(scope)}"
+
+    @staticmethod
+    def code(setting: Setting, at: int, scope: str) -> str:
+        source, least = where(scope), -at if at < 0 else at + 1
+        return f"({source}[{at}] if len({source}) >= {least} else None)"
+
+    @staticmethod
+    def values(view: View, at: int, scope: str) -> Tensor:
+        content = view.content.long()
+        rank = content.cumsum(1)  # 1 at the first token of the string
+        length = view.total(content, scope)
+        before = rank - content if scope == "from" else torch.zeros_like(rank)  # content left of the position
+        wanted = before + (length + at + 1 if at < 0 else torch.full_like(length, at + 1))
+        # The position of the wanted-th token of the content, for each position that asks.
+        order = torch.full((len(rank), rank.shape[1] + 2), NOTHING)
+        order.scatter_(1, torch.where(view.content, rank, 0), torch.where(view.content, view.tokens, NOTHING))
+        order[:, 0] = NOTHING
+        least = -at if at < 0 else at + 1
+        found = order.gather(1, wanted.clamp(0, rank.shape[1]))
+        return torch.where(length >= least, found, NOTHING)
+
+
 @kind("neighbor")
 class Neighbor:
     """The token so many places to the right (negative: to the left)."""
@@ -225,45 +264,6 @@ class Neighbor:
         found = view.tokens[:, at.clamp(0, length - 1)]
         there = view.mask[:, at.clamp(0, length - 1)] & inside
         return found.masked_fill(~there, NOTHING)
-
-
-@kind("place")
-class Place:
-    """The token at a fixed place of the string, counted from 0, or from -1 at its end."""
-
-    tokens = True
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        for at in (0, -1, 1, -2):
-            yield (at, "seen")
-
-    @staticmethod
-    def words(setting: Setting, at: int, scope: str) -> str:
-        n = abs(at) if at < 0 else at + 1
-        number = {1: "", 2: "second ", 3: "third "}.get(n, f"{n}th ")
-        end = "last" if at < 0 else "first" if n == 1 else ""
-        return f"the {number}{end}{' ' if end else ''}token{said(scope)}"
-
-    @staticmethod
-    def code(setting: Setting, at: int, scope: str) -> str:
-        source, least = where(scope), -at if at < 0 else at + 1
-        return f"({source}[{at}] if len({source}) >= {least} else None)"
-
-    @staticmethod
-    def values(view: View, at: int, scope: str) -> Tensor:
-        content = view.content.long()
-        rank = content.cumsum(1)  # 1 at the first token of the string
-        length = view.total(content, scope)
-        before = rank - content if scope == "from" else torch.zeros_like(rank)  # content left of the position
-        wanted = before + (length + at + 1 if at < 0 else torch.full_like(length, at + 1))
-        # The position of the wanted-th token of the content, for each position that asks.
-        order = torch.full((len(rank), rank.shape[1] + 2), NOTHING)
-        order.scatter_(1, torch.where(view.content, rank, 0), torch.where(view.content, view.tokens, NOTHING))
-        order[:, 0] = NOTHING
-        least = -at if at < 0 else at + 1
-        found = order.gather(1, wanted.clamp(0, rank.shape[1]))
-        return torch.where(length >= least, found, NOTHING)
 
 
 @kind("position")

@@ -1,0 +1,97 @@
+"""Does interp.explain find the mechanisms of models whose mechanism is known by proof, and does it say false ones?
+
+python analyses/explain_constructions.py --out out/explain_constructions [--quick | --smoke]
+
+KNOWN lists, for each part of an exact construction, what is true of it: where it looks, what it moves, what it carries,
+or that it is not needed. Whatever is said besides counts as false; a part may be known in several wordings. The verdict
+says how many known things are found and how many false ones are said. Full: up to 1 minute a model; quick: 20 seconds;
+smoke: two small models.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+import interp
+from interp.explanations import Explanation
+from interp.report import Report
+from interp.report.script import Arguments, run
+
+TOKEN = "moves the token that it looks at"
+NUMBER = "moves the number that it looks at, along one direction"
+ALIKE = "moves the same from every token of the string"
+BEHIND = "looks at the tokens that followed earlier occurrences of its own"
+LAST = "looks at the token that followed the last earlier occurrence of its own"
+SAME = "weighs all occurrences of its own token against everything else"
+OWN_COUNT = "carries how often its own token occurs"
+WITH_TOKEN = f"{OWN_COUNT} and its own token"
+EVEN = "looks evenly at everything it sees"
+CUT = "cut"
+COUNTER = {"looks": {SAME}, "carries": {OWN_COUNT, WITH_TOKEN}}
+Known = dict[str, dict[str, set[str]]]
+KNOWN: dict[str, Known] = {
+    "algorithmic/max-of-k-exact": {
+        "head 0.0": {"looks": {"looks at the largest number"}, "inside": {NUMBER, TOKEN},
+                     "carries": {"carries the largest number"}},
+    },
+    "algorithmic/induction-exact": {
+        "head 0.0": {"looks": {"looks at the token before it"}, "inside": {TOKEN},
+                     "carries": {"carries the token before it"}},
+        "head 0.1": {"status": {CUT}},
+        "head 1.0": {"status": {CUT}},
+        "head 1.1": {"looks": {BEHIND, LAST}, "inside": {TOKEN},
+                     "carries": {"carries the token that followed its own token the last time"}},
+    },
+    "algorithmic/modular-addition-fourier": {
+        "head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the sum of the numbers modulo 113"}},
+    },
+    "histogram/dot-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
+    "histogram/bos-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
+    "histogram/bos-softmax-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
+    "histogram/lin-exact": {
+        "head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {OWN_COUNT, WITH_TOKEN}},
+    },
+    "histogram/lin-softmax-exact": {
+        "head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {OWN_COUNT, WITH_TOKEN}},
+    },
+}  # fmt: skip
+SIZES = {"algorithmic/max-of-k-exact": {"K": 3, "v": 8}, "histogram/dot-exact": {"T": 6, "L": 5}}
+"""Of the two models of a smoke run."""
+
+
+def scored(found: Explanation, known: Known) -> list[dict[str, object]]:
+    """A line for each thing that is known, and for each that is said of a known part and is not among them."""
+    lines = []
+    for part in found.parts:
+        told = {"looks": part.looks, "inside": part.inside,
+                "carries": part.carries if part.status == "explained" else None}  # fmt: skip
+        for aspect in ("status", *told):
+            true = known.get(part.part, {}).get(aspect, set())
+            said = (CUT if part.status == CUT else None) if aspect == "status" else told[aspect]
+            if true or (said and part.part in known):
+                verdict = "found" if said in true else "false" if said else "not found"
+                names = " / ".join(sorted(true))
+                lines.append({"part": part.part, "aspect": aspect, "known": names, "said": said, "verdict": verdict})
+    return lines
+
+
+def study(arguments: Arguments) -> Report:
+    small = arguments.mode == "smoke"
+    rows = []
+    for name in SIZES if small else KNOWN:
+        found = interp.explain(
+            interp.build(name, **SIZES[name] if small else {}), seconds=arguments.pick(60.0, 20.0, 20.0)
+        )
+        rows += [{"model": name, **line} for line in scored(found, KNOWN[name])]
+    table = pd.DataFrame(rows)
+    counts = table["verdict"].value_counts()
+    report = Report("Known mechanisms, found and false")
+    report.section("Parts", "What is known of each part by proof, and what interp.explain says of it.")
+    report.add_table("parts", table, "One row for each thing that is known or said.", max_rows=120)
+    known, right, wrong = int((table["known"] != "").sum()), int(counts.get("found", 0)), int(counts.get("false", 0))
+    report.verdict = f"{right} of {known} known parts are found, and {wrong} false ones are said."
+    return report
+
+
+if __name__ == "__main__":
+    run(study, __doc__)
