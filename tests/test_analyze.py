@@ -35,6 +35,7 @@ def test_it_holds_what_the_paper_shows(report) -> None:
     assert len(report.tables["groups"]) == 136
 
 
+@pytest.mark.slow
 def test_accuracy_is_that_of_the_certificate_and_the_verdict_counts_heads(report) -> None:
     exact = interp.certify("count01/paper")
     assert report.tables["accuracy"]["accuracy"][0] == exact.accuracy

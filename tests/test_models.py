@@ -47,6 +47,7 @@ def test_models_readme_names_every_trained_model_and_its_command() -> None:
         assert f"models/{folder.parent.name}/{folder.name}/model.toml" in README
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row", re.findall(r"^\| (count01/\S+) \| (\d+) \| ([\d.]+) \|$", README, re.MULTILINE), ids=lambda r: r[0]
 )

@@ -243,6 +243,7 @@ def test_no_bound_above_the_truth_is_accepted_of_2000_models():
     assert done["refused as a whole"] < 600
 
 
+@pytest.mark.slow
 def test_no_vandal_gets_away(tmp_path):
     """`python tests/certificates/vandals.py --count 1000` for more."""
     verdicts, escaped = vandals.run(40, 0, tmp_path)

@@ -66,6 +66,7 @@ def test_holds_on_a_bare_python(minimal):
     assert "DOES NOT HOLD" in other.stdout
 
 
+@pytest.mark.slow
 def test_checkpoint_is_compared(tmp_path):
     """A trained model's exact set of errors, and the file whose numbers these are."""
     file = Path("models/count01/paper/seed-0.safetensors")

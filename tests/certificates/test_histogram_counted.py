@@ -43,6 +43,7 @@ def books(parts: list[Part]) -> list[Any]:
     return [[getattr(part.ledger, name).tolist() for name in ("right", "wrong", "close", "tied")] for part in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_accuracy_is_exact_where_nothing_was_split(kind: MixingKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(histogram, "SPLITTING", 0.0)

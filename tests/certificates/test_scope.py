@@ -273,7 +273,7 @@ def test_a_subclass_that_says_anew_who_is_a_member_keeps_no_promise() -> None:
 # ---------------------------------------------------------------- the model itself
 
 
-@pytest.mark.parametrize("name", ["count01/minimal", "count01/paper", "histogram/dot", "memorization/lookup"])
+@pytest.mark.parametrize("name", ["count01/minimal", "histogram/dot", "memorization/lookup"])
 def test_the_model_is_run_on_a_few_hundred_inputs(name: str) -> None:
     options = {"seconds": 0.1, "samples": 0} if name == "histogram/dot" else {}
     assert interp.certify(name, **options).probed > 100

@@ -14,14 +14,14 @@ from interp.explanations import Explanation
     [
         ("algorithmic/max-of-k-exact", {"K": 3, "v": 8}, "The answer is the largest number.", 2),
         ("histogram/dot-exact", {"T": 6, "L": 5}, "The answer is how often its own token occurs.", 0),
-        (
+        pytest.param(
             "languages/first", {},
-            'The answer is "a member" where the first token is 1, else "not a member".', 3,
+            'The answer is "a member" where the first token is 1, else "not a member".', 3, marks=pytest.mark.slow,
         ),
     ],
 )  # fmt: skip
 def test_exact_constructions_are_explained(name: str, sizes: dict[str, int], words: str, most: int) -> None:
-    found = interp.explain(interp.build(name, **sizes), seconds=60.0)
+    found = interp.explain(interp.build(name, **sizes), seconds=600.0)
     assert found.program is not None
     assert found.agreement is not None
     assert found.program.words == words
@@ -32,7 +32,7 @@ def test_exact_constructions_are_explained(name: str, sizes: dict[str, int], wor
 
 def test_the_function_gives_the_answers_of_the_model() -> None:
     model = interp.build("histogram/dot-exact", T=6, L=5)
-    found = interp.explain(model, seconds=60.0)
+    found = interp.explain(model, seconds=600.0)
     batch = model.task.sample(50, seed=4)
     for row, answers in zip(batch.tokens.tolist(), model.predict(batch.tokens).tolist()):
         tokens = [model.task.vocabulary[t] for t in row]
@@ -42,7 +42,7 @@ def test_the_function_gives_the_answers_of_the_model() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_an_untrained_model_has_no_explanation(seed: int) -> None:
     spec = interp.load("languages/parity-learned").spec
-    found = interp.explain(interp.build(spec, seed=seed), seconds=60.0)
+    found = interp.explain(interp.build(spec, seed=seed), seconds=600.0)
     assert not found.found
     assert not found.parts
     assert found.sentence.startswith("No explanation found: the model ")
@@ -55,7 +55,7 @@ def test_a_broken_model_has_no_explanation() -> None:
             parameter.copy_(
                 torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0), dtype=parameter.dtype)
             )
-    assert not interp.explain(model, seconds=60.0).found
+    assert not interp.explain(model, seconds=600.0).found
 
 
 def test_a_model_of_one_answer_is_said_to_give_one_answer() -> None:
@@ -63,7 +63,7 @@ def test_a_model_of_one_answer_is_said_to_give_one_answer() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    found = interp.explain(model, seconds=60.0)
+    found = interp.explain(model, seconds=600.0)
     assert found.sentence.startswith("No explanation found: the model answers 0 to every input")
 
 
