@@ -42,8 +42,8 @@ def find_reader(source: Source) -> Reader:
     what = f"model_type {kind!r}" if kind else f"tensors such as {listed(source.tensors, 3)}"
     raise InterpError(
         f"{source.where} has {what}, which no reader knows; known formats: "
-        f"{'; '.join(reader.name for reader in readers())}. A model of another shape is loaded from tensors under "
-        "TransformerLens's names with their config, and compared by interp.from_function"
+        f"{'; '.join(reader.name for reader in readers())}; "
+        "others take TransformerLens's names: see interp.from_function"
     )
 
 
