@@ -258,6 +258,7 @@ def expressed(
     )
     made = TaskModel(spec, task, tensors)
     made.ids_before = (token_ids, output_ids)
+    made.outputs_left_out = int(cfg.d_vocab_out) - n_out
     _check_same(model, made, token_ids, output_ids)
     return made
 

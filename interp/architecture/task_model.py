@@ -77,6 +77,8 @@ class TaskModel(HookedTransformer):
         self.history: Any = None
         self.ids_before: tuple[Tensor | None, Tensor | None] = (None, None)
         """Where this was converted from a model of others: its id of each token, and its output of each answer."""
+        self.outputs_left_out = 0
+        """How many outputs it had then that the task does not name: those are no part of this model."""
         self.snapshots: Mapping[int, TaskModel] = {}
         self.summary: Mapping[str, Any] = {}
         parts: Any = self  # stock declares the stock types of these parts

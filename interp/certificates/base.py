@@ -269,8 +269,22 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))
+    if model.outputs_left_out:
+        found = _among_the_named(found, model.outputs_left_out)
     agreed = compare_with_fresh(model, fresh, probes_of(fresh.task, (each.batch for each in found.probes)))
     return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)
+
+
+def _among_the_named(found: Certificate, left_out: int) -> Certificate:
+    """What is known where outputs were left out when the model was converted: its errors, for those are errors among
+    all outputs, too; not that it is right."""
+    note = (
+        f"the model that this was converted from has {left_out:,} more outputs, which the task does not name "
+        "and may be larger: this is about the largest of the others. interp.certify(the model itself, task=...) looks at all"
+    )
+    high = found.accuracy[1] if isinstance(found.accuracy, tuple) else found.accuracy
+    status: Status = "undecided" if found.status == "certified" else found.status
+    return replace(found, status=status, accuracy=(0.0, high), n_errors=None, notes=(*found.notes, note))
 
 
 def within_rounding(found: Certificate) -> bool:

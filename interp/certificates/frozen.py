@@ -55,7 +55,7 @@ def frozen(model: TaskModel) -> TaskModel:
         if str(error).startswith(model.spec.id):
             raise
         raise UnsupportedError(f"{model.spec.id} cannot be certified: {error}") from None
-    fresh.length_limit = model.length_limit
+    fresh.length_limit, fresh.outputs_left_out = model.length_limit, model.outputs_left_out
     refuse(other_parts(model, fresh))
     return fresh
 

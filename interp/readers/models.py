@@ -136,4 +136,5 @@ def task_model(
     )
     made = TaskModel(spec, task, tensors)
     made.ids_before = (ids, columns)
+    made.outputs_left_out = reading.tensors["unembed.W_U"].shape[1] - n_out
     return made

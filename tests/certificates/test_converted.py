@@ -10,9 +10,10 @@ import torch
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
+from interp.architecture.stock import expressed
 from interp.certificates.converted import CONVERTED
 from interp.errors import UnsupportedError
-from interp.tasks.count01 import CountBox
+from interp.tasks.count01 import Count01, CountBox
 
 BOX = CountBox((0, 4), (0, 4), (0, 3))
 
@@ -96,3 +97,18 @@ def test_outputs_that_the_task_does_not_name_are_no_part_of_a_spec() -> None:
     outputs = {word: i for i, word in enumerate(interp.build("count01/minimal").task.answer_words)}
     with pytest.raises(UnsupportedError, match=r"proof is about it: 1 of its outputs are none that the task"):
         interp.certify(model, task="count01", outputs=outputs)
+
+
+@pytest.mark.parametrize(("shift", "status"), [(0.0, "undecided"), (1.0, "refuted")])
+def test_a_converted_model_is_not_certified_where_outputs_were_left_out(shift: float, status: str) -> None:
+    """It always answers the ninth output; what was loaded of it has eight."""
+    model = stranger(outputs=9)
+    with torch.no_grad():
+        model.unembed.b_U[8] = 100.0
+        model.unembed.b_U[5] += shift
+    loaded = expressed(model, Count01(), None, torch.arange(8))
+    found = interp.certify(loaded, box=BOX)
+    assert found.status == status
+    assert isinstance(found.accuracy, tuple)
+    assert found.accuracy[0] == 0
+    assert "1 more outputs, which the task does not name" in str(found)
