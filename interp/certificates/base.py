@@ -280,7 +280,7 @@ def _among_the_named(found: Certificate, left_out: int) -> Certificate:
     all outputs, too; not that it is right."""
     note = (
         f"the model that this was converted from has {left_out:,} more outputs, which the task does not name "
-        "and may be larger: this is about the largest of the others. interp.certify(the model itself, task=...) looks at all"
+        "and may be larger; interp.certify(the model itself, task=...) looks at all of them"
     )
     high = found.accuracy[1] if isinstance(found.accuracy, tuple) else found.accuracy
     status: Status = "undecided" if found.status == "certified" else found.status
