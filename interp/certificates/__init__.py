@@ -5,6 +5,7 @@ from interp.certificates import enumeration as enumeration
 from interp.certificates import evidence_counts as evidence_counts
 from interp.certificates import evidence_inputs as evidence_inputs
 from interp.certificates import evidence_maxima as evidence_maxima
+from interp.certificates import evidence_places as evidence_places
 from interp.certificates import evidence_sequences as evidence_sequences
 from interp.certificates import evidence_strings as evidence_strings
 from interp.certificates import histogram as histogram

@@ -25,6 +25,8 @@ enclosures   numbers, matrices, layer norm             strings    of 0 and 1
 attention    softmax and the average it weighs         counts     boxes of three counts
 positions    codes that are formulas                   maxima     the largest of K numbers
 layer        one block                                 sequences  every position says how often its token occurs
+decoder      today's norms, rotations, neurons         places     rows that an automaton reads, place by place
+forms        sets of vectors as linear bounds
 model        spec and weights
 tasks        tasks that are known: inputs, labels, where they are read
 verdict      the claim, its sentence, the command line

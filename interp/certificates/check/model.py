@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from .attention import drifts
+from .decoder import Decoder
 from .enclosures import Format, Matrix, Vec, fixed, layer_norm, plus, relu, up
 from .layer import Layer
 from .positions import CODES
@@ -19,19 +20,31 @@ from .reading import NAME, fields, hexadecimal, listed, need, whole, wholes
 LAYER = {
     "n_heads": 1, "mixing": "dot", "normalizer": "softmax", "scale": "inv_sqrt_d_head", "log_length": "none",
     "query_key": "learned", "value_output": "learned", "bias": {}, "mlp": None, "norm": "none", "norm_eps": 1e-5,
+    "norm_kind": "layer", "key_value_heads": None, "query_key_norm": False,
 }  # fmt: skip
 SPEC = {
     "direction": "causal", "embedding": "learned", "positions": "none", "positions_enter": "residual",
     "max_length": None, "final_norm": "none", "readout": "linear", "readout_width": None, "readout_bias": True,
     "readout_at": "all", "n_out": None, "decision": "argmax", "tolerance": None, "dtype": "float32", "origin": None,
+    "tied_embeddings": False, "rotary_base": 10_000.0, "rotary_dim": None, "rotary_pairs": "halves",
 }  # fmt: skip
 FREE = ("origin", "dtype", "embedding", "n_out")
 """Fields that do not change what the weights compute (n_out is the readout's own shape)."""
+TODAY = (
+    "norm_kind",
+    "key_value_heads",
+    "query_key_norm",
+    "tied_embeddings",
+    "rotary_base",
+    "rotary_dim",
+    "rotary_pairs",
+)
+"""Fields of today's decoders, which decoder.py reads: a model in which one is not its default has no other layers."""
 KNOWN: dict[str, Sequence[Any]] = {
     "n_heads": range(1, 1025), "mixing": ("dot", "linear"), "normalizer": ("softmax", "none"),
     "query_key": ("learned", "full"), "value_output": ("learned", "full", "identity"), "norm": ("none", "pre", "post"),
     "log_length": ("none", "current", *range(1, 10**6)), "direction": ("causal", "bidirectional"),
-    "positions_enter": ("residual", "attention"), "final_norm": ("none", "layer_norm"),
+    "positions_enter": ("residual", "attention"), "final_norm": ("none", "layer_norm", "rms_norm"),
     "readout": ("linear", "scalar", "relu_mlp"), "readout_bias": (True, False),
     "decision": ("argmax", "sigmoid", "indicator"),
 }  # fmt: skip
@@ -86,6 +99,16 @@ class Model:
 
     def build(self, layers: list[dict[str, Any]]) -> None:
         spec, d = self.spec, self.d
+        self.decoder: Decoder | None = None
+        self.layers: list[Layer] = []
+        if self.is_decoder(layers):
+            need(len(layers) == 1, "norms, positions or neurons of this kind are checked in models of one layer alone")
+            self.longest = spec["max_length"]
+            self.decoder = Decoder(self, layers[0])
+            self.words, self.n_out = self.decoder.words, len(self.decoder.read)
+            need(spec["n_out"] is None or spec["n_out"] == self.n_out, "n_out is another")
+            need(not self.unused, f"weights that no step reads: {sorted(self.unused)[:5]}")
+            return
         self.words = self.table("embed.W_E")
         inside, learned = spec["positions_enter"] == "attention", spec["positions"] == "learned"
         need(learned or not inside, "positions that enter attention are learned ones")
@@ -116,6 +139,14 @@ class Model:
         need(spec["readout"] != "scalar" or self.n_out == 1, "a scalar readout has one output")
         need(spec["n_out"] is None or whole(spec["n_out"], 1, 1 << 24, "n_out") == self.n_out, "n_out is another")
         need(not self.unused, f"weights that no step reads: {sorted(self.unused)[:5]}")
+
+    def is_decoder(self, layers: list[dict[str, Any]]) -> bool:
+        """Has it parts that Layer does not know?"""
+        spec, modern = self.spec, spec_differs(self.spec, SPEC)
+        parts = [layer["mlp"] for layer in layers if type(layer["mlp"]) is dict]
+        modern |= any(spec_differs(layer, LAYER) for layer in layers)
+        modern |= any(part.get("activation", "relu") != "relu" or {"gated", "bias"} & set(part) for part in parts)
+        return bool(modern or spec["positions"] == "rotary" or spec["final_norm"] == "rms_norm")
 
     def require(self, **wanted: Any) -> Layer:
         """The only layer of a model in which every field is a wanted one, its default, or changes nothing; a wanted
@@ -194,6 +225,11 @@ class Model:
             z += [(0, max(size for size, _ in column) * many, err) for column, err in zip(columns, errs)]
         out = self.read(layer.after(query, Vec(*map(tuple, zip(*z)))))
         return 4 * max(out.err)  # two outputs; and twice, for an evaluation that reads out before it averages
+
+
+def spec_differs(given: dict[str, Any], defaults: dict[str, Any]) -> bool:
+    """Is a field of today's decoders not its default?"""
+    return any(given[name] != defaults[name] for name in TODAY if name in defaults)
 
 
 def weights_sha256(shapes: dict[str, list[int]], values: dict[str, list[float]]) -> str:

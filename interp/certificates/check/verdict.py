@@ -13,6 +13,7 @@ from .enclosures import FORMATS, ONE, about, fixed
 from .inputs import WEAKER, Found, inputs
 from .maxima import maxima
 from .model import Model
+from .places import places
 from .reading import Fault, fields, hexadecimal, need, read
 from .sequences import sequences
 from .strings import strings
@@ -20,6 +21,7 @@ from .strings import strings
 SCHEMA = 3
 KINDS: dict[str, Callable[..., Found]] = {
     "inputs": inputs, "strings": strings, "counts": counts, "maxima": maxima, "sequences": sequences,
+    "places": places,
 }  # fmt: skip
 _work: Callable[..., Any] = print
 
@@ -47,6 +49,7 @@ def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, flo
     least_margin = fixed(hexadecimal(margin, "claim.margin"), "claim.margin")
     need(least_margin > 0, f"claim.margin = {margin} must be positive")
     model = Model(spec, weights, name, digest, FORMATS[number_format])
+    need(model.decoder is None or kind == "places", f"a model of these parts is not checked by {kind}")
 
     def spread(work: Callable[..., Any], items: list[Any]) -> list[Any]:
         if processes == 1:

@@ -1,0 +1,234 @@
+"""One layer of attention and one MLP as small language models have them: what tokens at places say to one place.
+
+Norms are root mean squares before attention, before the MLP and before the readout; queries and keys may be normed and
+rotated by their position; the MLP may be gated; embedding and readout may be one matrix. Over the reals alone: a
+rotation is by the exact angle, and nothing is said of a number format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt, log
+from operator import mul
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .enclosures import ONE, REALS, Matrix, P, Vec, ceil_div, exp_between, fixed, plus, up
+from .reading import need, whole
+
+if TYPE_CHECKING:
+    from .model import Model
+
+Pair = tuple[int, int]
+
+
+class Neurons(NamedTuple):
+    """act(x gate) * (x into) out, or act(x into + b_in) out + b_out where there is no gate: columns and biases."""
+
+    activation: str
+    gate: Matrix | None
+    into: Matrix
+    out: Matrix
+
+
+class Decoder:
+    """The weights of a model of this shape; anything else is refused."""
+
+    def __init__(self, model: Model, layer: dict[str, Any]) -> None:
+        self.model, self.layer, spec = model, layer, model.spec
+        plain = {"mixing": "dot", "normalizer": "softmax", "log_length": "none", "query_key": "learned",
+                 "value_output": "learned", "key_value_heads": None}  # fmt: skip
+        for key, value in plain.items():
+            need(layer[key] == value, f"{key} = {layer[key]!r:.60} is not what this kind of claim is about")
+        whole_model = {"direction": "causal", "readout": "linear", "decision": "argmax", "readout_at": "all"}
+        for key, value in whole_model.items():
+            need(spec[key] == value, f"{key} = {spec[key]!r:.60} is not what this kind of claim is about")
+        normed = layer["norm"] == "pre"
+        need(
+            layer["norm"] == "none" or (normed and layer["norm_kind"] == "rms"), "norms are RMS norms before the parts"
+        )
+        need(spec["final_norm"] in ("none", "rms_norm"), "the last norm is an RMS norm")
+        need(spec["positions"] in ("none", "learned", "rotary"), "positions are none, learned or rotary ones")
+        inside = spec["positions_enter"] == "attention"
+        need(inside == (spec["positions"] == "rotary"), "rotary positions enter attention, and no others do")
+        self.d, self.heads, self.width = model.d, layer["n_heads"], whole(layer["d_head"], 1, 256, "d_head")
+        self.words = model.table("embed.W_E")
+        self.places = model.table("pos_embed.W_pos") if spec["positions"] == "learned" else None
+        self.eps = layer["norm_eps"]
+        need(type(self.eps) is float and self.eps >= 0, "norm_eps must be a number")
+        self.ln1 = model.tensor("blocks.0.ln1.w", self.d) if normed else None
+        biases = layer["bias"]
+        need(type(biases) is dict and all(k in "qkvo" and v is True for k, v in biases.items()), "bias is q, k, v or o")
+        self.q, self.k, self.v = (self._per_head(letter, letter.lower() in biases) for letter in "QKV")
+        flat = model.tensor("blocks.0.attn.W_O", self.heads, self.width, self.d)
+        rows = [flat[i : i + self.d] for i in range(0, len(flat), self.d)]
+        self.write = [rows[h * self.width : (h + 1) * self.width] for h in range(self.heads)]
+        self.b_write = model.tensor("blocks.0.attn.b_O", self.d) if "o" in biases else [0] * self.d
+        need(type(layer["query_key_norm"]) is bool and type(spec["tied_embeddings"]) is bool, "yes or no is asked")
+        self.qk_norms = ([model.tensor(f"blocks.0.attn.{part}_norm.w", self.width) for part in "qk"]
+                         if layer["query_key_norm"] else None)  # fmt: skip
+        self.neurons = self._neurons(layer["mlp"])
+        self.ln2 = model.tensor("blocks.0.ln2.w", self.d) if normed and self.neurons else None
+        self.final = model.tensor("ln_final.w", self.d) if spec["final_norm"] == "rms_norm" else None
+        need(type(spec["readout_bias"]) is bool, "yes or no is asked")
+        if spec["tied_embeddings"]:
+            need(not spec["readout_bias"], "a tied readout has no bias here")
+            self.read, self.b_read = [list(row.mid) for row in self.words], [0] * len(self.words)
+        else:
+            out = model.matrix("unembed.W_U", self.d, "unembed.b_U" if spec["readout_bias"] else None)
+            self.read, self.b_read = [list(column) for column in out.full], out.bias
+        self.turns = self._turns(spec) if spec["positions"] == "rotary" else None
+
+    def _per_head(self, letter: str, biased: bool) -> list[Matrix]:
+        size = self.d * self.width
+        flat = self.model.tensor(f"blocks.0.attn.W_{letter}", self.heads, self.d, self.width)
+        bias = self.model.tensor(f"blocks.0.attn.b_{letter}", self.heads, self.width) if biased else None
+        shifts = [bias[h * self.width : (h + 1) * self.width] if bias else None for h in range(self.heads)]
+        return [Matrix([flat[h * size + j : (h + 1) * size : self.width] for j in range(self.width)], shifts[h])
+                for h in range(self.heads)]  # fmt: skip
+
+    def _neurons(self, mlp: Any) -> Neurons | None:
+        if mlp is None:
+            return None
+        fields = {"d_mlp", "activation", "gated", "bias"}
+        need(type(mlp) is dict and "d_mlp" in mlp and set(mlp) <= fields, "mlp has d_mlp, activation, gated and bias")
+        many, act = whole(mlp["d_mlp"], 1, 4096, "d_mlp"), mlp.get("activation", "relu")
+        gated, bias = mlp.get("gated", False), mlp.get("bias", True)
+        need(act in ("relu", "gelu", "silu"), f"activation = {act!r:.40} is not enclosed here")
+        need(type(gated) is bool and type(bias) is bool, "gated and bias are yes or no")
+        name = "blocks.0.mlp."
+        gate = self.model.matrix(f"{name}W_gate", self.d) if gated else None
+        into = self.model.matrix(f"{name}W_in", self.d, f"{name}b_in" if bias and not gated else None)
+        shift = self.model.tensor(f"{name}b_in", many) if bias and gated else None
+        need(shift is None or not any(shift), "a gated MLP has no bias behind its gate here")
+        out = self.model.matrix(f"{name}W_out", many, f"{name}b_out" if bias else None)
+        need(len(into.columns) == many and len(out.columns) == self.d, "d_mlp is another")
+        need(gate is None or len(gate.columns) == many, "d_mlp is another")
+        return Neurons(act, gate, into, out)
+
+    def _turns(self, spec: dict[str, Any]) -> list[tuple[int, int, Fraction | int]]:
+        """Pairs of dimensions that are rotated, and the share of ln(base) in the logarithm of their angle."""
+        base, dim, kind = spec["rotary_base"], spec["rotary_dim"], spec["rotary_pairs"]
+        need(type(base) in (int, float) and 1 < base < 1e9, "rotary_base must be a number above 1")
+        dim = self.width if dim is None else whole(dim, 2, self.width, "rotary_dim")
+        need(dim % 2 == 0 and kind in ("halves", "adjacent"), "rotary_dim is even, rotary_pairs halves or adjacent")
+        half = dim // 2
+        return [(j, j + half, Fraction(2 * j, dim)) if kind == "halves" else (2 * j, 2 * j + 1, Fraction(2 * j, dim))
+                for j in range(half)]  # fmt: skip
+
+    # ------------------------------------------------------------ rows
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 (one model lives as long as the process)
+    def row(self, token: int, place: int) -> Vec:
+        """Token and position, as they enter the stream."""
+        return self.words[token] if self.places is None else plus(self.words[token], self.places[place], REALS)
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def inner(self, token: int, place: int) -> Vec:
+        row = self.row(token, place)
+        return row if self.ln1 is None else rms_norm(row, self.ln1, self.eps)
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def turned(self, which: str, head: int, token: int, place: int) -> Vec:
+        """A query ("q") or key ("k")."""
+        found = (self.q if which == "q" else self.k)[head](self.inner(token, place), REALS)
+        if self.qk_norms is not None:
+            found = rms_norm(found, self.qk_norms["qk".index(which)], self.eps)
+        if self.turns is None:
+            return found
+        ends = [list(pair) for pair in found.ends()]
+        for a, b, share in self.turns:
+            base = self.model.spec["rotary_base"]
+            cos, sin = turn(fixed(float(base), "rotary_base"), share, place)
+            x, y = tuple(ends[a]), tuple(ends[b])
+            ends[a] = list(_minus(_times(x, cos), _times(y, sin)))
+            ends[b] = list(_plus(_times(y, cos), _times(x, sin)))
+        low, high = zip(*ends)
+        return Vec.between(low, high, (0,) * len(ends))
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019
+    def said(self, head: int, token: int, place: int) -> Vec:
+        """The value."""
+        return self.v[head](self.inner(token, place), REALS)
+
+    def score(self, head: int, asked: tuple[int, int], key: tuple[int, int]) -> Pair:
+        """Bounds of the score that a query (token, place) gives to a key."""
+        q, k = self.turned("q", head, *asked), self.turned("k", head, *key)
+        mid = sum(map(mul, q.mid, k.mid))
+        rad = sum((abs(a) + r) * s for a, r, s in zip(q.mid, q.rad, k.rad)) + sum(
+            abs(b) * r for b, r in zip(k.mid, q.rad)
+        )
+        scale = self.layer["scale"]
+        if type(scale) is float:
+            need(0 < scale < 1e9, f"scale = {scale!r} must be a positive number")
+            factor = (fixed(scale, "scale"),) * 2
+        else:
+            sizes = {"inv_sqrt_d_head": self.width, "inv_sqrt_d_model": self.d}
+            need(type(scale) is str and scale in sizes, f"scale = {scale!r:.40} is unknown")
+            low = isqrt((1 << 2 * P) // sizes[scale])
+            factor = (low, low + 1)
+        return _times((mid - rad >> P, up(mid + rad)), factor)
+
+
+def rms_norm(x: Vec, weight: Sequence[int], eps: float) -> Vec:
+    """x / sqrt(mean of x^2 + eps) times a weight."""
+    d, small = len(x.mid), fixed(eps, "norm_eps")
+    least = sum(max(0, abs(m) - r) ** 2 for m, r in zip(x.mid, x.rad)) // d // ONE + small
+    most = ceil_div(sum((abs(m) + r) ** 2 for m, r in zip(x.mid, x.rad)), d * ONE) + small
+    need(least > 0, "a norm divides by a number that may be 0")
+    low, high = isqrt(least << P), isqrt(most << P) + 1
+    found = []
+    for (a, b), w in zip(x.ends(), weight):
+        ends = [(a << P) // low, (a << P) // high, ceil_div(b << P, low), ceil_div(b << P, high)]
+        found.append(_times((min(ends), max(ends)), (w, w)))
+    lows, highs = zip(*found)
+    return Vec.between(lows, highs, (0,) * d)
+
+
+def _times(x: Pair, y: Pair) -> Pair:
+    products = [a * b for a in x for b in y]
+    return min(products) >> P, up(max(products))
+
+
+def _plus(x: Pair, y: Pair) -> Pair:
+    return x[0] + y[0], x[1] + y[1]
+
+
+def _minus(x: Pair, y: Pair) -> Pair:
+    return x[0] - y[1], x[1] - y[0]
+
+
+@lru_cache(maxsize=1 << 12)
+def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
+    """Bounds of cosine and sine of place / base^share."""
+    ends_of_log = _log(base)
+    low = exp_between(-ceil_div(ends_of_log[1] * share.numerator, share.denominator))[0]
+    high = exp_between(-(ends_of_log[0] * share.numerator // share.denominator))[1]
+    middle, off = place * (low + high) >> 1, (place * (high - low) >> 1) + 2
+    more = 192  # further bits, for a series whose terms grow to e^place first
+    need(place <= 128, "a row is too long for this series")
+    x = middle << more
+    ends = []
+    for start in (0, 1):
+        term = 1 << P + more if start == 0 else x
+        total, i = term, start
+        while term:
+            term = (term * x >> P + more) * x >> P + more
+            term = -term // ((i + 1) * (i + 2))
+            total, i = total + term, i + 2
+            if abs(term) <= 4 and i > 4 * place + 8:
+                break
+        # Every term is cut by a few units, which the next ones multiply by less than e^place < 2^185.
+        ends.append(((total >> more) - off - 256, (total >> more) + off + 257))
+    return ends[0], ends[1]
+
+
+@lru_cache(maxsize=16)
+def _log(x: int) -> Pair:
+    """Bounds of the logarithm of x > 1, found by Newton's method and proved by exponentials."""
+    middle, off = fixed(log(x / ONE)), ONE >> 150
+    for _ in range(3):
+        middle += (x * exp_between(-middle)[0] >> P) - ONE
+    need(exp_between(off - middle)[0] * x >= ONE << P >= exp_between(-off - middle)[1] * x, "a logarithm is off")
+    return middle - off, middle + off
