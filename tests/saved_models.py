@@ -55,7 +55,7 @@ class Listed:
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         drawn = torch.randint(len(self.rows), (n,), generator=torch.Generator().manual_seed(seed))
-        return self.batch(self.rows[drawn])  # type: ignore[attr-defined,no-any-return]
+        return self.batch(self.rows[drawn])  # type: ignore[attr-defined]
 
 
 def strings(letters: range, length: int, first: int | None = None) -> Tensor:
@@ -262,7 +262,10 @@ class Plain(nn.Module):
     ) -> None:
         super().__init__()
         self.easy, self.heads, self.layers, self.mlp = easy, heads, layers, mlp
-        shapes = {"embed.W_E": (d, vocab), "pos_embed.W_pos": (d, length) if easy else (length, d)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "embed.W_E": (d, vocab),
+            "pos_embed.W_pos": (d, length) if easy else (length, d),
+        }
         for i in range(layers):
             at = f"blocks.{i}"
             shapes |= {f"{at}.attn.W_{name}": (heads, head, d) for name in "QKV"}

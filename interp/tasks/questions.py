@@ -80,7 +80,7 @@ class Questions(Task):
         output = {word: i for i, word in enumerate(self.answer_words)}
         outputs = torch.tensor([output.get(word, -1) for word in self.vocabulary])
         labels = torch.where(places >= first, outputs[following], -1)
-        return Batch(tokens, (tokens != self.pad_id).sum(1), labels)
+        return Batch(tokens, tokens.ne(int(self.pad_id or 0)).sum(1), labels)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
         return batch.labels.masked_fill(batch.labels < 0, IGNORED)
