@@ -180,8 +180,14 @@ def register_method(
 
 def registered_methods() -> dict[str, Method]:
     """All methods by name, in the order in which they are tried, whatever was imported first: arguments about many
-    inputs at once, then those that list inputs, then those that run every one."""
-    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].takes is None, item[1].lists)))
+    inputs at once, then those that list inputs, then those that run every one; of each the more special ones first,
+    which are not about a stranger's model."""
+
+    def order(item: tuple[str, Method]) -> tuple[bool, bool, bool, str]:
+        name, method = item
+        return method.takes is None, method.lists, method.stranger is not None, name
+
+    return dict(sorted(_METHODS.items(), key=order))
 
 
 def method_for(model: TaskModel) -> Method:
@@ -269,7 +275,7 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))
-    if model.outputs_left_out:
+    if model.outputs_left_out and fresh.spec.decision == "argmax":  # signs do not compete with each other
         found = _among_the_named(found, model.outputs_left_out)
     agreed = compare_with_fresh(model, fresh, probes_of(fresh.task, (each.batch for each in found.probes)))
     return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)

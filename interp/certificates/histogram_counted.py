@@ -27,12 +27,17 @@ EXACT_COUNT = 2.0**53
 TRIAL = 2.0
 """Seconds after which a walk is given up that would take HOPELESS times as long as it may."""
 HOPELESS = 20.0
+SPREAD = 600.0
+"""Scores of one query that lie further apart have softmax weights that float64 cannot hold beside each other: e^-600 is
+1e-261, and 52 bits of it are still normal numbers."""
 
 
 def why_not(tables: Tables) -> str | None:
     """Why the multisets around a token are not walked, or None."""
     if tables.pattern is not None:
         return "with linear mixing the order of tokens matters, so that multisets do not decide the answers"
+    if tables.softmax and tables.scores is not None and np.ptp(tables.scores, axis=1).max() > SPREAD:
+        return f"scores of one query lie more than {SPREAD:.0f} apart, too far for one sum of their softmax weights"
     if find_spec("numba") is None:
         return "counting every multiset needs numba: pip install 'interp[fast]'"
     if (tables.T - 1) ** (tables.L - 1) >= EXACT_COUNT:

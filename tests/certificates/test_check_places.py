@@ -91,14 +91,14 @@ def test_bounds_of_single_inputs_and_of_all_at_once(shape: str) -> None:
                         given = list(map(sum, zip(given, sight.costs[place, step[1]])))
                 right = answer(states[after])
                 margin = float(logits[right] - max(x for j, x in enumerate(logits) if j != right))
-                assert sight.bound(states, tokens, given, right) / places.UNIT == pytest.approx(
+                assert sight.bound(states, tokens, given, right) / forms.UNIT == pytest.approx(
                     margin, rel=1e-3, abs=2e-3
                 )
-                assert sight.bound(states, tokens, given, right) / places.UNIT <= margin + 1e-12
+                assert sight.bound(states, tokens, given, right) / forms.UNIT <= margin + 1e-12
                 least[states[after]] = min(margin, least.get(states[after], margin))
             for state, margin in least.items():
                 bound = sight.bound({0: 0, after: state}, {}, sight.nothing, answer(state))
-                assert bound is None or bound / places.UNIT <= margin + 1e-12
+                assert bound is None or bound / forms.UNIT <= margin + 1e-12
 
 
 def adder(digits: int = 2) -> TaskModel:

@@ -13,6 +13,7 @@ import torch
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates.histogram import _thresholds
+from interp.certificates.histogram_counted import why_not
 from interp.certificates.histogram_tables import Tables, tables_of
 from interp.certificates.histogram_walk import (
     BLOCK,
@@ -108,13 +109,25 @@ def test_every_multiset_is_what_every_sequence_says(kind: MixingKind, seed: int)
     assert counted(model) == listed(model)
 
 
+def test_softmax_weights_that_vanish_beside_others_are_not_summed() -> None:
+    """Weights of e^-745 count where no larger one is in the sequence: here 140 right answers were called wrong."""
+    model = random_model("dot-softmax", 6, 5, 1, 14, 3.0)
+    assert "too far for one sum" in str(why_not(tables_of(model)))
+    assert why_not(tables_of(random_model("dot-softmax", 6, 5, 1, 14, 1.0))) is None
+    rows = model.task.all_sequences()
+    right = float((model.predict(rows.tokens) == rows.labels).double().mean())
+    found = interp.certify(model, seconds=5).accuracy
+    low, high = found if isinstance(found, tuple) else (found, found)
+    assert low <= right <= high
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4, 19))
 def test_every_multiset_is_what_every_sequence_says_of_more_models(kind: MixingKind, seed: int) -> None:
     T, L = SIZES[seed % len(SIZES)]
     model = random_model(kind, T, L, 1 + seed % 7, seed, (0.3, 1.0, 3.0)[seed % 3], ("float64", "float32")[seed % 2])
-    assert counted(model) == listed(model)
+    assert why_not(tables_of(model)) is not None or counted(model) == listed(model)
 
 
 @pytest.mark.soak
@@ -123,7 +136,7 @@ def test_every_multiset_is_what_every_sequence_says_of_more_models(kind: MixingK
 def test_every_multiset_is_what_every_sequence_says_of_very_many_models(kind: MixingKind, seed: int) -> None:
     T, L = SIZES[seed % len(SIZES)]
     model = random_model(kind, T, L, 1 + seed % 9, seed, (0.3, 1.0, 3.0)[seed % 3], ("float64", "float32")[seed % 2])
-    assert counted(model) == listed(model)
+    assert why_not(tables_of(model)) is not None or counted(model) == listed(model)
 
 
 @pytest.mark.parametrize("kind", KINDS)

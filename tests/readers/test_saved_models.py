@@ -24,8 +24,9 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 KNOWN = [name for name, shape in SHAPES.items() if shape.reader]
-CERTIFIED = {"gpt2": "refuted", "qwen3": "refuted"}
-"""The two recognizers were trained for seconds, and err on a few strings; all others are right on every input."""
+CERTIFIED = {"gpt2": "refuted", "qwen3": "refuted", "llama": "undecided", "adder": "undecided"}
+"""The two recognizers were trained for seconds, and err on a few strings. All others are right on every input, among
+the answers that the task names: two of them have outputs besides, which were left out when they were converted."""
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -69,7 +70,10 @@ def test_every_input_is_certified_or_has_a_counterexample(name: str) -> None:
     found = interp.certify(SHAPES[name].subject(name))
     assert found.status == CERTIFIED.get(name, "certified")
     assert found.n_inputs == SHAPES[name].task().n_inputs
-    assert (found.counterexample is None) == (found.status == "certified")
+    assert (found.counterexample is not None) == (found.status == "refuted")
+    assert any("more outputs, which the task does not name" in note for note in found.notes) == (
+        found.status == "undecided"
+    )
 
 
 @pytest.mark.slow

@@ -304,7 +304,7 @@ class GroupedQueryAttention(Attention):
         setattr(self, f"_b_{name}", matrix(self.cfg, groups, self.cfg.d_head))
 
     def _projection(self, name: str) -> tuple[Tensor, Tensor]:
-        shown = name == "Q" or self.cfg.ungroup_grouped_query_attention
+        shown = name == "Q" or _ungrouped(self.cfg)
         return super()._projection(name) if shown else (getattr(self, f"_W_{name}"), getattr(self, f"_b_{name}"))
 
     def calculate_attention_scores(self, q: Tensor, k: Tensor) -> Float[Tensor, "rows heads queries keys"]:
@@ -316,6 +316,11 @@ class GroupedQueryAttention(Attention):
     def _repeated(self, x: Tensor, axis: int) -> Tensor:
         """With an entry for each query head."""
         return x.repeat_interleave(self.cfg.n_heads // x.shape[axis], dim=axis)
+
+
+def _ungrouped(cfg: Any) -> bool:
+    """Whether keys and values are shown per head, not per group; configurations of TransformerLens 4 may not say."""
+    return bool(getattr(cfg, "ungroup_grouped_query_attention", False))
 
 
 def _repeated(held: str) -> property:
@@ -362,7 +367,7 @@ class TransformerBlock(nn.Module):
             inputs = [hooks.hook_attn_in(self._for_each_head(x))] * 3
         if self.cfg.use_split_qkv_input:
             at = (hooks.hook_q_input, hooks.hook_k_input, hooks.hook_v_input)
-            grouped = None if self.cfg.ungroup_grouped_query_attention else self.cfg.n_key_value_heads
+            grouped = None if _ungrouped(self.cfg) else self.cfg.n_key_value_heads
             inputs = [hook(self._for_each_head(x, heads)) for hook, heads in zip(at, (None, grouped, grouped))]
         normed = [self.ln1(value) for value in inputs]
         written = self.attn(*normed, past_kv_cache_entry=past_kv_cache_entry, attention_mask=attention_mask)

@@ -137,13 +137,13 @@ class Decoder:
             found = rms_norm(found, self.qk_norms["qk".index(which)], self.eps)
         if self.turns is None:
             return found
-        ends = [list(pair) for pair in found.ends()]
+        ends: list[Pair] = list(found.ends())
         for a, b, share in self.turns:
             base = self.model.spec["rotary_base"]
             cos, sin = turn(fixed(float(base), "rotary_base"), share, place)
-            x, y = tuple(ends[a]), tuple(ends[b])
-            ends[a] = list(_minus(_times(x, cos), _times(y, sin)))
-            ends[b] = list(_plus(_times(y, cos), _times(x, sin)))
+            x, y = ends[a], ends[b]
+            ends[a] = _minus(_times(x, cos), _times(y, sin))
+            ends[b] = _plus(_times(y, cos), _times(x, sin))
         low, high = zip(*ends)
         return Vec.between(low, high, (0,) * len(ends))
 

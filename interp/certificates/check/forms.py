@@ -110,10 +110,10 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
     else:  # where the set is large, the plain range is better
         scale = Form([sum(ends) // 2] * n, [[0] * n for _ in slopes], [flat] * n)
     y = product(x, scale)
-    reach = [(abs(c) + r >> F) + len(slopes) + 2 for c, r in zip(y.center, y.radius())]
-    center = [c * w >> F for c, w in zip(y.center, weight)]
-    slopes = [[s * w >> F for s, w in zip(slope, weight)] for slope in y.slopes]
-    return Form(center, slopes, [(r * (abs(w) + 1) >> F) + more for r, w, more in zip(y.rest, weight, reach)])
+    moved = [(abs(c) + r >> F) + len(slopes) + 2 for c, r in zip(y.center, y.radius())]
+    weighted = [c * w >> F for c, w in zip(y.center, weight)]
+    tilted = [[s * w >> F for s, w in zip(slope, weight)] for slope in y.slopes]
+    return Form(weighted, tilted, [(r * (abs(w) + 1) >> F) + more for r, w, more in zip(y.rest, weight, moved)])
 
 
 # ---------------------------------------------------------------- activations

@@ -80,7 +80,8 @@ def addition(model: Model) -> Rows:
         starts.append(at)
         at += length
     numbers = list(range(digits)) if order == "least" else list(range(digits))[::-1]
-    places, steps, reads = list(fixed), [((0, token, 0),) for token in fixed.values()], {}
+    places, reads = list(fixed), {}
+    steps: list[tuple[tuple[int, int, int], ...]] = [((0, token, 0),) for token in fixed.values()]
     states = {0}  # carries
     for digit in range(digits + 1):
         if digit < digits:
@@ -108,8 +109,8 @@ def places(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     need(not model.f.bits, "this kind of claim is about the reals")
     need(model.task in AUTOMATA, f"task {model.task!r:.60} has no automaton that this checker knows")
     need(model.decoder is not None, "this kind of claim is about a decoder of one layer")
-    rows = AUTOMATA[model.task](model)
-    need(model.decoder.places is None or len(rows.order) <= len(model.decoder.places), "a row has no positions left")
+    rows, held = AUTOMATA[model.task](model), model.decoder.places if model.decoder else None
+    need(held is None or len(rows.order) <= len(held), "a row has no positions left")
     asked = {whole(at, 0, len(rows.order) - 1, "a position"): (order, bases)
              for at, order, bases in (listed(part, "a part", 3) for part in listed(parts, "parts"))}  # fmt: skip
     need(len(asked) == len(parts) and sorted(asked) == sorted(rows.reads), "a position that is read is left out")
