@@ -112,7 +112,7 @@ def circuit(
 
 
 def _axis_of(values: np.ndarray, title: str) -> dict[str, Any]:
-    low, high, diverging = color_limits(values, center=0.0)
+    low, high, diverging = color_limits(compact(values), center=0.0)
     return color_axis(low, high, title, diverging)
 
 

@@ -105,9 +105,9 @@ def _colors(figure: go.Figure) -> Iterator[str]:
 
 
 def _titles(figure: go.Figure) -> Iterator[str]:
-    """Axes have titles, and a legend above the plot leaves the titles of small plots free."""
-    lowest = [axis.title.text for axis in figure.select_xaxes()]
-    if not any(text for text in lowest):
+    """Axes have titles (a drawing without axes has none), and a legend above leaves those of small plots free."""
+    drawing = list(figure.select_xaxes()) and all(axis.visible is False for axis in figure.select_xaxes())
+    if not drawing and not any(axis.title.text for axis in figure.select_xaxes()):
         yield "no x axis has a title"
     shown = [trace for trace in figure.data if trace.name and trace.showlegend is not False]
     legend = figure.layout.showlegend is not False and len(shown) > 1

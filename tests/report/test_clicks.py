@@ -23,7 +23,7 @@ PLAIN = "\n".join(
         "variables_.* embeddings_.* circuits_singular singular_values expressed attention_singular_values",
         "groups_by_size intervention_w0. accuracy_by_distinct attention_blocks attention_by_relation overlaps spectrum",
         "cosine_distribution score_distribution neuron.* hidden_by_count margins cross_entropy_by_length",
-        "smallest_logit sensitivity attention_by_position frontier .*kinds.* response.*",
+        "automaton_.* smallest_logit sensitivity attention_by_position frontier .*kinds.* response.*",
     ]
 ).split()
 """Figures whose points stand for neither a head nor an input: averages, tokens, layers, directions. What of them is a
