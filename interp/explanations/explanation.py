@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -16,6 +16,9 @@ from interp.explanations.picture import svg
 from interp.explanations.program import Program
 from interp.explanations.sentences import how, nothing_found
 from interp.views import view
+
+if TYPE_CHECKING:
+    from interp.measures.hypothesis import Hypothesis
 
 SCHEMA = 1
 
@@ -132,6 +135,16 @@ class Explanation:
         if self.program is None:
             raise InterpError(f"no explanation was found for {self.model}: {self.reason}")
         return self.program
+
+    @property
+    def hypothesis(self) -> Hypothesis:
+        """The explained parts as variables with their places: interp.test_hypothesis(model, found.hypothesis).
+
+        Raises InterpError where no part was explained.
+        """
+        from interp.explanations.as_hypothesis import as_hypothesis
+
+        return as_hypothesis(self)
 
     # ------------------------------------------------------------ in words
 
