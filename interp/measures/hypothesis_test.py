@@ -97,8 +97,8 @@ class HypothesisTest:
         lost = self.loss_recovered
         recovered = "" if lost != lost else f" and {lost:.1%} of the loss is recovered"
         lines = [
-            f"Scrubbed, {share(self.scrubbed.accuracy)} of the answers are right{interval} (the model "
-            f"{share(self.model.accuracy)}, shuffled labels {share(self.shuffled.accuracy)}){recovered}: "
+            f"Scrubbed: accuracy {share(self.scrubbed.accuracy)}{interval} (the model "
+            f"{share(self.model.accuracy)}, shuffled labels {share(self.shuffled.accuracy)}){recovered}, "
             f"{'every draw' if self.exact else 'random draws'} {self.population.on}.",
         ]
         for row in self.interchange.itertuples():
@@ -107,8 +107,8 @@ class HypothesisTest:
                 continue
             free = f"; {share(row.alone)} of the inputs agree with no other on it" if row.alone else ""
             lines.append(
-                f"{row.variable} ({row.places}): interchanged, {share(row.agree)} of {row.pairs:,} pairs are answered "
-                f"as they must be, {share(row.changed)} of the {row.changing:,} whose answer must change{free}."
+                f"{row.variable} ({row.places}): interchange accuracy {share(row.agree)} on {row.pairs:,} pairs, "
+                f"{share(row.changed)} on the {row.changing:,} whose answer must change{free}."
             )
         return "\n".join(lines)
 
