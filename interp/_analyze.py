@@ -47,7 +47,7 @@ def analyze(
     sections: Sequence[str] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     inputs: int | None = None,
-    seconds: float | None = None,
+    seconds: float | int | None = None,
     out: str | Path | None = None,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
@@ -173,7 +173,7 @@ def list_sections(
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
     inputs: int | None = None,
-    seconds: float | None = None,
+    seconds: float | int | None = None,
     device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
     """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not.

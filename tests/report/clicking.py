@@ -19,11 +19,14 @@ SPOTS = """
   const size = (point) => Math.abs(point.s || 0) + (point.q3 - point.q1 || 0);
   if (["bar", "box"].includes(trace.type)) points = [...points].sort((a, b) => size(a) - size(b));
   const said = trace.customdata, told = ([x, y]) => !said || said[y][x]; // where each cell has an input, one that has
-  const cells = () => points[0].z.flatMap((row, y) => row.map((_, x) => [x, y])).filter(told);
+  const filled = ([x, y]) => Number.isFinite(points[0].z[y][x]); // an empty cell says nothing
+  const cells = () => points[0].z.flatMap((row, y) => Array.from(row, (_, x) => [x, y])).filter(told).filter(filled);
   const places = trace.type === "heatmap" ? cells() : points.map(middle);
   const inside = places.map(([x, y]) => [xa.c2p(x), ya.c2p(y)])
     .filter(([x, y]) => x >= 0 && y >= 0 && x <= xa._length && y <= ya._length)
-    .filter(([, y]) => box.top + ya._offset + y > 0 && box.top + ya._offset + y < innerHeight);
+    .filter(([, y]) => box.top + ya._offset + y > 0 && box.top + ya._offset + y < innerHeight)
+    // a wide figure scrolls sideways: what lies beyond its edge cannot be pointed at
+    .filter(([x, y]) => plot.contains(document.elementFromPoint(box.left + xa._offset + x, box.top + ya._offset + y)));
   return inside.slice(-1).map(([x, y]) => ({ curve, x: box.left + xa._offset + x, y: box.top + ya._offset + y }));
 })
 """
