@@ -23,6 +23,7 @@ def report() -> interp.Report:
     return interp.analyze("count01/paper", sections=SECTIONS, options=options)
 
 
+@pytest.mark.slow
 def test_it_holds_what_the_paper_shows(report) -> None:
     assert {"certificate", "accuracy", "separation", "groups", "intervention_w01", "intervention_w02"} <= set(
         report.tables
@@ -49,6 +50,7 @@ def test_accuracy_is_that_of_the_certificate_and_the_verdict_counts_heads(report
     assert "pseudo-ensemble" in report.verdict
 
 
+@pytest.mark.slow
 def test_the_page_is_one_small_file_without_network(report, tmp_path) -> None:
     path = report.save(tmp_path / "r.html")
     assert path.stat().st_size < 3_000_000

@@ -30,6 +30,7 @@ def test_exact_constructions_are_explained(name: str, sizes: dict[str, int], wor
     assert Explanation.from_json(found.to_json()) == found
 
 
+@pytest.mark.slow
 def test_the_function_gives_the_answers_of_the_model() -> None:
     model = interp.build("histogram/dot-exact", T=6, L=5)
     found = interp.explain(model, seconds=600.0)
