@@ -71,7 +71,7 @@ class Asked:
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if seconds is not None and not (number and 0 < seconds < math.inf):  # type: ignore[operator]
             raise InterpError(f"seconds = {quoted(seconds)} must be a number above 0")
-        return cls(inputs, seconds)  # type: ignore[arg-type]
+        return cls(inputs, None if seconds is None else float(seconds))  # type: ignore[arg-type]
 
     def over(self, other: Asked) -> Asked:
         """What was asked here, and where nothing was, what was asked there."""
