@@ -80,7 +80,7 @@ class Explanation:
     unneeded parts at their mean, with all explained parts replaced by their ideal forms besides, and with every part at
     its mean. recovered: the share of the loss between `empty` and the model that is recovered by `joint`. complete: the
     time was enough to try every mechanism on every part; without any parts, it was too short for all of them.
-    notes: what else was measured, in words.
+    notes: what else was measured, in words; the first sentence of each stands alone, for a first screen.
 
     Example:
 
@@ -153,7 +153,7 @@ class Explanation:
         """One or two sentences for a first screen."""
         if self.program is None or self.agreement is None:
             return nothing_found(self.reason)
-        return how(self.program, self.parts, self.agreement, self.joint)
+        return how(self.program.words, self.parts, self.agreement, self.notes)
 
     @property
     def size(self) -> str:

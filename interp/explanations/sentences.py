@@ -9,7 +9,6 @@ from interp import words
 
 if TYPE_CHECKING:
     from interp.explanations.explanation import Agreement, PartRole
-    from interp.explanations.program import Program
 
 NAMED = 4
 """Parts that the first screen names."""
@@ -20,9 +19,10 @@ def nothing_found(reason: str) -> str:
     return f"No explanation found{f': {reason}' if reason else ''}."
 
 
-def how(program: Program, parts: Sequence[PartRole], agreement: Agreement, joint: float | None) -> str:
-    """The program, where it happens, and how far it is true."""
-    return " ".join(one for one in (program.words, parts_sentence(parts), truth(agreement)) if one)
+def how(program: str, parts: Sequence[PartRole], agreement: Agreement, notes: Sequence[str] = ()) -> str:
+    """The program in words, by which method (the first sentence of each note), where, and how far it is true."""
+    methods = [f"{note.split('. ')[0].removesuffix('.')}." for note in notes]
+    return " ".join(one for one in (program, *methods, parts_sentence(parts), truth(agreement)) if one)
 
 
 def truth(agreement: Agreement) -> str:
@@ -35,22 +35,40 @@ def truth(agreement: Agreement) -> str:
 
 
 def parts_sentence(parts: Sequence[PartRole]) -> str:
-    """Which parts do what, as far as a replacement has borne it out; and which were not explained."""
-    said = []
-    for one in parts:
-        if one.status == "cut" or not (one.looks or one.inside or one.status == "explained"):
-            continue
-        does = [text for text in (one.looks, one.inside, one.carries if one.status == "explained" else None) if text]
-        said.append(f"{one.part} {words.listed(does)}")
-    text = []
-    if said:
-        more = f"; and {words.counted(len(said) - NAMED, 'more part')}" if len(said) > NAMED else ""
-        text.append(f"Where: {'; '.join(said[:NAMED])}{more}.")
+    """Which parts do what, as far as a replacement has borne it out; and which were not explained.
+
+    Parts that do the same are said once. What is explained comes first: a reader needs it most.
+    """
     if not parts:
         return "Where it happens was not tested: there was no time left."
+    groups: dict[tuple[bool, str], list[str]] = {}
+    for one in parts:
+        explained = one.status == "explained"
+        does = [text for text in (one.looks, one.inside, one.carries if explained else None) if text]
+        if one.status != "cut" and (does or explained):
+            groups.setdefault((not explained, words.listed(does)), []).append(one.part)
+    ordered = sorted(groups.items(), key=lambda item: item[0][0])
+    said = [f"{named(group)}{': each ' if len(group) > 1 else ' '}{does}" for (_, does), group in ordered]
+    text = []
+    if said:
+        left = sum(len(group) for _, group in ordered[NAMED:])
+        more = f"; and {words.counted(left, 'more part')}" if left else ""
+        text.append(f"Where: {'; '.join(said[:NAMED])}{more}.")
     kept = [one.part for one in parts if one.status == "kept"]
     if kept:
-        others = [f"{len(kept) - NAMED} more"] if len(kept) > NAMED else []
-        named = words.listed([*kept[:NAMED], *others])
-        text.append(f"What {named} {'puts' if len(kept) == 1 else 'put'} out is not explained.")
+        text.append(f"What {named(kept)} {'puts' if len(kept) == 1 else 'put'} out is not explained.")
     return " ".join(text)
+
+
+def named(parts: Sequence[str]) -> str:
+    """Parts in words: "heads 0.0 and 0.1", "head 0.0 and MLP 1"; of more than NAMED of a kind the first ones.
+
+    >>> named(["head 0.0", "head 0.1", "MLP 0"])
+    'heads 0.0 and 0.1 and MLP 0'
+    """
+    said = []
+    for kind in dict.fromkeys(part.split(" ")[0] for part in parts):
+        which = [part.split(" ")[1] for part in parts if part.startswith(f"{kind} ")]
+        others = [f"{len(which) - NAMED} more"] if len(which) > NAMED else []
+        said.append(f"{kind}{'s' if len(which) > 1 else ''} {words.listed([*which[:NAMED], *others])}")
+    return words.listed(said)

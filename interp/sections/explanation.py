@@ -36,9 +36,8 @@ def make(study: Study, report: Report) -> None:
     if not found.found or found.agreement is None:
         report.section("The algorithm", found.sentence)
         return
-    report.section(
-        "The algorithm", f"{found.sentence}\n\n{evidence(found)}" + "".join(f"\n\n{note}" for note in found.notes)
-    )
+    measured = [rest for note in found.notes if (rest := note.partition(". ")[2])]
+    report.section("The algorithm", "\n\n".join([found.sentence, evidence(found), *measured]))
     report.add_code(found.source)
     report.add_drawing(svg(found), DRAWN)
     report.add_table(

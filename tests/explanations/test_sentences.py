@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interp.explanations.explanation import Agreement, PartRole
-from interp.explanations.sentences import nothing_found, parts_sentence, truth
+from interp.explanations.sentences import how, nothing_found, parts_sentence, truth
 
 ALL = "on all 64 inputs"
 
@@ -54,12 +54,33 @@ def test_truth(agreement: Agreement, said: str) -> None:
         ),
         (
             [PartRole(f"head 0.{n}", "explained", carries="carries x") for n in range(6)],
-            "Where: head 0.0 carries x; head 0.1 carries x; head 0.2 carries x; head 0.3 carries x; and 2 more parts.",
+            "Where: heads 0.0, 0.1, 0.2, 0.3 and 2 more: each carries x.",
+        ),
+        (
+            # Explained parts come first, and parts that do the same are said once.
+            [
+                PartRole("head 0.0", "kept", "looks at itself"),
+                PartRole("head 0.1", "kept", "looks at itself"),
+                PartRole("MLP 0", "explained", carries="carries x"),
+            ],
+            "Where: MLP 0 carries x; heads 0.0 and 0.1: each looks at itself. What heads 0.0 and 0.1 put out is not "
+            "explained.",
+        ),
+        (
+            [PartRole(f"head 0.{n}", "explained", carries=f"carries {n}") for n in range(6)],
+            "Where: head 0.0 carries 0; head 0.1 carries 1; head 0.2 carries 2; head 0.3 carries 3; and 2 more parts.",
         ),
     ],
 )  # fmt: skip
 def test_parts(parts: list[PartRole], said: str) -> None:
     assert parts_sentence(parts) == said
+
+
+def test_the_method_stands_on_the_first_screen() -> None:
+    agreement = Agreement(64, 0, 1.0, 1.0, 1.0, 1.0, None, ALL)
+    notes = ["It is a sum of waves that hold 0.8829 of it. They keep all answers. Measured on all inputs."]
+    said = how("The answer is a + b.", [PartRole("head 0.0", "cut")], agreement, notes)
+    assert said == f"The answer is a + b. It is a sum of waves that hold 0.8829 of it. {truth(agreement)}"
 
 
 def test_nothing() -> None:
