@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from interp.errors import InterpError
 from interp.measures.runs import Part
-from interp.mechanisms.bench import Bench, Edit, Kept
+from interp.mechanisms.bench import Bench, Edit, Kept, Mean
 
 Of = Literal["pattern", "output", "inside"]
 """What a mechanism replaces: where a head looks, what a part puts out, or what a head moves and neurons follow."""
@@ -32,6 +32,7 @@ class Proposal:
 
     mechanism: its name. words: what the part does, after its name: "looks at the token before". constants: numbers that
     the ideal form needs. fit: how close the part itself is to the form, from 0 to 1 (1: the same). facts: plain data.
+    expected: it is about what the program computes, and is tried before anything else.
     """
 
     mechanism: str
@@ -42,6 +43,7 @@ class Proposal:
     constants: int = 0
     fit: float = 1.0
     facts: dict[str, Any] = field(default_factory=dict)
+    expected: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,12 @@ HALF = 0.5
 
 
 def found(bench: Bench, part: Part, of: Of, cut: Sequence[Edit], share: float, fit: float = 0.0) -> Finding | None:
-    """The mechanism with the fewest constants whose ideal form keeps this share of the answers, or None.
+    """The first mechanism whose ideal form keeps this share of the answers, or None: those that the program expects
+    come first, then those with fewer constants.
 
     cut: what is replaced besides. fit: how close the part must be to the form, at least; HALF is enough, and is said as
-    "mostly", for a pattern in whose place even attention loses answers.
+    "mostly", for a pattern in whose place even attention loses answers. Where the answers stay with the part at its
+    mean, too, a replacement of its output shows nothing: then the form must give HALF of the output's variance.
     """
     proposals = []
     for propose in mechanisms(of).values():
@@ -104,7 +108,9 @@ def found(bench: Bench, part: Part, of: Of, cut: Sequence[Edit], share: float, f
             proposals.append(one)
     even = next((one for one in proposals if one.mechanism == "everywhere"), None)
     matters = even is not None and bench.kept([*cut, even.edit]).least < share
-    for one in sorted(proposals, key=lambda one: (one.constants, -one.fit)):
+    if of == "output" and bench.kept([*cut, Mean.of(bench, part)]).least >= share:
+        fit = max(fit, HALF)
+    for one in sorted(proposals, key=lambda one: (not one.expected, one.constants, -one.fit)):
         if one.fit < fit and not (matters and one.fit >= HALF):
             continue
         kept = bench.kept([*cut, one.edit])

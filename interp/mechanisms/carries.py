@@ -23,6 +23,8 @@ TRIED, PAIRED = 6, 6
 LOCAL = ("own", "position")
 PER_CELL = 4
 """Positions that share a value, on average, at least: fewer would list the inputs."""
+STEPS = 32
+"""Into how many steps, of equally many positions, a number is divided that has too many values for that."""
 
 
 @mechanism("carries", of="output")
@@ -34,7 +36,7 @@ def carries(bench: Bench, part: Part) -> Iterator[Proposal]:
     tried = list(dict.fromkeys([*bench.hints, *candidates(bench.setting, scopes)]))
     ranked: list[tuple[float, Quantity]] = []
     for one in tried:
-        codes = coded([one], bench, matters)
+        codes = coded([one], bench, matters, STEPS)
         if codes is not None and int(codes[matters].max()) > 0:
             ranked.append((explained(output, codes[matters]), one))
     ranked.sort(key=lambda pair: -pair[0])
@@ -59,28 +61,43 @@ def _local(known: Iterable[Quantity]) -> list[Quantity]:
 
 
 def _proposal(bench: Bench, part: Part, quantities: Sequence[Quantity], matters: Tensor) -> Proposal:
-    codes = coded(quantities, bench, matters)
+    exact = coded(quantities, bench, matters)
+    codes = exact if exact is not None else coded(quantities, bench, matters, STEPS)
     assert codes is not None
     means = cell_means(bench.output(part), codes, matters)
     fit = explained(bench.output(part)[matters].double(), codes[matters])
-    words = " and ".join(one.words for one in quantities)
+    words = " and ".join(one.words for one in quantities) + ("" if exact is not None else f" in {len(means)} steps")
     facts = {"quantities": [one.to_json() for one in quantities]}
-    return Proposal(
-        "carries", "output", part, f"carries {words}", Given(part, codes, means, matters), len(means), fit, facts
-    )
+    known = set(quantities) <= set(bench.hints)
+    edit = Given(part, codes, means, matters)
+    return Proposal("carries", "output", part, f"carries {words}", edit, len(means), fit, facts, known)
 
 
-def coded(quantities: Sequence[Quantity], bench: Bench, matters: Tensor) -> Int[Tensor, "rows length"] | None:
-    """One number per combination of values where it matters, 0 elsewhere; None where they nearly list the inputs."""
+def coded(
+    quantities: Sequence[Quantity], bench: Bench, matters: Tensor, steps: int | None = None
+) -> Int[Tensor, "rows length"] | None:
+    """One number per combination of values where it matters, 0 elsewhere; None where they nearly list the inputs.
+
+    steps: a number by itself that has too many values is divided into so many steps, and not refused.
+    """
     codes = torch.zeros(int(matters.sum()), dtype=torch.long)
     for one in quantities:
         known, own = one.values(bench.view)[matters].unique(return_inverse=True)
+        if steps is not None and len(quantities) == 1 and not one.tokens and len(known) * PER_CELL > len(own):
+            known, own = _in_steps(own, min(steps, len(own) // PER_CELL))
         known, codes = (codes * len(known) + own).unique(return_inverse=True)
     if len(known) * PER_CELL > len(codes):
         return None
     found = torch.zeros(matters.shape, dtype=torch.long)
     found[matters] = codes
     return found
+
+
+def _in_steps(ranks: Int[Tensor, "positions"], steps: int) -> tuple[Tensor, Tensor]:
+    """Ranks of values in steps of about equally many positions; equal values stay together."""
+    below = torch.bincount(ranks).cumsum(0) - torch.bincount(ranks)  # positions with a lower value
+    known, codes = (below[ranks] * steps // max(len(ranks), 1)).unique(return_inverse=True)
+    return known, codes
 
 
 def cell_means(output: Tensor, codes: Tensor, mask: Tensor) -> Float[Tensor, "cells d"]:
