@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from interp import words
 from interp.constructions import registered_constructions
 from interp.errors import LONG, CheckpointError, InterpError, short
 from interp.spec import read_toml
@@ -127,15 +128,17 @@ def _parts(name: str) -> list[str]:
 
 def default_checkpoint(folder: Path) -> Path:
     """The checkpoint that [zoo] default of a model's folder names, seed-0 if it says nothing."""
-    chosen = zoo_table(folder).get("default", "seed-0")
+    zoo = zoo_table(folder)
+    chosen = zoo.get("default", "seed-0")
     if not isinstance(chosen, str) or not _PART.fullmatch(chosen):
         raise InterpError(f"{folder / SPEC_FILE}: [zoo] default = {chosen!r} must name a checkpoint, such as 'seed-0'")
     file = folder / f"{chosen}.safetensors"
     if not file.is_file():
         if chosen.startswith("seed-"):
+            minutes = f" in about {words.counted(zoo['minutes'], 'minute')}" if "minutes" in zoo else ""
             raise CheckpointError(
                 f"no such file: {short(file)}: weights of {folder.parent.name}/{folder.name} are not shipped; interp "
-                f"train {folder / SPEC_FILE} -o {folder} makes them"
+                f"train {folder / SPEC_FILE} -o {folder} makes them{minutes}"
             )
         raise CheckpointError(f"no such file: {file}, the default checkpoint that {folder / SPEC_FILE} names")
     return file

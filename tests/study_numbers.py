@@ -27,6 +27,7 @@ SAID = {
     "explain_constructions": r"^6 of 6 known parts are found, and 0 false ones are said",
     "explain_zoo": r"^1 of 1 models \(100%\) have a program of at most a tenth as many constants",
     "head_metrics": r"7 of 16 heads are successful .*, 8 failed, 1 mixed\. \d+ of 120 pairs",  # 16 * 15 / 2
+    "known_certificates": r"^1 of 1 certificates are kept\.$",
     "language_learning": r"PARITY 0\.500 \(0 of 2 runs perfect\), PALINDROME",  # Nowak et al.: not learned
     "max_of_k_compact": r"This run: 1 models, 266 errors",  # of one seed trained for a few steps
     "max_of_k_proofs": r"at least 0\.9999799 of 16,777,216 .*all but 0 of 512 sequences",  # 64^4, where 85 err; 8^3

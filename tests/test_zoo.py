@@ -322,3 +322,10 @@ def test_a_spec_with_problems_lists_them_all() -> None:
     with pytest.raises(SpecError) as error:
         zoo.build(SPEC.replace(max_length=5, tolerance=0.1))
     assert len(error.value.problems) == 2
+
+
+def test_weights_that_are_not_shipped_say_how_long_they_take() -> None:
+    with pytest.raises(
+        InterpError, match=r"dyck1-learned are not shipped; interp train .* makes them in about 1 minute$"
+    ):
+        zoo.load("languages/dyck1-learned")

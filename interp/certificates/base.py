@@ -60,7 +60,8 @@ class Certificate:
     tables: by name, what else was learned on the way, such as where the errors lie. probes: what the proof says of
     single inputs, which the model itself was compared with; `probed` counts them. on_trust: what the claim takes from
     the task that nobody compared with its labels, in words; empty where everything was. about: what the claim is true
-    of: the spec and the parameters in a fresh model, or a model of someone else's as it was run.
+    of: the spec and the parameters in a fresh model, or a model of someone else's as it was run. on_record: it was read
+    from the certificates that came with interp for just these weights, and not made anew.
 
     Example:
 
@@ -89,6 +90,7 @@ class Certificate:
     on_trust: tuple[str, ...] = ()
     about: str = FRESH
     confidence: float | None = None
+    on_record: bool = False
 
     def evidence(self, path: str | Path) -> Path:
         """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.

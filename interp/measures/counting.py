@@ -97,9 +97,9 @@ class Counter:
         return CountingRun(batch.tokens, batch.labels, pattern, mixed)
 
 
-Counting: TypeAlias = "Model | Counter"
+Counting: TypeAlias = Model | Counter
 """A model, or one that is taken apart already."""
-Predicted: TypeAlias = "tuple[Batch, Int[Tensor, 'rows length']]"
+Predicted: TypeAlias = tuple[Batch, Int[Tensor, "rows length"]]
 
 
 @dataclass(frozen=True)

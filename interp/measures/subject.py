@@ -24,7 +24,7 @@ LEAST_BYTES, MOST_BYTES = 2**24, 2**28
 """Activations of the rows that run together stay below 16 MB, which caches and allocators take well; below the size of
 the weights, which each forward reads anyway, where that is more; below 256 MB in any case."""
 
-Hooks: TypeAlias = "Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]"
+Hooks: TypeAlias = Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]
 """TransformerLens hooks (name, function), or, where they depend on the row, a function from rows to hooks."""
 
 
@@ -385,7 +385,7 @@ def post_norm(model: HookedTransformer) -> bool:
     return str(getattr(model.cfg, "original_architecture", None)).startswith(("Olmo2", "Olmo3"))
 
 
-Model: TypeAlias = "HookedTransformer | Subject"
+Model: TypeAlias = HookedTransformer | Subject
 
 
 def budget(model: HookedTransformer) -> int:

@@ -156,6 +156,9 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
 """Tables of certificates that a report shows: captions and number formats."""
 
 
+ON_RECORD = "Read from the certificates that came with interp for these weights; interp certify proves it again."
+
+
 def mark_of(found: Certificate) -> Mark:
     """What the accuracy rests on."""
     return {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}[found.status]  # type: ignore[return-value]
@@ -163,7 +166,8 @@ def mark_of(found: Certificate) -> Mark:
 
 def certificate_sentence(found: Certificate) -> str:
     """What a certificate says, in words. No sentence calls an accuracy 1 beside an input that is wrong."""
-    return " ".join([_verdict_of(found), *(f"{one[:1].upper()}{one[1:]}." for one in found.on_trust)])
+    record = [ON_RECORD] if found.on_record else []
+    return " ".join([_verdict_of(found), *(f"{one[:1].upper()}{one[1:]}." for one in found.on_trust), *record])
 
 
 def _verdict_of(found: Certificate) -> str:

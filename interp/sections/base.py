@@ -31,6 +31,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate, certify_model, method_for_subject
+from interp.certificates.known import known
 from interp.errors import InterpError, UnsupportedError, as_list, one_of
 from interp.measures.subject import Subject
 from interp.populations import Asked, Population, choose, usual
@@ -122,7 +123,7 @@ class Study:
         """The certificate, or the reason why there is none."""
         try:
             if isinstance(self.model, TaskModel) and self.subject.token_ids is None:
-                return certify_model(self.model, **_report_options(self.model))
+                return known(self.model) or certify_model(self.model, **_report_options(self.model))
             return method_for_subject(self.subject).of_subject(self.subject)
         except UnsupportedError as error:
             return str(error)

@@ -1,0 +1,71 @@
+"""Certificates that came with interp: what `certify` found for just these weights and this spec, read and not proved
+again.
+
+Some proofs of shipped models take a minute, and a report is read many times. known.json holds their certificates, made
+by analyses/known_certificates.py, under one hash of spec, number format and weights. A model with other weights, with
+hooks, or whose task was changed does not get one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+
+from interp.architecture.task_model import TaskModel
+from interp.certificates.base import Certificate
+from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
+from interp.tasks.hashes import tensors_sha256
+
+FILE = "known.json"
+NOT_KEPT = ("source", "probes", "on_record")
+"""What leads back to a model in memory, or is true of every certificate that is read."""
+
+
+def known(model: TaskModel) -> Certificate | None:
+    """The certificate that came with interp for this model, or None.
+
+    The model is looked at and compared with a fresh one on the task's probes, as by certify_model. Raises
+    UnsupportedError where it is not what its spec describes.
+    """
+    if not (of_spec := [key for key in _all() if key.startswith(f"{model.spec.id}:")]):
+        return None
+    fresh = frozen(model)
+    if (key := key_of(fresh)) not in of_spec:
+        return None
+    found = from_plain(_all()[key])
+    return replace(found, on_record=True, probed=compare_with_fresh(model, fresh, probes_of(fresh.task, ())))
+
+
+def key_of(model: TaskModel) -> str:
+    """What a certificate is about, in one line: the spec's id, the number format and the hash of the weights."""
+    tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+    dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    return f"{model.spec.id}:{dtype}:{tensors_sha256(tensors)}"
+
+
+def to_plain(found: Certificate) -> dict[str, Any]:
+    """A certificate as plain data for JSON, without what leads back to its model."""
+    data = {one.name: getattr(found, one.name) for one in fields(found) if one.name not in NOT_KEPT}
+    data["tables"] = {name: json.loads(table.to_json(orient="split", double_precision=15, index=False))
+                      for name, table in found.tables.items()}  # fmt: skip
+    return data
+
+
+def from_plain(data: dict[str, Any]) -> Certificate:
+    """The inverse of to_plain."""
+    data = dict(data)
+    for name in ("accuracy", "notes", "on_trust"):
+        data[name] = tuple(data[name]) if isinstance(data[name], list) else data[name]
+    data["tables"] = {name: pd.DataFrame(**table) for name, table in data["tables"].items()}
+    return Certificate(**data)
+
+
+@cache
+def _all() -> dict[str, dict[str, Any]]:
+    file = files("interp.certificates") / FILE
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -1,0 +1,75 @@
+"""Certificates that came with interp are read for just the weights that they are about."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import interp
+from interp.certificates import known as record
+from interp.certificates.base import Certificate
+from interp.certificates.known import NOT_KEPT, from_plain, key_of, known, to_plain
+from interp.errors import UnsupportedError
+from interp.sections.accuracy import ON_RECORD, certificate_sentence
+
+NAME = "histogram/dot-exact"
+SIZES: dict[str, Any] = {"T": 4, "L": 3}
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Certificate:
+    """The certificate of a small model, as if it had come with interp."""
+    model = interp.build(NAME, **SIZES)
+    made = interp.certify(model)
+    monkeypatch.setattr(record, "_all", lambda: {key_of(model): to_plain(made)})
+    return made
+
+
+def test_the_same_weights_get_it_and_it_says_so(found: Certificate) -> None:
+    read = known(interp.build(NAME, **SIZES))
+    assert read is not None
+    for one in fields(found):
+        if one.name not in (*NOT_KEPT, "tables", "probed"):
+            assert getattr(read, one.name) == getattr(found, one.name), one.name
+    for name, table in found.tables.items():
+        pd.testing.assert_frame_equal(read.tables[name], table.reset_index(drop=True), check_dtype=False)
+    assert certificate_sentence(read) == f"{certificate_sentence(found)} {ON_RECORD}"
+    assert read.probed > 0
+
+
+def test_other_weights_sizes_and_formats_do_not(found: Certificate) -> None:
+    changed = interp.build(NAME, **SIZES)
+    with torch.no_grad():
+        next(changed.parameters()).view(-1)[0] += 1e-6
+    assert known(changed) is None
+    assert known(interp.build(NAME, T=5, L=3)) is None
+    assert known(interp.build(NAME, **SIZES, dtype="float32")) is None
+
+
+def test_a_hooked_model_is_refused(found: Certificate) -> None:
+    model = interp.build(NAME, **SIZES)
+    model.add_perma_hook("blocks.0.attn.hook_z", lambda value, hook: value * 0)
+    with pytest.raises(UnsupportedError, match="a hook stands at"):
+        known(model)
+
+
+def test_shipped_certificates_are_of_shipped_models() -> None:
+    """Each one's model is in the zoo with just these weights."""
+    table = interp.list_models()
+    keys = {key_of(interp.load(name)) for name, seeds in zip(table["name"], table["seeds"]) if seeds}
+    assert set(record._all()) <= keys
+    assert record._all()
+
+
+def test_a_report_reads_it(found: Certificate) -> None:
+    report = interp.analyze(interp.build(NAME, **SIZES), sections=["accuracy"], inputs=50)
+    assert ON_RECORD in report.verdict
+    assert report.facts["certificate"] == "certified"
+
+
+def test_what_is_read_is_no_longer_about_a_model_in_memory(found: Certificate) -> None:
+    assert from_plain(to_plain(replace(found, on_record=True))).source is None
