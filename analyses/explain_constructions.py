@@ -27,6 +27,9 @@ OWN_COUNT = "carries how often its own token occurs"
 WITH_TOKEN = f"{OWN_COUNT} and its own token"
 EVEN = "looks evenly at everything it sees"
 CUT = "cut"
+FIXED = "looks by a fixed pattern, whatever the tokens are"
+DIGIT = "the next digit of the sum of the two numbers in base 10, carries included (least significant digit first)"
+COLUMN, CARRY = "the sum of the two digits at the place that is next", "the carry into the place that is next"
 COUNTER = {"looks": {SAME}, "carries": {OWN_COUNT, WITH_TOKEN}}
 Known = dict[str, dict[str, set[str]]]
 KNOWN: dict[str, Known] = {
@@ -44,6 +47,13 @@ KNOWN: dict[str, Known] = {
     },
     "algorithmic/modular-addition-fourier": {
         "head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the sum of the numbers modulo 113"}},
+    },
+    "algorithmic/addition-exact": {
+        "head 0.0": {"looks": {FIXED}, "inside": {NUMBER}, "carries": {f"carries {COLUMN}"}},
+        "head 0.1": {"looks": {FIXED}, "inside": {NUMBER},
+                     "carries": {"carries the sum of the two digits at the place before that"}},
+        "MLP 0": {"carries": {f"carries {DIGIT} and {COLUMN}", f"carries {COLUMN} and {CARRY}",
+                              f"carries {COLUMN} and {DIGIT}", f"carries {DIGIT} and {CARRY}"}},
     },
     "histogram/dot-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
     "histogram/bos-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},

@@ -93,7 +93,9 @@ def placed(found: Explanation, wide: Bench, program: Program, share: float) -> E
     small = to_test(wide)
     if small is None:
         return replace(found, complete=False)
-    small = replace(small, hints=tuple(dict.fromkeys([*program.rule.quantities, *declared(small)])))
+    used = program.rule.quantities
+    inner = [part for one in used for part in one.inner]
+    small = replace(small, hints=tuple(dict.fromkeys([*used, *inner, *declared(small)])))
     made = roles(small, share)
     return replace(
         found, parts=tuple(map(told, made.roles)), cut=made.cut.share, joint=made.joint.share, empty=made.empty.share,

@@ -91,6 +91,14 @@ class Quantity:
         return _KINDS[self.kind].code(self.setting, *self.arguments)
 
     @property
+    def inner(self) -> tuple[Quantity, ...]:
+        """The quantities that it is computed from, as far as its kind names them."""
+        named = getattr(_KINDS[self.kind], "inner", None)
+        return (
+            () if named is None else tuple(Quantity(self.setting, *one) for one in named(self.setting, *self.arguments))
+        )
+
+    @property
     def tokens(self) -> bool:
         """Are its values tokens?"""
         return _KINDS[self.kind].tokens

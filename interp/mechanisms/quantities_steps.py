@@ -80,25 +80,68 @@ class SumDigit:
 
     @staticmethod
     def code(setting: Setting, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
-        return f"sum_digit(tokens, i, {base}, {numbers!r}, {answer!r}, {breaks!r})"
+        return f"sum_part(tokens, i, 'digit', {base}, {numbers!r}, {answer!r}, {breaks!r})"
+
+    @staticmethod
+    def inner(
+        setting: Setting, base: int, numbers: str, answer: str, breaks: tuple[int, ...]
+    ) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        for part in PARTS:
+            yield "sum part", (part, base, numbers, answer, breaks)
 
     @staticmethod
     def values(view: View, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-        numbers_of = torch.tensor([view.setting.numbers.get(token, 0) for token in view.setting.vocabulary])
-        values, found = numbers_of[view.tokens], torch.full_like(view.tokens, NOTHING)
-        runs = _runs(view.tokens.shape[1], breaks)
-        if len(runs) < 2 or len(runs[0]) != len(runs[1]):
-            return found
-        one, other = (values[:, run if numbers == "least" else run[::-1]] for run in runs[:2])
-        digits, carry = [], torch.zeros_like(values[:, 0])
-        for total in (one + other).T:
-            digits.append((total + carry) % base)
-            carry = (total + carry) // base
-        digits.append(carry)
-        places = range(runs[1][-1] + 1, view.tokens.shape[1])
-        for at, digit in zip(places, digits if answer == "least" else digits[::-1]):
-            found[:, at] = digit
+        return _added(view, "digit", base, numbers, answer, breaks)
+
+
+PARTS = {
+    "column": "the sum of the two digits at the place that is next",
+    "column before": "the sum of the two digits at the place before that",
+    "carry": "the carry into the place that is next",
+}
+"""What the digit of a sum is computed from."""
+
+
+@kind("sum part")
+class SumPart:
+    """What the next digit of a sum is computed from: the digits at its place and the place before, the carry."""
+
+    tokens = False
+
+    @staticmethod
+    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
+        yield from ()  # see SumDigit.inner
+
+    @staticmethod
+    def words(setting: Setting, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
+        return PARTS[part]
+
+    @staticmethod
+    def code(setting: Setting, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
+        return f"sum_part(tokens, i, {part!r}, {base}, {numbers!r}, {answer!r}, {breaks!r})"
+
+    @staticmethod
+    def values(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
+        return _added(view, part, base, numbers, answer, breaks)
+
+
+def _added(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
+    """The addition of the two numbers of each row, place by place: a digit of the sum or what it is computed from."""
+    numbers_of = torch.tensor([view.setting.numbers.get(token, 0) for token in view.setting.vocabulary])
+    values, found = numbers_of[view.tokens], torch.full_like(view.tokens, NOTHING)
+    runs = _runs(view.tokens.shape[1], breaks)
+    if len(runs) < 2 or len(runs[0]) != len(runs[1]):
         return found
+    one, other = (values[:, run if numbers == "least" else run[::-1]] for run in runs[:2])
+    nothing = torch.zeros_like(values[:, 0])
+    columns, carry, before = [], nothing, nothing
+    for total in [*(one + other).T, nothing]:
+        columns.append({"digit": (total + carry) % base, "column": total, "column before": before, "carry": carry})
+        carry, before = (total + carry) // base, total
+    places = range(runs[1][-1] + 1, view.tokens.shape[1])
+    for at, column in zip(places, columns if answer == "least" else columns[::-1]):
+        found[:, at] = column[part]
+    return found
 
 
 def _runs(length: int, breaks: tuple[int, ...]) -> list[list[int]]:
@@ -120,8 +163,9 @@ HELPERS = {
         at = arrows[at].get(token, -1) if at >= 0 else -1
     return at
 ''',
-    "sum_digit(": '''def sum_digit(tokens, i, base, numbers, answer, breaks):
-    """The digit of the sum that follows position i; numbers and answer: which digit comes first; breaks: signs."""
+    "sum_part(": '''def sum_part(tokens, i, part, base, numbers, answer, breaks):
+    """The digit of the sum that follows position i, or what it is computed from (part: the digit, the sum of the two
+    digits there or at the place before, the carry); numbers and answer: which digit comes first; breaks: signs."""
     runs = [[]]
     for place, token in enumerate(tokens[: i + 1]):
         if place not in breaks:
@@ -133,12 +177,14 @@ HELPERS = {
     one, other, said = runs[0], runs[1], runs[2]
     if numbers == "most":
         one, other = one[::-1], other[::-1]
-    digits, carry = [], 0
-    for a, b in zip(one, other):
-        digits.append((a + b + carry) % base)
-        carry = (a + b + carry) // base
-    digits = [*digits, carry] if answer == "least" else [carry, *digits[::-1]]
-    return digits[len(said)] if len(said) < len(digits) else -1
+    columns, carry, before = [], 0, 0
+    for a, b in [*zip(one, other), (0, 0)]:
+        digit = (a + b + carry) % base
+        columns.append({"digit": digit, "column": a + b, "column before": before, "carry": carry})
+        carry, before = (a + b + carry) // base, a + b
+    if answer == "most":
+        columns = columns[::-1]
+    return columns[len(said)][part] if len(said) < len(columns) else -1
 ''',
 }
 """Functions that these quantities use in the source of a program, by the call that needs them."""

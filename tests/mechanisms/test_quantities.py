@@ -80,6 +80,8 @@ def test_source_and_tensors_agree_at_every_position_of_the_string(setting: Setti
         (BRACKETS, "state", (("(",), ((0,),)), rows_of(BRACKETS)),  # other letters have no arrow
         *((DIGITS, "sum digit", (3, *orders, (2, 5)), None)
           for orders in (("least", "least"), ("most", "most"), ("most", "least"))),
+        *((DIGITS, "sum part", (part, 3, "most", "least", (2, 5)), None)
+          for part in ("column", "column before", "carry")),
     ],
 )  # fmt: skip
 def test_source_and_tensors_agree_on_steps(
@@ -118,6 +120,9 @@ def test_source_and_tensors_agree_on_steps(
         (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 5, 0),  # 7 + 5 = 12: 0 1 1
         (DIGITS, "sum digit", (3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 7, 1),
         (DIGITS, "sum digit", (3, "most", "least", (2, 5)), "2 1 + 1 2 + 0 1", 6, 1),
+        (DIGITS, "sum part", ("column", 3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 6, 3),
+        (DIGITS, "sum part", ("column before", 3, "least", "least", (2, 5)), "1 2 + 2 2 + 0 1", 6, 3),
+        (DIGITS, "sum part", ("carry", 3, "least", "least", (2, 5)), "1 2 + 2 1 + 0 1", 6, 1),
         (DIGITS, "sum digit", (3, "most", "most", (2, 5)), "2 1 + 1 2 + 1 1", 7, 0),
     ],
 )  # fmt: skip
