@@ -48,6 +48,10 @@ FEWEST = 1 << 20
 CELLS = 1 << 14
 """Cells that are looked at together."""
 CELLS_A_SECOND = 100_000
+COUNTING = 0.05
+"""The share of the budget that is spent on a model known to be wrong: on how many inputs it errs."""
+DRAWN = 2048
+"""So many random inputs are run before any set is looked at."""
 PROBED = 256
 """Inputs on which the model itself is compared with what is proved of them."""
 MEASURED = 32
@@ -140,23 +144,24 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
         raise InterpError(f"seconds = {seconds} must not be negative")
     if (reason := why_not(subject.model, task)) is not None:
         raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
-    left = seconds * CELLS_A_SECOND
+    budget = Budget(float(seconds * CELLS_A_SECOND))
     proofs: list[Proof] = []
     probes: list[Probes] = []
     automata = [_as_read(subject, paths) for paths in automata_of(task)]
     total = sum(paths.n_inputs * len(paths.reads) for paths in automata)
-    done = 0
+    done, false = 0, None
     for paths in automata:
         proof = Proof.of(subject, paths)
         probes.append(proof.compare())
         proofs.append(proof)
+        false = false or _first_error(proof, paths.draw(DRAWN, seed=2))
+        budget.only_counts |= false is not None
         for read in proof.reads:
-            for spent, decided in read.explore(left / max(1, _reads_left(automata, proofs, read))):
-                left -= spent
+            for decided in budget.spend(read, _reads_left(automata, proofs, read)):
                 done += decided
                 if progress is not None:
                     progress(done, total)
-    found = _conclude(subject, automata, proofs, total, started)
+    found = _conclude(subject, automata, proofs, total, false, started)
     own = isinstance(subject.model, TaskModel) and subject.token_ids is None and subject.output_ids is None
     return replace(found, probes=tuple(probes)) if own else found
 
@@ -181,6 +186,30 @@ def _reads_left(automata: Sequence[Paths], proofs: Sequence[Proof], read: ReadPr
     here = proofs[-1].reads
     later = sum(len(paths.reads) for paths in automata[len(proofs) :])
     return len(here) - here.index(read) + later
+
+
+@dataclass
+class Budget:
+    """How many sets may still be looked at. only_counts: the model is known to be wrong."""
+
+    left: float
+    only_counts: bool = False
+
+    def __post_init__(self) -> None:
+        self.to_count = self.left * COUNTING
+
+    def spend(self, read: ReadProof, reads: int) -> Iterator[int]:
+        """Explore one of so many reads that are left; after each step, how many inputs were decided."""
+        spent = 0
+        for cells, decided in read.explore():
+            self.left -= cells
+            spent += cells
+            yield decided
+            self.only_counts |= read.tally.wrong > 0
+            if self.only_counts:
+                self.left = min(self.left, self.to_count)
+            if spent * reads > self.left + spent:
+                break
 
 
 @dataclass(frozen=True)
@@ -332,25 +361,32 @@ class ReadProof:
 
     # ------------------------------------------------------------ all inputs
 
-    def explore(self, budget: float) -> Iterator[tuple[int, int]]:
-        """Look at sets of inputs, ever smaller ones, until all are decided or so many were looked at; after each step
-        how many that were, and how many inputs were decided."""
-        right_of, spent = self.proof.right(self.at), 0
+    def explore(self) -> Iterator[tuple[int, int]]:
+        """Look at sets of inputs, ever smaller ones, until all are decided; after each step how many were looked at,
+        and how many inputs were decided."""
+        right_of = self.proof.right(self.at)
         for one in self.sights():
-            whole = one.routes.whole(self.after)
-            stack = [whole[slice(start, start + CELLS)] for start in range(0, len(whole), CELLS)]
-            while stack:
-                cells = stack.pop()
-                if spent > budget:
-                    break
-                right = right_of[cells.states[self.after]]
-                bounds = one.bounds(cells, right)
-                spent += len(cells)
+            cells = one.routes.whole(self.after)
+            stack: list[Cells] = []  # parents: depth first, so that each level holds about CELLS at most
+            while True:
+                bounds = one.bounds(cells, right_of[cells.states[self.after]])
                 undecided, decided = self._take(one, cells, bounds)
                 yield len(cells), decided
-                for rows in np.array_split(undecided, max(1, len(undecided) * 12 // CELLS)):
-                    if len(rows) and (place := self._next(cells)) is not None:
-                        stack.append(one.routes.split(cells[rows], place))
+                if len(undecided):
+                    stack.append(cells[undecided])
+                if not stack:
+                    break
+                cells, waiting = self._front(one, stack.pop())
+                if len(waiting):
+                    stack.append(waiting)
+
+    def _front(self, one: Sight, parents: Cells) -> tuple[Cells, Cells]:
+        """The first parents, parted by one more place into at most CELLS cells, and the other parents."""
+        place = self._next(parents)
+        assert place is not None
+        many = one.routes.fanned(parents, place).cumsum()
+        first = max(1, int(np.searchsorted(many, CELLS, side="right")))
+        return one.routes.split(parents[:first], place), parents[first:]
 
     def _next(self, cells: Cells) -> int | None:
         """The place that is fixed next, or None where all are."""
@@ -373,7 +409,8 @@ class ReadProof:
             if bounds.low[lowest] < tally.worst:
                 tally.worst, tally.error = float(bounds.low[lowest]), float(bounds.rounding[lowest])
             first = np.flatnonzero(decided)[np.argsort(bounds.high[decided])[:NEAREST]]
-            near = [(float(bounds.high[index]), (one.routes, cells[index : index + 1])) for index in first.tolist()]
+            # [index]: a copy; a slice would keep the whole batch in memory.
+            near = [(float(bounds.high[index]), (one.routes, cells[np.array([index])])) for index in first.tolist()]
             tally.nearest = sorted([*tally.nearest, *near], key=lambda pair: pair[0])[:TRIED]
         self._keep(one, cells, np.flatnonzero(bounds.wrong))
         return np.flatnonzero(~decided), n_right + n_wrong
@@ -404,14 +441,14 @@ def certify_paths(model: TaskModel, seconds: float | int = 600, progress: Progre
 
 
 def _conclude(
-    subject: Subject, automata: Sequence[Paths], proofs: Sequence[Proof], total: int, started: float
+    subject: Subject, automata: Sequence[Paths], proofs: Sequence[Proof], total: int, false: str | None, started: float
 ) -> Certificate:
     task = subject.task
     tallies = [read.tally for proof in proofs for read in proof.reads]
     n_inputs = sum(paths.n_inputs for paths in automata)
     right, wrong = (sum(getattr(tally, name) for tally in tallies) for name in ("right", "wrong"))
     least, most = _wrong_inputs(proofs)
-    false = _counterexample(subject, proofs)
+    false = false or _nearest_error(proofs)
     nearest = min(tallies, key=lambda tally: tally.worst)
     status: Status = "refuted" if false else "certified" if right == total else "undecided"
     dtype = str(proofs[0].net.dtype).removeprefix("torch.")
@@ -481,20 +518,25 @@ def _inputs_frame(n_inputs: int, least: int, most: int) -> pd.DataFrame:
     return pd.DataFrame([(n_inputs, least, most)], columns=["inputs", "wrong at least", "wrong at most"], dtype=object)
 
 
-def _counterexample(subject: Subject, proofs: Sequence[Proof]) -> str | None:
-    """The first of the inputs with the smallest margins, and of random ones, that the model itself gets wrong."""
+def _nearest_error(proofs: Sequence[Proof]) -> str | None:
+    """The first of the inputs with the smallest margins that the model itself gets wrong."""
     for proof in proofs:
         near = [routes.example(cells, 0) for read in proof.reads
                 for high, (routes, cells) in read.tally.nearest if high < 0 or read.tally.open]  # fmt: skip
-        drawn = proof.paths.draw(PROBED, seed=2)
-        rows = torch.cat([torch.tensor(near, dtype=torch.long).view(-1, proof.paths.length), drawn])
-        right = proof.paths.right(rows)
-        out = proof.logits(rows).numpy()
-        for row, (tokens, labels) in enumerate(zip(rows, right)):
-            places = [read.at for read in proof.reads]
-            bad = ~(_margin(out[row, places], proof.outputs[labels[places]].numpy()) > 0)
-            if bad.any() and (words := _generated(proof, tokens, labels)) is not None:
-                return words
+        if words := _first_error(proof, torch.tensor(near, dtype=torch.long).view(-1, proof.paths.length)):
+            return words
+    return None
+
+
+def _first_error(proof: Proof, rows: Int[Tensor, "rows length"]) -> str | None:
+    """The first of some inputs that the model itself gets wrong, as it generates."""
+    right = proof.paths.right(rows)
+    out = proof.logits(rows).numpy()
+    places = [read.at for read in proof.reads]
+    for row, (tokens, labels) in enumerate(zip(rows, right)):
+        bad = ~(_margin(out[row, places], proof.outputs[labels[places]].numpy()) > 0)
+        if bad.any() and (words := _generated(proof, tokens, labels)) is not None:
+            return words
     return None
 
 

@@ -14,6 +14,10 @@ from interp.tasks.automata import Paths
 
 STEPS = 3_000_000
 """So many steps are taken at most: some seconds."""
+MOST_BYTES = 500_000_000
+"""What may be remembered between two places takes so much at most."""
+ENTRY = 250
+"""Bytes of one thing remembered, beside one bit for each set."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def union(paths: Paths, patterns: Sequence[Pattern], most: int = STEPS) -> int |
                     steps += 1
                     if still := alive & tokens.fits(cut, token):
                         layer[then, still] += ways
-            if steps > most:
+            if steps > most or len(layer) * (ENTRY + len(patterns) // 8) > MOST_BYTES:
                 return None
     return found
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from interp.tasks.automata import Paths
 
@@ -115,18 +115,26 @@ class Routes:
 
     def split(self, cells: Cells, place: int) -> Cells:
         """Every cell parted by the token at a place, and by the states before and behind it."""
-        before = max(cut for cut in cells.cuts if cut <= place)
-        behind = min((cut for cut in cells.cuts if cut > place), default=self.length)
-        bounded = behind in cells.states
         state, token, then = self.steps[place]
-        comes = self.counts(before, place)[:, state] > 0
-        goes = (self.counts(place + 1, behind)[then] > 0) if bounded else (self.endings(place + 1)[then] > 0)[:, None]
-        first = cells.states[before]
-        last = cells.states[behind] if bounded else np.zeros(len(cells), dtype=np.int64)
-        cell, step = (comes[first] & goes.T[last]).nonzero()
+        cell, step = self._passable(cells, place).nonzero()
         found = cells[cell]
         states = {**found.states, place: state[step], place + 1: then[step]}
         return Cells(states, {**found.tokens, place: token[step]})
+
+    def fanned(self, cells: Cells, place: int) -> Int[Array, "cells"]:
+        """Into how many cells `split` parts each."""
+        return self._passable(cells, place).sum(1)
+
+    def _passable(self, cells: Cells, place: int) -> Bool[Array, "cells steps"]:
+        """Which steps at a place lead from the last cut before it to the next one behind it."""
+        before = max(cut for cut in cells.cuts if cut <= place)
+        behind = min((cut for cut in cells.cuts if cut > place), default=self.length)
+        bounded = behind in cells.states
+        state, _, then = self.steps[place]
+        comes = self.counts(before, place)[:, state] > 0
+        goes = (self.counts(place + 1, behind)[then] > 0) if bounded else (self.endings(place + 1)[then] > 0)[:, None]
+        last = cells.states[behind] if bounded else np.zeros(len(cells), dtype=np.int64)
+        return comes[cells.states[before]] & goes.T[last]
 
     def sizes(self, cells: Cells) -> Array:
         """How many inputs each cell holds, exact."""

@@ -24,7 +24,7 @@ U64 = ROUNDOFF[torch.float64]
 RANK = 1e-11
 """Directions of a head's values whose size is below this share of the largest are left to a remainder."""
 LIGHTEST = 400.0
-"""The token that is read must not score so much lower than another: its weight keeps sums away from zero."""
+"""At some place no token may score so much lower than the best one: its weight keeps sums away from zero."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def sight(net: OneLayer, routes: Routes, at: int, token: int, real: Said, own: S
     for head in range(net.n_heads):
         tables = _placed(order, here, real.scores.value[head, token].numpy(), real.scores.error[head, token].numpy(),
                          own.scores.error[head, token].numpy())  # fmt: skip
-        weight, slack, slip = _weights(tables, usable, routes, at, token, u)
+        weight, slack, slip = _weights(tables, usable, routes, u)
         write = net.write[head].numpy()
         values = real.values.value[head].numpy()
         errors = real.values.error[head].numpy()
@@ -248,9 +248,7 @@ def _placed(order: Array, here: Array, *tables: Array) -> list[Array]:
     return found
 
 
-def _weights(
-    tables: list[Array], usable: Array, routes: Routes, at: int, token: int, u: float
-) -> tuple[Array, float, float]:
+def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tuple[Array, float, float]:
     """Weights by place and token; the relative error of their sums in the reals; and by which share of the span of the
     values the model's own weights may move the head's output, whatever the input."""
     score, real, own = tables
@@ -262,8 +260,9 @@ def _weights(
         relative = np.where(usable, np.expm1(real + U64 * np.abs(below)) + exp_error(U64, 1), 0.0)
         each = np.where(usable, np.expm1(own + u * np.abs(below)), 0.0) + exp_error(u, keys) + gamma(keys + 8, u)
     slack = 3 * float(relative.max()) + 4 * gamma(keys + 8, 2 * U64)
-    place = routes.paths.order.index(at)
-    if not np.isfinite(slack) or slack > 0.1 or below[place, token] < -LIGHTEST:
+    # Whatever a row is, each place that is seen holds one of its tokens.
+    heaviest = np.where(usable, below, np.inf)[usable.any(1)].min(1).max()
+    if not np.isfinite(slack) or slack > 0.1 or heaviest < -LIGHTEST:
         slack = 1.0
     most = float(each.max())
     if not np.isfinite(most):
