@@ -18,7 +18,7 @@ from interp.report import Report
 from interp.report.script import Arguments, run
 
 TOKEN = "moves the token that it looks at"
-NUMBER = "moves the number that it looks at, along one direction"
+NUMBER = "moves the number that it looks at along one direction"
 ALIKE = "moves the same from every token of the string"
 BEHIND = "looks at the tokens that followed earlier occurrences of its own"
 LAST = "looks at the token that followed the last earlier occurrence of its own"
@@ -27,9 +27,9 @@ OWN_COUNT = "carries how often its own token occurs"
 WITH_TOKEN = f"{OWN_COUNT} and its own token"
 EVEN = "looks evenly at everything it sees"
 CUT = "cut"
-FIXED = "looks by a fixed pattern, whatever the tokens are"
+FIXED = "looks by a fixed pattern that no token changes"
 DIGIT = "the next digit of the sum of the two numbers in base 10, carries included (least significant digit first)"
-COLUMN, CARRY = "the sum of the two digits at the place that is next", "the carry into the place that is next"
+COLUMN, CARRY = "the sum of the two digits at the next place", "the carry into the next place"
 COUNTER = {"looks": {SAME}, "carries": {OWN_COUNT, WITH_TOKEN}}
 Known = dict[str, dict[str, set[str]]]
 KNOWN: dict[str, Known] = {
@@ -51,9 +51,13 @@ KNOWN: dict[str, Known] = {
     "algorithmic/addition-exact": {
         "head 0.0": {"looks": {FIXED}, "inside": {NUMBER}, "carries": {f"carries {COLUMN}"}},
         "head 0.1": {"looks": {FIXED}, "inside": {NUMBER},
-                     "carries": {"carries the sum of the two digits at the place before that"}},
+                     "carries": {"carries the sum of the two digits one place lower"}},
         "MLP 0": {"carries": {f"carries {DIGIT} and {COLUMN}", f"carries {COLUMN} and {CARRY}",
                               f"carries {COLUMN} and {DIGIT}", f"carries {DIGIT} and {CARRY}"}},
+    },
+    "count01/minimal": {
+        "head 0.0": {"looks": {"looks with a fixed weight for each token"}, "inside": {TOKEN, NUMBER},
+                     "carries": {"carries the number of 1s minus the number of 0s in 32 steps"}},
     },
     "histogram/dot-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
     "histogram/bos-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},

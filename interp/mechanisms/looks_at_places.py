@@ -104,5 +104,5 @@ def by_position(bench: Bench, part: Part) -> Iterator[Proposal]:
             return
         form[rows] = actual[rows].mean(0)
         constants += int(matters[rows].any(0).sum()) * length
-    yield Proposal("by position", "pattern", part, "looks by a fixed pattern, whatever the tokens are",
+    yield Proposal("by position", "pattern", part, "looks by a fixed pattern that no token changes",
                    Pattern(part, form), constants, closeness(actual, form, matters))  # fmt: skip

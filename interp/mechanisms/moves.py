@@ -61,7 +61,7 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
         ((own,), "moves the token that it looks at"),
         ((position,), "moves the position that it looks at"),
         *(((one,), f"moves {one.words} of where it looks") for one in bench.hints if one != own),
-        ((own, position), "moves the token that it looks at, with its position"),
+        ((own, position), "moves the token that it looks at with its position"),
     ):
         codes = coded(of, bench, mask)
         if codes is None:
@@ -74,7 +74,7 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
         ideal = linear(bench, values)
         rest = float(((values - ideal)[mask] ** 2).sum())
         spread = float(((values - values[mask].mean(0))[mask] ** 2).sum())
-        words = "moves the number that it looks at, along one direction"
+        words = "moves the number that it looks at along one direction"
         yield Proposal("moves, linear", "inside", part, words, Values(part, ideal), 2 + len(setting.marks),
                        1 - rest / spread if spread > 0 else 0.0)  # fmt: skip
 

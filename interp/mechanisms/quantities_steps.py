@@ -95,9 +95,9 @@ class SumDigit:
 
 
 PARTS = {
-    "column": "the sum of the two digits at the place that is next",
-    "column before": "the sum of the two digits at the place before that",
-    "carry": "the carry into the place that is next",
+    "column": "the sum of the two digits at the next place",
+    "column before": "the sum of the two digits one place lower",
+    "carry": "the carry into the next place",
 }
 """What the digit of a sum is computed from."""
 

@@ -22,7 +22,7 @@ def bench_of(name: str, **sizes: int) -> Bench:
 @pytest.mark.parametrize(
     ("name", "part", "words"),
     [
-        ("algorithmic/max-of-k-exact", Part(0, 0), "moves the number that it looks at, along one direction"),
+        ("algorithmic/max-of-k-exact", Part(0, 0), "moves the number that it looks at along one direction"),
         ("histogram/bos-softmax-exact", Part(0, 0), "moves the same from every token of the string"),
         ("algorithmic/induction-exact", Part(0, 0), "moves the token that it looks at"),
         ("algorithmic/induction-exact", Part(1, 1), "moves the token that it looks at"),
