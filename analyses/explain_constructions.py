@@ -4,15 +4,21 @@ python analyses/explain_constructions.py --out out/explain_constructions [--quic
 
 KNOWN lists, for each part of an exact construction, what is true of it: where it looks, what it moves, what it carries,
 or that it is not needed. Whatever is said besides counts as false; a part may be known in several wordings. The verdict
-says how many known things are found and how many false ones are said. Full: up to 1 minute a model; quick: 20 seconds;
-smoke: two small models.
+says how many known things are found and how many false ones are said. Then models that have learned nothing: trained
+models of the zoo at their initial weights, and with the entries of each weight shuffled. None may get a program.
+Full: up to 1 minute per model; quick: 20 seconds; smoke: two small models.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
+import torch
 
 import interp
+from interp.architecture.parameters import initialize
+from interp.architecture.task_model import TaskModel
 from interp.explanations import Explanation
 from interp.report import Report
 from interp.report.script import Arguments, run
@@ -59,6 +65,8 @@ KNOWN: dict[str, Known] = {
         "head 0.0": {"looks": {"looks with a fixed weight for each token"}, "inside": {TOKEN, NUMBER},
                      "carries": {"carries the number of 1s minus the number of 0s in 32 steps"}},
     },
+    "languages/one": {"head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the number of 1s"}}},
+    "languages/parity": {"head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the number of 1s"}}},
     "histogram/dot-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
     "histogram/bos-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
     "histogram/bos-softmax-exact": {"head 0.0": COUNTER | {"inside": {TOKEN, ALIKE}}},
@@ -71,6 +79,11 @@ KNOWN: dict[str, Known] = {
 }  # fmt: skip
 SIZES = {"algorithmic/max-of-k-exact": {"K": 3, "v": 8}, "histogram/dot-exact": {"T": 6, "L": 5}}
 """Of the two models of a smoke run."""
+LEARN_NOTHING = (
+    "histogram/dot", "histogram/lin-softmax", "algorithmic/addition", "algorithmic/brackets", "algorithmic/induction",
+    "algorithmic/max-of-k", "algorithmic/modular-addition", "languages/parity-learned", "languages/first-learned",
+    "memorization/lookup",
+)  # fmt: skip
 
 
 def scored(found: Explanation, known: Known) -> list[dict[str, object]]:
@@ -89,6 +102,22 @@ def scored(found: Explanation, known: Known) -> list[dict[str, object]]:
     return lines
 
 
+def broken(name: str) -> Iterator[dict[str, object]]:
+    """A trained model's shape with its initial weights, and with shuffled ones."""
+    trained = interp.load(name)
+    generator = torch.Generator().manual_seed(0)
+    shuffled = {
+        name: weight.detach().flatten()[torch.randperm(weight.numel(), generator=generator)].view_as(weight)
+        for name, weight in trained.named_parameters()
+    }
+    start = initialize(trained.spec, trained.task, seed=1)
+    for weights, tensors in (("initial", start), ("shuffled", shuffled)):
+        model = TaskModel(trained.spec, trained.task, tensors, seed=0)
+        found = interp.explain(model, seconds=20.0)
+        program = found.program.words if found.program else "none"
+        yield {"model": name, "weights": weights, "program": program, "parts": len(found.parts), "said": found.sentence}
+
+
 def study(arguments: Arguments) -> Report:
     small = arguments.mode == "smoke"
     rows = []
@@ -99,11 +128,18 @@ def study(arguments: Arguments) -> Report:
         rows += [{"model": name, **line} for line in scored(found, KNOWN[name])]
     table = pd.DataFrame(rows)
     counts = table["verdict"].value_counts()
+    blank = pd.DataFrame([line for name in LEARN_NOTHING[: 1 if small else None] for line in broken(name)])
     report = Report("Known mechanisms, found and false")
     report.section("Parts", "What is known of each part by proof, and what interp.explain says of it.")
     report.add_table("parts", table, "One row for each thing that is known or said.", max_rows=120)
     known, right, wrong = int((table["known"] != "").sum()), int(counts.get("found", 0)), int(counts.get("false", 0))
-    report.verdict = f"{right} of {known} known parts are found, and {wrong} false ones are said."
+    report.section("Models that have learned nothing", "No program is the right answer here.")
+    report.add_table("nothing", blank, "What interp.explain says of them.", max_rows=60)
+    programs = int((blank["program"] != "none").sum())
+    report.verdict = (
+        f"{right} of {known} known parts are found, and {wrong} false ones are said. {programs} of {len(blank)} models "
+        "that have learned nothing get a program."
+    )
     return report
 
 
