@@ -19,7 +19,7 @@ from interp.measures.accuracy import Accuracy
 from interp.measures.accuracy import share as share_of
 from interp.measures.subject import Model, Subject
 from interp.populations import wilson
-from interp.tasks import IGNORED, Batch, Task
+from interp.tasks import IGNORED, Batch, Generates, Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +73,8 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
     wanted = wanted[:, : max(1, int((wanted != IGNORED).sum(1).amax()))]
     if bool((wanted[:, 0] == IGNORED).any()) or (declared is None and bool((wanted == IGNORED).any())):
         return f"the answers of task {name} do not stand at the end of rows of one length"
+    if declared is not None and (reason := _not_as_declared(name, declared, read, starts, wanted, stop)):
+        return reason
     if subject.model.cfg.attention_dir != "causal" and bool((starts != starts[0]).any()):
         return f"a bidirectional model sees the padding behind what it generates: rows of task {name} differ in length"
     given = batch.tokens.gather(1, (at + 1).clamp_max(read.shape[1] - 1))[:, : wanted.shape[1]]
@@ -80,6 +82,26 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
     if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):
         return f"the answers of task {name} are not the tokens that follow"
     return Layout(starts, wanted.long(), tokens, stop)
+
+
+def _not_as_declared(
+    name: str, declared: Generates, read: Tensor, starts: Tensor, wanted: Tensor, stop: int | None
+) -> str | None:
+    """Why the right answers are not what `generates` describes, or None: a model that stops early, or writes on, would
+    be judged by a part of what it writes."""
+    behind = torch.arange(read.shape[1]) >= (starts + wanted.shape[1])[:, None]
+    if wanted.shape[1] >= declared.length and bool((read & behind).any()):
+        return f"answers of task {name} are longer than generates.length = {declared.length}"
+    if stop is None:
+        return None
+    asked = wanted != IGNORED
+    length = asked.sum(1)
+    last = wanted.gather(1, length[:, None] - 1)[:, 0]
+    if bool((((wanted == stop) & asked).sum(1) > (last == stop)).any()):
+        return f"answers of task {name} hold the stop {declared.stop!r} before their end"
+    if bool(((last != stop) & (length < declared.length)).any()):
+        return f"answers of task {name} do not end with the stop {declared.stop!r}"
+    return None
 
 
 def declared_starts(task: Task, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:

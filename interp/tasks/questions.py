@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -53,11 +54,43 @@ class Questions(Task):
     @cached_property
     def rows(self) -> Int[Tensor, "questions length"]:
         """A row of tokens for each question, padded on the right."""
-        if self.pad is None or self.generates is None:
-            raise InterpError(f"task {self.name} must state pad and generates: {quoted(self.pad)}, {self.generates}")
-        ids = [self.parse(question + self.answer(question)) for question in self.questions()]
+        if self.pad is None:
+            raise InterpError(f"task {self.name}: pad is None; name the token that fills short rows up")
+        if self.generates is None:
+            raise InterpError(f"task {self.name}: generates is None; say where an answer starts and ends")
+        ids = [self._row(question) for question in self.questions()]
         width = max(map(len, ids), default=0)
         return torch.tensor([row + [self.token_id(self.pad)] * (width - len(row)) for row in ids])
+
+    def _row(self, question: Any) -> list[int]:
+        """The tokens of a question and its answer. Raises InterpError for an answer that `generates` does not describe:
+        a model that stops early, or writes on, would be judged by a part of what it writes."""
+        asked = self._tokens(question, "questions()")
+        answer = self.answer(question)
+        wanted = self._tokens(answer, f"answer({quoted(question)})")
+        assert self.generates is not None
+        start, stop, length = self.generates.start, self.generates.stop, self.generates.length
+        said = f"task {self.name}: the answer {quoted(answer)} to {quoted(question)}"
+        if isinstance(start, int) and len(asked) != start:
+            raise InterpError(f"task {self.name}: {quoted(question)} has {len(asked)} tokens; answers start at {start}")
+        if isinstance(start, str) and not self._ends_once(asked, start):
+            raise InterpError(f"task {self.name}: {quoted(question)} must end with {start!r} and hold it only there")
+        if len(wanted) > length:
+            raise InterpError(f"{said} has {len(wanted)} tokens, more than the {length} of generates.length")
+        if stop is not None and not self._ends_once(wanted, stop):
+            raise InterpError(f"{said} must end with the stop {stop!r} and hold it only there")
+        return asked + wanted
+
+    def _tokens(self, text: Any, source: str) -> list[int]:
+        """The tokens of a text, every character of it."""
+        if not isinstance(text, str):
+            raise InterpError(f"task {self.name}: {source} gives {quoted(text)}, expected text")
+        if not self._spaced and any(map(str.isspace, text)):
+            raise InterpError(f"task {self.name}: {source} gives {quoted(text)}; a space is not in the vocabulary")
+        return self.parse(text)
+
+    def _ends_once(self, tokens: list[int], word: str) -> bool:
+        return word in self.vocabulary and tokens.count(self.token_id(word)) == 1 and tokens[-1] == self.token_id(word)
 
     @property
     def n_inputs(self) -> int:
