@@ -17,6 +17,9 @@ from interp.measures.generation import generate, layout
 from interp.measures.subject import Subject
 from interp.tasks import IGNORED, Batch
 
+EXACT_MATCH = "exact match: "
+"""How the note on whole answers starts; a report says it beside the accuracy of single tokens."""
+
 
 @dataclass
 class Whole:
@@ -54,7 +57,7 @@ class Whole:
             return f"answers are not generated: {self.reason}"
         right = self.rows - self.wrong
         return (
-            f"exact match: generated token by token, {right:,} of {self.rows:,} answers are right as a whole (a model "
+            f"{EXACT_MATCH}generated token by token, {right:,} of {self.rows:,} answers are right as a whole (a model "
             "generates an answer right if and only if each token is right behind the right ones before it)"
         )
 

@@ -423,8 +423,8 @@ def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> 
     if tokens is None:
         if d_vocab != task.d_vocab:
             raise InterpError(
-                f"the model has {d_vocab} tokens, task {task.name} has {task.d_vocab}; "
-                f"say which is which: tokens={{{task.vocabulary[0]!r}: 0, ...}}"
+                f"the model has {d_vocab} tokens, task {task.name} has {task.d_vocab}; say which is which "
+                f"(padding may be left out): tokens={{{task.vocabulary[0]!r}: 0, ...}} or --tokens FILE"
             )
         return None
     for token in tokens:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from interp import words
 from interp.certificates import Certificate
+from interp.certificates.generated import EXACT_MATCH
 from interp.errors import InterpError
 from interp.measures.accuracy import Accuracy, accuracy_on
 from interp.measures.subject import Subject
@@ -167,7 +168,10 @@ def mark_of(found: Certificate) -> Mark:
 def certificate_sentence(found: Certificate) -> str:
     """What a certificate says, in words. No sentence calls an accuracy 1 beside an input that is wrong."""
     record = [ON_RECORD] if found.on_record else []
-    return " ".join([_verdict_of(found), *(f"{one[:1].upper()}{one[1:]}." for one in found.on_trust), *record])
+    whole = [note for note in found.notes if note.startswith(EXACT_MATCH)]
+    return " ".join(
+        [_verdict_of(found), *(f"{one[:1].upper()}{one[1:]}." for one in (*whole, *found.on_trust)), *record]
+    )
 
 
 def _verdict_of(found: Certificate) -> str:

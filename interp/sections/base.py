@@ -49,7 +49,8 @@ class Study:
     """One model under study, with whatever its sections share, each thing computed once.
 
     load: Python that makes `model`, where that can be said: model = interp.load("count01/paper").
-    asked: how many inputs or seconds the user wants for every section; asked_of: for single ones, by name.
+    asked: how many inputs or seconds the user wants for every section; asked_of: for single ones, by name. wanted: the
+    sections that the user names.
     times: how often each shared thing was computed, by name; a test holds all of them to one.
     """
 
@@ -58,6 +59,7 @@ class Study:
         self.load = load
         self.asked = asked or Asked()
         self.asked_of: dict[str, Asked] = {}
+        self.wanted: frozenset[str] = frozenset()
         self.times: dict[str, int] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
 
@@ -300,6 +302,7 @@ def fill(
     own = {name: {key: value for key, value in given.items() if key not in OF_ALL} for name, given in options.items()}
     for name, given in options.items():
         study.asked_of[name] = Asked.of(given.get("inputs"), given.get("seconds"))
+    study.wanted = frozenset(wanted or ())
     chosen = [one for one in known.values() if wanted is None or one.name in wanted]
     with LateBar("report") as bar:
         for number, one in enumerate(chosen):

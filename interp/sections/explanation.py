@@ -11,6 +11,8 @@ from interp.report import Report
 from interp.sections.base import Study, section
 
 NOT_SEARCHED = "No explanation was searched for; interp.explain(model) does that."
+NAMED_SECONDS = 60.0
+"""What the search may take where the section is asked for by name, without seconds."""
 DRAWN = (
     "From the tokens to the answer: the parts that are needed, and what each of them does. Dashed: its output was not "
     "explained."
@@ -24,9 +26,12 @@ def shipped_one(study: Study) -> Explanation | None:
 
 @section("explanation", title="The algorithm", order=250)
 def make(study: Study, report: Report) -> None:
-    """A program in place of the model: what came with interp, or, where the user says how long, what is found."""
+    """A program in place of the model: what came with interp, or what is found where the user names this section or
+    says how long."""
     found = study.once(shipped_one)
     seconds = study.asked_of.get("explanation", Asked()).over(study.asked).seconds
+    if seconds is None and "explanation" in study.wanted:
+        seconds = NAMED_SECONDS
     if found is None and seconds is not None:
         found = explain_subject(study.subject, report.title, seconds)
     report.say(NOT_SEARCHED if found is None else found.sentence, "how", answers=found is not None and found.found)

@@ -62,6 +62,11 @@ def example_of(task: Task, example: Batch) -> str:
     else:
         at = find_positions(task, example.tokens, task.readout)
         said = task.word(int(classes[at]))
+    if task.generates is not None and task.example is not None:
+        asked = int(classes.ge(0).int().argmax()) + 1
+        question, written = task.format(example.tokens[0, :asked]), task.format(example.tokens[0, asked:length])
+        if len(question) + len(written) <= LONGEST:
+            return f"For example, {question} has the answer '{written}'."
     text = " ".join(tokens)
     if len(text) + len(said) <= LONGEST:
         return f"For example, {text} has the answer '{said}'."

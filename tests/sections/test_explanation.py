@@ -8,13 +8,20 @@ from interp.explanations.explanation import Explanation
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.report.page import Text
-from interp.sections.explanation import NOT_SEARCHED, evidence
+from interp.sections.base import Study
+from interp.sections.explanation import NOT_SEARCHED, evidence, make
 
 
 def test_without_a_search_the_report_says_so() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=7)
-    report = interp.analyze(model, sections=["explanation"])
+    report = Report("max of three")
+    make(Study(Subject.of(model)), report)
     assert report.verdict == NOT_SEARCHED
+
+
+def test_a_section_that_is_named_searches() -> None:
+    report = interp.analyze(interp.build("algorithmic/max-of-k-exact", K=3, v=7), sections=["explanation"])
+    assert report.verdict.startswith("The answer is the largest number.")
 
 
 def test_with_seconds_it_searches() -> None:
