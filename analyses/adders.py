@@ -1,17 +1,21 @@
 """Of the small adders that pass a test of 10,010 random pairs, how many are right on all 10^20?
 
 python analyses/adders.py --out out/adders [--quick | --smoke]
+python analyses/adders.py 300 --out out/adders
 
-Trains seeds of one shape (one layer, two rotary heads, RMS norms, 924 parameters), as many as fit in a few hours (300;
-quick: 8; smoke: 2 of two-digit adders), tests each on 10,010 random pairs, as a public contest of small adders does,
+Trains seeds of one shape (one layer, two rotary heads, RMS norms, 924 parameters), 32 of them if no number is given
+(quick: 8; smoke: 2 of two-digit adders), tests each on 10,010 random pairs, as a public contest of small adders does,
 and certifies each on every pair. Where they err is asked of pairs with long chains of carries, which random pairs
-rarely have. Models are kept in OUT/models: a study that was interrupted goes on where it stopped.
+rarely have. A seed takes one to two minutes of a core. Models, and what is found of each, are kept in OUT/models: a
+study that was interrupted goes on where it stopped. analyses/sweeps/adders.csv and adders_by_chain.csv are its tables.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +23,8 @@ import pandas as pd
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import certify_model
-from interp.errors import UnsupportedError
+from interp.errors import InterpError, UnsupportedError
+from interp.files import write_atomically
 from interp.measures.generation import generate, generation_accuracy
 from interp.report import Report
 from interp.report import figures as draw
@@ -33,6 +38,9 @@ TOGETHER = 4
 """Seeds that train side by side, and whose work is lost together where the study is interrupted."""
 LISTED = 100_000
 """So few pairs are all run."""
+SAMPLES = 16_384
+"""Pairs of an epoch."""
+GROUPS = {True: "right on every pair", False: "not certified, but pass the test", None: "fail the test"}
 
 
 def shape(digits: int, epochs: int) -> interp.ModelSpec:
@@ -41,12 +49,12 @@ def shape(digits: int, epochs: int) -> interp.ModelSpec:
         n_heads=2, d_head=4, norm="pre", norm_kind="rms", mlp=MLP(d_mlp=16, activation="gelu", bias=False)
     )
     recipe = interp.Training(
-        data="fresh", samples_per_epoch=8192, batch_size=64, epochs=epochs, learning_rate=1e-2,
-        final_learning_rate=1e-2 / 30, schedule="cosine", warmup_epochs=1, init="torch", embedding_std=0.3,
+        data="fresh", samples_per_epoch=SAMPLES, batch_size=128, epochs=epochs, learning_rate=1e-2,
+        final_learning_rate=1e-4, schedule="cosine", warmup_epochs=1, init="torch", embedding_std=0.3,
         betas=(0.9, 0.98),
     )  # fmt: skip
     return interp.ModelSpec(
-        task=Addition(digits=digits, plus="0", equals="0").ref,
+        task=Addition(digits=digits, plus="0", equals="0", chains=0.25).ref,
         d_model=12,
         layers=(layer,),
         positions="rotary",
@@ -59,25 +67,33 @@ def shape(digits: int, epochs: int) -> interp.ModelSpec:
     )
 
 
-def trained(spec: interp.ModelSpec, seeds: int, folder: Path) -> list[TaskModel]:
+def trained(spec: interp.ModelSpec, seeds: int, folder: Path) -> Iterator[TaskModel]:
     """The models of all seeds; those that lie in the folder are read, the others trained and put there."""
     for first in range(0, seeds, TOGETHER):
-        group = [seed for seed in range(first, min(first + TOGETHER, seeds)) if not path_of(folder, seed).exists()]
-        if not group:
-            continue
-        state = folder / f"training-{group[0]}-{group[-1]}"
-        for model in interp.train(spec, seeds=group, folder=state, resume=True, progress=False):
-            interp.save(model, path_of(folder, model.seed))
-        shutil.rmtree(state)
-    return [interp.load(path_of(folder, seed)) for seed in range(seeds)]
+        together = range(first, min(first + TOGETHER, seeds))
+        if group := [seed for seed in together if not path_of(folder, seed).exists()]:
+            state = folder / f"training-{group[0]}-{group[-1]}"
+            for model in interp.train(spec, seeds=group, folder=state, resume=True, progress=False):
+                interp.save(model, path_of(folder, model.seed))
+            shutil.rmtree(state)
+        yield from (interp.load(path_of(folder, seed)) for seed in together)
 
 
 def path_of(folder: Path, seed: int) -> Path:
     return folder / f"seed-{seed}.safetensors"
 
 
-def judged(model: TaskModel, tested: int) -> dict[str, object]:
-    """One row: the contest's test, and what is true of all pairs."""
+def judged(model: TaskModel, tested: int, pairs: int, folder: Path) -> tuple[dict[str, object], pd.DataFrame]:
+    """One row: the contest's test, and what is true of all pairs; and errors by length of chains. Kept in the folder."""
+    note = path_of(folder, model.seed).with_suffix(".json")
+    if not note.exists():
+        found = {"row": tested_row(model, tested), "chains": by_chain(model, pairs).to_dict("records")}
+        write_atomically(note, json.dumps(found, default=int))
+    found = json.loads(note.read_text())
+    return found["row"], pd.DataFrame(found["chains"])
+
+
+def tested_row(model: TaskModel, tested: int) -> dict[str, object]:
     accuracy = generation_accuracy(model, n=tested, seed=1)
     wrong = round((1 - accuracy.generated.accuracy) * accuracy.generated.rows)
     row: dict[str, object] = {
@@ -87,17 +103,17 @@ def judged(model: TaskModel, tested: int) -> dict[str, object]:
         "pairs right": accuracy.generated.accuracy,
         "wrong in the test": wrong,
     }
-    return row | on_every_pair(model)
+    return row | on_every_pair(model, seconds=20 if wrong else 600)
 
 
-def on_every_pair(model: TaskModel) -> dict[str, object]:
+def on_every_pair(model: TaskModel, seconds: float) -> dict[str, object]:
     """The verdict, how many pairs are wrong at least and at most, and the seconds it took."""
     n_inputs = model.task.n_inputs
     if n_inputs <= LISTED:
         wrong = sum(int((~generate(model, batch).right.all(1)).sum()) for batch in model.task.inputs())
         return {"status": "refuted" if wrong else "certified", "wrong at least": wrong, "wrong at most": wrong}
     try:
-        found = certify_model(model)
+        found = certify_model(model, seconds=seconds)
     except UnsupportedError as error:
         return {"status": f"no certificate: {error}"}
     counted = found.tables["inputs"].iloc[0]
@@ -106,6 +122,7 @@ def on_every_pair(model: TaskModel) -> dict[str, object]:
         "wrong at least": counted["wrong at least"],
         "wrong at most": counted["wrong at most"],
         "worst margin": found.worst_margin,
+        "counterexample": found.counterexample,
         "seconds": found.seconds,
     }
 
@@ -140,23 +157,29 @@ def verdict(table: pd.DataFrame, tested: int, n_inputs: int) -> str:
     return f"{first}." if passed.empty else f"{first}. Of these, {', '.join(parts)}."
 
 
+def asked_seeds(arguments: Arguments) -> int:
+    if not arguments.checkpoint.isdecimal() or int(arguments.checkpoint) < 1:
+        raise InterpError(f"{arguments.checkpoint} is no number of seeds")
+    return int(arguments.pick(int(arguments.checkpoint), 8, 2))
+
+
 def study(arguments: Arguments) -> Report:
-    seeds, digits = arguments.pick(300, 8, 2), arguments.pick(10, 10, 2)
-    tested, epochs = arguments.pick(TESTED, TESTED, 300), arguments.pick(80, 80, 1)
-    spec = shape(digits, epochs)
-    models = trained(spec, seeds, arguments.out / "models")
-    table = pd.DataFrame([judged(model, tested) for model in models])
-    chains = pd.concat([by_chain(model, arguments.pick(20_000, 5_000, 500)) for model in models])
-    chains = chains.merge(table[["seed", "wrong in the test"]], on="seed")
-    chains["adders"] = chains["wrong in the test"].eq(0).map({True: "pass the test", False: "fail the test"})
+    seeds, digits = asked_seeds(arguments), arguments.pick(10, 10, 2)
+    tested, epochs, pairs = arguments.pick((TESTED, 40, 20_000), (TESTED, 40, 5_000), (300, 1, 500))
+    spec, folder = shape(digits, epochs), arguments.out / "models"
+    found = [judged(model, tested, pairs, folder) for model in trained(spec, seeds, folder)]
+    table = pd.DataFrame([row for row, _ in found])
+    chains = pd.concat([part for _, part in found]).merge(table[["seed", "wrong in the test", "status"]], on="seed")
+    groups = (chains["status"] == "certified").where(chains["wrong in the test"] == 0, None)
+    chains["adders"] = groups.map(GROUPS).fillna(GROUPS[None])
     mean = chains.groupby(["chain", "adders"], as_index=False)["wrong"].mean()
 
-    n_inputs = models[0].task.n_inputs
+    n_inputs = Addition(**dict(spec.task.parameters)).n_inputs
     report = Report("Small adders: a test of random pairs, and every pair")
     report.verdict = verdict(table, tested, n_inputs)
     report.section(
         "The test and every pair",
-        f"{seeds} seeds of one shape, each trained on {epochs * 8192:,} random pairs. The test: {tested:,} others, "
+        f"{seeds} seeds of one shape, each trained on {epochs * SAMPLES:,} random pairs. The test: {tested:,} others, "
         "on which a model generates all digits of the sum. Every pair: a proof, or how many pairs are wrong.",
     )
     report.add_table("adders", table, "One row for each seed. A pair is right if every generated digit is.")
@@ -175,4 +198,4 @@ def study(arguments: Arguments) -> Report:
 
 
 if __name__ == "__main__":
-    run(study, __doc__)
+    run(study, __doc__, default="32", what="how many seeds")
