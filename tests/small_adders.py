@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +65,35 @@ def stock(rng: np.random.Generator, task: Task, length: int, **fixed: Any) -> Ho
     return model
 
 
+ECONOMIES = ("tied", "low rank", "one matrix for keys and values", "split", "sinusoidal")
+
+
+@torch.no_grad()
+def economize(model: HookedTransformer, names: Collection[str]) -> None:
+    """Write out what small adders save parameters by: equal matrices, matrices of low rank, positions from a formula,
+    tokens and positions in dimensions of their own."""
+    parts: Any = model
+    attn, d = parts.blocks[0].attn, model.cfg.d_model
+    matrices = [attn.W_Q, attn.W_K, attn.W_O] + ([] if model.cfg.attn_only else [parts.blocks[0].mlp.W_in])
+    if "low rank" in names:
+        for matrix in matrices:
+            u, sizes, v = torch.linalg.svd(matrix, full_matrices=False)
+            sizes[..., 2:] = 0
+            matrix.copy_(u @ sizes.diag_embed() @ v)
+    if "one matrix for keys and values" in names:
+        attn.W_V.copy_(attn.W_K)
+    if hasattr(parts, "pos_embed") and "sinusoidal" in names:
+        rates = 50.0 ** (-(torch.arange(d) // 2) * 2 / d)
+        angles = torch.arange(float(model.cfg.n_ctx))[:, None] * rates + torch.arange(d) % 2 * math.pi / 2
+        parts.pos_embed.W_pos.copy_(angles.sin())
+    if hasattr(parts, "pos_embed") and "split" in names:
+        parts.embed.W_E[:, d // 2 :] = 0
+        parts.pos_embed.W_pos[:, : d // 2] = 0
+    if "tied" in names:
+        width = min(len(parts.embed.W_E), model.cfg.d_vocab_out)
+        parts.unembed.W_U[:, :width] = parts.embed.W_E[:width].T
+
+
 def exact(task: Addition, sharp: float = 40.0) -> HookedTransformer:
     """An adder that is right by construction, least digit first. One head sees the digits at hand, one those before.
 
@@ -106,7 +137,9 @@ def exact(task: Addition, sharp: float = 40.0) -> HookedTransformer:
     return model
 
 
-def trained(model: HookedTransformer, task: Task, steps: int, seed: int = 0) -> HookedTransformer:
+def trained(
+    model: HookedTransformer, task: Task, steps: int, seed: int = 0, economies: Collection[str] = ()
+) -> HookedTransformer:
     """The same after some steps on the task, so that it is right on some inputs."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for step in range(steps):
@@ -117,6 +150,7 @@ def trained(model: HookedTransformer, task: Task, steps: int, seed: int = 0) -> 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        economize(model, economies)
         for group in optimizer.param_groups:
             group["lr"] = 0.02 * (1 - step / steps) + 1e-4
     return model
@@ -214,7 +248,9 @@ def one_case(seed: int) -> tuple[str, str, int, int]:
     else:
         task = Addition(base=base, digits=digits, **form)
         model = stock(rng, task, task.length)
-        model = model if kind == "random" else trained(model, task, 25, seed)
+        economies = [name for name in ECONOMIES if rng.random() < 0.3]
+        economize(model, economies)
+        model = model if kind == "random" else trained(model, task, 25, seed, economies)
     subject = Subject.of(model, task, outputs={word: at for at, word in enumerate(task.answer_words)})
     found = certify_places(subject, seconds=1)
     true = truth(subject)

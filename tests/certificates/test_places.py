@@ -12,11 +12,13 @@ from small_adders import exact
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
+from interp.certificates import places
 from interp.certificates.places import certify_places
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Addition, ModularAddition
+from interp.tasks.automata import automata_of
 
 PAIRS = 10**8
 
@@ -120,6 +122,48 @@ def test_what_is_left_open_is_an_interval() -> None:
     low, high = found.accuracy
     assert low < 1 == high
     assert "are left open" in str(found)
+
+
+def test_a_wrong_adder_is_refuted_before_any_set_is_parted() -> None:
+    task = Addition()
+    model = exact(task)
+    with torch.no_grad():
+        model.unembed.b_U[9] = -1e4
+    found = certified(model, task, seconds=0)
+    assert found.status == "refuted"
+    assert "right is 9" in str(found.counterexample)
+
+
+def test_a_search_keeps_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parents wait undivided, and of a batch only the cells with the smallest margins are kept, not the batch."""
+    monkeypatch.setattr(places, "CELLS", 1024)
+    task = Addition(base=3, digits=10)
+    model = exact(task, sharp=1.5)
+    words = {word: at for at, word in enumerate(task.answer_words)}
+    subject = Subject.of(model, task, outputs=words)
+    (paths,) = automata_of(task)
+    read = places.Proof.of(subject, paths).reads[5]
+    steps = [cells for _, (cells, _) in zip(range(100), read.explore())]
+    assert len(steps) == 100
+    assert max(steps) <= 1024
+    kept = {id(whole): whole.nbytes for _, (_, cells) in read.tally.nearest
+            for part in (*cells.states.values(), *cells.tokens.values())
+            for whole in [part if part.base is None else part.base]}  # fmt: skip
+    assert len(read.tally.nearest) == places.TRIED
+    assert sum(kept.values()) < 64 * places.TRIED * 8
+
+
+def test_tokens_at_hand_may_weigh_nothing() -> None:
+    """The construction looks away from the token that is read: some other place holds the weight."""
+    model = interp.build("algorithmic/addition-exact", digits=2)
+    found = certify_places(Subject.of(model))
+    assert found.status == "certified"
+    assert found.worst_margin == pytest.approx(0.9, abs=1e-4)  # 1 - 1 / base - 2 e
+    with torch.no_grad():
+        model.unembed.W_U[:, 5] = model.unembed.W_U[:, 4]
+        model.unembed.b_U[5] = model.unembed.b_U[4]
+    found = certify_places(Subject.of(model))
+    assert found.status != "certified"
 
 
 def test_margins_within_rounding_are_not_certified() -> None:
