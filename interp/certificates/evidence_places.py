@@ -33,8 +33,10 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     if name not in AUTOMATA:
         raise UnsupportedError(f"task {name} has no automaton that the checker knows: it knows {', '.join(AUTOMATA)}")
     mine = checked(model)
-    if mine.decoder is None:
-        raise UnsupportedError(f"{model.spec.id} is no decoder with RMS norms, as evidence of this kind needs")
+    try:
+        mine.as_decoder()
+    except Fault as fault:
+        raise UnsupportedError(f"the checker does not read {model.spec.id} by places: {fault}") from None
     rows = AUTOMATA[name](mine)
     (paths,) = automata_of(model.task)
     if tuple(rows.order) != tuple(paths.order) or set(rows.reads) != set(paths.reads):

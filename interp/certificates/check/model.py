@@ -148,6 +148,13 @@ class Model:
         modern |= any(part.get("activation", "relu") != "relu" or {"gated", "bias"} & set(part) for part in parts)
         return bool(modern or spec["positions"] == "rotary" or spec["final_norm"] == "rms_norm")
 
+    def as_decoder(self) -> Decoder:
+        """The model of one layer as a decoder, also where it needs none of a decoder's parts."""
+        if self.decoder is None:
+            need(len(self.layers) == 1, "this kind of claim is about one layer")
+            self.decoder = Decoder(self, self.layers[0].spec)
+        return self.decoder
+
     def require(self, **wanted: Any) -> Layer:
         """The only layer of a model in which every field is a wanted one, its default, or changes nothing; a wanted
         None allows anything."""

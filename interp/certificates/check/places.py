@@ -108,8 +108,7 @@ def places(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     fields(domain, "", "claim.domain")
     need(not model.f.bits, "this kind of claim is about the reals")
     need(model.task in AUTOMATA, f"task {model.task!r:.60} has no automaton that this checker knows")
-    need(model.decoder is not None, "this kind of claim is about a decoder of one layer")
-    rows, held = AUTOMATA[model.task](model), model.decoder.places if model.decoder else None
+    rows, held = AUTOMATA[model.task](model), model.as_decoder().places
     need(held is None or len(rows.order) <= len(held), "a row has no positions left")
     asked = {whole(at, 0, len(rows.order) - 1, "a position"): (order, bases)
              for at, order, bases in (listed(part, "a part", 3) for part in listed(parts, "parts"))}  # fmt: skip
@@ -130,9 +129,8 @@ def sentence(task: str, said: str) -> str:
 
 def one_read(model: Model, margin: int, at: int, token: int, order: list[int], bases: Any) -> None:
     """All inputs with one token at the position that is read are right there by the margin."""
-    decoder, rows = model.decoder, AUTOMATA[model.task](model)
-    assert decoder is not None
-    sight = Sight(decoder, rows, at, token, bases)
+    rows = AUTOMATA[model.task](model)
+    sight = Sight(model.as_decoder(), rows, at, token, bases)
     after, answer = rows.reads[at]
     least = (margin >> P - F) + 1
     for state in sorted(set(sight.between(0, after)[0]) & set(sight.onward(after))):
