@@ -84,7 +84,7 @@ def path_of(folder: Path, seed: int) -> Path:
 
 
 def judged(model: TaskModel, tested: int, pairs: int, folder: Path) -> tuple[dict[str, object], pd.DataFrame]:
-    """One row: the contest's test, and what is true of all pairs; and errors by length of chains. Kept in the folder."""
+    """The contest's test and what is true of all pairs, as a row; errors by length of chains. Kept in the folder."""
     note = path_of(folder, model.seed).with_suffix(".json")
     if not note.exists():
         found = {"row": tested_row(model, tested), "chains": by_chain(model, pairs).to_dict("records")}

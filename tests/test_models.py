@@ -105,8 +105,7 @@ def test_certificates_hold_a_row_for_every_checkpoint_and_every_exact_model() ->
         for variant in [v for v in entry.variants if v != "auto"] or [""]
     }
     assert set(zip(exact["name"], exact["variant"])) == expected
-    # The exact adder is proved in its docstring; the certificate by places and states leaves it open.
-    assert set(exact["status"][exact["name"] != "algorithmic/addition-exact"]) == {"certified"}
+    assert set(exact["status"]) == {"certified"}
     holds = table["evidence"].str.startswith(("holds: ", "agrees with "))
     assert (holds | table["evidence"].str.startswith("none: ")).all()
     for column in ("evidence_sha256", "weights_sha256"):

@@ -12,6 +12,7 @@ from small_adders import exact
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
+from interp.architecture.task_model import TaskModel
 from interp.certificates import places
 from interp.certificates.places import certify_places
 from interp.certificates.probes import Mismatch
@@ -205,6 +206,66 @@ def test_strings_of_forty_symbols(name: str) -> None:
     assert found.status == "refuted"
     assert found.n_errors == 2**40 - members
     assert found.tables["inputs"].iloc[0].tolist() == [2**40, 2**40 - members, 2**40 - members]
+
+
+def recognizer(name: str, length: int, shift: float) -> TaskModel:
+    """Says yes where |x - shift| < 1/2: x is the sum of all symbols, or the first one alone (task first)."""
+    task = interp.TaskRef(name=name, parameters=(("length", length), ("shortest", length)))
+    spec = interp.ModelSpec(
+        task=task, d_model=5, direction="bidirectional", positions="learned", max_length=length + 2,
+        layers=(interp.Layer(d_head=1, scale=1.0, mlp=interp.spec.MLP(d_mlp=2)),), readout="scalar",
+        readout_at="[CLS]", decision="sigmoid",
+    )  # fmt: skip
+    model = interp.build(spec)
+    n = length + model.task.n_marks
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        less = -1.0 if name == "brackets" else 0.0
+        symbols = [(1.0, 0), (less, 1)] if name == "brackets" else [(0.0, 0), (1.0, 1)]
+        for value, token in symbols:
+            model.embed.W_E[token, 0] = value
+        attn, mlp = model.blocks[0].attn, model.blocks[0].mlp
+        attn.W_V[:, 0] = 1.0
+        attn.W_O[0, 0, 1] = float(n)
+        if name == "first":
+            model.embed.W_E[model.task.token_id("[CLS]"), 4] = 60.0
+            model.pos_embed.W_pos[1, 2] = 1.0
+            attn.W_Q[0, 4], attn.W_K[0, 2] = 1.0, 1.0
+            attn.W_O[0, 0, 1] = 1.0
+        mlp.W_in[1], mlp.b_in[:] = torch.tensor([[1.0, -1.0], [-shift, shift]])
+        mlp.W_out[:, 3] = -1.0
+        model.unembed.W_U[3] = 1.0
+        model.unembed.b_U.fill_(0.5)
+    return model
+
+
+@pytest.mark.parametrize("name", ["one", "first"])
+def test_right_recognizers_of_forty_symbols(name: str) -> None:
+    model = recognizer(name, 40, 1.0)
+    found = certify_places(Subject.of(model))
+    assert found.status == "certified"
+    assert found.n_inputs == 2**40
+    with torch.no_grad():
+        model.unembed.b_U.fill_(1.5)  # 0 and 2 will do, too
+    found = certify_places(Subject.of(model))
+    assert found.status == "refuted"
+    wrong = 1 + math.comb(40, 2) if name == "one" else 2**39
+    assert found.tables["inputs"].iloc[0].tolist() == [2**40, wrong, wrong]
+
+
+def test_brackets_of_forty_symbols_by_their_numbers_alone() -> None:
+    """As many of each: right on every member, wrong where a string dips below zero and comes back."""
+    model = recognizer("brackets", 40, 0.0)
+    found = certify_places(Subject.of(model), seconds=2)
+    assert found.status == "refuted"
+    members, alike = math.comb(40, 20) // 21, math.comb(40, 20)
+    least, most = found.tables["inputs"].iloc[0][["wrong at least", "wrong at most"]]
+    assert least <= alike - members <= most <= 2**40 - members
+    text = str(found.counterexample).split(": the answer")[0]
+    row = torch.tensor([model.task.parse(text)])
+    assert model(row)[0, 0, 0].item() > 0
+    assert text.count("(") == text.count(")") == 20
 
 
 def test_what_does_not_hold_is_refused_in_a_sentence() -> None:
