@@ -51,9 +51,8 @@ def key_of(model: TaskModel) -> str:
 def to_plain(found: Certificate) -> dict[str, Any]:
     """A certificate as plain data for JSON, without what leads back to its model."""
     data = {one.name: getattr(found, one.name) for one in fields(found) if one.name not in NOT_KEPT}
-    data["tables"] = {name: json.loads(table.to_json(orient="split", double_precision=15, index=False))
-                      for name, table in found.tables.items()}  # fmt: skip
-    return data
+    tables = {name: table.to_dict(orient="split", index=False) for name, table in found.tables.items()}
+    return data | {"tables": tables}
 
 
 def from_plain(data: dict[str, Any]) -> Certificate:

@@ -93,10 +93,6 @@ class EqualsTask(NumberTask):
         classes[:, -1] = batch.labels.long()
         return classes
 
-    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """The answer is the output itself."""
-        return classes
-
     @property
     def n_inputs(self) -> int:
         """How many inputs there are in all."""

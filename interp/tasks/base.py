@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.budget import check_size, most
 from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import Scalar, TaskRef
-from interp.tasks.batch import Batch, Pairs, find_first
+from interp.tasks.batch import IGNORED, Batch, Pairs, find_first
 from interp.tasks.generation import Generates
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.pairs import one_token_pairs
@@ -25,7 +25,7 @@ from interp.tasks.sets import set_word
 
 
 class Task(ABC):
-    """One task. A subclass states its words as class attributes and implements the abstract methods.
+    """One task. A subclass needs a name, a vocabulary and sample(); with batch(tokens) most of a report applies.
 
     name: how specs call it. family: which of the papers' families it belongs to, or a word of your own.
     vocabulary: the tokens in the order of their ids. pad: the token that fills up short rows, or None.
@@ -110,24 +110,41 @@ class Task(ABC):
         """Number of tokens."""
         return len(self.vocabulary)
 
-    @property
-    @abstractmethod
-    def n_out(self) -> int:
-        """Number of outputs of a model of this task."""
-
     @abstractmethod
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
         """n fresh inputs from the distribution of a split; equal arguments give equal batches."""
 
-    @abstractmethod
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """What the model is trained to put out at each position, as an output index; IGNORED where nobody reads."""
+    # ------------------------------------------------------------ what follows from labels, where a task is silent
 
-    @abstractmethod
+    @property
+    def n_out(self) -> int:
+        """Number of outputs of a model of this task: one per answer word where those are stated, else one per token."""
+        stated = type(self).answer_words is not Task.answer_words
+        return len(self.answer_words) if stated else self.d_vocab
+
+    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
+        """What the model is trained to put out at each position, as an output index; IGNORED where nobody reads.
+
+        Here the labels themselves: one per row stands where `readout` is; one per position stands where it is, and a
+        label below 0 asks nothing. Raises InterpError for one label per row of a task that is read at all positions.
+        """
+        labels = batch.labels.long()
+        if labels.ndim == 2:
+            return labels.masked_fill(labels < 0, IGNORED)
+        if self.readout == "all":
+            raise InterpError(
+                f"task {self.name} is read at all positions, and its labels are one per row: set readout to the token, "
+                "'first' or 'last' where its answer is read, or give labels of shape (rows, length)"
+            )
+        classes = torch.full_like(batch.tokens, IGNORED)
+        at = find_positions(self, batch.tokens, self.readout)
+        return classes.scatter(1, at[:, None], labels[:, None])
+
     def answers(
         self, classes: Int[Tensor, "rows *length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
-        """Output indices at the positions that are read, turned into the units of Batch.labels."""
+        """Output indices at the positions that are read, turned into the units of Batch.labels; here they are those."""
+        return classes
 
     def dataset(self, split: str) -> Batch:
         """The paper's fixed data set of a split, where the paper has one."""

@@ -163,10 +163,6 @@ class Count01(Task):
         classes[rows, at + 1] = EOS
         return classes
 
-    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """The answer token itself."""
-        return classes
-
     def parse(self, text: str) -> list[int]:
         """Token ids of a sentence or of a prefix that ends with '='. Raises InterpError for anything else."""
         ids = super().parse(text)

@@ -134,10 +134,6 @@ class TableTask(Task):
         classes[:, -1] = batch.labels
         return classes
 
-    def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """The next token that each row is answered with."""
-        return classes
-
     # ------------------------------------------------------------ samples and the whole domain
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:

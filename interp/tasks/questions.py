@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.errors import InterpError, quoted
 from interp.tasks.base import Task, find_positions
-from interp.tasks.batch import IGNORED, Batch
+from interp.tasks.batch import Batch
 
 
 class Questions(Task):
@@ -114,9 +114,3 @@ class Questions(Task):
         outputs = torch.tensor([output.get(word, -1) for word in self.vocabulary])
         labels = torch.where(places >= first, outputs[following], -1)
         return Batch(tokens, tokens.ne(int(self.pad_id or 0)).sum(1), labels)
-
-    def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        return batch.labels.masked_fill(batch.labels < 0, IGNORED)
-
-    def answers(self, classes: Tensor, tokens: Tensor) -> Tensor:
-        return classes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from typing import Any
 
@@ -69,6 +70,16 @@ def test_a_report_reads_it(found: Certificate) -> None:
     report = interp.analyze(interp.build(NAME, **SIZES), sections=["accuracy"], inputs=50)
     assert ON_RECORD in report.verdict
     assert report.facts["certificate"] == "certified"
+
+
+def test_tables_keep_their_numbers() -> None:
+    """Also those that are not finite, which JSON has no word for."""
+    table = pd.DataFrame(
+        {"n": [1, 2], "bound": [0.1, float("inf")], "margin": [float("nan"), -1e-300], "at": ["a", None]}
+    )
+    made = replace(interp.certify(interp.build(NAME, **SIZES)), tables={"t": table})
+    read = from_plain(json.loads(json.dumps(to_plain(made)))).tables["t"]
+    pd.testing.assert_frame_equal(read, table)
 
 
 def test_what_is_read_is_no_longer_about_a_model_in_memory(found: Certificate) -> None:

@@ -106,3 +106,15 @@ def test_shares_rounded_to_half_precision_are_shares() -> None:
     half.to(torch.bfloat16, print_details=False)
     found, wanted = (looks(one, batch)["entropy"] for one in (replace(subject, model=half), subject))
     assert found.to_list() == pytest.approx(wanted.to_list(), abs=0.03)
+
+
+def test_induction_is_seen_where_rows_are_two_equal_halves() -> None:
+    """At the positions that are read; the first half has no earlier token, and halves the mean over all positions."""
+    model = interp.build("algorithmic/induction-exact")
+    generator = torch.Generator().manual_seed(0)
+    half = torch.stack([torch.randperm(8, generator=generator) for _ in range(50)])
+    start = torch.full((50, 1), model.task.vocabulary.index("[BOS]"))
+    batch = model.task.batch(torch.cat([start, half, half], 1))
+    head = lambda at: looks(model, batch, at=at).set_index(["layer", "head"]).loc[(1, 1), "after_same"]  # noqa: E731
+    assert head("read") > 0.99
+    assert head("all") < 0.55

@@ -20,6 +20,7 @@ from interp.budget import check_size
 from interp.errors import InterpError
 from interp.spec import TaskRef
 from interp.tasks import (
+    IGNORED,
     Batch,
     Count01,
     Task,
@@ -29,6 +30,7 @@ from interp.tasks import (
     registered_tasks,
     registry,
 )
+from interp.tasks.checks import check_made
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.plugins import import_folder
 
@@ -228,3 +230,46 @@ def test_a_file_in_the_folder_of_tasks_is_all_that_a_task_takes(
     finally:
         registry._REGISTRY.pop("base-test-dropped", None)
         sys.modules.pop("interp.tasks.algorithmic_dropped", None)
+
+
+class Parities(Task):
+    """Is the number of 1s so far odd?"""
+
+    name, vocabulary, pad, answer_words = "base-parities", ("0", "1", "_"), "_", ("even", "odd")
+
+    def batch(self, tokens: torch.Tensor) -> Batch:
+        real = tokens != 2
+        return Batch(tokens, real.sum(1), ((tokens == 1).cumsum(1) % 2).masked_fill(~real, -1))
+
+    def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
+        return self.batch(torch.randint(2, (n, 4), generator=torch.Generator().manual_seed(seed)))
+
+
+def test_a_task_that_states_labels_needs_no_classes_or_outputs() -> None:
+    task = Parities()
+    assert task.n_out == 2
+    batch = task.batch(torch.tensor([[1, 0, 1, 2]]))
+    assert task.classes(batch).tolist() == [[1, 1, 0, IGNORED]]
+    assert task.answers(task.classes(batch), batch.tokens).tolist() == [[1, 1, 0, IGNORED]]
+    check_made(task)
+
+
+def test_one_label_per_row_stands_where_the_answer_is_read() -> None:
+    class Last(Parities):
+        name, readout = "base-last-parity", "last"
+
+        def batch(self, tokens: torch.Tensor) -> Batch:
+            return Batch(tokens, (tokens != 2).sum(1), (tokens == 1).sum(1) % 2)
+
+    task = Last()
+    assert task.classes(task.batch(torch.tensor([[1, 0, 1, 2], [1, 1, 1, 0]]))).tolist() == [
+        [IGNORED, IGNORED, 0, IGNORED],
+        [IGNORED, IGNORED, IGNORED, 1],
+    ]
+    check_made(task)
+
+    class Everywhere(Last):
+        name, readout = "base-everywhere", "all"
+
+    with pytest.raises(InterpError, match="is read at all positions, and its labels are one per row: set readout"):
+        Everywhere().classes(Everywhere().sample(2))

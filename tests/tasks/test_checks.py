@@ -103,8 +103,8 @@ def test_a_task_that_cannot_work_is_refused(changes: dict[str, Any], sentence: s
 
 
 def test_missing_members_are_named() -> None:
-    kind = type("Bad", (Task,), {"name": "checks-bad", "vocabulary": ("0",), "n_out": 1, "sample": Good.sample})
-    with pytest.raises(InterpError, match=r"define answers, classes; help\(interp.Task\)"):
+    kind = type("Bad", (Task,), {"name": "checks-bad", "vocabulary": ("0",), "n_out": 1})
+    with pytest.raises(InterpError, match=r"define sample; help\(interp.Task\)"):
         register_task(kind)
 
 
