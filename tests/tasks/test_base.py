@@ -271,5 +271,5 @@ def test_one_label_per_row_stands_where_the_answer_is_read() -> None:
     class Everywhere(Last):
         name, readout = "base-everywhere", "all"
 
-    with pytest.raises(InterpError, match="answers are read at .all., so they must be"):
+    with pytest.raises(InterpError, match="answers are read at 'all', so they must be"):
         Everywhere().classes(Everywhere().sample(2))
