@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
     from interp.measures.subject import Subject
 
+LEFT_OUT = "outputs_left_out"
+"""Where a checkpoint's summary says how many outputs the model was converted without."""
+
 
 def build(
     name_or_spec: str | Path | ModelSpec,
@@ -154,6 +157,8 @@ def load(
     if isinstance(checkpoint.summary.get("curve"), dict):
         model.history = _history(model)
     model.length_limit = _proven_limit(checkpoint)
+    left_out = checkpoint.summary.get(LEFT_OUT, 0)
+    model.outputs_left_out = left_out if isinstance(left_out, int) and left_out >= 0 else 1  # unreadable: some were
     return model
 
 
@@ -260,6 +265,8 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
     facts = dict(model.summary if summary is None else summary)
+    if model.outputs_left_out:  # what a certificate cannot say of it, it cannot say of the copy either
+        facts[LEFT_OUT] = model.outputs_left_out
     if model.history is not None:
         from interp.measures.curve import compact
 

@@ -112,3 +112,14 @@ def test_a_converted_model_is_not_certified_where_outputs_were_left_out(shift: f
     assert isinstance(found.accuracy, tuple)
     assert found.accuracy[0] == 0
     assert "1 more outputs, which the task does not name" in str(found)
+
+
+def test_a_saved_copy_is_not_certified_either(tmp_path: Path) -> None:
+    """A checkpoint says that outputs were left out: a copy knows no more about them than the model."""
+    model = stranger(outputs=9)
+    with torch.no_grad():
+        model.unembed.b_U[8] = 100.0
+    loaded = expressed(model, Count01(), None, torch.arange(8))
+    copy = interp.load(interp.save(loaded, tmp_path / "copy.safetensors", {"accuracy": 1.0}))
+    assert copy.outputs_left_out == 1
+    assert interp.certify(copy, box=BOX).status == "undecided"
