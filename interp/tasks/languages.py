@@ -269,7 +269,7 @@ class Language(Task):
         """All strings of the lengths of test strings, shorter ones first, each length in lexicographic order."""
         base = len(self.alphabet)
         for length in self.test_lengths:
-            powers = base ** torch.arange(length - 1, -1, -1)
+            powers = torch.tensor([min(base**place, 2**62) for place in reversed(range(length))])  # what int64 holds
             for start in range(0, base**length, chunk):
                 index = torch.arange(start, min(start + chunk, base**length))
                 yield self.of_symbols(index[:, None] // powers % base, torch.full((len(index),), length))

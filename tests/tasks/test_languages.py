@@ -186,3 +186,8 @@ def test_rows_that_are_no_input() -> None:
 def test_sizes_that_make_no_sense(make, message: str) -> None:
     with pytest.raises(InterpError, match=message):
         make()
+
+
+def test_strings_too_many_for_64_bits_are_listed_too() -> None:
+    task = First(length=100)
+    assert strings_of(task, next(task.inputs(3)).tokens) == ["0" * 100, "0" * 99 + "1", "0" * 98 + "10"]
