@@ -169,6 +169,8 @@ def study(arguments: Arguments) -> Report:
     spec, folder = shape(digits, epochs), arguments.out / "models"
     found = [judged(model, tested, pairs, folder) for model in trained(spec, seeds, folder)]
     table = pd.DataFrame([row for row, _ in found])
+    if "worst margin" in table:
+        table["worst margin"] = table["worst margin"].where(table["status"] == "certified")
     chains = pd.concat([part for _, part in found]).merge(table[["seed", "wrong in the test", "status"]], on="seed")
     groups = (chains["status"] == "certified").where(chains["wrong in the test"] == 0, None)
     chains["adders"] = groups.map(GROUPS).fillna(GROUPS[None])

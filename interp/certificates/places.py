@@ -65,8 +65,8 @@ of each that is wrong, or of all where some are left open."""
 
 @dataclass
 class Tally:
-    """What is known of one position that is read. worst: the least margin is not below; seen: it is not above, which an
-    input in `nearest` shows."""
+    """What is known of one position that is read. worst: no margin in the sets that were looked at, and not parted, is
+    below; finished: these hold all inputs."""
 
     at: int
     inputs: int
@@ -75,12 +75,18 @@ class Tally:
     cells: int = 0
     worst: float = np.inf
     error: float = 0.0
+    finished: bool = False
     nearest: list[tuple[float, tuple[Routes, Cells]]] = field(default_factory=list)
     patterns: list[Pattern] | None = field(default_factory=list)
 
     @property
     def open(self) -> int:
         return self.inputs - self.right - self.wrong
+
+    @property
+    def margin(self) -> float:
+        """No input has a smaller one."""
+        return self.worst if self.finished or not self.open else -np.inf
 
 
 def why_not(model: HookedTransformer, task: Task) -> str | None:
@@ -136,8 +142,9 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
 
     seconds: for looking at sets of inputs, in seconds of an idle core of 2024, CELLS_A_SECOND each; what is left
     open then makes accuracy an interval. tables: "answers" (position, inputs, right, wrong, margin: no input has a
-    smaller one there, nearest: an input's margin), "inputs" (inputs, and between which numbers of them some answer is
-    wrong). Raises UnsupportedError where the argument does not hold, Mismatch where proof and model disagree.
+    smaller one there, -inf where sets were not looked at, sets: how many were), "inputs" (inputs, and between which
+    numbers of them some answer is wrong). Raises UnsupportedError where the argument does not hold, Mismatch where
+    proof and model disagree.
     """
     started, task = time.perf_counter(), subject.task
     if seconds < 0:
@@ -379,6 +386,7 @@ class ReadProof:
                 cells, waiting = self._front(one, stack.pop())
                 if len(waiting):
                     stack.append(waiting)
+        self.tally.finished = True
 
     def _front(self, one: Sight, parents: Cells) -> tuple[Cells, Cells]:
         """The first parents, parted by one more place into at most CELLS cells, and the other parents."""
@@ -449,7 +457,7 @@ def _conclude(
     right, wrong = (sum(getattr(tally, name) for tally in tallies) for name in ("right", "wrong"))
     least, most = _wrong_inputs(proofs)
     false = false or _nearest_error(proofs)
-    nearest = min(tallies, key=lambda tally: tally.worst)
+    nearest = min(tallies, key=lambda tally: tally.margin)
     status: Status = "refuted" if false else "certified" if right == total else "undecided"
     dtype = str(proofs[0].net.dtype).removeprefix("torch.")
     cells = sum(tally.cells for tally in tallies)
@@ -471,7 +479,7 @@ def _conclude(
         status=status,
         accuracy=1 - wrong / total if right + wrong == total else (right / total, 1 - wrong / total),
         n_inputs=n_inputs,
-        worst_margin=nearest.worst,
+        worst_margin=nearest.margin,
         counterexample=false,
         method="every path of an automaton, by places and states, float64",
         domain=f"every input of task {_titled(task)}",
@@ -506,7 +514,7 @@ def _wrong_inputs(proofs: Sequence[Proof]) -> tuple[int, int]:
 
 def _answers_frame(proofs: Sequence[Proof]) -> pd.DataFrame:
     rows = [
-        (proof.paths.length, tally.at, tally.inputs, tally.right, tally.wrong, tally.worst, tally.cells)
+        (proof.paths.length, tally.at, tally.inputs, tally.right, tally.wrong, tally.margin, tally.cells)
         for proof in proofs
         for tally in (read.tally for read in proof.reads)
     ]
