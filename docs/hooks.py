@@ -25,6 +25,8 @@ GALLERY = [
     *("languages/parity-learned", "memorization/bigram", "algorithmic/max-of-k", "algorithmic/modular-addition"),
     *("algorithmic/induction", "algorithmic/brackets"),
 ]
+QUIET = ["--log-level=ERROR"]
+"""Of a kernel, which else warns that it talks to this very process without encryption."""
 ROWS = 8
 """Of a table in a notebook that are shown."""
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s]+)\)")
@@ -42,6 +44,11 @@ def on_files(files: Files, config: Any) -> Files:
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_post_build(config: Any) -> None:
+    """Leave out the theme's page for a wrong address: a server alone shows it, and its links begin at the root."""
+    (Path(config["site_dir"]) / "404.html").unlink(missing_ok=True)
 
 
 def readme() -> str:
@@ -99,7 +106,8 @@ def notebooks() -> str:
         notebook = nbformat.read(path, as_version=4)
         shipped = [picture(cell) for cell in notebook.cells]
         if not quick:
-            NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
+            where = {"metadata": {"path": str(ROOT)}}
+            NotebookClient(notebook, timeout=600, resources=where, extra_arguments=QUIET).execute()
         for cell, drawn in zip(notebook.cells, shipped):
             source = cell.source.strip()
             if cell.cell_type == "markdown":

@@ -113,6 +113,8 @@ def test_the_site_builds_and_its_search_works_from_disk(monkeypatch, tmp_path) -
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr  # a broken link or an undocumented name would end it
     assert (tmp_path / "site" / "gallery" / "count01-paper.html").is_file()
+    from_root = re.compile(r'(?:href|src)="/')  # such a link leads nowhere from disk
+    assert [page.name for page in (tmp_path / "site").glob("*.html") if from_root.search(page.read_text("utf-8"))] == []
     with browser() as page:
         page.open(tmp_path / "site" / "index.html")
         field = "document.querySelector('.md-search__input')"

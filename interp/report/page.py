@@ -349,7 +349,8 @@ class Report:
         """For Jupyter: the page in a frame of its own; neither its styles nor its scripts reach the notebook."""
         return (
             f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
-            'style="width:100%;height:800px;border:1px solid #98a1ab;border-radius:6px;resize:vertical" '
+            'style="display:block;box-sizing:border-box;width:100%;height:800px;border:1px solid #98a1ab;'
+            'border-radius:6px;resize:vertical" '
             f'srcdoc="{html.escape(self.html())}"></iframe>'
         )
 

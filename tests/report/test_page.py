@@ -241,6 +241,7 @@ def test_a_notebook_gets_one_frame():
     attributes = cell.tags[0][1]
     assert attributes["srcdoc"] == report.html()
     assert "allow-same-origin" not in attributes["sandbox"]
+    assert "box-sizing:border-box" in attributes["style"]  # else the cell scrolls sideways
     assert html.escape(HOSTILE) in report._repr_html_()
 
 
