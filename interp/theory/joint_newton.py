@@ -10,6 +10,10 @@ from jaxtyping import Float
 
 from interp.theory.kl import log_softmax
 
+FLAT = 1e-12
+"""A row's block has no curvature in directions below this share of its largest: what rounding leaves there is some
+1e-16 of it, and what counts as curvature must not depend on the CPU."""
+
 
 @dataclass(frozen=True, eq=False)
 class Polished:
@@ -93,7 +97,7 @@ def _system(
     full = -spread.T @ spread
     for o in range(m):
         full[o * d : (o + 1) * d, o * d : (o + 1) * d] += diagonal[o]
-    inverse_cross = np.linalg.solve(blocks, cross) if damping else np.linalg.pinv(blocks, hermitian=True) @ cross
+    inverse_cross = np.linalg.solve(blocks, cross) if damping else np.linalg.pinv(blocks, FLAT, hermitian=True) @ cross
     schur = full - np.einsum("iax,iay->xy", cross, inverse_cross, optimize=True)
 
     def solve() -> tuple[np.ndarray, np.ndarray]:
