@@ -13,6 +13,7 @@ import pytest
 import torch
 from small_adders import exact
 
+import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Source
 from interp.certificates.evidence import write_evidence
@@ -131,6 +132,15 @@ def proved(tmp_path_factory) -> dict:
 def test_the_evidence_of_an_adder_holds(proved: dict) -> None:
     _, said, rounding = check.check(copy.deepcopy(proved))
     assert "right on all 81 pairs of numbers of 2 digits in base 3, every digit of their sums" in said
+    assert rounding == 0
+
+
+def test_the_evidence_of_the_construction_holds(tmp_path: Path) -> None:
+    """It has no norm and no rotation, so that other kinds of claims can read it, too."""
+    model = interp.build("algorithmic/addition-exact", digits=2)
+    path = write_evidence(certify_places(Subject.of(model)), Source(model, METHOD, {}), tmp_path / "proof.json.gz")
+    _, said, rounding = check.check(json.loads(gzip.decompress(path.read_bytes())))
+    assert "right on all 10,000 pairs of numbers of 2 digits in base 10" in said
     assert rounding == 0
 
 
