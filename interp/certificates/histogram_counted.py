@@ -39,7 +39,7 @@ def why_not(tables: Tables) -> str | None:
     if tables.softmax and tables.scores is not None and np.ptp(tables.scores, axis=1).max() > SPREAD:
         return f"scores of one query lie more than {SPREAD:.0f} apart, too far for one sum of their softmax weights"
     if find_spec("numba") is None:
-        return "counting every multiset needs numba: pip install 'interp[fast]'"
+        return "counting every multiset needs numba: pip install numba"
     if (tables.T - 1) ** (tables.L - 1) >= EXACT_COUNT:
         return f"{tables.T - 1}^{tables.L - 1} sequences around one token are too many to be counted exactly"
     if table_bytes(tables) > gigabytes() * 1e9:

@@ -91,12 +91,13 @@ def read_or_refused(originals: list[Path], tmp_path: Path, seeds: range) -> None
         folder = tmp_path / "one"
         shutil.copytree(draw.choice(originals), folder)
         mutate(folder, draw)
-        said, started = "", time.process_time()
+        said, end = "", time.process_time() + 30
         try:
             opened(folder)
         except InterpError as error:
             said = str(error).replace(str(folder), "")
-        assert time.process_time() - started < 2, (seed, said)  # of CPU; a file takes milliseconds
+        left = end - time.process_time()
+        assert left > 0, (seed, said)  # a file takes milliseconds of CPU: this ends what hangs
         refused += bool(said)
         assert all(len(line) < 400 for line in said.split("\n  - ")), (seed, said)
         shutil.rmtree(folder)
