@@ -102,6 +102,35 @@ def test_bounds_of_single_inputs_and_of_all_at_once(shape: str) -> None:
                 assert bound is None or bound / forms.UNIT <= margin + 1e-12
 
 
+def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
+    """A place that is cut last, between two that were cut, is counted once."""
+    task = Addition(base=2, digits=2, plus="0", equals="0")
+    model = drawn(SHAPES["no norm but the last"], task, scale=0.3)
+    evidence = attacks.evidence_of(model, "places", {}, [], 1e-9, "reals")
+    mine = check.Model(*(evidence[k] for k in ("spec", "weights", "model", "weights_sha256")), check.REALS)
+    rows, eye = places.addition(mine), [float(i == j).hex() for i in range(4) for j in range(4)]
+    at, batch = max(rows.reads), next(task.inputs())
+    out = model(batch.tokens).detach()[:, at]
+    for row, logits in zip(batch.tokens.tolist(), out):
+        sight, path, n = places.Sight(mine.decoder, rows, at, row[at], [eye] * 2), [0], len(rows.order)
+        for place, position in enumerate(rows.order):
+            path += [then for state, token, then in rows.steps[place] if (state, token) == (path[-1], row[position])]
+        after, answer = rows.reads[at]
+        right = answer(path[after])
+        states, tokens, given = {0: 0, after: path[after]}, {}, sight.nothing
+        for place in [*range(0, n, 2), *range(1, n, 2)]:
+            sight.bound(states, tokens, given, right)
+            states, tokens = (
+                states | {place: path[place], place + 1: path[place + 1]},
+                tokens | {place: row[rows.order[place]]},
+            )
+            given = list(map(sum, zip(given, sight.costs.get((place, tokens[place]), sight.nothing))))
+        margin = float(logits[right] - max(x for j, x in enumerate(logits) if j != right))
+        assert sight.bound(states, tokens, given, right) / forms.UNIT <= margin + 1e-12
+        whole = places.Sight(mine.decoder, rows, at, row[at], [eye] * 2)
+        assert sight.bound(states, tokens, given, right) == whole.bound(states, tokens, given, right)
+
+
 def adder(digits: int = 2) -> TaskModel:
     """A right adder with a last RMS norm, which changes no answer: the bias of its readout is read from positions."""
     task = Addition(base=3, digits=digits, plus="0", equals="0")

@@ -225,7 +225,7 @@ class Sight:
         self.rest = [(r >> P - F) + 3 for r in row.rad]
         self._tables: dict[tuple[int, int], dict[int, dict[int, list[int]]]] = {}
         self._onward: dict[int, dict[int, list[int]]] = {len(self.steps): dict.fromkeys(self.states[-1], self.nothing)}
-        self._rest: dict[tuple[int, ...], list[int]] = {}
+        self._rest: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[int]] = {}
 
     def between(self, start: int, stop: int) -> dict[int, dict[int, list[int]]]:
         """The least sums over all paths from each state at one cut to each at another."""
@@ -260,7 +260,8 @@ class Sight:
     def bound(self, states: dict[int, int], tokens: dict[int, int], given: list[int], right: int) -> int | None:
         """A bound from below of the right output's lead, in units of 2^-F, over all inputs with these states at cuts
         and tokens at places, whose sums are given."""
-        key = tuple(x for cut in sorted(states) for x in (cut, states[cut]))
+        # Cuts do not tell whether the place between two of them was cut, and its cost given, or is still free.
+        key = (tuple(sorted(states.items())), tuple(sorted(tokens)))
         if key not in self._rest:
             cuts = sorted(states)
             total = self.onward(cuts[-1])[states[cuts[-1]]]
