@@ -81,3 +81,13 @@ def test_without_time_no_mechanism_is_tried() -> None:
     with_time = to_test(Bench(one, drawn))
     assert with_time is not None
     assert with_time.population.n == 300
+
+
+@pytest.mark.parametrize(("affordable", "tested"), [(199, None), (200, 200), (1_000, 300)])
+def test_parts_are_tested_on_enough_inputs_or_none(
+    monkeypatch: pytest.MonkeyPatch, affordable: int, tested: int | None
+) -> None:
+    monkeypatch.setattr("interp.explanations.inputs._affordable", lambda bench: affordable)
+    one = subject("algorithmic/max-of-k-exact", K=3, v=8)
+    small = to_test(Bench(one, sample(one.task, 300)))
+    assert (None if small is None else small.population.n) == tested
