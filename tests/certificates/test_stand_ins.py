@@ -100,9 +100,8 @@ def test_a_wrong_stand_in_of_ten_digits_is_refuted_at_once(name: str) -> None:
     assert found.status == "refuted"
     assert found.tables["answers"]["sets"].sum() < 400_000
     text, said = str(found.counterexample).split(": the answer at position ")
-    at, rest = said.split(" is ")
-    answer, right = (int(word) for word in rest.split(", right is "))
+    at, answer, right = (int(word) for word in said.replace(", right", "").split(" is "))
     row = torch.tensor([task.parse(text)])
-    assert int(subject.model(row[:, : int(at) + 1])[0, -1].argmax()) == answer != right
+    assert int(subject.model(row[:, : at + 1])[0, -1].argmax()) == answer != right
     a, b = (int("".join(text.split()[start : start + 10])[::-1]) for start in (0, 11))
-    assert right == (a + b) // 10 ** (int(at) - 21) % 10
+    assert right == (a + b) // 10 ** (at - 21) % 10
