@@ -124,7 +124,7 @@ def test_tables_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.Monkey
 def test_without_numba_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(histogram_counted, "find_spec", lambda name: None)
     tables, parts, need, slack = start(random_model("dot"))
-    assert "pip install 'interp[fast]'" in str(count_rest(tables, parts, need, slack, 60.0))
+    assert "pip install numba" in str(count_rest(tables, parts, need, slack, 60.0))
     assert any(part.is_open for part in parts)
 
 
