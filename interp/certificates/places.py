@@ -27,6 +27,7 @@ from interp.architecture.answers import find_positions
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, noted, register_method
+from interp.certificates.budgets import Budget
 from interp.certificates.places_count import Pattern, union
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, refusal, said
@@ -34,7 +35,7 @@ from interp.certificates.places_ranges import Cells, Routes
 from interp.certificates.places_sets import Bounds, Sight, behind_attention, sight
 from interp.certificates.probes import Mismatch, Probes
 from interp.certificates.scope import anything
-from interp.errors import InterpError, UnsupportedError
+from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Task
 from interp.tasks.automata import Paths, automata_of, declared, hearsay, undeclared
@@ -147,11 +148,9 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
     proof and model disagree.
     """
     started, task = time.perf_counter(), subject.task
-    if seconds < 0:
-        raise InterpError(f"seconds = {seconds} must not be negative")
+    budget = Sets(seconds)
     if (reason := why_not(subject.model, task)) is not None:
         raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
-    budget = Budget(float(seconds * CELLS_A_SECOND))
     proofs: list[Proof] = []
     probes: list[Probes] = []
     automata = [_as_read(subject, paths) for paths in automata_of(task)]
@@ -168,7 +167,7 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
                 done += decided
                 if progress is not None:
                     progress(done, total)
-    found = _conclude(subject, automata, proofs, total, false, started)
+    found = _conclude(subject, automata, proofs, total, false, started, budget.ended)
     own = isinstance(subject.model, TaskModel) and subject.token_ids is None and subject.output_ids is None
     return replace(found, probes=tuple(probes)) if own else found
 
@@ -195,27 +194,24 @@ def _reads_left(automata: Sequence[Paths], proofs: Sequence[Proof], read: ReadPr
     return len(here) - here.index(read) + later
 
 
-@dataclass
-class Budget:
+class Sets(Budget):
     """How many sets may still be looked at. only_counts: the model is known to be wrong."""
 
-    left: float
-    only_counts: bool = False
-
-    def __post_init__(self) -> None:
-        self.to_count = self.left * COUNTING
+    def __init__(self, seconds: float | int) -> None:
+        super().__init__(seconds, float(CELLS_A_SECOND))
+        self.only_counts, self.to_count = False, self.steps * COUNTING
 
     def spend(self, read: ReadProof, reads: int) -> Iterator[int]:
         """Explore one of so many reads that are left; after each step, how many inputs were decided."""
         spent = 0
         for cells, decided in read.explore():
-            self.left -= cells
+            self.steps -= cells
             spent += cells
             yield decided
             self.only_counts |= read.tally.wrong > 0
             if self.only_counts:
-                self.left = min(self.left, self.to_count)
-            if spent * reads > self.left + spent:
+                self.steps = min(self.steps, self.to_count)
+            if spent * reads > self.steps + spent or self.is_over():
                 break
 
 
@@ -449,7 +445,13 @@ def certify_paths(model: TaskModel, seconds: float | int = 600, progress: Progre
 
 
 def _conclude(
-    subject: Subject, automata: Sequence[Paths], proofs: Sequence[Proof], total: int, false: str | None, started: float
+    subject: Subject,
+    automata: Sequence[Paths],
+    proofs: Sequence[Proof],
+    total: int,
+    false: str | None,
+    started: float,
+    ended: str,
 ) -> Certificate:
     task = subject.task
     tallies = [read.tally for proof in proofs for read in proof.reads]
@@ -465,8 +467,8 @@ def _conclude(
     if status == "certified":
         notes += (f"every answer is right in {dtype}, too, where the model generates them token by token",)
     if right + wrong < total:
-        notes += (f"{total - right - wrong:,} of {total:,} answers are left open: too near to tell in {dtype}, or the "
-                  "budget was used up",)  # fmt: skip
+        notes += (f"{total - right - wrong:,} of {total:,} answers are left open: too near to tell in {dtype}, or "
+                  f"{ended or 'the budget was used up'}",)  # fmt: skip
     if wrong or false:
         between = f"{least:,}" if least == most else f"between {least:,} and {most:,}"
         notes += (f"inputs with a wrong answer: {between} of {n_inputs:,}",)
