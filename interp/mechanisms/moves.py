@@ -60,7 +60,7 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
     for of, words in (
         ((own,), "moves the token that it looks at"),
         ((position,), "moves the position that it looks at"),
-        *(((one,), f"moves {one.words} of where it looks") for one in bench.hints if one != own),
+        *(((one,), f"moves {one.brief} of where it looks") for one in bench.hints if one != own),
         ((own, position), "moves the token that it looks at with its position"),
     ):
         codes = coded(of, bench, mask)

@@ -69,7 +69,7 @@ def neurons(bench: Bench, part: Part) -> Iterator[Proposal]:
         means = cell_means(activation, codes, matters)
         ideal = torch.where(matters[:, :, None], means[codes], activation)[:, :, follows]
         steps = thresholds(one, codes[matters], bench, matters, means[:, follows])
-        words = f"has {n} of {int(alive.sum())} active neurons that follow {one.words} alone"
+        words = f"has {n} of {int(alive.sum())} active neurons that follow {one.brief} alone"
         words += f", {steps} of them as thresholds" if steps else ""
         facts = {"quantity": one.to_json(), "neurons": n, "thresholds": steps}
         yield Proposal("neurons", "inside", part, words, Neurons(hook, follows, ideal), n * len(means), n / len(alive),

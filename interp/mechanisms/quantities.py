@@ -87,6 +87,12 @@ class Quantity:
         return _KINDS[self.kind].words(self.setting, *self.arguments)
 
     @property
+    def brief(self) -> str:
+        """Its words where a reader knows the program, which has them in full: "the state after the string"."""
+        special = getattr(_KINDS[self.kind], "brief", None)
+        return self.words if special is None else special
+
+    @property
     def code(self) -> str:
         return _KINDS[self.kind].code(self.setting, *self.arguments)
 

@@ -19,6 +19,7 @@ class State:
     """The state of an automaton that reads the string from state 0; nothing once it reads what is no letter of its."""
 
     tokens = False
+    brief = "the state after the string"
 
     @staticmethod
     def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:

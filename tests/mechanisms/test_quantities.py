@@ -137,3 +137,10 @@ def test_values_by_hand(
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(InterpError, match="kind of quantity"):
         Quantity(BITS, "__import__", ())
+
+
+def test_long_quantities_are_brief_in_the_words_of_parts() -> None:
+    state = Quantity(BITS, "state", EVEN_ONES)
+    assert state.brief == "the state after the string"
+    assert "leads to" in state.words
+    assert Quantity(BITS, "own").brief == Quantity(BITS, "own").words == "its own token"
