@@ -241,8 +241,8 @@ def hearsay(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]
     if longest <= compared:
         return ()
     return (
-        f"labels: compared on every string of up to {compared} symbols, on some longer ones; else task {task.name} is "
-        "taken at its word on what decides them",
+        f"labels: compared on every string of up to {compared} symbols and on some longer ones; unchecked assumption: "
+        f"what task {task.name} declares decides the others",
     )
 
 

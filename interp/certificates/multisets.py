@@ -51,7 +51,7 @@ TAKES = {
 CHUNK = 1 << 15
 LISTED = 1000
 PROBED = 200
-ORDER = "labels: task {} is taken at its word that the order of tokens does not change them"
+ORDER = "unchecked assumption: the order of tokens does not change the labels of task {}"
 COMPARED = 1 << 16
 """Up to so many inputs, all are compared with the multiset that stands for them."""
 

@@ -258,8 +258,8 @@ def hearsay(task: Task, box: CountBox) -> tuple[str, ...]:
         return ()
     compared = "at every count, in one order" if _is_listed(box) else f"at {CHECKED} counts, in {ORDERS} orders"
     return (
-        f"labels: compared {compared} of the tokens; else task {task.name} is taken at its word that its "
-        "counts decide (label_counts would define it)",
+        f"labels: compared {compared} of the tokens; unchecked assumption: counts decide the others of task "
+        f"{task.name} (label_counts would define it)",
     )
 
 

@@ -123,8 +123,8 @@ def hearsay(task: Task, shape: Occurrences) -> tuple[str, ...]:
     if shape.n_inputs <= LISTED or defines_labels(task):
         return ()
     return (
-        f"labels: compared on {len(_probe_sequences(len(shape.tokens), shape.length)):,} rows; on all others task "
-        f"{task.name} is taken at its word that a token's number of occurrences decides (label_counts would define it)",
+        f"labels: compared on {len(_probe_sequences(len(shape.tokens), shape.length)):,} rows; unchecked assumption: a "
+        f"token's number of occurrences decides the others of task {task.name} (label_counts would define it)",
     )
 
 

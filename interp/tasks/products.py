@@ -136,8 +136,8 @@ def hearsay(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
     """What a certificate must say of labels that were not compared; nothing where all were."""
     if (task.n_inputs or 0) <= LISTED:
         return ()
-    return (f"labels: compared on {SAMPLED * len(products):,} inputs; on all others task {task.name} is taken at its "
-            "word that a product has one right answer",)  # fmt: skip
+    return (f"labels: compared on {SAMPLED * len(products):,} inputs; unchecked assumption: each product of task "
+            f"{task.name} has one right answer on the others",)  # fmt: skip
 
 
 def _disjoint(task: Task, products: Sequence[Product]) -> None:

@@ -296,7 +296,7 @@ def test_the_labels_of_too_many_inputs_are_taken_at_the_task_s_word(monkeypatch:
     assert interp.certify(model).on_trust == ()
     monkeypatch.setattr("interp.tasks.products.LISTED", 26)
     (trust,) = interp.certify(model).on_trust
-    assert trust.startswith("labels: compared on 112 inputs; on all others task max-of-k is")
+    assert trust.startswith("labels: compared on 112 inputs; unchecked assumption: each product of task max-of-k")
     assert products.PROBED > 100
 
 
