@@ -63,7 +63,7 @@ KNOWN: dict[str, Known] = {
     },
     "count01/minimal": {
         "head 0.0": {"looks": {"looks with a fixed weight for each token"}, "inside": {TOKEN, NUMBER},
-                     "carries": {"carries the number of 1s minus the number of 0s in 32 steps"}},
+                     "carries": {"carries the number of 1s minus the number of 0s, rounded to 32 levels"}},
     },
     "languages/one": {"head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the number of 1s"}}},
     "languages/parity": {"head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the number of 1s"}}},

@@ -30,19 +30,19 @@ def truth(agreement: Agreement) -> str:
     text = f"This program gives {agreement}"
     if agreement.wrong is not None and agreement.right is not None and agreement.changed:
         right, wrong = words.portion(agreement.right), words.portion(agreement.wrong)
-        text += f": {right} of the right ones and {wrong} of the wrong ones"
+        text += f": {right} of the model's right answers and {wrong} of its wrong ones"
     return f"{text}."
 
 
 def parts_sentence(parts: Sequence[PartRole]) -> str:
     """Which parts do what, as far as a replacement has borne it out; and which were not explained.
 
-    Parts that do the same are said once. What is explained comes first: a reader needs it most.
+    Parts that do the same are said once. What is explained comes first, layer by layer.
     """
     if not parts:
         return "Where it happens was not tested: there was no time left."
     groups: dict[tuple[bool, str], list[str]] = {}
-    for one in parts:
+    for one in sorted(parts, key=_layer):
         explained = one.status == "explained"
         does = [text for text in (one.looks, one.inside, one.carries if explained else None) if text]
         if one.status != "cut" and (does or explained):
@@ -53,11 +53,15 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
     if said:
         left = sum(len(group) for _, group in ordered[NAMED:])
         more = f"; and {words.counted(left, 'more part')}" if left else ""
-        text.append(f"Where: {'; '.join(said[:NAMED])}{more}.")
+        text.append(f"In the model: {'; '.join(said[:NAMED])}{more}.")
     kept = [one.part for one in parts if one.status == "kept"]
     if kept:
         text.append(f"What {named(kept)} {'puts' if len(kept) == 1 else 'put'} out is not explained.")
     return " ".join(text)
+
+
+def _layer(one: PartRole) -> int:
+    return int(one.part.split(" ")[1].split(".")[0])
 
 
 def named(parts: Sequence[str]) -> str:

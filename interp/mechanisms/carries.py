@@ -66,7 +66,9 @@ def _proposal(bench: Bench, part: Part, quantities: Sequence[Quantity], matters:
     assert codes is not None
     means = cell_means(bench.output(part), codes, matters)
     fit = explained(bench.output(part)[matters].double(), codes[matters])
-    words = " and ".join(one.brief for one in quantities) + ("" if exact is not None else f" in {len(means)} steps")
+    words = " and ".join(one.brief for one in quantities) + (
+        "" if exact is not None else f", rounded to {len(means)} levels"
+    )
     facts = {"quantities": [one.to_json() for one in quantities]}
     known = set(quantities) <= set(bench.hints)
     edit = Given(part, codes, means, matters)

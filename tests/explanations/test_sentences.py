@@ -19,8 +19,9 @@ ALL = "on all 64 inputs"
         ),
         (
             Agreement(64, 32, 0.5, 0.5, 0.5, 1.0, 0.0, ALL),
-            "This program gives 0.5000 of the answers of the model on all 64 inputs: all of the right ones and none "
-            "of the wrong ones.",
+            "This program gives 0.5000 of the answers of the model on all 64 inputs: all of the model's right "
+            "answers and none "
+            "of its wrong ones.",
         ),
         (
             Agreement(100000, 1, 0.99999, 0.9999, 0.999999, 0.99999, None, "on a sample"),
@@ -42,19 +43,19 @@ def test_truth(agreement: Agreement, said: str) -> None:
         ([], "Where it happens was not tested: there was no time left."),
         ([PartRole("head 0.0", "cut")], ""),
         ([PartRole("head 0.0", "kept")], "What head 0.0 puts out is not explained."),
-        ([PartRole("MLP 0", "explained", carries="carries x")], "Where: MLP 0 carries x."),
+        ([PartRole("MLP 0", "explained", carries="carries x")], "In the model: MLP 0 carries x."),
         (
             [PartRole("head 0.0", "kept", "looks at itself", 1.0), PartRole("MLP 1", "kept")],
-            "Where: head 0.0 looks at itself. What head 0.0 and MLP 1 put out is not explained.",
+            "In the model: head 0.0 looks at itself. What head 0.0 and MLP 1 put out is not explained.",
         ),
         (
             # What a part carries is not said where it broke the whole.
             [PartRole("head 0.0", "kept", "looks at itself", carries="carries x")],
-            "Where: head 0.0 looks at itself. What head 0.0 puts out is not explained.",
+            "In the model: head 0.0 looks at itself. What head 0.0 puts out is not explained.",
         ),
         (
             [PartRole(f"head 0.{n}", "explained", carries="carries x") for n in range(6)],
-            "Where: heads 0.0, 0.1, 0.2, 0.3 and 2 more: each carries x.",
+            "In the model: heads 0.0, 0.1, 0.2, 0.3 and 2 more: each carries x.",
         ),
         (
             # Explained parts come first, and parts that do the same are said once.
@@ -63,12 +64,14 @@ def test_truth(agreement: Agreement, said: str) -> None:
                 PartRole("head 0.1", "kept", "looks at itself"),
                 PartRole("MLP 0", "explained", carries="carries x"),
             ],
-            "Where: MLP 0 carries x; heads 0.0 and 0.1: each looks at itself. What heads 0.0 and 0.1 put out is not "
+            "In the model: MLP 0 carries x; heads 0.0 and 0.1: each looks at itself. What heads 0.0 and 0.1 put "
+            "out is not "
             "explained.",
         ),
         (
             [PartRole(f"head 0.{n}", "explained", carries=f"carries {n}") for n in range(6)],
-            "Where: head 0.0 carries 0; head 0.1 carries 1; head 0.2 carries 2; head 0.3 carries 3; and 2 more parts.",
+            "In the model: head 0.0 carries 0; head 0.1 carries 1; head 0.2 carries 2; head 0.3 carries 3; and "
+            "2 more parts.",
         ),
     ],
 )  # fmt: skip
@@ -86,3 +89,8 @@ def test_the_method_stands_on_the_first_screen() -> None:
 def test_nothing() -> None:
     assert nothing_found("") == "No explanation found."
     assert nothing_found("the model answers 0") == "No explanation found: the model answers 0."
+
+
+def test_parts_of_one_kind_are_told_layer_by_layer() -> None:
+    parts = [PartRole(name, "explained", carries=f"carries {name[-1]}") for name in ("head 0.2", "head 1.5", "MLP 0")]
+    assert parts_sentence(parts) == "In the model: head 0.2 carries 2; MLP 0 carries 0; head 1.5 carries 5."

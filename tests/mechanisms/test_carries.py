@@ -66,7 +66,9 @@ def test_a_number_with_many_values_is_carried_in_steps() -> None:
     assert coded(made.hints, made, matters) is None
     one = found(made, HEAD, "output", [], 0.99)
     assert one is not None
-    assert re.fullmatch(r"carries the number of [01]s minus the number of [01]s in \d+ steps", one.proposal.words)
+    assert re.fullmatch(
+        r"carries the number of [01]s minus the number of [01]s, rounded to \d+ levels", one.proposal.words
+    )
 
 
 def test_steps_hold_equally_many_and_equal_values_stay_together() -> None:
