@@ -18,7 +18,7 @@ import pandas as pd
 
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
-from interp.certificates.base import Certificate
+from interp.certificates.base import Certificate, Source
 from interp.certificates.frozen import compare_with_fresh, frozen, probes_of
 from interp.tasks.hashes import tensors_sha256
 
@@ -26,7 +26,7 @@ FILE = "known.json"
 COMPARED = 16
 """Inputs of each split on which the model at hand is compared with a fresh one: some have 1000 symbols each."""
 NOT_KEPT = ("source", "probes", "on_record")
-"""What leads back to a model in memory, or is true of every certificate that is read."""
+"""What leads back to a model in memory, or is true of every certificate that is read; how it was made is kept apart."""
 
 
 def known(model: TaskModel) -> Certificate | None:
@@ -44,7 +44,8 @@ def known(model: TaskModel) -> Certificate | None:
         return None
     found = from_plain(_all()[key])
     few = (batch[slice(0, COMPARED)] for batch in probes_of(fresh.task, ()))
-    return replace(found, on_record=True, probed=compare_with_fresh(model, fresh, few))
+    source = Source(fresh, *_all()[key]["made_by"])
+    return replace(found, source=source, on_record=True, probed=compare_with_fresh(model, fresh, few))
 
 
 def key_of(model: TaskModel) -> str:
@@ -58,12 +59,13 @@ def to_plain(found: Certificate) -> dict[str, Any]:
     """A certificate as plain data for JSON, without what leads back to its model."""
     data = {one.name: getattr(found, one.name) for one in fields(found) if one.name not in NOT_KEPT}
     tables = {name: table.to_dict(orient="split", index=False) for name, table in found.tables.items()}
-    return data | {"tables": tables}
+    assert found.source is not None  # certify_model made it
+    return data | {"tables": tables, "made_by": [found.source.method, found.source.options]}
 
 
 def from_plain(data: dict[str, Any]) -> Certificate:
     """The inverse of to_plain."""
-    data = dict(data)
+    data = {name: value for name, value in data.items() if name != "made_by"}
     for name in ("accuracy", "notes", "on_trust"):
         data[name] = tuple(data[name]) if isinstance(data[name], list) else data[name]
     data["tables"] = {name: pd.DataFrame(**table) for name, table in data["tables"].items()}

@@ -40,6 +40,9 @@ def test_the_same_weights_get_it_and_it_says_so(found: Certificate) -> None:
         pd.testing.assert_frame_equal(read.tables[name], table.reset_index(drop=True), check_dtype=False)
     assert certificate_sentence(read) == f"{certificate_sentence(found)} {ON_RECORD}"
     assert read.probed > 0
+    assert read.source is not None
+    assert found.source is not None
+    assert (read.source.method, read.source.options) == (found.source.method, found.source.options)
 
 
 def test_other_weights_sizes_and_formats_do_not(found: Certificate) -> None:

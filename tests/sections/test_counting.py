@@ -44,7 +44,8 @@ def test_any_size(T, L):
 
 
 @pytest.mark.slow
-def test_an_interval_is_said_in_words():
+def test_an_interval_is_said_in_words(monkeypatch):
+    monkeypatch.setattr("interp.certificates.known._all", dict)  # it came with an exact certificate
     report = interp.analyze("histogram/dot-softmax")
     low, high = re.search(
         r"\(all 32\^10 .*\); its accuracy lies from ([\d.]+) to ([\d.]+\d), by a sample \(confidence 99.9%\)\.",
