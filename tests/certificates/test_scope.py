@@ -229,7 +229,7 @@ def test_what_a_language_says_of_itself_is_compared_with_strings() -> None:
         with pytest.raises(InterpError, match=rf"strings of length {first} that .* cannot tell apart have different"):
             interp.certify(late_model(member=member, late=late), longest=20)
     found = interp.certify(late_model(member=member, late=100), longest=15)
-    assert found.on_trust[0].startswith("labels: compared on every string of up to 14 symbols, on some longer ones")
+    assert found.on_trust[0].startswith("labels: compared on every string of up to 14 symbols and on some longer ones")
     assert found.on_trust[0] in str(found)
     assert interp.certify(late_model(member=member, late=100), longest=14).on_trust == ()
 
