@@ -77,12 +77,12 @@ def row_of(cell: Cell, arguments: Arguments) -> dict[str, object]:
     mixed = cell[0].startswith("lin") and arguments.mode == "full"
     found = certify_model(model, seconds=MIXED_SECONDS if mixed else SECONDS[arguments.mode])
     low, high = found.accuracy if isinstance(found.accuracy, tuple) else (found.accuracy, found.accuracy)
-    classes = found.tables["classes"]
+    sums = {name: sum(map(int, found.tables["classes"][name])) for name in ("wrong", "close", "tied", "undecided")}
     tested = accuracy_on(model, sample(model.task, SAMPLED))
     uniform = uniformly(model)
     row: dict[str, object] = {
-        **dict(zip(("model", "d", "p", "seed"), cell)), "status": found.status, "errors": found.n_errors,
-        "close": int(classes["close"].sum()), "tied": int(classes["tied"].sum()), "answers": found.n_answers,
+        **dict(zip(("model", "d", "p", "seed"), cell)), "status": found.status, "errors": None if sums["undecided"] else sums["wrong"],
+        "close": sums["close"], "tied": sums["tied"], "undecided": sums["undecided"], "answers": found.n_answers,
         "low": low, "high": high, "test errors": round((1 - tested.accuracy) * tested.answers),
         "uniform": uniform.accuracy, "uniform low": uniform.low, "uniform high": uniform.high,
         "seconds": round(found.seconds, 2),

@@ -95,10 +95,11 @@ def count_rest(
         return None
     if (reason := why_not(tables)) is not None:
         return None if tables.pattern is not None else reason
-    started = time.monotonic()
     sizes = {n: multisets_around(tables.T - 1, tables.L - n) for n in range(1, tables.L + 1)}
-    state = Progress(sum(sizes[n] for _, counts in jobs for n in counts), started + seconds, progress)
     listed = {size: Listed.of(size, tables.L - 1) for size in set(group_sizes(tables.T - 1)[1:])}
+    _compile(Walk(tables, jobs[0][0].token, dict(listed)))
+    started = time.monotonic()
+    state = Progress(sum(sizes[n] for _, counts in jobs for n in counts), started + seconds, progress)
     again, close = [], []
 
     def work(job: tuple[Part, list[int]]) -> None:
@@ -136,6 +137,13 @@ def count_rest(
                 f"take about {guess:,.0f} s on this machine: give more seconds")  # fmt: skip
     return (f"{state.total:,} multisets of other tokens were counted in {spent:.1f} s, {sum(again):,} of them again in "
             f"float64; answers that are right by less than rounding may move them: {sum(close):,}")  # fmt: skip
+
+
+def _compile(walk: Walk) -> None:
+    """Walk the one multiset of nothing but the own token: a machine's first walk compiles for about 15 s, which tells
+    nothing of how long all of them take."""
+    n_out = walk.tables.lead.shape[1]
+    walk.count(walk.tables.L, np.ones(n_out, bool), np.zeros(n_out), np.zeros(n_out))
 
 
 def _open_counts(part: Part, slack: np.ndarray) -> list[int]:

@@ -91,11 +91,8 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     rows: list[dict[str, object]] = []
     for name, value in values.items():
         pairs = pairs_of(subject, batch, name, values, MOST_PAIRS, seed)
-        already = torch.zeros(0, dtype=torch.bool)
         if isinstance(pairs, str):
             reasons[name] = pairs
-        else:
-            already = answered_pairs(subject, batch, pairs, lambda here: [])
         for site in sites(subject, batch):
             x = _at(streams[site.layer], where, site)
             told = probe(x, value, inputs, seed)
@@ -113,7 +110,7 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
             }
             if not isinstance(pairs, str):
                 for column, part in (("interchange", None), ("along_probe", told.projection)):
-                    row[column] = _interchanged(subject, batch, site, pairs, part, already)
+                    row[column] = _interchanged(subject, batch, streams, site, pairs, part)
                 row["pairs"] = len(pairs.base)
             rows.append(row)
     table = pd.DataFrame(rows)
@@ -274,20 +271,32 @@ def _determines(values: dict[str, Tensor], names: tuple[str, ...], classes: Tens
 
 
 def _interchanged(
-    subject: Subject, batch: Batch, site: Site, pairs: Interchange, projection: Tensor | None, already: Tensor
+    subject: Subject, batch: Batch, streams: list[Tensor], site: Site, pairs: Interchange, projection: Tensor | None
 ) -> float:
     """Share of the pairs that are answered as they must be with the site's vector (or its part) interchanged, and are
-    not (already) without that."""
-    where, name = reads(subject, batch), hook_of(subject, site.layer)
+    not without that."""
+    where, name, stream = reads(subject, batch), hook_of(subject, site.layer), streams[site.layer]
+    read = where.positions[pairs.base]
+    at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
+                 for some in (pairs.base, pairs.source))  # fmt: skip
+    change = stream[where.rows[pairs.source], there] - stream[where.rows[pairs.base], at]
+    if projection is not None:
+        change = change @ projection.to(change).T
+    final = streams[-1][where.rows[pairs.base], read]
+    if site.layer == subject.model.cfg.n_layers:  # what stands at the read is all that still counts
+        good = _answered(subject, final + change * (at == read)[:, None], pairs.wanted)
+    else:
+        good = answered_pairs(subject, batch, pairs, lambda here: [_add(name, at[here], change[here])])
+    return float((good & ~_answered(subject, final, pairs.wanted)).double().mean())
 
-    def swap(here: slice) -> Sequence[Hook]:
-        source = subject.trimmed(batch[where.rows[pairs.source[here]]])
-        at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
-                     for some in (pairs.base[here], pairs.source[here]))  # fmt: skip
-        _, seen = activations(subject, source, [name])
-        return [_swap(name, at, seen[name][torch.arange(len(there)), there], projection)]
 
-    return float((answered_pairs(subject, batch, pairs, swap) & ~already).double().mean())
+def _answered(
+    subject: Subject, final: Float[Tensor, "pairs d_model"], wanted: Int[Tensor, "pairs"]
+) -> Bool[Tensor, "pairs"]:
+    """Which vectors after the last layer give the answer that is wanted."""
+    cfg = subject.model.cfg
+    out = subject.columns(subject.model(final[:, None].to(cfg.device), start_at_layer=cfg.n_layers))
+    return correct(out[:, 0].double().cpu(), wanted, subject.decision)
 
 
 def answered_pairs(
@@ -303,13 +312,10 @@ def answered_pairs(
     return torch.cat(found)
 
 
-def _swap(name: str, at: Tensor, value: Tensor, projection: Tensor | None) -> Hook:
+def _add(name: str, at: Tensor, change: Float[Tensor, "rows d_model"]) -> Hook:
     def put(stream: Tensor, hook: object) -> Tensor:
-        changed, rows = stream.clone(), torch.arange(len(stream))
-        change = value - stream[rows, at]
-        if projection is not None:
-            change = change @ projection.to(change).T
-        changed[rows, at] += change
+        changed = stream.clone()
+        changed[torch.arange(len(stream)), at] += change.to(stream)
         return changed
 
     return name, put
