@@ -311,7 +311,7 @@ def _affordable(
     """How many inputs the work can take in so many seconds: a size of SIZES, or all there are."""
     total = len(whole) if whole is not None else task.n_inputs if exact else None
     try:
-        few = whole[slice(0, TRIED[-1])] if whole is not None else sample(task, TRIED[-1], split, seed).batch
+        few = (sample(task, TRIED[-1], split, seed) if whole is None else _part(whole, TRIED[-1], split, seed)).batch
     except TaskError:
         raise
     except InterpError:  # no sampler, and a list that is too long to draw from: `sample` says so

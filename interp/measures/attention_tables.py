@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_CELLS = 200_000
 CELLS = 1 << 22
-"""Weights that are looked at together."""
+"""Numbers of one copy of weights, at most."""
 
 
 def attention_by_position(model: Model, batch: Batch) -> pd.DataFrame:
@@ -69,12 +69,13 @@ def _averaged(
             number += torch.einsum("bqi,bkj->ij", asked, looked_at)
         else:
             number[:, 0] += asked.sum((0, 1))
+        which, places = queries.nonzero(as_tuple=True)
         for layer, name in enumerate(hooks):
             n_here, length = seen[name].shape[1:3]
-            some = max(1, CELLS // (n_here * length * max(length, kinds)))
-            for rows in torch.arange(len(piece)).split(some):  # so that no copy is large
-                given = seen[name][rows].double().cpu() @ looked_at[rows][:, None]
-                total[layer, :n_here] += torch.einsum("bqi,bhqj->hij", asked[rows], given)
+            for some in torch.arange(len(which)).split(max(1, CELLS // (length * max(n_here, kinds)))):
+                weights = seen[name].cpu()[which[some], :, places[some]].double()
+                given = weights @ looked_at[which[some]]
+                total[layer, :n_here] += torch.einsum("ni,nhj->hij", asked[which[some], places[some]], given)
     mean = total / number
     frames = []
     for part in heads:

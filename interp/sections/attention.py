@@ -29,13 +29,19 @@ def needs(study: Study) -> str | None:
     return f"the patterns of {n} heads are too many to draw" if n > MOST_HEADS else None
 
 
-def _looks(subject: Subject, batch: Batch) -> None:
-    looks(subject, batch, "read")
-    attention_by_position(subject, batch)
+def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.DataFrame | None, pd.DataFrame | None]:
+    """Mean weights by position and by token, and where heads look from the reads; None where that is not shown."""
+    reads = subject.read_at != "all"
+    short, few = batch.tokens.shape[1] <= LONGEST, subject.task.d_vocab <= MOST_TOKENS
+    return (
+        attention_by_position(subject, batch) if short else None,
+        attention_by_token(subject, batch, only_reads=reads) if few else None,
+        looks(subject, batch, "read") if reads else None,
+    )
 
 
 def population(study: Study) -> Population:
-    return study.population("attention", _looks, most=5_000)
+    return study.population("attention", _tables, most=5_000)
 
 
 @section("attention", title="Mean attention", order=400, needs=needs)
@@ -45,31 +51,29 @@ def make(study: Study, report: Report) -> None:
     batch = inputs.batch
     report.section("Mean attention", f"Averages {inputs.on}; padding does not count.")
     shape = {"layer": study.model.cfg.n_layers > 1}
-    if batch.tokens.shape[1] <= LONGEST:
+    by_position, by_token, found = study.on_population("attention", inputs)
+    if by_position is not None:
         report.add_figure(
             "attention_by_position",
             draw.circuit(
-                _named(attention_by_position(subject, batch), **shape).rename(
-                    columns={"query": "query position", "key": "key position"}
-                ),
+                _named(by_position, **shape).rename(columns={"query": "query position", "key": "key position"}),
                 "query position",
                 "key position",
                 color_title="mean weight",
             ),
             "Mean weight from each position (rows) to each (columns), over the inputs that have both.",
         )
-    if study.task.d_vocab <= MOST_TOKENS:
+    if by_token is not None:
         at = "" if subject.read_at == "all" else ", where answers are read"
-        table = attention_by_token(subject, batch, only_reads=subject.read_at != "all")
         seen = set(batch.tokens[batch.attention_mask].unique().tolist())
-        table = table[table["key"].map(study.task.token_id).isin(seen)]
+        table = by_token[by_token["key"].map(study.task.token_id).isin(seen)]
         report.add_figure(
             "attention_by_token",
             draw.circuit(_named(table, **shape), color_title="weight to all of a kind"),
             f"What a query token (rows) gives to all tokens of a kind together (columns){at}, mean over queries.",
         )
-    if subject.read_at != "all":
-        found = looks(subject, batch, "read")
+    if found is not None:
+        found = found.copy()
         found.insert(0, "part", [f"head {a}.{b}" for a, b in zip(found["layer"], found["head"])])
         report.add_table(
             "attention_at_reads",

@@ -26,6 +26,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from interp._lens import HookedTransformer
@@ -62,6 +63,7 @@ class Study:
         self.wanted: frozenset[str] = frozenset()
         self.times: dict[str, int] = {}
         self._known: dict[tuple[Any, ...], Any] = {}
+        self._trials: dict[str, _Trial] = {}
 
     @property
     def model(self) -> HookedTransformer:
@@ -120,6 +122,11 @@ class Study:
         """
         return self.once(_population, section, work, split, tuple(sorted(choice.items())))
 
+    def on_population(self, section: str, inputs: Population) -> Any:
+        """work(subject, inputs.batch), with the work that the section's population was chosen for: what it gave when it
+        was timed, if that was on just these inputs."""
+        return self._trials[section].on(inputs.batch)
+
     @cached_property
     def certificate(self) -> Certificate | str:
         """The certificate, or the reason why there is none."""
@@ -147,7 +154,26 @@ def _population(
     study: Study, section: str, work: Callable[[Subject, Batch], Any], split: str | None, choice: tuple[Any, ...]
 ) -> Population:
     asked = study.asked_of.get(section, Asked()).over(study.asked)
-    return choose(study.task, partial(work, study.subject), asked, split=split, **dict(choice))
+    trial = study._trials[section] = _Trial(partial(work, study.subject))
+    return choose(study.task, trial, asked, split=split, **dict(choice))
+
+
+class _Trial:
+    """Work that is timed on a few inputs; what it gave the last time is kept."""
+
+    def __init__(self, work: Callable[[Batch], Any]) -> None:
+        self.work = work
+        self.last: tuple[Batch, Any] | None = None
+
+    def __call__(self, batch: Batch) -> None:
+        self.last = None
+        self.last = (batch, self.work(batch))
+
+    def on(self, batch: Batch) -> Any:
+        if self.last is None or not torch.equal(self.last[0].tokens, batch.tokens):
+            self(batch)
+        assert self.last is not None
+        return self.last[1]
 
 
 def _data(study: Study, split: str) -> Batch:

@@ -27,7 +27,7 @@ def population(study: Study) -> Population:
 
 def measured(study: Study) -> Components:
     """Of the inputs of `population`."""
-    return components(study.subject, study.once(population).batch)
+    return study.on_population("components", study.once(population))
 
 
 def half_width(spread: float, inputs: Population) -> float:

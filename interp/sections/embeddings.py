@@ -70,7 +70,7 @@ def population(study: Study) -> Population:
 
 def measured(study: Study) -> pd.DataFrame:
     """The waves in the outputs."""
-    return output_spectra(study.subject, study.once(population).batch)
+    return study.on_population("embeddings", study.once(population))
 
 
 def _waves(study: Study, report: Report) -> None:

@@ -7,12 +7,10 @@ import pandas as pd
 
 from interp import words
 from interp.measures.generation import Generated, generate, not_generated
-from interp.measures.subject import Subject
 from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
-from interp.tasks import Batch
 
 
 def needs(study: Study) -> str | None:
@@ -20,17 +18,13 @@ def needs(study: Study) -> str | None:
     return not_generated(study.subject, study.data()[slice(0, 20)])
 
 
-def _work(subject: Subject, batch: Batch) -> None:
-    generate(subject, batch)
-
-
 def population(study: Study) -> Population:
     """The inputs whose answers are generated."""
-    return study.population("generation", _work)
+    return study.population("generation", generate)
 
 
 def measured(study: Study) -> Generated:
-    return generate(study.subject, study.once(population).batch)
+    return study.on_population("generation", study.once(population))
 
 
 @section("generation", title="Generated answers", order=25, needs=needs)

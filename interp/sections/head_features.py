@@ -6,10 +6,12 @@ import pandas as pd
 
 from interp import words
 from interp.measures.head_features import head_features
+from interp.measures.subject import Subject
 from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
+from interp.tasks import Batch
 
 MOST_HEADS, MOST_FEATURES, INPUTS = 48, 12, 1000
 
@@ -20,14 +22,17 @@ def needs(study: Study) -> str | None:
     return f"{heads} heads are too many to probe" if heads > MOST_HEADS else None
 
 
+def _first_features(subject: Subject, batch: Batch) -> pd.DataFrame:
+    return head_features(subject, batch, tuple(subject.task.features(batch[slice(0, 2)]))[:MOST_FEATURES])
+
+
 def population(study: Study) -> Population:
-    return study.population("head_features", head_features, most=INPUTS)
+    return study.population("head_features", _first_features, most=INPUTS)
 
 
 def measured(study: Study) -> pd.DataFrame:
     """On the inputs of `population`, of the first features."""
-    batch = study.once(population).batch
-    return head_features(study.subject, batch, tuple(study.task.features(batch[slice(0, 2)]))[:MOST_FEATURES])
+    return study.on_population("head_features", study.once(population))
 
 
 @section("head_features", title="Heads by feature", order=345, needs=needs)

@@ -17,8 +17,8 @@ from interp.tasks import Batch
 SILENCED, DRAWN, MOST_VALUES = 24, 4, 128
 
 
-def _silenced(subject: Subject, batch: Batch) -> None:
-    neurons_that_matter(subject, batch, SILENCED)
+def _silenced(subject: Subject, batch: Batch) -> pd.DataFrame:
+    return neurons_that_matter(subject, batch, SILENCED)
 
 
 def population(study: Study) -> Population:
@@ -27,7 +27,7 @@ def population(study: Study) -> Population:
 
 def measured(study: Study) -> pd.DataFrame:
     """The neurons that matter most."""
-    return neurons_that_matter(study.subject, study.once(population).batch, SILENCED)
+    return study.on_population("neurons", study.once(population))
 
 
 def most_needed(table: pd.DataFrame, population: Population) -> str:

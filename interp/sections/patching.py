@@ -40,12 +40,12 @@ def places(study: Study) -> bool:
     return sites(subject) + len(heads_of(subject)) * (length if length <= MAX_POSITIONS else 3) <= MOST_SITES
 
 
-def _by_place(subject: Subject, batch: Batch) -> None:
-    patch(subject, make_pairs(subject, batch=batch), by_place=True)
+def _by_place(subject: Subject, batch: Batch) -> Patched:
+    return patch(subject, make_pairs(subject, batch=batch), by_place=True)
 
 
-def _by_part(subject: Subject, batch: Batch) -> None:
-    patch(subject, make_pairs(subject, batch=batch))
+def _by_part(subject: Subject, batch: Batch) -> Patched:
+    return patch(subject, make_pairs(subject, batch=batch))
 
 
 def population(study: Study) -> Population:
@@ -55,7 +55,7 @@ def population(study: Study) -> Population:
 
 def measured(study: Study) -> Patched:
     """On minimal pairs of the inputs of `population`."""
-    return patch(study.subject, make_pairs(study.subject, batch=study.once(population).batch), by_place=places(study))
+    return study.on_population("patching", study.once(population))
 
 
 def leading(table: pd.DataFrame) -> pd.DataFrame:

@@ -27,7 +27,7 @@ def population(study: Study) -> Population:
 
 def measured(study: Study) -> pd.DataFrame:
     """On the inputs of `population`."""
-    return variables(study.subject, study.once(population).batch)
+    return study.on_population("variables", study.once(population))
 
 
 @section("variables", title="Variables", order=750, needs=needs)

@@ -11,9 +11,10 @@ from interp.measures import outputs
 from interp.measures.counting import Counter
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Subject
-from interp.populations import Asked
+from interp.populations import Asked, Population
 from interp.report import Report
 from interp.sections import Study, fill
+from interp.tasks import Batch
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
@@ -56,3 +57,33 @@ def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.Monk
     fill(study, Report("bos"), wanted)
     assert len(made) == 1
     assert set(study.times.values()) == {1}
+
+
+def test_work_that_was_timed_on_the_chosen_inputs_is_not_done_again() -> None:
+    study = Study(Subject.of(interp.build("count01/minimal")))
+    seen: list[int] = []
+
+    def work(subject: Subject, batch: Batch) -> int:
+        seen.append(len(batch))
+        return len(batch)
+
+    timed = study.population("timed", work, fixed=False, exact=False, most=200)
+    runs = len(seen)
+    assert study.on_population("timed", timed) == timed.n == seen[-1] == 200
+    assert len(seen) == runs
+    other = Population("given", timed.batch[slice(0, 50)])
+    assert study.on_population("timed", other) == 50
+    assert len(seen) == runs + 1
+
+
+def test_work_that_nobody_timed_is_done_once() -> None:
+    study = Study(Subject.of(interp.build("count01/minimal")), asked=Asked(inputs=30))
+    seen: list[int] = []
+
+    def work(subject: Subject, batch: Batch) -> None:
+        seen.append(len(batch))
+
+    asked = study.population("asked", work, fixed=False, exact=False)
+    study.on_population("asked", asked)
+    study.on_population("asked", asked)
+    assert seen == [30]
