@@ -81,7 +81,8 @@ def row_of(cell: Cell, arguments: Arguments) -> dict[str, object]:
     tested = accuracy_on(model, sample(model.task, SAMPLED))
     uniform = uniformly(model)
     row: dict[str, object] = {
-        **dict(zip(("model", "d", "p", "seed"), cell)), "status": found.status, "errors": None if sums["undecided"] else sums["wrong"],
+        **dict(zip(("model", "d", "p", "seed"), cell)), "status": found.status,
+        "errors": None if sums["undecided"] else sums["wrong"],
         "close": sums["close"], "tied": sums["tied"], "undecided": sums["undecided"], "answers": found.n_answers,
         "low": low, "high": high, "test errors": round((1 - tested.accuracy) * tested.answers),
         "uniform": uniform.accuracy, "uniform low": uniform.low, "uniform high": uniform.high,
