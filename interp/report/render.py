@@ -21,7 +21,6 @@ from interp.report.aim import aimed
 from interp.report.cells import is_numeric
 from interp.report.glossary import annotated, notes
 from interp.report.live import script as live_script
-from interp.report.live.minify import minify
 from interp.report.page import (
     MOST_ROWS,
     Code,
@@ -57,7 +56,7 @@ def render(report: Report) -> str:
     verdict = _verdict(report.said, report.mark, pictures, told)
     items = list(_views(report.items, taken, told, pictures))
     panels = [item.data for item in report.items if isinstance(item, LiveItem) and not isinstance(item.data, str)]
-    script = live_script(panels) + _page_script()
+    script = live_script(panels) + resource("page.js")
     plotly, plotly_hash = _plotly()
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(resource("page.html.jinja")).render(
@@ -246,11 +245,6 @@ def _json_block(text: str) -> str:
 
 def _settings() -> dict[str, Any]:
     return {"template": json.loads(json.dumps(theme.template().to_plotly_json())), "dark": theme.DARK}
-
-
-@cache
-def _page_script() -> str:
-    return minify(resource("page.js"))
 
 
 @cache

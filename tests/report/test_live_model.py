@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import CheckpointError, InterpError, UnsupportedError
 from interp.listing import list_models
 from interp.measures.subject import Subject
+from interp.report.live import FILES, script
 from interp.sections.live_payload import Inputs, payload
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef
 from interp.tasks import Batch, Count01, make_task, registered_tasks
@@ -335,3 +337,12 @@ def test_rules_mean_the_same_in_the_page(name: str) -> None:
     for row, said in zip(rows, javascript(ask, [about, rows])):
         wanted = [evaluate(task.rule, row, place) for place in range(len(row))]
         assert said == [answer if 0 <= answer < max(2, task.n_out) else None for answer in wanted]
+
+
+def test_every_choice_of_files_is_a_small_program() -> None:
+    panels = [{"counts": {"sliders": []}}, {"lengths": [1]}, {"table": {"rows": []}}, {"generates": {"stop": 1}}]
+    assert all(any(needed(panel) for panel in panels) for needed in FILES.values())
+    assert len(script(panels).encode()) < 110_000
+    for chosen in (panels[:1], panels[1:], panels):
+        checked = subprocess.run(["node", "--check", "-"], input=script(chosen), text=True, capture_output=True)
+        assert checked.returncode == 0, checked.stderr

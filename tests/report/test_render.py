@@ -51,9 +51,8 @@ class TestInBrowser:
         assert ">&lt;s&gt;&lt;/script&gt;&lt;b&gt;x&lt;/b&gt;</text>" in shown
 
     def test_an_old_browser_gets_a_sentence(self, tmp_path, monkeypatch):
-        script = render.resource("page.js")
-        old = "delete window.DecompressionStream;\n" + script
-        monkeypatch.setattr(render, "_page_script", lambda: old)
+        old = "delete window.DecompressionStream;\n"
+        monkeypatch.setattr(render, "live_script", lambda panels: old)
         report = Report("t")
         report.add_figure("f", figures.heatmap([[1.0]], "a", "b", "x", "y", "z"), "The caption.")
         shown = without_scripts(open_page(report.save(tmp_path / "report.html"), tmp_path))

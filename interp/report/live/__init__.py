@@ -11,9 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from interp.report.live.minify import join, minify, tokens
-from interp.report.live.names import shorten
-
 Panel = Mapping[str, Any]
 
 FILES: dict[str, Callable[[Panel], bool]] = {
@@ -46,20 +43,15 @@ ENGINE = ("numbers", "positions", "forward", "counts", "truth", "run", "generate
 def script(panels: Sequence[Panel]) -> str:
     """The script of a page with these panels, "" where there are none: only the files that they need."""
     names = tuple(name for name, needed in FILES.items() if any(map(needed, panels)))
-    return _script(names) if panels else ""
+    return f'(() => {{\n"use strict";\n{_joined(names)}}})();\n' if panels else ""
 
 
 def engine() -> str:
     """The forward pass and its edits alone: what other programs need to run a payload's model."""
-    return minify(_joined(ENGINE))
+    return _joined(ENGINE)
 
 
 @cache
-def _script(names: tuple[str, ...]) -> str:
-    program = tokens(f'(() => {{\n"use strict";\n{_joined(names)}}})();\n')
-    return join(shorten(list(program)))
-
-
 def _joined(names: tuple[str, ...]) -> str:
     folder = files("interp.report.live")
     return "".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in names)
