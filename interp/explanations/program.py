@@ -18,11 +18,9 @@ from torch import Tensor
 from interp import words
 from interp.errors import InterpError, quoted
 from interp.explanations.rules import SHOWN, Rule
-from interp.mechanisms import quantities_order, quantities_steps
-from interp.mechanisms.quantities import Quantity
+from interp.mechanisms.quantities import HELPERS, Quantity
 from interp.mechanisms.setting import Setting, View
 
-HELPERS = quantities_order.HELPERS | quantities_steps.HELPERS
 FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from interp.measures.runs import Part
 from interp.mechanisms.base import Proposal, mechanism
 from interp.mechanisms.bench import Bench, Given
-from interp.mechanisms.quantities import Quantity, Scope, candidates
+from interp.mechanisms.kinds import Scope
+from interp.mechanisms.quantities import Quantity, candidates
 
 TRIED, PAIRED = 6, 6
 """How many quantities are proposed by themselves, and how many are paired."""

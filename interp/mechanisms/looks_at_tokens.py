@@ -10,7 +10,7 @@ from interp.measures.runs import Part
 from interp.mechanisms.attention import SMALL, Relation, closeness, explained, proposals
 from interp.mechanisms.base import Proposal, mechanism
 from interp.mechanisms.bench import Bench, Pattern
-from interp.mechanisms.quantities_counts import few, plural
+from interp.mechanisms.kinds import few, plural
 
 CELLS = 4096
 """The largest table of queries and keys that is proposed."""

@@ -2,251 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import permutations
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from interp.mechanisms.quantities import FEW, kind, said, where
+from interp.mechanisms.kinds import few, kind, plural, scope_code, scope_words
 from interp.mechanisms.setting import Setting, View
 
 
-def few(setting: Setting) -> tuple[str, ...]:
-    """The tokens of the content, where they are few; else none."""
-    return setting.content if len(setting.content) <= FEW else ()
-
-
-def plural(token: str) -> str:
-    """Several of a token: 1s, and what is no number in quotes."""
-    return f"{token}s" if token.isdecimal() else f'"{token}"'
-
-
-@kind("length")
-class Length:
+@kind(
+    "length",
+    words=lambda _, scope: f"the number of tokens{scope_words(scope)}",
+    code=lambda _, scope: f"len({scope_code(scope)})",
+    candidates=lambda setting: [("seen",)],
+)
+def length(view: View, scope: str) -> Tensor:
     """How many tokens the string has."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        yield ("seen",)
-
-    @staticmethod
-    def words(setting: Setting, scope: str) -> str:
-        return f"the number of tokens{said(scope)}"
-
-    @staticmethod
-    def code(setting: Setting, scope: str) -> str:
-        return f"len({where(scope)})"
-
-    @staticmethod
-    def values(view: View, scope: str) -> Tensor:
-        return view.total(view.content.long(), scope)
+    return view.total(view.content.long(), scope)
 
 
-@kind("own count")
-class OwnCount:
+@kind(
+    "own count",
+    words=lambda _, scope: f"how often its own token occurs{scope_words(scope)}",
+    code=lambda _, scope: f"{scope_code(scope)}.count(tokens[i])",
+    candidates=lambda setting: [("seen",)],
+)
+def own_count(view: View, scope: str) -> Tensor:
     """How often the token of the position occurs."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        yield ("seen",)
-
-    @staticmethod
-    def words(setting: Setting, scope: str) -> str:
-        return f"how often its own token occurs{said(scope)}"
-
-    @staticmethod
-    def code(setting: Setting, scope: str) -> str:
-        return f"{where(scope)}.count(tokens[i])"
-
-    @staticmethod
-    def values(view: View, scope: str) -> Tensor:
-        found = torch.zeros_like(view.tokens)
-        for token in range(len(view.setting.vocabulary)):
-            here = (view.tokens == token) & view.content
-            if here.any():
-                found = torch.where(view.tokens == token, view.total(here.long(), scope), found)
-        return found
+    found = torch.zeros_like(view.tokens)
+    for token in range(len(view.setting.vocabulary)):
+        here = (view.tokens == token) & view.content
+        if here.any():
+            found = torch.where(view.tokens == token, view.total(here.long(), scope), found)
+    return found
 
 
-@kind("count")
-class Count:
+def _count_words(_: object, token: str, scope: str) -> str:
+    return f"the number of {plural(token)}{scope_words(scope)}"
+
+
+@kind(
+    "count",
+    words=_count_words,
+    code=lambda _, token, scope: f"{scope_code(scope)}.count({token!r})",
+    candidates=lambda setting: [(token, "seen") for token in few(setting)],
+)
+def count(view: View, token: str, scope: str) -> Tensor:
     """How often a token occurs."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        for token in few(setting):
-            yield token, "seen"
-
-    @staticmethod
-    def words(setting: Setting, token: str, scope: str) -> str:
-        return f"the number of {plural(token)}{said(scope)}"
-
-    @staticmethod
-    def code(setting: Setting, token: str, scope: str) -> str:
-        return f"{where(scope)}.count({token!r})"
-
-    @staticmethod
-    def values(view: View, token: str, scope: str) -> Tensor:
-        return view.total(view.is_token(token), scope)
+    return view.total(view.is_token(token), scope)
 
 
-@kind("remainder")
-class Remainder:
+def _remainder_words(setting: Setting, token: str, modulus: int, scope: str) -> str:
+    number = _count_words(setting, token, scope)
+    return f"the parity of {number}" if modulus == 2 else f"{number} modulo {modulus}"
+
+
+def _has_remainder(setting: Setting, token: str, modulus: int, scope: str, value: int) -> str:
+    return f"{_count_words(setting, token, scope)} is {('even', 'odd')[value]}" if modulus == 2 else ""
+
+
+@kind(
+    "remainder",
+    words=_remainder_words,
+    has=_has_remainder,
+    code=lambda _, token, modulus, scope: f"{scope_code(scope)}.count({token!r}) % {modulus}",
+    candidates=lambda setting: [(token, modulus, "seen") for modulus in (2, 3, 4, 5) for token in few(setting)],
+)
+def remainder(view: View, token: str, modulus: int, scope: str) -> Tensor:
     """How often a token occurs, modulo a number."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        for modulus in (2, 3, 4, 5):
-            for token in few(setting):
-                yield token, modulus, "seen"
-
-    @staticmethod
-    def words(setting: Setting, token: str, modulus: int, scope: str) -> str:
-        if modulus == 2:
-            return f"the parity of the number of {plural(token)}{said(scope)}"
-        return f"the number of {plural(token)}{said(scope)} modulo {modulus}"
-
-    @staticmethod
-    def has(setting: Setting, token: str, modulus: int, scope: str, value: int) -> str:
-        parity = ("even", "odd")[value] if modulus == 2 else ""
-        return parity and f"the number of {plural(token)}{said(scope)} is {parity}"
-
-    @staticmethod
-    def code(setting: Setting, token: str, modulus: int, scope: str) -> str:
-        return f"{where(scope)}.count({token!r}) % {modulus}"
-
-    @staticmethod
-    def values(view: View, token: str, modulus: int, scope: str) -> Tensor:
-        return view.total(view.is_token(token), scope) % modulus
+    return view.total(view.is_token(token), scope) % modulus
 
 
-@kind("difference")
-class Difference:
+def _difference_code(_: object, one: str, other: str, scope: str) -> str:
+    return f"{scope_code(scope)}.count({one!r}) - {scope_code(scope)}.count({other!r})"
+
+
+def _difference_words(one: str, other: str) -> str:
+    return f"the number of {plural(one)} minus the number of {plural(other)}"
+
+
+@kind(
+    "difference",
+    words=lambda _, one, other, scope: _difference_words(one, other) + scope_words(scope),
+    code=_difference_code,
+    candidates=lambda setting: [(one, other, "seen") for one, other in permutations(few(setting), 2)],
+)
+def difference(view: View, one: str, other: str, scope: str) -> Tensor:
     """How much more often one token occurs than another: the elevation, of two brackets."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        for one, other in permutations(few(setting), 2):
-            yield one, other, "seen"
-
-    @staticmethod
-    def words(setting: Setting, one: str, other: str, scope: str) -> str:
-        return f"the number of {plural(one)} minus the number of {plural(other)}{said(scope)}"
-
-    @staticmethod
-    def code(setting: Setting, one: str, other: str, scope: str) -> str:
-        return f"{where(scope)}.count({one!r}) - {where(scope)}.count({other!r})"
-
-    @staticmethod
-    def values(view: View, one: str, other: str, scope: str) -> Tensor:
-        return view.total(view.is_token(one) - view.is_token(other), scope)
+    return view.total(view.is_token(one) - view.is_token(other), scope)
 
 
-@kind("lowest")
-class Lowest:
+@kind(
+    "lowest",
+    words=lambda _, one, other: f"the lowest value of {_difference_words(one, other)} along the string",
+    code=lambda _, one, other: f"lowest(string, {one!r}, {other!r})",
+    candidates=lambda setting: permutations(few(setting), 2),
+)
+def lowest(view: View, one: str, other: str) -> Tensor:
     """The smallest difference of two counts over all beginnings of the string, 0 for the empty one."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        yield from permutations(few(setting), 2)
-
-    @staticmethod
-    def words(setting: Setting, one: str, other: str) -> str:
-        return f"the lowest value of the number of {plural(one)} minus the number of {plural(other)} along the string"
-
-    @staticmethod
-    def code(setting: Setting, one: str, other: str) -> str:
-        return f"lowest(string, {one!r}, {other!r})"
-
-    @staticmethod
-    def values(view: View, one: str, other: str) -> Tensor:
-        level = (view.is_token(one) - view.is_token(other)).cumsum(1)
-        return view.least(level).clamp(max=0)
+    level = (view.is_token(one) - view.is_token(other)).cumsum(1)
+    return view.least(level).clamp(max=0)
 
 
-@kind("sum")
-class Sum:
+@kind(
+    "sum",
+    words=lambda _, scope: f"the sum of the numbers{scope_words(scope)}",
+    code=lambda _, scope: f"sum(map(int, {scope_code(scope)}))",
+    candidates=lambda setting: [("seen",)] if setting.numbers else [],
+)
+def sum_of_numbers(view: View, scope: str) -> Tensor:
     """The sum of tokens that are numbers."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        if setting.numbers:
-            yield ("seen",)
-
-    @staticmethod
-    def words(setting: Setting, scope: str) -> str:
-        return f"the sum of the numbers{said(scope)}"
-
-    @staticmethod
-    def code(setting: Setting, scope: str) -> str:
-        return f"sum(map(int, {where(scope)}))"
-
-    @staticmethod
-    def values(view: View, scope: str) -> Tensor:
-        return view.total(view.values, scope)
+    return view.total(view.values, scope)
 
 
-@kind("sum modulo")
-class SumModulo:
+@kind(
+    "sum modulo",
+    words=lambda _, modulus, scope: f"the sum of the numbers{scope_words(scope)} modulo {modulus}",
+    code=lambda _, modulus, scope: f"sum(map(int, {scope_code(scope)})) % {modulus}",
+    candidates=lambda setting: [(len(setting.numbers), "seen")] if len(setting.numbers) > 1 else [],
+)
+def sum_modulo(view: View, modulus: int, scope: str) -> Tensor:
     """The sum of tokens that are numbers, modulo how many numbers there are."""
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        if len(setting.numbers) > 1:
-            yield len(setting.numbers), "seen"
-
-    @staticmethod
-    def words(setting: Setting, modulus: int, scope: str) -> str:
-        return f"the sum of the numbers{said(scope)} modulo {modulus}"
-
-    @staticmethod
-    def code(setting: Setting, modulus: int, scope: str) -> str:
-        return f"sum(map(int, {where(scope)})) % {modulus}"
-
-    @staticmethod
-    def values(view: View, modulus: int, scope: str) -> Tensor:
-        return view.total(view.values, scope) % modulus
+    return view.total(view.values, scope) % modulus
 
 
-@kind("distinct")
-class Distinct:
+@kind("distinct", words="how many different tokens there are", code="len(set(string))")
+def distinct(view: View) -> Tensor:
     """How many different tokens the string has."""
+    found = torch.zeros_like(view.tokens)
+    for token in view.setting.content:
+        found = found + (view.total(view.is_token(token)) > 0)
+    return found
 
-    tokens = False
 
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        yield ()
-
-    @staticmethod
-    def words(setting: Setting) -> str:
-        return "how many different tokens there are"
-
-    @staticmethod
-    def code(setting: Setting) -> str:
-        return "len(set(string))"
-
-    @staticmethod
-    def values(view: View) -> Tensor:
-        found = torch.zeros_like(view.tokens)
-        for token in view.setting.content:
-            found = found + (view.total(view.is_token(token)) > 0)
-        return found
+HELPERS = {
+    "lowest(": '''def lowest(string, one, other):
+    """The smallest number of `one` minus `other` over all beginnings of the string."""
+    level = low = 0
+    for token in string:
+        level += (token == one) - (token == other)
+        low = min(low, level)
+    return low
+''',
+}
+"""Functions that these quantities use in the source of a program, by the call that needs them."""

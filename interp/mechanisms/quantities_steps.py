@@ -2,97 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from interp.mechanisms.quantities import NOTHING, kind
+from interp.mechanisms.kinds import NOTHING, kind
 from interp.mechanisms.setting import Setting, View
 
 Arrows = tuple[tuple[int, ...], ...]
 
 
-@kind("state")
-class State:
-    """The state of an automaton that reads the string from state 0; nothing once it reads what is no letter of its."""
-
-    tokens = False
-    brief = "the state after the string"
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        yield from ()  # its arrows are learned: see explanations.machines
-
-    @staticmethod
-    def words(setting: Setting, letters: tuple[str, ...], arrows: Arrows) -> str:
-        steps = []
-        for state, row in enumerate(arrows):
-            to: dict[int, list[str]] = {}
-            for letter, target in zip(letters, row):
-                to.setdefault(target, []).append(letter)
-            said = ", ".join(f"{'/'.join(by)} leads to {target}" for target, by in to.items() if target != state)
-            steps.append(f"in {state} {said}" if said else f"{state} is never left")
-        return f"the state after the string (start in 0; {'; '.join(steps)})"
-
-    @staticmethod
-    def code(setting: Setting, letters: tuple[str, ...], arrows: Arrows) -> str:
-        return f"state(string, {[dict(zip(letters, row)) for row in arrows]!r})"
-
-    @staticmethod
-    def values(view: View, letters: tuple[str, ...], arrows: Arrows) -> Tensor:
-        vocabulary, n = view.setting.vocabulary, len(arrows)
-        table = torch.full((n + 1, len(vocabulary)), n)  # state n: nothing
-        for number, letter in enumerate(letters):
-            table[:n, vocabulary.index(letter)] = torch.tensor([row[number] for row in arrows])
-        at, columns = torch.zeros(len(view.tokens), dtype=torch.long), []
-        for tokens, inside in zip(view.tokens.T, view.content.T):
-            at = torch.where(inside, table[at, tokens], at)
-            columns.append(at)
-        found = torch.stack(columns, 1)
-        found = torch.where(found == n, NOTHING, found)
-        return found if view.setting.causal else found[:, -1:].expand_as(found)
+def _state_words(_: object, letters: tuple[str, ...], arrows: Arrows) -> str:
+    steps = []
+    for state, row in enumerate(arrows):
+        to: dict[int, list[str]] = {}
+        for letter, target in zip(letters, row):
+            to.setdefault(target, []).append(letter)
+        leaving = ", ".join(f"{'/'.join(by)} leads to {target}" for target, by in to.items() if target != state)
+        steps.append(f"in {state} {leaving}" if leaving else f"{state} is never left")
+    return f"the state after the string (start in 0; {'; '.join(steps)})"
 
 
-@kind("sum digit")
-class SumDigit:
-    """The digit of the sum of two numbers that stands at this place of the answer.
-
-    Numbers are runs of digits between fixed places (signs, or a digit that always stands there); the answer starts
-    behind the second number. numbers, answer: which digit comes first, "least" or "most"; the answer has one more.
-    """
-
-    tokens = False
-
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        base = len(setting.numbers)
-        if base > 1 and setting.causal and sorted(setting.numbers.values()) == list(range(base)) and setting.fixed:
-            for numbers, answer in (("least", "least"), ("most", "most"), ("most", "least")):
-                yield base, numbers, answer, setting.fixed
-
-    @staticmethod
-    def words(setting: Setting, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
-        order = f"{answer} significant digit first"
-        if numbers != answer:
-            order += f", of the numbers {numbers} significant first"
-        return f"the next digit of the sum of the two numbers in base {base}, carries included ({order})"
-
-    @staticmethod
-    def code(setting: Setting, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
-        return f"sum_part(tokens, i, 'digit', {base}, {numbers!r}, {answer!r}, {breaks!r})"
-
-    @staticmethod
-    def inner(
-        setting: Setting, base: int, numbers: str, answer: str, breaks: tuple[int, ...]
-    ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        for part in PARTS:
-            yield "sum part", (part, base, numbers, answer, breaks)
-
-    @staticmethod
-    def values(view: View, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-        return _added(view, "digit", base, numbers, answer, breaks)
+@kind(
+    "state",
+    brief="the state after the string",
+    words=_state_words,
+    code=lambda _, letters, arrows: f"state(string, {[dict(zip(letters, row)) for row in arrows]!r})",
+    candidates=lambda setting: [],  # its arrows are learned: see explanations.machines
+)
+def state(view: View, letters: tuple[str, ...], arrows: Arrows) -> Tensor:
+    """The state of an automaton that reads the string from state 0; nothing after any other token."""
+    vocabulary, n = view.setting.vocabulary, len(arrows)
+    table = torch.full((n + 1, len(vocabulary)), n)  # state n: nothing
+    for number, letter in enumerate(letters):
+        table[:n, vocabulary.index(letter)] = torch.tensor([row[number] for row in arrows])
+    at, columns = torch.zeros(len(view.tokens), dtype=torch.long), []
+    for tokens, inside in zip(view.tokens.T, view.content.T):
+        at = torch.where(inside, table[at, tokens], at)
+        columns.append(at)
+    found = torch.stack(columns, 1)
+    found = torch.where(found == n, NOTHING, found)
+    return found if view.setting.causal else found[:, -1:].expand_as(found)
 
 
 PARTS = {
@@ -103,27 +54,52 @@ PARTS = {
 """What the digit of a sum is computed from."""
 
 
-@kind("sum part")
-class SumPart:
+def _sum_candidates(setting: Setting) -> list[tuple[Any, ...]]:
+    base = len(setting.numbers)
+    if base < 2 or not setting.causal or sorted(setting.numbers.values()) != list(range(base)) or not setting.fixed:
+        return []
+    return [
+        (base, numbers, answer, setting.fixed)
+        for numbers, answer in (("least", "least"), ("most", "most"), ("most", "least"))
+    ]
+
+
+def _sum_words(_: object, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
+    order = f"{answer} significant digit first"
+    if numbers != answer:
+        order += f", of the numbers {numbers} significant first"
+    return f"the next digit of the sum of the two numbers in base {base}, carries included ({order})"
+
+
+@kind(
+    "sum digit",
+    words=_sum_words,
+    code=lambda _, *arguments: _sum_code("digit", *arguments),
+    candidates=_sum_candidates,
+    inner=lambda _, *arguments: [("sum part", (part, *arguments)) for part in PARTS],
+)
+def sum_digit(view: View, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
+    """The digit of the sum of two numbers that stands at this place of the answer.
+
+    Numbers are runs of digits between fixed places (signs, or a digit that always stands there); the answer starts
+    behind the second number. numbers, answer: which digit comes first, "least" or "most"; the answer has one more.
+    """
+    return _added(view, "digit", base, numbers, answer, breaks)
+
+
+@kind(
+    "sum part",
+    words=lambda _, part, *arguments: PARTS[part],
+    code=lambda _, *arguments: _sum_code(*arguments),
+    candidates=lambda setting: [],  # these come with the digit of the sum
+)
+def sum_part(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
     """What the next digit of a sum is computed from: the digits at its place and the place before, the carry."""
+    return _added(view, part, base, numbers, answer, breaks)
 
-    tokens = False
 
-    @staticmethod
-    def candidates(setting: Setting) -> Iterator[tuple[Any, ...]]:
-        yield from ()  # see SumDigit.inner
-
-    @staticmethod
-    def words(setting: Setting, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
-        return PARTS[part]
-
-    @staticmethod
-    def code(setting: Setting, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
-        return f"sum_part(tokens, i, {part!r}, {base}, {numbers!r}, {answer!r}, {breaks!r})"
-
-    @staticmethod
-    def values(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-        return _added(view, part, base, numbers, answer, breaks)
+def _sum_code(part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> str:
+    return f"sum_part(tokens, i, {part!r}, {base}, {numbers!r}, {answer!r}, {breaks!r})"
 
 
 def _added(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:

@@ -11,7 +11,8 @@ import torch
 from interp.errors import InterpError
 from interp.explanations.program import Program
 from interp.explanations.rules import Rule
-from interp.mechanisms.quantities import NOTHING, Quantity, candidates
+from interp.mechanisms.kinds import NOTHING
+from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting, View
 from interp.tasks import Batch
 

@@ -1,0 +1,167 @@
+"""How a kind of quantity is declared: a function of a view for its values, beside it its words and its source.
+
+The simplest are declared here: the token itself, those at fixed places and beside it, the position.
+In the source, `tokens` are the words of a row, `i` is the position, `seen` what is visible from there, and `string` the
+content of it (without marks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from interp.mechanisms.setting import Setting, View
+
+Scope = Literal["seen", "upto", "from"]
+FEW = 6
+"""Tokens of the content up to which each of them, and each pair, has quantities of its own."""
+NOTHING = -1
+"""The value where there is nothing: the token before the first one."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of quantity; its functions take the setting (or a view) and then the arguments that name one.
+
+    words: what it is, "the number of 1s". code: a Python expression of tokens, i, seen and string. values: its value at
+    each position, NOTHING where there is none. candidates: arguments of those that make sense. tokens: are its values
+    tokens (ids), and not numbers? brief: words where a reader knows the program, which has them in full. has: words for
+    a value (the last argument) where "is" and a number would be clumsy, "" for other values. inner: kind and arguments
+    of the quantities that it is computed from.
+    """
+
+    words: Callable[..., str]
+    code: Callable[..., str]
+    values: Callable[..., Tensor]
+    candidates: Callable[[Setting], Iterable[tuple[Any, ...]]]
+    tokens: bool
+    brief: str
+    has: Callable[..., str]
+    inner: Callable[..., list[tuple[str, tuple[Any, ...]]]]
+
+
+KINDS: dict[str, Kind] = {}
+"""In the order in which they are tried: simple ones first."""
+
+
+def kind(
+    name: str,
+    *,
+    words: str | Callable[..., str],
+    code: str | Callable[..., str],
+    candidates: Callable[[Setting], Iterable[tuple[Any, ...]]] = lambda setting: [()],
+    tokens: bool = False,
+    brief: str = "",
+    has: Callable[..., str] = lambda *arguments: "",
+    inner: Callable[..., list[tuple[str, tuple[Any, ...]]]] = lambda *arguments: [],
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Declare the decorated function as the values of a kind of quantity; see Kind."""
+
+    def register(values: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        KINDS[name] = Kind(_function(words), _function(code), values, candidates, tokens, brief, has, inner)
+        return values
+
+    return register
+
+
+def _function(text: str | Callable[..., str]) -> Callable[..., str]:
+    return (lambda *arguments: text) if isinstance(text, str) else text
+
+
+def few(setting: Setting) -> tuple[str, ...]:
+    """The tokens of the content, where they are few; else none."""
+    return setting.content if len(setting.content) <= FEW else ()
+
+
+def plural(token: str) -> str:
+    """Several of a token: 1s; a token that is not a number is quoted."""
+    return f"{token}s" if token.isdecimal() else f'"{token}"'
+
+
+def scope_code(scope: str) -> str:
+    """The string that a scope names, in source: the string itself, or the part of it up to or from position i."""
+    return {"seen": "string", "upto": "content(tokens[: i + 1])", "from": "content(tokens[i:])"}[scope]
+
+
+def scope_words(scope: str) -> str:
+    """What a scope adds to words."""
+    return {"seen": "", "upto": " up to its own position", "from": " from its own position on"}[scope]
+
+
+@kind("own", tokens=True, words="its own token", code="tokens[i]")
+def own(view: View) -> Tensor:
+    """The token at the position itself."""
+    return view.tokens.masked_fill(~view.mask, NOTHING)
+
+
+def _place_words(_: object, at: int, scope: str) -> str:
+    n = abs(at) if at < 0 else at + 1
+    number = {1: "", 2: "second ", 3: "third "}.get(n, f"{n}th ")
+    end = "last " if at < 0 else "first " if n == 1 else ""
+    return f"the {number}{end}token{scope_words(scope)}"
+
+
+def _place_code(_: object, at: int, scope: str) -> str:
+    source, least = scope_code(scope), -at if at < 0 else at + 1
+    return f"({source}[{at}] if len({source}) >= {least} else None)"
+
+
+@kind(
+    "place",
+    tokens=True,
+    words=_place_words,
+    code=_place_code,
+    # Where the model is causal, the token two before the end is a neighbor of the last one.
+    candidates=lambda setting: [(at, "seen") for at in (0, -1, 1, *(() if setting.causal else (-2,)))],
+)
+def place(view: View, at: int, scope: str) -> Tensor:
+    """The token at a fixed place of the string, counted from 0, or from -1 at its end."""
+    content = view.content.long()
+    rank = content.cumsum(1)  # 1 at the first token of the string
+    length = view.total(content, scope)
+    before = rank - content if scope == "from" else torch.zeros_like(rank)  # content left of the position
+    wanted = before + (length + at + 1 if at < 0 else torch.full_like(length, at + 1))
+    # The position of the wanted-th token of the content, for each position that asks.
+    order = torch.full((len(rank), rank.shape[1] + 2), NOTHING)
+    order.scatter_(1, torch.where(view.content, rank, 0), torch.where(view.content, view.tokens, NOTHING))
+    order[:, 0] = NOTHING
+    least = -at if at < 0 else at + 1
+    found = order.gather(1, wanted.clamp(0, rank.shape[1]))
+    return torch.where(length >= least, found, NOTHING)
+
+
+def _neighbor_words(_: object, offset: int) -> str:
+    side = "before" if offset < 0 else "behind"
+    return f"the token {side} it" if abs(offset) == 1 else f"the token {abs(offset)} places {side} it"
+
+
+def _neighbor_code(_: object, offset: int) -> str:
+    at = f"i {'-' if offset < 0 else '+'} {abs(offset)}"
+    return f"(tokens[{at}] if 0 <= {at} < len(tokens) else None)"
+
+
+@kind(
+    "neighbor",
+    tokens=True,
+    words=_neighbor_words,
+    code=_neighbor_code,
+    candidates=lambda setting: [(offset,) for offset in (-1, -2, -3, *(() if setting.causal else (1,)))],
+)
+def neighbor(view: View, offset: int) -> Tensor:
+    """The token so many places to the right (negative: to the left)."""
+    length = view.tokens.shape[1]
+    at = view.place + offset
+    inside = (at >= 0) & (at < length)
+    found = view.tokens[:, at.clamp(0, length - 1)]
+    there = view.mask[:, at.clamp(0, length - 1)] & inside
+    return found.masked_fill(~there, NOTHING)
+
+
+@kind("position", words="its position", code="i")
+def position(view: View) -> Tensor:
+    """The position, from 0."""
+    return view.place.expand_as(view.tokens)
