@@ -80,6 +80,11 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
         where = reads(subject, batch)
     else:
         where = Reads(torch.arange(len(batch)), *read_positions(subject.task, batch, read))
+    key = ("heads", layer, *where.rows.tolist(), *where.positions.tolist())
+    return subject.once(lambda batch: _head_outputs(subject, batch, where, layer), batch, key)
+
+
+def _head_outputs(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
     if subject.count_space and subject.read_at != "all":
         z = _from_counts(subject, batch, where.positions)
         check_finite(z)

@@ -56,7 +56,7 @@ class Study:
     """
 
     def __init__(self, subject: Subject, load: str | None = None, asked: Asked | None = None) -> None:
-        self.subject = subject
+        self.subject = subject.remembering()
         self.load = load
         self.asked = asked or Asked()
         self.asked_of: dict[str, Asked] = {}

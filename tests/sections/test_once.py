@@ -30,21 +30,36 @@ def _counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any
     return calls
 
 
+def _distinct(calls: list[Any]) -> int:
+    """Of calls of `_from_counts`: how many, when none has the inputs and positions of another."""
+    asked = [(batch.tokens.numpy().tobytes(), tuple(positions.tolist())) for _, batch, positions in calls]
+    assert len(asked) == len(set(asked))
+    return len(asked)
+
+
 def test_sections_on_heads_take_outputs_once_for_each_split_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = interp.ModelSpec(
         task=interp.TaskRef(name="count01"), d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64"
     )
-    study = Study(Subject.of(interp.build(spec, seed=1)), asked=Asked(inputs=1500))
+    study = Study(Subject.of(interp.build(spec, seed=1)), asked=Asked(inputs=300))
     taken = _counted(monkeypatch, outputs, "_from_counts")
     fitted = _counted(monkeypatch, SeparatorPath, "fit")
     report = Report("two heads")
     fill(study, report, ["separation", "attention_ratios", "head_planes", "head_logits"])
     assert {"separation", "groups"} <= set(report.tables)
     assert {"attention_ratios", "best_head", "logit_distributions"} <= set(report.figures)
-    splits = [(len(batch), int(positions.sum())) for _, batch, positions in taken]
-    assert len(splits) == len(set(splits)) == 3  # train and test at '=', test at the answer
     assert len(fitted) == 1
+    fill(study, report, ["heads"])
+    assert _distinct(taken) == 3  # train and test at '=', test at the answer
     assert set(study.times.values()) == {1}
+
+
+@pytest.mark.slow
+def test_a_whole_report_takes_head_outputs_once_for_each_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(Subject.of(interp.load("count01/paper")), asked=Asked(inputs=40))
+    taken = _counted(monkeypatch, outputs, "_from_counts")
+    fill(study, Report("count01/paper"))
+    assert _distinct(taken) == 4  # train and test at '=', test at the answer, and what fixes the live panel's planes
 
 
 def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
