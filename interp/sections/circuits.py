@@ -1,8 +1,9 @@
-"""QK and OV circuits of every head: singular values, tables of tokens, and composition between layers."""
+"""Circuits of heads: composition, full OV and QK circuits, and those of tokens."""
 
 from __future__ import annotations
 
 from interp import words
+from interp.measures.attention import ov_circuit, qk_circuit
 from interp.measures.circuits import composition, no_circuits, no_table, singular_values, token_circuits
 from interp.report import Report
 from interp.report import figures as draw
@@ -14,7 +15,7 @@ MOST_HEADS, MOST_CELLS = 24, 14_000
 
 
 @section("circuits", title="Circuits", order=525, needs=lambda study: no_circuits(study.subject))
-def make(study: Study, report: Report) -> None:
+def circuits(study: Study, report: Report) -> None:
     """Elhage et al. 2021 for any model; where the tables are exact, the section token_circuits has them."""
     subject, cfg = study.subject, study.model.cfg
     n_heads = cfg.n_layers * cfg.n_heads
@@ -96,3 +97,29 @@ def _composition(study: Study, report: Report) -> None:
         )  # fmt: skip
     report.add_table("circuits_composition", found, "Composition scores of all pairs of heads of different layers.")
     report.add_fact("strongest_composition", f"{best['writer']} -> {best['reader']} ({best['through']})")
+
+
+def needs(study: Study) -> str | None:
+    """One attention layer without positions, on tokens few enough to draw."""
+    if not study.subject.count_space:
+        return "token by token circuits are exact for one attention layer without positions and a linear readout only"
+    cells = study.task.d_vocab * max(study.task.d_vocab, study.task.n_out) * study.model.cfg.n_heads
+    return f"{cells:,} pairs of tokens and heads are too many to draw" if cells > 40_000 else None
+
+
+# QK and OV of every head as tables of tokens, exact where tokens alone decide.
+@section("token_circuits", title="QK and OV circuits", order=520, needs=needs)
+def circuits_of_tokens(study: Study, report: Report) -> None:
+    """Scores of all pairs of tokens, and what each token adds to every output when it is attended to alone."""
+    attention, logits = qk_circuit(study.subject), ov_circuit(study.subject)
+    report.section("QK and OV circuits", numbers_in_words(study))
+    report.add_figure(
+        "qk",
+        draw.circuit(attention.rename(columns={"score": "value"})),
+        "QK: the attention score of every query token (rows) for every key token (columns), before the softmax.",
+    )
+    report.add_figure(
+        "ov",
+        draw.circuit(logits.rename(columns={"logit": "value", "token": "logit"})),
+        "OV: what a head adds to every output's logit (columns) when it attends to one token alone (rows).",
+    )

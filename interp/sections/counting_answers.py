@@ -1,4 +1,4 @@
-"""How a counting model answers, by the right count and by the number of distinct tokens (Behrens et al. 2024)."""
+"""What a counting model answers: by count, by logits, by relation or inventory (Behrens et al. 2024)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp import words
-from interp.measures import counting
+from interp.errors import UnsupportedError
+from interp.measures import counting, counting_readout
+from interp.measures.counting import Counter
+from interp.measures.relation_or_inventory import Mechanism, mechanism
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
+from interp.report.aim import tokens as piece
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 from interp.tasks import Batch
 
 
+# How a counting model answers, by the right count and by the number of distinct tokens.
 @section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
-def make(study: Study, report: Report) -> None:
+def counting_answers(study: Study, report: Report) -> None:
     """Confusion of counts, and accuracy by count and by distinct tokens."""
     counter = study.once(shared.counter)
     predicted = counting.predicted_counts(counter)
@@ -47,7 +52,7 @@ def make(study: Study, report: Report) -> None:
         draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),
         "Accuracy of the positions of each count.",
     )
-    report.say(sentence(by_count.set_index("count")["accuracy"]), "what", ["confusion"])
+    report.say(answers_sentence(by_count.set_index("count")["accuracy"]), "what", ["confusion"])
     report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
     report.add_figure(
         "accuracy_by_distinct",
@@ -66,7 +71,7 @@ def drawn(T: int, L: int, sampler: str) -> str:
     return text
 
 
-def sentence(accuracy: pd.Series) -> str:
+def answers_sentence(accuracy: pd.Series) -> str:
     """Which counts are answered rightly, from the accuracy by count; "" where all of them always are."""
     perfect = accuracy[accuracy == 1]
     if len(perfect) == len(accuracy):
@@ -100,3 +105,161 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
                 by_cell[cell] = f"{tokens(batch.tokens[row].tolist())};at:{place}"
                 worst.setdefault(cell[0], by_cell[cell])
     return by_cell, worst
+
+
+# Each answer's logit by the true count (Figures 8 and 9).
+@section("counting_logits", title="Logits by count", order=712, needs=shared.needs_counter)
+def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
+    """Logits on sequences of two tokens; tokens: of how many."""
+    counter = study.once(shared.counter)
+    report.section("Logits by count")
+    words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
+    table = counting_readout.logits_by_count(counter, words)
+    first = table[table["token"] == words[0]].assign(
+        answer=lambda frame: "answer " + frame["answer"].astype(str),
+        input=lambda frame: [_sequence(counter, words[0], count) for count in frame["count"]],
+    )
+    report.add_figure(
+        "logits_by_count",
+        draw.lines(
+            first, "count", "logit", "answer", x_title="times token 1 occurs, the rest being token 0", tokens="input"
+        ),
+        "Each answer's logit at a position of token 1, by its count (Figures 8 and 9): the highest line should be the "
+        "count's own.",
+    )
+    right = table.loc[table.groupby(["token", "count"])["logit"].idxmax(), ["token", "count", "answer"]]
+    wide = right.pivot(index="token", columns="count", values="answer").reset_index()
+    wide.columns = ["token", *(f"count {count}" for count in wide.columns[1:])]
+    report.add_table("answers_two_tokens", wide, "The answers to these sequences, token by token.")
+
+
+def _sequence(counter: Counter, word: str, count: int) -> str:
+    """The sequence of a point: so many of one token, the rest of the one before it."""
+    token = counter.task.token_id(word)
+    row = [token] * count + [token - 1] * (counter.task.L - count)
+    return piece([*([counter.task.T] if counter.task.bos else []), *row])
+
+
+# Does the model count by relation or by inventory? (section 5)
+@section("counting_mechanism", title="Mechanism", order=702, needs=shared.needs_counter)
+def counting_mechanism(study: Study, report: Report) -> None:
+    """Weights against contents of the mixed token: what the answer follows when they disagree."""
+    counter = study.once(shared.counter)
+    found = mechanism(counter)
+    report.section(
+        "Mechanism",
+        "The mixed token that the readout sees is, exactly, the own token, plus weights (how much is attended, along "
+        "the mean of the alphabet and [BOS]), plus contents (to which tokens). In relation-based counting the weights "
+        "carry the count, in inventory-based counting the contents do. So weights and contents are taken from "
+        "different positions of the same token, with different counts, and the answer is regressed on both counts.",
+    )
+    slopes = pd.DataFrame(
+        {"part": ["weights", "contents"], "slope": [found.by_weights, found.by_contents],
+         "left": [found.without_contents, found.without_weights]}
+    )  # fmt: skip
+    report.add_figure(
+        "conflict",
+        draw.bars(slopes, "part", "slope", x_title="part that holds the count", y_title="rise of the answer per count"),
+        "Weights against contents: how much the answer rises when the count in this part rises by one. A relation has "
+        "1 and 0, an inventory 0 and 1.",
+    )
+    alone = found.without_contents, found.without_weights
+    evidence = [
+        ("answer follows the weights by", found.by_weights, "relation 1, inventory 0"),
+        ("answer follows the contents by", found.by_contents, "relation 0, inventory 1"),
+        ("variance explained by the two counts", found.explained, ""),
+        ("information left without contents", alone[0], "relation 1, inventory 0"),
+        ("information left without weights", alone[1], "relation 0, inventory 1"),
+        ("accuracy lost on a token whose neurons are silenced", found.own_loss, ""),
+        ("accuracy lost on the other tokens by that", found.other_loss, "relation: as much; inventory: none"),
+    ]
+    report.add_table(
+        "mechanism",
+        pd.DataFrame(evidence, columns=["evidence", "value", "of the constructions"]),
+        f"Causal evidence, over {found.positions:,} positions. Information: squared correlation of answer and count. "
+        f"Silenced: {found.neurons} of {counter.W_in.shape[1]} hidden neurons for each token.",
+        {"value": ".3f"},
+    )
+    report.say(mechanism_sentence(found), "how", ["conflict", "hidden_by_count"])
+    report.add_fact("mechanism", found.verdict)
+    report.add_fact("by weights", found.by_weights)
+    report.add_fact("by contents", found.by_contents)
+    report.add_fact("specificity", found.specificity)
+
+
+ROUNDING = 9
+"""Decimals of a regression's slopes that are more than its arithmetic."""
+
+
+def mechanism_sentence(found: Mechanism) -> str:
+    """The verdict in words, from the numbers alone."""
+    if found.verdict == "does not count":
+        right = words.share(found.accuracy, 3)
+        return f"It does not count well enough to ask how: accuracy {right}, averaged over the counts."
+    how = "is partly relation-based and partly inventory-based" if found.verdict == "mixed" else f"is {found.verdict}"
+    weights, contents = (words.number(round(by, ROUNDING), 2) for by in (found.by_weights, found.by_contents))
+    said = (
+        f"The counting {how}: when weights and contents of the mixture stand for different counts, the answer follows "
+        f"the weights by {weights} and the contents by {contents}."
+    )
+    neurons = "neuron that tells" if found.neurons == 1 else f"{found.neurons} neurons that tell"
+    mine, theirs = words.number(found.own_loss, 2), words.number(found.other_loss, 2)
+    if mine == theirs:
+        return f"{said} Silencing the {neurons} most about a token costs every token the same, {mine} of accuracy."
+    return (
+        f"{said} Silencing the {neurons} most about a token costs that token {mine} of accuracy, the others {theirs}."
+    )
+
+
+def needs(study: Study) -> str | None:
+    """A mixture of a given sum."""
+    if (reason := shared.needs_counter(study)) is not None:
+        return reason
+    try:
+        counting_readout.total_attention(study.once(shared.counter))
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+# The readout of a counting model alone, on mixtures made by hand (Figures 3 to 5 and 15).
+@section("counting_probes", title="The readout on artificial mixtures", order=710, needs=needs)
+def counting_probes(study: Study, report: Report) -> None:
+    """Answers against the shares of two and of three tokens in the mixture."""
+    counter = study.once(shared.counter)
+    report.section(
+        "The readout on artificial mixtures",
+        "The readout alone, on mixtures of embeddings made by hand: what does its answer depend on?",
+    )
+    pairs = [(own, other) for own, other in (("1", "2"), ("2", "3"), ("3", "0"), ("0", "1"))
+             if max(int(own), int(other)) < counter.task.T]  # fmt: skip
+    probes = pd.concat([counting_readout.probe_two(counter, *pair) for pair in pairs], ignore_index=True)
+    probes["tokens"] = "own " + probes["own"] + ", other " + probes["other"]
+    key = probes["key"][0] if counter.task.bos else "the own token"
+    if counter.task.bos:
+        given = study.once(shared.by_relation).query("relation == 'BOS'")
+        meant = pd.DataFrame({"alpha": given["mean"], "answer": given["count"], "tokens": "what attention gives"})
+        probes = pd.concat([probes, meant], ignore_index=True)
+    report.add_figure(
+        "probe_two",
+        draw.lines(probes, "alpha", "answer", "tokens", x_title=f"share of {key} in the mixture", y_title="answer"),
+        "The own token, plus a mixture of two. Lines that agree for all tokens mean that the share alone decides"
+        + (
+            "; the last line is the mean share that attention gives [BOS] at each count (Figures 3 and 15)."
+            if counter.task.bos
+            else "."
+        ),
+    )
+    if counter.task.T >= 4:
+        probe = counting_readout.probe_three(counter)
+        grid = probe.pivot(index="own_share", columns="other_share", values="answer")
+        label = [f"{value:.3f}" for value in grid.columns]
+        report.add_figure(
+            "probe_three",
+            draw.heatmap(
+                grid.to_numpy(float), label, label, "share of token 2", "share of the own token 1", "answer",
+                ends=(1, counter.task.L),
+            ),
+            "The own token 1, plus a mixture of 1, 2 and 3 whose shares add up to one. Horizontal bands: the answer "
+            "depends on the own share alone (Figures 4 and 5).",
+        )  # fmt: skip

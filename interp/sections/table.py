@@ -1,4 +1,4 @@
-"""How much of a conditional table a model knows, and how far it is from the best map of its width (Dana 2024)."""
+"""A model of a table of contexts: how well it fits, beside the optimum, and what heads, attention and directions do."""
 
 from __future__ import annotations
 
@@ -8,14 +8,29 @@ import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.measures.memorization import Memorization, OptimumGap, memorization, table_of
+from interp.errors import UnsupportedError
+from interp.measures.memorization import (
+    Memorization,
+    OptimumGap,
+    attention_matrix,
+    head_table,
+    memorization,
+    spectrum,
+    table_of,
+    unembedding,
+)
 from interp.report import Report
+from interp.report import figures as draw
+from interp.report.aim import tokens
 from interp.sections import _shared as shared
 from interp.sections.base import Study, section
+from interp.theory.attention_heads import heads_needed
+from interp.theory.closed_forms import least_squares, weighted_least_squares
 
 
+# How much of a conditional table a model knows, and how far it is from the best map of its width (Dana 2024).
 @section("table", title="The whole table", order=110, needs=shared.needs_table)
-def make(study: Study, report: Report) -> None:
+def table(study: Study, report: Report) -> None:
     """Divergence, accuracy by prior, and associations memorized, over every context."""
     task, found = table_of(study.subject), study.once(known)
     report.section(
@@ -86,3 +101,172 @@ def above(gap: OptimumGap) -> str:
     share = gap.gap / gap.optimum
     much = f"{100 * share:.2g}%" if share < 1 else f"{words.number(share, 2)} times as much"
     return f"is {gap.gap:.2g} nats, {much}, above it"
+
+
+def attention_needs(study: Study) -> str | None:
+    """A table, and logits that are a sum over heads."""
+    return shared.needs_table(study) or study.subject.no_decomposition()
+
+
+# The rank of what attention can tell apart (Dana 2024, Theorem 1).
+@section("table_attention", title="The attention matrix", order=440, needs=attention_needs)
+def table_attention(study: Study, report: Report) -> None:
+    """Ranks and singular values of the outputs of all heads, a row for each context."""
+    subject, task = study.subject, table_of(study.subject)
+    found = attention_matrix(subject, study.once(shared.context_outputs))
+    report.section(
+        "The attention matrix",
+        "The outputs of all heads at the last token, a row for each context. Where its rank, with the embedding of the "
+        "last token, is the number of contexts, attention can compute any map of the contexts (Theorem 1).",
+    )
+    if task.order == 1:
+        report.add_text(
+            "Contexts of one token: every head sees that token alone, so the heads only repeat what the embedding "
+            "could say (erratum 4)."
+        )
+    numbers: dict[str, Any] = {
+        "contexts": found.contexts,
+        "rank": found.rank,
+        "rank with the embedding": found.rank_with_residual,
+        "heads": subject.model.cfg.n_heads,
+    }
+    if found.generic is not None:
+        numbers["rank of random weights"] = found.generic
+        numbers["heads that Theorem 1 needs"] = heads_needed(
+            task.d_vocab, task.order, subject.model.cfg.d_model, n_contexts=found.contexts, spare=0.0
+        )
+    report.add_table("attention_matrix", pd.DataFrame([numbers]), "Ranks to the precision of the number format.")
+    values = pd.DataFrame({"number": np.arange(1, len(found.singular_values) + 1), "value": found.singular_values})
+    positive = values[values["value"] > 0]
+    if len(positive) > 1:
+        report.add_figure(
+            "attention_singular_values",
+            draw.lines(positive, "number", "value", y_title="singular value", y_type="log", markers=True),
+            "Singular values of the attention matrix.",
+        )
+
+
+# Each context of a conditional table: how far the model's distribution is from the table's.
+@section("table_contexts", title="Context by context", order=120, needs=shared.needs_table)
+def table_contexts(study: Study, report: Report) -> None:
+    """Divergence of each context, beside that of the best map where it is known."""
+    found = memorization(study.subject, study.once(shared.context_logits))
+    gap = study.once(shared.known_optimum)
+    report.section("Context by context")
+    rows = found.rows.assign(
+        memorized=np.where(found.rows["right"], "memorized", "not memorized"),
+        input=[tokens(context) for context in table_of(study.subject).contexts],
+    )
+    if gap is not None:
+        rows = rows.assign(optimum=gap.optimum_by_row)
+    rows = rows.sort_values("memorized", kind="stable")  # so that the colors are the same in every report
+    even = float(np.ptp(rows["prior"])) < 1e-12
+    x, title = ("entropy", "entropy of the context (nats)") if even else ("prior", "prior probability")
+    report.add_figure(
+        "kl_by_row",
+        draw.scatter(
+            rows, x, "kl", "memorized", "context", x_title=title, y_title="divergence (nats)",
+            x_type="linear" if even else "log", tokens="input",
+        ),
+        "Each dot is a context: how far the model's distribution is from the table's.",
+    )  # fmt: skip
+    if gap is not None and gap.optimum > 1e-9:
+        report.add_figure(
+            "kl_beside_optimum",
+            draw.scatter(rows, "optimum", "kl", "memorized", "context", diagonal=True,
+                         x_title=f"divergence of the best rank-{gap.d} map (nats)", y_title="divergence (nats)",
+                         tokens="input"),
+            "The same beside the best map of this rank: which contexts the model gives up, and the best map does not.",
+        )  # fmt: skip
+    worst = found.rows.assign(loss=found.rows["prior"] * found.rows["kl"]).sort_values("loss", ascending=False)
+    report.add_table(
+        "rows",
+        worst.drop(columns="loss").reset_index(drop=True),
+        "Contexts by what they add to the divergence, the largest first. p and q: what the table and the model give "
+        "the most likely next token.",
+        max_rows=12,
+    )
+
+
+def directions_needs(study: Study) -> str | None:
+    """A table, and logits that are a linear map of the last stream."""
+    if (reason := shared.needs_table(study)) is not None:
+        return reason
+    try:
+        unembedding(study.subject)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+# Which directions of a conditional table the unembedding has learned.
+@section("table_directions", title="Directions of the table", order=610, needs=directions_needs)
+def table_directions(study: Study, report: Report) -> None:
+    """Singular vectors of the log table, and how much of each the unembedding expresses."""
+    table, gap = spectrum(study.subject), study.once(shared.known_optimum)
+    report.section(
+        "Directions of the table",
+        "Singular vectors of the logarithms of the table, centered and weighted by the root of the prior. A model of "
+        "width d can express d of them.",
+    )
+    report.add_figure(
+        "singular_values",
+        draw.lines(table, "direction", "singular_value", y_title="singular value", y_type="log", markers=True),
+        "How much each direction of the table matters for least squares.",
+    )
+    report.add_figure(
+        "expressed",
+        draw.bars(table, "direction", "expressed", y_title="share expressed"),
+        "Squared length of each singular vector in the row space of the unembedding: 1 is fully expressed.",
+    )
+    report.add_table(
+        "spectrum", table, "The same as numbers; angle: principal angles to the d leading directions.", max_rows=12
+    )
+    if gap is not None and len(gap.angles):
+        report.add_text(
+            f"Principal angles between the unembedding and that of the best rank-{gap.d} map found: "
+            + ", ".join(f"{angle:.1f}°" for angle in gap.angles)
+            + "."
+        )
+
+
+def heads_needs(study: Study) -> str | None:
+    """A table, and logits that are a sum over heads."""
+    return shared.needs_table(study) or study.subject.no_decomposition()
+
+
+# What each head of a model of a conditional table adds, and what is lost without it.
+@section("table_heads", title="What heads add to the table", order=340, needs=heads_needs)
+def table_heads(study: Study, report: Report) -> None:
+    """The rise of the divergence without each head, and the size of what it adds."""
+    table = head_table(study.subject, study.once(shared.context_outputs))
+    report.section("What heads add to the table", "What each head adds to the logits at the last token.")
+    named = table.assign(head=table["head"].astype(str))
+    report.add_figure(
+        "table_heads",
+        draw.bars(named, "head", "kl_increase", y_title="rise of the divergence (nats)"),
+        "By how much the divergence rises when the head alone is left out.",
+    )
+    report.add_table("table_heads", table, "rms: root mean square of what a head adds to the logits, centered.")
+
+
+# The model of a conditional table beside what its width allows (Dana 2024, section 4).
+@section("table_optimum", title="Distance to the best map of this width", order=115, needs=shared.needs_table)
+def table_optimum(study: Study, report: Report) -> None:
+    """Divergences of the model, of the best map found, and of the closed forms."""
+    task, gap = table_of(study.subject), study.once(shared.optimum_gap)
+    report.section("Distance to the best map of this width")
+    report.add_text(
+        f"All logits of a model of width d are a map of rank d; its best divergence is a matter of the table alone. "
+        f"Search: {gap.evidence}."
+    )
+    rows = [("the model", gap.kl), (f"best rank-{gap.d} map found", gap.optimum)]
+    if gap.d < min(task.conditional.shape):
+        rows += [("least squares f_ls", least_squares(task, gap.d).kl)]
+        rows += [("weighted least squares f_wls", weighted_least_squares(task, gap.d).kl)]
+    table = pd.DataFrame(rows, columns=["map", "divergence (nats)"])
+    report.add_table(
+        "optimum",
+        table,
+        "The model beside the best map of its rank, and the closed forms on the logarithms of the table (section 4).",
+    )

@@ -24,14 +24,14 @@ from interp.sections.accuracy import (
     quoted_input,
     rule_sentence,
 )
-from interp.sections.counting_answers import sentence as which_counts
-from interp.sections.counting_mechanism import sentence as mechanism_sentence
+from interp.sections.counting_answers import answers_sentence as which_counts
+from interp.sections.counting_answers import mechanism_sentence
 from interp.sections.head_failures import sentence as failures
 from interp.sections.heads import induction, lowest, most_needed, needed, readable
 from interp.sections.question import sentence as question
 from interp.sections.separation import facts_of
 from interp.sections.separation import sentence as heads_sentence
-from interp.sections.string_lengths import sentence as lengths
+from interp.sections.strings import sentence as lengths
 from interp.sections.table import sentence as table_sentence
 
 
