@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from interp.errors import UnsupportedError
-from interp.measures.runs import activations, heads_of, pieces, reads
+from interp.measures.attention_rows import attention_rows
+from interp.measures.runs import heads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -56,26 +57,22 @@ def _averaged(
             f"{len(heads)} heads x {kinds} x {kinds} kinds of tokens or positions are too many to show"
         )
     n_layers, n_heads = subject.model.cfg.n_layers, subject.model.cfg.n_heads
-    hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
     total = torch.zeros(n_layers, n_heads, kinds, kinds, dtype=torch.float64)
     number = torch.zeros(kinds, kinds if keys == "each" else 1, dtype=torch.float64)
-    for here, piece in pieces(subject, batch, n_layers * n_heads * batch.tokens.shape[1]):
-        _, seen = activations(subject, piece, hooks)
-        mask = piece.attention_mask.cpu()
-        queries = mask & reads(subject, piece).mask(piece) if only_reads else mask
-        of = torch.nn.functional.one_hot(ids[here, : mask.shape[1]].clamp_max(kinds - 1), kinds).double()
-        asked, looked_at = of * queries[..., None], of * mask[..., None]
+    for found in attention_rows(subject, batch, only_reads):
+        mask, rows = found.piece.attention_mask.cpu(), found.rows
+        of = torch.nn.functional.one_hot(ids[found.here, : mask.shape[1]].clamp_max(kinds - 1), kinds).double()
+        asked, looked_at = of * found.mask[..., None], of * mask[..., None]
         if keys == "each":
             number += torch.einsum("bqi,bkj->ij", asked, looked_at)
         else:
             number[:, 0] += asked.sum((0, 1))
-        which, places = queries.nonzero(as_tuple=True)
-        for layer, name in enumerate(hooks):
-            n_here, length = seen[name].shape[1:3]
-            for some in torch.arange(len(which)).split(max(1, CELLS // (length * max(n_here, kinds)))):
-                weights = seen[name].cpu()[which[some], :, places[some]].double()
-                given = weights @ looked_at[which[some]]
-                total[layer, :n_here] += torch.einsum("ni,nhj->hij", asked[which[some], places[some]], given)
+        for layer, weights in enumerate(found.weights):
+            n_here, length = weights.shape[1:]
+            for some in torch.arange(len(rows)).split(max(1, CELLS // (length * max(n_here, kinds)))):
+                given = weights[some].double() @ looked_at[rows[some]]
+                of_queries = asked[rows[some], found.positions[some]]
+                total[layer, :n_here] += torch.einsum("ni,nhj->hij", of_queries, given)
     mean = total / number
     frames = []
     for part in heads:

@@ -20,7 +20,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.measures.runs import activations, heads_of, pieces, reads
+from interp.measures.attention_rows import attention_rows
+from interp.measures.runs import heads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -43,25 +44,20 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
 
     subject = Subject.of(model)
     n_layers, sinks = subject.model.cfg.n_layers, getattr(subject.model.cfg, "use_attention_sinks", False)
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
     sums: dict[str, Tensor] = {}
     number = 0
-    for _, piece in pieces(subject, batch, n_layers * subject.model.cfg.n_heads * batch.tokens.shape[1]):
-        _, seen = activations(subject, piece, names)
-        mask = piece.attention_mask.cpu()
-        queries = mask if at == "all" else reads(subject, piece).mask(piece)
-        number += int(queries.sum())
-        kinds = key_kinds(piece.tokens.cpu(), mask)
-        for layer, name in enumerate(names):
-            visible = _visible(subject, layer, mask)
-            spread = (visible.sum(-1).clamp_min(1).double().log() * queries).sum()
-            found = {"uniform": spread.expand(seen[name].shape[1])}
-            rounding = max(1e-3, torch.finfo(seen[name].dtype).eps)
-            which, places = queries.nonzero(as_tuple=True)
-            for some in torch.arange(len(which)).split(QUERIES):  # so that no copy is large
-                weights = seen[name].cpu()[which[some], :, places[some]].double()  # (queries, heads, keys)
+    for found_at in attention_rows(subject, batch, only_reads=at == "read"):
+        mask, rows, places = found_at.piece.attention_mask.cpu(), found_at.rows, found_at.positions
+        number += len(rows)
+        kinds = {kind: where[rows, places] for kind, where in key_kinds(found_at.piece.tokens.cpu(), mask).items()}
+        for layer, pattern in enumerate(found_at.weights):
+            visible = _visible(subject, layer, mask)[rows, places].sum(-1)
+            found = {"uniform": visible.clamp_min(1).double().log().sum().expand(pattern.shape[1])}
+            rounding = max(1e-3, torch.finfo(pattern.dtype).eps)
+            for some in torch.arange(len(rows)).split(QUERIES):  # so that no copy is large
+                weights = pattern[some].double()
                 for kind, where in kinds.items():
-                    shares = torch.einsum("qhk,qk->h", weights, where[which[some], places[some]].double())
+                    shares = torch.einsum("qhk,qk->h", weights, where[some].double())
                     found[kind] = found.get(kind, 0) + shares
                 given = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300) if sinks else weights
                 found["entropy"] = found.get("entropy", 0) + _entropy(given, rounding).sum(0)
@@ -69,12 +65,12 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
                 part = torch.zeros(n_layers, subject.model.cfg.n_heads, dtype=torch.float64)
                 part[layer, : len(value)] = value
                 sums[key] = sums.get(key, 0) + part
-    rows = [
+    table = [
         {"layer": part.layer, "head": part.head}
         | {key: float(sums[key][part.layer, part.head or 0]) / number for key in ("entropy", "uniform", *KINDS)}
         for part in heads_of(subject)
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(table)
 
 
 def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bool[Tensor, "rows length length"]]:

@@ -136,7 +136,7 @@ def parts_population(study: Study) -> Population:
 def looked_at(study: Study) -> Population:
     """Those of them behind effects and looks: fewer where all else comes from token counts, without whole sequences."""
     tested = study.once(parts_population)
-    return study.population("looks", _looked) if _counted(study.subject) else tested
+    return study.population("heads", _looked) if _counted(study.subject) else tested
 
 
 def _counted(subject: Subject) -> bool:
