@@ -24,6 +24,7 @@ from interp.architecture.task_model import TaskModel
 from interp.constructions.histogram_models import histogram_spec
 from interp.errors import InterpError
 from interp.report import Report
+from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.spec import Training
 from interp.tasks import Histogram
@@ -71,15 +72,35 @@ def study(arguments: Arguments) -> Report:
             "sequence of one token, the paper's does.",
         )
         report.add_table("trained_here", small.reindex(columns=COLUMNS), "One row for each model.", max_rows=120)
+        rates = hidden(small)
+        if len(rates):
+            report.add_figure(
+                "hidden_errors",
+                draw.scatter(rates, "rank", "error rate", color="sampler", y_type="log"),
+                "Exact error rates, over all 8^5 sequences, of models that make no error on a sample, in order.",
+            )
         for sampler in ("published", "paper"):
             part = small[small["name"].str.endswith(f"{sampler} sampler")]
             report.verdict += f" Trained here with the {sampler} sampler: {said(part)}; {said_perfect(part)}."
     return report
 
 
+def hidden(table: pd.DataFrame) -> pd.DataFrame:
+    """Exact error rates of the models that make no error on a sample and err somewhere, in order for each sampler."""
+    clean = table[(table["sampled"] == 1) & (table["accuracy low"] == table["accuracy high"])]
+    rates = clean.assign(
+        sampler=clean["name"].str.rpartition(", ")[2].str.removesuffix(" sampler"),
+        **{"error rate": 1 - clean["accuracy low"].astype(float)},
+    )
+    rates = rates[rates["error rate"] > 0].sort_values("error rate")
+    return rates.assign(rank=rates.groupby("sampler").cumcount() + 1)
+
+
 def said_perfect(table: pd.DataFrame) -> str:
     perfect = table[table["sampled"] == 1]
-    return f"{len(perfect)} of them make no error on a sample, and of these {said(perfect)}"
+    text = f"{len(perfect)} of them make no error on a sample, and of these {said(perfect)}"
+    rates = hidden(perfect)["error rate"]
+    return text + (f" (exact error rates {rates.min():.1e} to {rates.max():.1e})" if len(rates) else "")
 
 
 def said(table: pd.DataFrame) -> str:

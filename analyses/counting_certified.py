@@ -124,7 +124,7 @@ def study(arguments: Arguments) -> Report:
     for kind, part in exact[exact["errors"] > 0].groupby("model", sort=True):
         report.add_figure(
             f"rates_{kind}",
-            draw.scatter(part, "p", "error rate", color="size", x_title="p", x_type="log", y_type="log"),
+            draw.scatter(part.sort_values("d"), "p", "error rate", color="size", y_type="log"),
             f"{kind}: exact error rate per model, {len(part)} models.",
         )
     report.section(
@@ -135,7 +135,7 @@ def study(arguments: Arguments) -> Report:
     if len(clean[clean["errors"] > 0]):
         report.add_figure(
             "no_error",
-            draw.scatter(clean[clean["errors"] > 0], "model", "error rate", color="size", y_type="log"),
+            draw.scatter(clean[clean["errors"] > 0], "p", "error rate", color="model", y_type="log"),
             f"Exact error rates of the models without an error on {SAMPLED:,} test sequences.",
         )
     report.verdict = said(table, exact, clean)
