@@ -28,7 +28,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import autocast, lowered
 from interp.certificates.base import AT_HAND, Certificate, Status, noted, register_method
 from interp.certificates.frozen import hooks_on
-from interp.certificates.generated import Whole
+from interp.certificates.generated import Whole, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
@@ -86,6 +86,8 @@ def certify_subject(
             f"{_name(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
         )
     slip = _difference(subject, total, batch_size)
+    if (reason := sees_its_answers(subject, next(task.inputs(batch_size)))) is not None:
+        raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
     found = Found(whole=None if task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
         found.take(subject, ran, CLOSE * slip)

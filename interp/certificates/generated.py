@@ -80,6 +80,21 @@ class Whole:
         )
 
 
+def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
+    """Why a model that is right behind the right answers need not generate them right, or None: a bidirectional model
+    is given rows that hold what it is asked for."""
+    task = subject.task
+    if subject.model.cfg.attention_dir == "causal":
+        return None
+    found = layout(subject, batch)
+    several = found.wanted.shape[1] if not isinstance(found, str) else task.generates.length if task.generates else 1
+    return (
+        f"the model is bidirectional, and rows of task {task.name} hold the answers that it is to generate"
+        if several > 1
+        else None
+    )
+
+
 def _written(subject: Subject, answer: Tensor) -> str:
     """The tokens of an answer as text; an end that the model did not reach is left out."""
     words = [subject.task.word(int(output)) for output in answer.tolist() if output != IGNORED]

@@ -28,6 +28,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, noted, register_method
 from interp.certificates.budgets import Budget
+from interp.certificates.generated import sees_its_answers
 from interp.certificates.places_count import Pattern, union
 from interp.certificates.places_forms import FormArithmetic, Forms
 from interp.certificates.places_model import OneLayer, one_layer, refusal, said
@@ -154,6 +155,9 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
     proofs: list[Proof] = []
     probes: list[Probes] = []
     automata = [_as_read(subject, paths) for paths in automata_of(task)]
+    for paths in automata:
+        if (reason := sees_its_answers(subject, task.batch(paths.draw(1)))) is not None:
+            raise UnsupportedError(f"{_name(subject)} cannot be certified by places: {reason}")
     total = sum(paths.n_inputs * len(paths.reads) for paths in automata)
     done, false = 0, None
     for paths in automata:

@@ -12,7 +12,7 @@ from saved_models import SHAPES, Brackets, Forward, Sorting, Sums
 from torch import Tensor
 
 import interp
-from interp.errors import CheckpointError, InterpError
+from interp.errors import CheckpointError, InterpError, UnsupportedError
 from interp.tasks import Generates
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -202,3 +202,13 @@ def test_positions_that_start_elsewhere_are_found_and_cut_off() -> None:
     state["transformer.wpe.weight"] = state["transformer.wpe.weight"][2:]
     assert interp.from_function(shifted, interp.load(state, **given)) < 1e-5
     assert interp.certify(model).status == "certified"
+
+
+@pytest.mark.parametrize("digits", [1, 4])
+def test_a_model_that_sees_its_answers_is_not_certified(digits: int) -> None:
+    """A bidirectional model can copy every digit of the sum but the last from the row: right on each of them, and
+    wrong on all that it generates. On few inputs, which are run, and on many, which are not."""
+    task = interp.TaskRef(name="addition", parameters=(("digits", digits),))
+    spec = interp.ModelSpec(task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2),))
+    with pytest.raises(UnsupportedError, match="bidirectional, and rows of task addition hold the answers"):
+        interp.certify(interp.build(spec))
