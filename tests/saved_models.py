@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import interp
-from interp.report.page import Section
+from interp.report.items import Heading
 from interp.tasks import IGNORED, Batch, Generates, NextSymbols, Questions, Task
 
 FOLDER = Path(__file__).parent / "saved_models"
@@ -524,7 +524,7 @@ def reported(name: str) -> dict[str, Any]:
         "shape": name,
         "library": shape.library,
         "deviation": f"{shape.deviation(name):.1e}",
-        "sections": sum(isinstance(item, Section) for item in report.items),
+        "sections": sum(isinstance(item, Heading) for item in report.items),
         "certificate": report.facts["certificate"],
         "seconds": f"{seconds:.0f}",
     }

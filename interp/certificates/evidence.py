@@ -16,17 +16,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from interp.architecture.task_model import TaskModel
 from interp.certificates import check
+from interp.certificates.base import Certificate, Source
 from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
-
-if TYPE_CHECKING:
-    from interp.architecture.task_model import TaskModel
-    from interp.certificates.base import Certificate, Source
 
 CLEAR_OF_ROUNDING = 16.0
 """Margins this many times the rounding bound are looked for where the model's own format is to be claimed, too."""
@@ -48,7 +46,7 @@ class Finding:
     rounding: Callable[[check.Model], int]
 
 
-Writer = Callable[["TaskModel", "Certificate", dict[str, Any]], Finding]
+Writer = Callable[[TaskModel, Certificate, dict[str, Any]], Finding]
 _WRITERS: dict[str, Writer] = {}
 
 

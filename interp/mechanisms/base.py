@@ -16,6 +16,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from interp.errors import InterpError
@@ -82,10 +83,8 @@ def mechanism(name: str, of: Of) -> Callable[[Propose], Propose]:
 
 def mechanisms(of: Of) -> dict[str, Propose]:
     """All mechanisms of a kind by name: those of this folder, and those of a user."""
-    import interp.mechanisms as folder
-
-    for module in pkgutil.iter_modules(folder.__path__):
-        importlib.import_module(f"{folder.__name__}.{module.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
     return {name: propose for name, (kind, propose) in _MECHANISMS.items() if kind == of}
 
 

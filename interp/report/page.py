@@ -15,108 +15,38 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from interp.errors import InterpError, UnsupportedError, as_path, of_type, one_of, short
 from interp.files import write_atomically
 from interp.report.cells import Format, cells
+from interp.report.items import (
+    ABOUT,
+    MOST_ROWS,
+    About,
+    Code,
+    Drawing,
+    FigureItem,
+    Heading,
+    Item,
+    LiveItem,
+    Metadata,
+    Page,
+    Said,
+    TableItem,
+    Text,
+    Verdict,
+)  # fmt: skip
+from interp.report.reading import instead
+from interp.report.render import render
+from interp.report.static import save_figures
 from interp.words import Mark
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-
-About = Literal["task", "what", "how", "proof"]
-ABOUT: tuple[About, ...] = ("task", "what", "how", "proof")
-"""What a sentence of a verdict is about, in the order of the first screen."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """A sentence of a verdict. about: "" for a verdict that was given as one text. pictures: keys of figures that show
-    it, of which the first that is drawn stands beside it."""
-
-    text: str
-    about: About | Literal[""] = ""
-    pictures: tuple[str, ...] = ()
-
-    @property
-    def rank(self) -> int:
-        return ABOUT.index(self.about) if self.about else -1
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    level: Literal[1, 2] = 2
-
-
-@dataclass(frozen=True)
-class Text:
-    text: str
-
-
-@dataclass(frozen=True)
-class Code:
-    """Source, shown as it is."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Of one model of several. mark: what it rests on, "" for none."""
-
-    said: tuple[Said, ...]
-    mark: Mark | Literal[""] = ""
-
-
-@dataclass(frozen=True)
-class Metadata:
-    entries: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class FigureItem:
-    key: str
-    caption: str
-    figure: go.Figure
-
-
-@dataclass(frozen=True)
-class TableItem:
-    """rows: as text, up to MOST_ROWS; the first `shown` of them are seen at once."""
-
-    key: str
-    caption: str
-    frame: pd.DataFrame
-    rows: list[list[str]]
-    shown: int
-
-
-MOST_ROWS = 2000
-"""Rows of a table that a page carries."""
-
-
-@dataclass(frozen=True)
-class LiveItem:
-    """data: what the page runs, or the reason why there is no panel."""
-
-    data: Mapping[str, Any] | str
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A small picture of lines and words as SVG, made by interp itself."""
-
-    svg: str
-    caption: str
-
-
-Item = Section | Text | Code | Drawing | Verdict | Metadata | FigureItem | TableItem | LiveItem
 
 
 class Report:
@@ -204,7 +134,7 @@ class Report:
 
     def section(self, title: str, text: str = "") -> None:
         """Starts a section, which the table of contents lists."""
-        self.items.append(Section(str(title)))
+        self.items.append(Heading(str(title)))
         if text:
             self.add_text(text)
 
@@ -269,8 +199,6 @@ class Report:
 
     def spare_figures(self) -> None:
         """Puts a sentence in the place of each figure that shows one or two numbers, or numbers that are all alike."""
-        from interp.report.reading import instead
-
         for number, item in enumerate(self.items):
             if isinstance(item, FigureItem) and (sentence := instead(item.figure)) is not None:
                 self.items[number] = Text(f"{item.caption} {sentence}".strip())
@@ -295,7 +223,7 @@ class Report:
         for kind, theirs, ours in (("table", other.tables, self.tables), ("figure", other.figures, self.figures)):
             for key in theirs:
                 self._check_key(f"{prefix}/{key}", kind, ours)  # all of them before anything is added
-        self.items.append(Section(other.title, level=1))
+        self.items.append(Heading(other.title, level=1))
         if other.subtitle:
             self.items.append(Text(other.subtitle))
         if other.verdict:
@@ -313,9 +241,7 @@ class Report:
 
     def html(self) -> str:
         """The whole page. Equal reports give equal text, so that two reports can be compared with diff."""
-        from interp.report.render import render
-
-        return render(self)
+        return render(Page(self.title, self.subtitle, self.metadata, self.said, self.mark, tuple(self.items)))
 
     def save(self, path: str | Path) -> Path:
         """Writes the page, all of it or nothing, and returns its path.
@@ -341,8 +267,6 @@ class Report:
             InterpError: the format is neither "svg" nor "png", kaleido or the browser is missing, or the folder cannot
                 be written to.
         """
-        from interp.report.static import save_figures
-
         return save_figures(self.figures, Path(folder), format)
 
     def _repr_html_(self) -> str:

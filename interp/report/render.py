@@ -1,4 +1,4 @@
-"""From a `Report` to its HTML.
+"""From a page to its HTML.
 
 The page carries plotly.js once, compressed; figures as JSON in data blocks, which a small script draws when they come
 into view. A content security policy lets the page run these two scripts, by their hashes, and load nothing at all.
@@ -20,22 +20,22 @@ from interp.report import theme
 from interp.report.aim import aimed
 from interp.report.cells import is_numeric
 from interp.report.glossary import annotated, notes
-from interp.report.live import script as live_script
-from interp.report.page import (
+from interp.report.items import (
     MOST_ROWS,
     Code,
     Drawing,
     FigureItem,
+    Heading,
     Item,
     LiveItem,
     Metadata,
-    Report,
+    Page,
     Said,
-    Section,
     TableItem,
     Text,
     Verdict,
-)
+)  # fmt: skip
+from interp.report.live import script as live_script
 from interp.report.reading import finding
 from interp.words import MARKS
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 DEFAULT_HEIGHT = 420
 
 
-def render(report: Report) -> str:
+def render(report: Page) -> str:
     """The page of a report, the same text for the same report."""
     from jinja2 import Environment
     from markupsafe import Markup
@@ -70,7 +70,7 @@ def render(report: Report) -> str:
         script=Markup(script),
         plotly=Markup(plotly),
         settings=Markup(_json_block(json.dumps(_settings(), sort_keys=True))),
-        has_figures=bool(report.figures),
+        has_figures=bool(pictures),
     )
 
 
@@ -120,12 +120,12 @@ def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pic
     below = False
     here: set[str] = set(told)
     for item in items:
-        if isinstance(item, Section):
+        if isinstance(item, Heading):
             told |= here
             here = set()
             below = below or item.level == 1
         view = _view(item, taken, here, pictures)
-        if isinstance(item, Section):
+        if isinstance(item, Heading):
             view["heading"] = 3 if below and item.level == 2 else 2
         yield view
     told |= here
@@ -136,7 +136,7 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
     from markupsafe import Markup
 
     match item:
-        case Section(title, level):
+        case Heading(title, level):
             return {"kind": "section", "id": _identifier("section", title, taken), "title": title, "level": level}
         case Text(text):
             return {"kind": "text", "paragraphs": [annotated(part, told) for part in _paragraphs(text)]}

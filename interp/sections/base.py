@@ -23,6 +23,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -276,12 +277,9 @@ def _origin(make: Callable[..., Any]) -> tuple[str, str]:
 
 def all_sections() -> list[Section]:
     """Every section in the order of a report: those of this folder, and those of a user."""
-    import interp.sections as folder
-
-    for module in pkgutil.iter_modules(folder.__path__):
-        if module.name.startswith("_"):  # what several sections share
-            continue
-        importlib.import_module(f"{folder.__name__}.{module.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if not module.name.startswith("_"):  # what several sections share
+            importlib.import_module(f"{__package__}.{module.name}")
     return sorted(_SECTIONS.values(), key=lambda one: (one.order, one.name))
 
 

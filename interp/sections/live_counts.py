@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +11,7 @@ from interp.errors import InterpError
 from interp.measures.outputs import head_outputs
 from interp.measures.separation import fit_separator
 from interp.measures.subject import Subject
-
-if TYPE_CHECKING:
-    from interp.sections.live_payload import Inputs
+from interp.sections.live_inputs import Inputs
 
 FITTED_ROWS = 2_000
 """Inputs behind the planes and separators."""

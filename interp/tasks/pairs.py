@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
@@ -13,16 +14,28 @@ from interp.errors import InterpError, UnsupportedError
 from interp.tasks.batch import Batch, Pairs
 from interp.tasks.returns import TaskError
 
-if TYPE_CHECKING:
-    from interp.tasks.base import Task
-
-
 MOST_LISTED = 2**16
 """Inputs up to which a changed row is looked for among all that the task lists."""
 
 
+@runtime_checkable
+class Labels(Protocol):
+    """What pairs are made with: the members of a task that say which rows are its inputs, and their labels."""
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]: ...
+    @property
+    def readout(self) -> str: ...
+    @property
+    def n_inputs(self) -> int | None: ...
+    def inputs(self) -> Iterator[Batch]: ...
+    def token_id(self, token: str) -> int: ...
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None: ...
+    def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch: ...
+
+
 def one_token_pairs(
-    task: Task, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
+    task: Labels, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
 ) -> Pairs:
     """Pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: where it may be.
 
@@ -61,7 +74,7 @@ def one_token_pairs(
     return Pairs(clean[found], task.batch(changed[found]))
 
 
-def _listed(task: Task) -> set[tuple[int, ...]] | None:
+def _listed(task: Labels) -> set[tuple[int, ...]] | None:
     """Every input without its padding, for a task that lists a few; None where that is not known."""
     try:
         if task.n_inputs is None or task.n_inputs > MOST_LISTED:
@@ -76,7 +89,7 @@ def _listed(task: Task) -> set[tuple[int, ...]] | None:
 
 
 def _as_before(
-    task: Task, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
+    task: Labels, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
 ) -> Bool[Tensor, "rows"]:
     """Where the answer is read in the same place: the token that marks it has not gone, nor come twice."""
     if task.readout not in task.vocabulary:
@@ -85,7 +98,7 @@ def _as_before(
     return ((clean == mark) == (tried == mark)).all(1)
 
 
-def _accepted(task: Task, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
+def _accepted(task: Labels, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
     """Which rows are inputs of the task."""
     try:
         task.check_input(tokens)

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from interp.architecture.task_model import TaskModel
-from interp.certificates.base import Certificate, method_for, noted, within_rounding
+from interp.certificates.base import Certificate, noted, within_rounding
+from interp.certificates.certify import method_for
 from interp.errors import UnsupportedError
 from interp.spec import Layer, ModelSpec, TaskRef
 

@@ -161,7 +161,9 @@ def proved(tmp_path_factory) -> dict:
     model = adder()
     found = certify_places(Subject.of(model))
     assert found.status == "certified"
-    path = write_evidence(found, Source(model, METHOD, {}), tmp_path_factory.mktemp("places") / "proof.json.gz")
+    path = write_evidence(
+        found, Source(model, METHOD, {}, write_evidence), tmp_path_factory.mktemp("places") / "proof.json.gz"
+    )
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
@@ -174,7 +176,9 @@ def test_the_evidence_of_an_adder_holds(proved: dict) -> None:
 def test_the_evidence_of_the_construction_holds(tmp_path: Path) -> None:
     """It has no norm and no rotation, so that other kinds of claims can read it, too."""
     model = interp.build("algorithmic/addition-exact", digits=2)
-    path = write_evidence(certify_places(Subject.of(model)), Source(model, METHOD, {}), tmp_path / "proof.json.gz")
+    path = write_evidence(
+        certify_places(Subject.of(model)), Source(model, METHOD, {}, write_evidence), tmp_path / "proof.json.gz"
+    )
     _, said, rounding = check.check(json.loads(gzip.decompress(path.read_bytes())))
     assert "right on all 10,000 pairs of numbers of 2 digits in base 10" in said
     assert rounding == 0

@@ -13,7 +13,8 @@ from torch import Tensor
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import base, certify_model, language_strings
-from interp.certificates.base import Method, method_for, registered_methods
+from interp.certificates.base import Method, registered_methods
+from interp.certificates.certify import method_for
 from interp.certificates.enumeration import MOST
 from interp.certificates.probes import Mismatch, Probes, compare
 from interp.certificates.scope import ANY, fields, unknown

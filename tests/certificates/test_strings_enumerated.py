@@ -9,7 +9,7 @@ from torch import Tensor
 import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import strings_enumerated
-from interp.certificates.base import method_for
+from interp.certificates.certify import method_for
 from interp.certificates.rounding import forward_with_bound
 from interp.certificates.strings_enumerated import by_counts, strings
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef

@@ -13,7 +13,7 @@ import interp
 from interp.errors import InterpError
 from interp.listing import list_models
 from interp.report import figures
-from interp.report.page import FigureItem
+from interp.report.items import FigureItem
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from interp.explanations import shipped
 from interp.explanations.explanation import Explanation
 from interp.measures.subject import Subject
 from interp.report import Report
-from interp.report.page import Text
+from interp.report.items import Text
 from interp.sections.base import Study
 from interp.sections.explanation import NOT_SEARCHED, evidence, make
 
