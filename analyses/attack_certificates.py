@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 
 import interp
-from interp.architecture.answers import reads
+from interp.architecture.answers import read_mask
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import registered_methods, within_rounding
 from interp.certificates.probes import Mismatch, compare
@@ -433,7 +433,7 @@ def certify_by(name: str, model: TaskModel, options: dict[str, Any]) -> interp.C
 def _errors(model: TaskModel, batch: Batch) -> tuple[int, int]:
     """How many answers of predict() are wrong; and how many more may be: right ones where an output is not finite, by
     luck, for there the largest is whatever stands first."""
-    read = reads(model.task, batch, model.spec.readout_at)
+    read = read_mask(model.task, batch, model.spec.readout_at)
     finite = model(batch.tokens).isfinite().all(-1)
     right = model.predict(batch.tokens) == batch.labels
     right = right if right.ndim > 1 else right[:, None].expand_as(read)

@@ -112,7 +112,7 @@ def _draw(report: Report, model: interp.TaskModel, row: dict[str, Any]) -> None:
         f"Head {head} of {row['model']} (s-acc {words.share(row['s_acc'], 3)}) on the {len(batch):,} training inputs. "
     )
     z = outputs.z[:, head].numpy()
-    shares = words.listed(f"'{one}' {words.number(float(row[f'to {one}']), 3)}" for one in COUNTED)
+    shares = words.joined(f"'{one}' {words.number(float(row[f'to {one}']), 3)}" for one in COUNTED)
     said += f"Of the attention of '=' it gives {shares}. "
     said += collapse(z, counts, token) if row["way"] == "collapse" else noise(z, counts)
     report.add_figure(
@@ -157,7 +157,7 @@ def noise(z: np.ndarray, counts: np.ndarray) -> str:
 def _verdict(ways: pd.DataFrame, heads: pd.DataFrame) -> str:
     sentences = []
     for start, part in ways.groupby("start", sort=False):
-        numbers = words.listed(f"{row.heads} {row.way}" for row in part.itertuples())
+        numbers = words.joined(f"{row.heads} {row.way}" for row in part.itertuples())
         n, models = int(part["heads"].sum()), heads[heads["start"] == start]["model"].nunique()
         sentences.append(
             f"Start {start}: {words.counted(n, 'failed head')} in {words.counted(models, 'model')} ({numbers})."

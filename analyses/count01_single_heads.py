@@ -19,7 +19,7 @@ import torch
 
 import interp
 from interp.architecture.parameters import initialize
-from interp.architecture.reduced import CountedRows, head_outputs, token_tables
+from interp.architecture.reduced import CountedRows, heads_from_counts, token_tables
 from interp.measures import outputs
 from interp.measures.accuracy import share
 from interp.measures.heads import SUCCESSFUL
@@ -124,7 +124,7 @@ def _untrained(name: str, recipe: Training, arguments: Arguments) -> pd.DataFram
     for start in range(0, models, TOGETHER):
         fresh = [initialize(spec, task, seed, torch.float64) for seed in range(start, min(start + TOGETHER, models))]
         tables = token_tables(spec, {key: torch.stack([f[key] for f in fresh]) for key in fresh[0]})
-        z = {split: head_outputs(tables, rows[split]).numpy() for split in rows}
+        z = {split: heads_from_counts(tables, rows[split]).numpy() for split in rows}
         for train_z, test_z in zip(z["train"], z["test"]):
             singles = [(head,) for head in range(16)]
             found.append(separation_accuracies(train_z, labels["train"], test_z, labels["test"], singles))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pandas as pd
 
 import interp
-from interp.measures.counting import Counter
+from interp.measures.counting import CountingModel
 from interp.measures.counting_readout import probe_two
 from interp.report import Report
 from interp.report import figures as draw
@@ -27,11 +27,11 @@ def study(arguments: Arguments) -> Report:
     wanted = [section for section in WANTED if known[section] == "applies"] or list(WANTED)
     report = interp.analyze(name, sections=wanted, options=options)
     if "counting_probes" in wanted:
-        _mixtures(report, Counter.of(interp.load(name)), arguments.pick(201, 101, 21))
+        _mixtures(report, CountingModel.of(interp.load(name)), arguments.pick(201, 101, 21))
     return report
 
 
-def _mixtures(report: Report, counter: Counter, steps: int) -> None:
+def _mixtures(report: Report, counter: CountingModel, steps: int) -> None:
     report.section("Mixtures of two tokens (Figures 3, 4, 5 and 15)")
     tokens = [str(token) for token in range(min(4, counter.task.T))]
     two = [probe_two(counter, own, other, steps) for own in tokens for other in tokens if own != other]

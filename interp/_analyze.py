@@ -257,7 +257,7 @@ def _page(
     report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
     with threads_for(subject.model):
         fill(Study(subject, load, asked), report, sections, options)
-    report.spare_figures()
+    report.replace_bare_figures()
     return report
 
 

@@ -94,7 +94,7 @@ def quoted(value: object) -> str:
         return f"{of_type(value)} too long to write out"
 
 
-def listed(names: Iterable[object], most: int = 4) -> str:
+def first_few(names: Iterable[object], most: int = 4) -> str:
     """Names for a sentence: the first few, and how many more."""
     every = list(names)
     first = ", ".join(short(name) for name in every[:most])
@@ -120,4 +120,4 @@ def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
     known = [str(choice) for choice in choices]
     close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-    return f"unknown {kind} {short(value)!r}; known: {listed(known, 8)}{hint}"
+    return f"unknown {kind} {short(value)!r}; known: {first_few(known, 8)}{hint}"

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from interp.budget import most
-from interp.errors import SpecError, as_path, listed, one_of, quoted, short
+from interp.errors import SpecError, as_path, first_few, one_of, quoted, short
 from interp.views import view
 
 SCHEMA = 1
@@ -67,7 +67,7 @@ def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
     known = [f.alias or name for name, f in kind.model_fields.items()]
     found = error.errors()
     if len(strange := [item["loc"][-1] for item in found if item["type"] == "extra_forbidden"]) > 3:
-        sentences.append(f"unknown fields {listed(strange)}; known: {listed(known, 8)}")
+        sentences.append(f"unknown fields {first_few(strange)}; known: {first_few(known, 8)}")
         found = [item for item in found if item["type"] != "extra_forbidden"]
     for item in found:
         where = ".".join(short(part) for part in item["loc"]) or kind.__name__

@@ -84,7 +84,7 @@ def either(names: Iterable[str], most: int = 3) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def listed(names: Iterable[str]) -> str:
-    """listed(["a", "b", "c"]) is "a, b and c"."""
+def joined(names: Iterable[str]) -> str:
+    """joined(["a", "b", "c"]) is "a, b and c"."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last

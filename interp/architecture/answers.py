@@ -123,7 +123,7 @@ def _one(outputs: Tensor) -> Tensor:
 # ---------------------------------------------------------------- where answers are read
 
 
-def reads(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
+def read_mask(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
     """Which positions have an answer that is read: all that the task labels, or one position a row."""
     if at == "all":
         return task.classes(batch) != IGNORED

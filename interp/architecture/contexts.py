@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from interp.errors import listed
+from interp.errors import first_few
 from interp.spec import Bias, ModelSpec
 
 
@@ -32,7 +32,7 @@ def context_refusal(spec: ModelSpec) -> str | None:
     if layer.bias != Bias():
         return "contexts are run for attention without biases"
     if spec.extras:
-        return f"contexts are run without {listed(spec.extras)}"
+        return f"contexts are run without {first_few(spec.extras)}"
     if spec.positions not in ("none", "learned"):
         return f"contexts are run without positions or with learned ones, not {spec.positions!r}"
     return None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from interp.budget import check_seed
-from interp.errors import InterpError, listed
+from interp.errors import InterpError, first_few
 from interp.spec import MLP, Layer, ModelSpec
 from interp.tasks import Task
 
@@ -110,9 +110,9 @@ def check_shapes(spec: ModelSpec, task: Task, found: Mapping[str, Sequence[int]]
     """Raise InterpError unless names and shapes are exactly the spec's."""
     wanted = parameter_shapes(spec, task)
     if missing := [name for name in wanted if name not in found]:
-        raise InterpError(f"missing {listed(missing)}: {spec.id} has {len(wanted)} parameters")
+        raise InterpError(f"missing {first_few(missing)}: {spec.id} has {len(wanted)} parameters")
     if extra := [name for name in found if name not in wanted]:
-        raise InterpError(f"unexpected {listed(extra)}: {spec.id} has {listed(wanted, 6)}")
+        raise InterpError(f"unexpected {first_few(extra)}: {spec.id} has {first_few(wanted, 6)}")
     for name, shape in wanted.items():
         if tuple(found[name]) != shape:
             raise InterpError(f"{name} has shape {tuple(found[name])}; {spec.id} needs {shape}")

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.nn import functional
 
-from interp.errors import listed
+from interp.errors import first_few
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch
 
@@ -40,7 +40,7 @@ def reduced_refusal(spec: ModelSpec) -> str | None:
     if spec.final_norm != "none":
         return "rows are built without a final layer norm"
     if spec.extras:
-        return f"rows are built without {listed(spec.extras)}"
+        return f"rows are built without {first_few(spec.extras)}"
     return None
 
 
@@ -54,7 +54,7 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
     if layer.log_length != "none":
         return "count space is built without log-length scaling"
     if spec.extras:
-        return f"count space is built without {listed(spec.extras)}"
+        return f"count space is built without {first_few(spec.extras)}"
     return None
 
 
@@ -190,7 +190,7 @@ def token_tables(spec: ModelSpec, tensors: Mapping[str, Tensor]) -> TokenTables:
 
 def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows n_out"]:
     """Outputs at every row; equal to the sequence model's at the positions that the rows stand for."""
-    z = head_outputs(tables, rows)
+    z = heads_from_counts(tables, rows)
     mixed = z.sum(2) if tables.readout is None else z.flatten(2) @ tables.readout.flatten(1, 2)
     hidden = mixed + _looked_up(tables.offset, rows.query)
     if tables.neurons is None:
@@ -199,7 +199,7 @@ def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[
     return hidden.relu() @ weight + bias[:, None]
 
 
-def head_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows heads width"]:
+def heads_from_counts(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows heads width"]:
     """z of every head at every row, or what it adds where the tables are folded; rows with an axis of models, or 1."""
     if isinstance(rows, CountedRows) and tables.few and tables.softmax:
         spread = tables.scores.detach().amax(-1) - tables.scores.detach().amin(-1)

@@ -24,7 +24,7 @@ from interp.errors import (
     InterpError,
     SpecError,
     UnsupportedError,
-    listed,
+    first_few,
     of_type,
     one_of,
     quoted,
@@ -144,9 +144,9 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
     wanted = dict(model.named_parameters())
     constant = {name for name, _ in model.named_buffers()}
     if missing := [name for name in wanted if name not in tensors]:
-        raise CheckpointError(f"the weights lack {listed(missing)}, which the config asks for")
+        raise CheckpointError(f"the weights lack {first_few(missing)}, which the config asks for")
     if extra := [name for name in tensors if name not in wanted and name not in constant and not _buffer(name)]:
-        raise CheckpointError(f"the weights have {listed(extra)}, for which the config has no place")
+        raise CheckpointError(f"the weights have {first_few(extra)}, for which the config has no place")
     with torch.no_grad():
         for name, parameter in wanted.items():
             tensor = tensors[name]

@@ -31,9 +31,9 @@ from interp.tasks.counted import (
     CountedShape,
     check_labels,
     count_box,
-    hearsay,
     sentences,
     shape_of,
+    unchecked,
     undeclared,
 )
 
@@ -229,7 +229,7 @@ def certify_box(
         domain=str(whole),
         seconds=time.perf_counter() - started,
         notes=_notes(model, found),
-        on_trust=hearsay(task, whole),
+        on_trust=unchecked(task, whole),
         tables={"errors": by_difference, "frontier": _frontier(found.wrong),
                 "accuracy": accuracies},
         probes=tuple(_probes(model, whole, question, found)),

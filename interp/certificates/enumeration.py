@@ -212,7 +212,7 @@ class Found:
 
     def _shortest(self, subject: Subject, ran: Ran, margin: Tensor) -> None:
         """Keep the first of the errors that the model makes behind the fewest tokens."""
-        row, position = subject.reads(ran.batch).nonzero().unbind(1)
+        row, position = subject.read_mask(ran.batch).nonzero().unbind(1)
         causal = subject.model.cfg.attention_dir == "causal"
         length = torch.where(ran.right, torch.iinfo(torch.long).max, position + 1 if causal else ran.batch.lengths[row])
         at = int(length.argmin())
@@ -239,7 +239,7 @@ def _margins(subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"]) 
 def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads"]) -> Iterator[tuple[object, ...]]:
     """(input, position, answer, right, margin) of chosen answers."""
     batch, out = ran.batch, ran.out
-    places, task = subject.reads(batch).nonzero(), subject.task
+    places, task = subject.read_mask(batch).nonzero(), subject.task
     said, classes, finite = decide(out, subject.decision), subject.classes(batch), answered(out)
     for at in mask.nonzero()[:, 0].tolist():
         row, position = places[at].tolist()

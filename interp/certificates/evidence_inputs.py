@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.architecture.answers import reads as places_read
-from interp.architecture.answers import right_classes
+from interp.architecture.answers import read_mask, right_classes
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.check.inputs import one_input, sentence
@@ -67,7 +66,7 @@ def _tokens(model: TaskModel, text: str) -> torch.Tensor:
 def rows_of(model: TaskModel, batch: Batch) -> Iterator[Row]:
     """The rows of a batch without padding, each with its right outputs where the model is read."""
     at = model.spec.readout_at
-    mask = places_read(model.task, batch, at)
+    mask = read_mask(model.task, batch, at)
     classes = iter(right_classes(model.task, batch, at).tolist())
     for tokens, length, here in zip(batch.tokens.tolist(), batch.lengths.tolist(), mask):
         places = here.nonzero()[:, 0].tolist()

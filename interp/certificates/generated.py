@@ -38,7 +38,7 @@ class Whole:
         if isinstance(found, str):
             self.reason = found
             return
-        places = subject.reads(batch)
+        places = subject.read_mask(batch)
         single = torch.ones(places.shape, dtype=torch.bool)
         single[places] = right
         asked = found.wanted != IGNORED

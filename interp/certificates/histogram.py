@@ -32,7 +32,7 @@ from interp.certificates.histogram_spaces import space_of
 from interp.certificates.histogram_tables import TAKES, Tables, refusal, tables_of
 from interp.certificates.probes import Probes
 from interp.errors import InterpError
-from interp.tasks.occurrences import hearsay, occurrences_of, undeclared
+from interp.tasks.occurrences import occurrences_of, unchecked, undeclared
 from interp.theory.ranges import TokenMixing
 
 SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
@@ -221,7 +221,7 @@ def _conclude(
         domain=f"all {tables.T}^{tables.L} sequences, every position",
         seconds=time.perf_counter() - started,
         notes=notes,
-        on_trust=hearsay(model.task, shape),
+        on_trust=unchecked(model.task, shape),
         confidence=CONFIDENCE if sampled else None,
         tables={"classes": frame, "counts": _by_count(frame)},
         probes=(_probes(model, tables, parts, need, slack),),

@@ -208,7 +208,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
     table = pd.DataFrame(rows, columns=["length", "classes", "smallest_margin", "rounding", "status"])
     how = "one string of each class of counts and seen positions"
     found = verdict(model, table, wrong, how, started, tuple(probes))
-    return replace(found, on_trust=hearsay(task, longest)) if said else replace(
+    return replace(found, on_trust=unchecked(task, longest)) if said else replace(
         found, notes=(*found.notes, f"labels compared on every string up to {longest}")
     )  # fmt: skip
 
@@ -236,7 +236,7 @@ def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], B
     return words, labelled(task, words).labels
 
 
-def hearsay(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
+def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
     """What a certificate must say of labels of longer strings than were compared."""
     if longest <= compared:
         return ()

@@ -39,7 +39,7 @@ from interp.certificates.scope import anything
 from interp.errors import UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Task
-from interp.tasks.automata import Paths, automata_of, declared, hearsay, undeclared
+from interp.tasks.automata import Paths, automata_of, declared, unchecked, undeclared
 from interp.threads import one_thread
 
 Array = np.ndarray
@@ -494,7 +494,7 @@ def _conclude(
         n_errors=wrong if right + wrong == total else None,
         n_answers=total if total != n_inputs else None,
         notes=notes,
-        on_trust=hearsay(task, automata),
+        on_trust=unchecked(task, automata),
         tables={"answers": _answers_frame(proofs), "inputs": _inputs_frame(n_inputs, least, most)},
         probed=PROBED * len(tallies),
     )

@@ -32,7 +32,7 @@ from interp.certificates.count_rounding import difference_error, projected
 from interp.certificates.probes import Probes
 from interp.certificates.scope import anything
 from interp.errors import InterpError, UnsupportedError
-from interp.tasks.products import Product, declared, hearsay, products_of, read_at, undeclared
+from interp.tasks.products import Product, declared, products_of, read_at, unchecked, undeclared
 from interp.threads import one_thread
 
 TAKES = {
@@ -304,7 +304,7 @@ def _conclude(
         rounding=said.need,
         n_errors=wrong if right + wrong == total else None,
         notes=notes,
-        on_trust=hearsay(task, products),
+        on_trust=unchecked(task, products),
         tables={"answers": by_answer.reset_index()},
         probes=tuple(_probes(model, said, nearest)),
     )

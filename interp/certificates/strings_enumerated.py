@@ -29,9 +29,9 @@ from interp.certificates.language_strings import (
     DRAWN,
     ROWS_AT_ONCE,
     all_labels,
-    hearsay,
     labelled,
     one_label_each,
+    unchecked,
 )
 from interp.certificates.probes import Probes
 from interp.certificates.rounding import forward_with_bound
@@ -223,7 +223,7 @@ def _conclude(
         domain=f"every string of 1 to {int(table['length'].max())} symbols",
         seconds=time.perf_counter() - started,
         notes=tuple(notes),
-        on_trust=hearsay(model.task, max(counted, default=0), compared),
+        on_trust=unchecked(model.task, max(counted, default=0), compared),
         tables={"lengths": table},
         probes=probes,
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp import words
 from interp.budget import check_size
-from interp.errors import InterpError, UnsupportedError, listed
+from interp.errors import InterpError, UnsupportedError, first_few
 from interp.explanations import lstar
 from interp.explanations.lstar import Machine, Word
 from interp.explanations.strings import Answers, Strings, answers, check_letters
@@ -96,9 +96,8 @@ class Automaton:
     def accepts(self, tokens: Any) -> bool:
         """Is the answer to a string the second of two, yes? Raises UnsupportedError where there are more answers."""
         if len(self.answer_words) != 2 or self.sets:
-            raise UnsupportedError(
-                f"the answers are not no and yes, but {'sets of ' * self.sets}{listed(self.answer_words)}; see answer()"
-            )
+            answers = f"{'sets of ' * self.sets}{first_few(self.answer_words)}"
+            raise UnsupportedError(f"the answers are not no and yes, but {answers}; see answer()")
         return self.answer(tokens) == self.answer_words[1]
 
     def word(self, state: int) -> str:

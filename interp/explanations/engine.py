@@ -98,8 +98,8 @@ def placed(found: Explanation, wide: Bench, program: Program, share: float) -> E
     small = replace(small, hints=tuple(dict.fromkeys([*used, *inner, *declared(small)])))
     made = roles(small, share)
     return replace(
-        found, parts=tuple(map(told, made.roles)), cut=made.cut.share, joint=made.joint.share, empty=made.empty.share,
-        recovered=recovered(small, made), tested_on=on(small), complete=made.complete,
+        found, parts=tuple(map(part_role, made.roles)), cut=made.cut.share, joint=made.joint.share,
+        empty=made.empty.share, recovered=recovered(small, made), tested_on=on(small), complete=made.complete,
     )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def on(bench: Bench) -> str:
     return f"{words.counted(bench.population.n, 'input')} of {tokens}{split}"
 
 
-def told(role: Role) -> PartRole:
+def part_role(role: Role) -> PartRole:
     """A role in words and plain numbers."""
     looks, inside, carries = role.looks, role.inside, role.carries
     return PartRole(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.measures.runs import reads
+from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.mechanisms.bench import Bench
 from interp.mechanisms.setting import Setting
@@ -36,11 +36,11 @@ def widened(population: Population, subject: Subject) -> Population:
     if population.exact or subject.read_at == "all":
         return population
     batch = population.batch
-    tokens = _changed(batch, Setting.of(subject, batch), reads(subject, batch).positions)
+    tokens = _changed(batch, Setting.of(subject, batch), reads_of(subject, batch).positions)
     try:
         subject.task.check_input(tokens)
         changed = subject.task.batch(tokens)
-        reads(subject, changed)
+        reads_of(subject, changed)
     except InterpError:  # rows that no sampler draws: a task may refuse them, or trip over them
         return population
     if changed.labels.shape[1:] != batch.labels.shape[1:] or changed.tokens.shape != batch.tokens.shape:

@@ -200,11 +200,11 @@ def rule_words(rule: Rule) -> str:
     if n <= SHOWN:
         pairs = []
         for *key, answer in data["entries"]:
-            spoken = words.listed(_spoken(one, value) for one, value in zip(rule.quantities, key))
+            spoken = words.joined(_spoken(one, value) for one, value in zip(rule.quantities, key))
             pairs.append(f"{spoken} {'gives' if len(key) == 1 else 'give'} {_word(rule, answer)}")
         said = f" ({', '.join(pairs)}, everything else {_word(rule, data['default'])})" if pairs else ""
     entries = f"a table of {words.counted(n + 1, 'entry', 'entries')}"
-    return f"The answer follows from {words.listed(of)} by {entries}{said}."
+    return f"The answer follows from {words.joined(of)} by {entries}{said}."
 
 
 def _word(rule: Rule, index: int) -> str:

@@ -46,7 +46,7 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
         explained = one.status == "explained"
         does = [text for text in (one.looks, one.inside, one.carries if explained else None) if text]
         if one.status != "cut" and (does or explained):
-            groups.setdefault((not explained, words.listed(does)), []).append(one.part)
+            groups.setdefault((not explained, words.joined(does)), []).append(one.part)
     ordered = sorted(groups.items(), key=lambda item: item[0][0])
     said = [f"{named(group)}{': each ' if len(group) > 1 else ' '}{does}" for (_, does), group in ordered]
     text = []
@@ -74,5 +74,5 @@ def named(parts: Sequence[str]) -> str:
     for kind in dict.fromkeys(part.split(" ")[0] for part in parts):
         which = [part.split(" ")[1] for part in parts if part.startswith(f"{kind} ")]
         others = [f"{len(which) - NAMED} more"] if len(which) > NAMED else []
-        said.append(f"{kind}{'s' if len(which) > 1 else ''} {words.listed([*which[:NAMED], *others])}")
-    return words.listed(said)
+        said.append(f"{kind}{'s' if len(which) > 1 else ''} {words.joined([*which[:NAMED], *others])}")
+    return words.joined(said)

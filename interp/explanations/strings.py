@@ -194,7 +194,7 @@ def _of_prefixes(subject: Subject, strings: Strings, longest: int) -> Answers:
     base = len(strings.letters)
     said, right = [], []
     for batch in strings.all(longest):
-        where = subject.reads(batch)
+        where = subject.read_mask(batch)
         symbols = torch.zeros_like(where)
         symbols[:, strings.before : strings.before + longest] = True
         if bool((symbols & ~where).any()):

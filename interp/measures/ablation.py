@@ -35,7 +35,7 @@ from interp.measures.runs import (
     head_named,
     heads_of,
     pieces,
-    reads,
+    reads_of,
 )
 from interp.measures.subject import Model, Subject
 from interp.measures.subsets import select_groups
@@ -127,7 +127,7 @@ def ablate(
     values = Replacements(subject, silenced, test, mode, reference, seed)
     tallies = [Tally() for _ in groups]
     for here, piece in pieces(subject, test, values.kept):
-        where, instead = reads(subject, piece), values.of(here, piece)
+        where, instead = reads_of(subject, piece), values.of(here, piece)
         for group, tally in zip(groups, tallies):
             out = forward(subject, piece, silence(group, instead))
             tally.add(subject, where.pick(out).double().cpu(), where.classes)
@@ -142,7 +142,7 @@ def _is_sum(subject: Subject) -> bool:
 
 def _one_mean(subject: Subject, test: Batch, mode: str) -> bool:
     """Is the mean at the reads also the mean at their positions?"""
-    return mode != "mean" or not one_length(test) or len(reads(subject, test).positions.unique()) == 1
+    return mode != "mean" or not one_length(test) or len(reads_of(subject, test).positions.unique()) == 1
 
 
 def one_length(*batches: Batch) -> int | None:
@@ -227,7 +227,7 @@ class Replacements:
             return dict.fromkeys(self.names, 0.0)
         if self.by_position:
             return {name: mean.expand(len(piece), *mean.shape) for name, mean in self.at.items()}
-        where = reads(self.subject, piece).mask(piece)
+        where = reads_of(self.subject, piece).mask(piece)
         if self.mode != "resample":
             return {name: torch.where(_like(where, pair[0]), pair[0], pair[1]) for name, pair in self.means.items()}
         donors = self.subject.trimmed(self.reference[self.donors[here]])
@@ -247,7 +247,7 @@ def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str
     numbers = [0, 0]
     for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):
         _, seen = activations(subject, piece, names)
-        read = reads(subject, piece).mask(piece)
+        read = reads_of(subject, piece).mask(piece)
         kinds = (read, piece.attention_mask.cpu() & ~read)
         for i, kind in enumerate(kinds):
             numbers[i] += int(kind.sum())
@@ -300,7 +300,7 @@ def _tokens(reference: Batch, rows: Tensor, test: Batch) -> Int[Tensor, "rows le
 
 
 def aligned(subject: Subject, piece: Batch, donors: Batch) -> Int[Tensor, "rows length"]:
-    """For each position of a piece the donor's position that stands for it: the reads lie upon each other."""
+    """For each position of a piece the donor's position that stands for it, so that the read positions coincide."""
     length = piece.tokens.shape[1]
     index = torch.arange(length).expand(len(piece), -1)
     if subject.read_at != "all":

@@ -68,7 +68,7 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
     found = population.share(good)
     weighted = None
     if population.exact and population.weights is not None:
-        rows = subject.reads(batch).cpu().nonzero()[:, 0]
+        rows = subject.read_mask(batch).cpu().nonzero()[:, 0]
         weight = population.weights[rows]
         weighted = float((good.double() * weight).sum() / weight.sum())
     loss = None if lost is None else lost / len(good)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.task_model import TaskModel, hooked
-from interp.measures.runs import activations, pieces, reads
+from interp.measures.runs import activations, pieces, reads_of
 from interp.measures.subject import Subject
 from interp.tasks import Batch
 
@@ -50,7 +50,7 @@ def attention_rows(subject: Subject, batch: Batch, only_reads: bool) -> Iterator
     for here, piece in pieces(subject, batch, n_layers * model.cfg.n_heads * batch.tokens.shape[1]):
         _, seen = activations(subject, piece, [name for of_layer in names for name in of_layer])
         mask = piece.attention_mask.cpu()
-        queries = mask & reads(subject, piece).mask(piece) if only_reads else mask
+        queries = mask & reads_of(subject, piece).mask(piece) if only_reads else mask
         rows, positions = queries.nonzero(as_tuple=True)
         if alone:
             at, real = positions.to(model.cfg.device), mask.to(model.cfg.device)

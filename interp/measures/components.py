@@ -19,7 +19,7 @@ from torch import Tensor
 from interp._lens import HookedTransformer
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads
+from interp.measures.runs import Part, activations, heads_of, mlps_of, pieces, reads_of
 from interp.measures.subject import Model, Subject, final_scale, no_sum
 from interp.tasks import Batch
 from interp.tasks.sets import unpack_sets
@@ -138,7 +138,7 @@ def components(model: Model, batch: Batch) -> Components:
     found, differences, classes = [], [], []
     for _, piece in pieces(subject, batch, kept):
         out, cache = activations(subject, piece, names)
-        where = reads(subject, piece)
+        where = reads_of(subject, piece)
         logits = where.pick(out).double().cpu()
         chosen = contrast(subject, logits, where.classes)
         seen = {name: where.pick(value).double().cpu() for name, value in cache.items()}

@@ -28,7 +28,7 @@ RELATIONS = ("self", "same", "different", "BOS")
 
 
 @dataclass(frozen=True)
-class Counter:
+class CountingModel:
     """A histogram model taken apart: x' = e_t + sum_m A_lm v_m, then a ReLU readout. All tensors in float64.
 
     embedding: e, tokens first, [BOS] last where there is one. value: v = e W_V W_O. W_in, b_in, W_out, b_out: readout.
@@ -44,9 +44,9 @@ class Counter:
     b_out: Float[Tensor, "n_out"]
 
     @classmethod
-    def of(cls, model: Model | Counter) -> Counter:
+    def of(cls, model: Model | CountingModel) -> CountingModel:
         """Raises UnsupportedError for what is no model of this kind, or of a task that counts no tokens."""
-        if isinstance(model, Counter):
+        if isinstance(model, CountingModel):
             return model
         found = Subject.of(model).task_model
         spec = found.spec
@@ -97,7 +97,7 @@ class Counter:
         return CountingRun(batch.tokens, batch.labels, pattern, mixed)
 
 
-Counting: TypeAlias = Model | Counter
+Counting: TypeAlias = Model | CountingModel
 """A model, or one that is taken apart already."""
 Predicted: TypeAlias = tuple[Batch, Int[Tensor, "rows length"]]
 
@@ -135,7 +135,7 @@ def attention_by_relation(model: Counting, n: int = 500, seed: int = 0) -> pd.Da
     sum over all keys of that relation), keys (their number). Raw scores where there is no softmax. In a relation-based
     bos+sftm model the weight on BOS falls with the count (Figure 3).
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
     same = run.tokens[:, :, None] == run.tokens[:, None, :]
     itself = torch.eye(same.shape[1], dtype=torch.bool).expand_as(same)
@@ -159,7 +159,7 @@ def embedding_overlaps(model: Counting) -> pd.DataFrame:
     token is never [BOS], other may be. cosine is that of the embeddings, score the attention score of the pair before
     any softmax (NaN for linear mixing, which has none). A zero embedding has cosine 0 with everything.
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     task, layer = counter.task, counter.model.spec.layers[0]
     norms = counter.embedding.norm(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
     unit = counter.embedding / norms
@@ -182,7 +182,7 @@ def embedding_overlaps(model: Counting) -> pd.DataFrame:
 
 def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Batch, Int[Tensor, "rows length"]]:
     """A flat sample and the model's own answers to it. Raises InterpError where its outputs are not finite."""
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     batch = flat_sample(counter.task, n, seed)
     found, model = [], counter.model
     for part in batch.tokens.to(model.cfg.device).split(512):
@@ -200,7 +200,7 @@ def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicte
     Columns are 0..L or 1..L, as the model has classes (Figure 7, top). A count that never occurred has NaN.
     predicted: what predicted_counts(model, n, seed) gave, where it is known.
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     task = counter.task
     batch, answers = predicted or predicted_counts(model, n, seed)
     read = batch.labels > 0

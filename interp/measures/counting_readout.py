@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError
-from interp.measures.counting import Counter, Counting, flat_sample
+from interp.measures.counting import Counting, CountingModel, flat_sample
 from interp.measures.relation_or_inventory import count_response
 
 # ---------------------------------------------------------------- artificial mixtures
@@ -29,7 +29,7 @@ def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 10
     alpha is then the share of the own token in the mixture. total: see `total_attention`.
     Raises InterpError for tokens outside the alphabet or equal tokens.
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     key = "[BOS]" if counter.task.bos else own
     ids = [_letter(counter, token) for token in (own, other)]
     _distinct(own, other)
@@ -46,7 +46,7 @@ def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2",
     Columns own_share (a), other_share (b), answer: all pairs on a grid with a + b <= 1. In an inventory the answer
     depends on a and hardly on b. Raises InterpError for tokens outside the alphabet or equal tokens.
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     ids = [_letter(counter, token) for token in (own, *others)]
     _distinct(own, *others)
     grid = torch.linspace(0, 1, _steps(steps), dtype=torch.float64)
@@ -57,7 +57,7 @@ def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2",
     return pd.DataFrame({"own_share": shares[:, 0], "other_share": shares[:, 1], "answer": answers})
 
 
-def total_attention(counter: Counter) -> float:
+def total_attention(counter: CountingModel) -> float:
     """The sum of the attention that a position gives: 1 with softmax, the mean row sum of the matrix in lin models.
 
     Raises UnsupportedError for raw scores, whose sum is what carries the count: no one mixture stands for all.
@@ -71,7 +71,7 @@ def total_attention(counter: Counter) -> float:
     raise UnsupportedError("raw scores have no fixed sum, so artificial mixtures of a given share do not apply")
 
 
-def _letter(counter: Counter, token: str) -> int:
+def _letter(counter: CountingModel, token: str) -> int:
     number = counter.task.token_id(token)
     if number >= counter.task.T:
         raise InterpError(f"{token!r} is no token of the alphabet 0 to {counter.task.T - 1}")
@@ -112,7 +112,7 @@ class Spectrum:
 
 def readout_spectrum(model: Counting) -> Spectrum:
     """The singular values of W_in, (d_model, p)."""
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     values, T = torch.linalg.svdvals(counter.W_in), counter.task.T
     if len(values) <= T:
         return Spectrum(values, T, float("nan"), float("nan"))
@@ -131,7 +131,7 @@ def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3"), ot
     other: the token v, by default the one before t in the alphabet. Columns token, other, count (k), answer (the count
     that the class stands for), logit.
     """
-    counter, frames = Counter.of(model), []
+    counter, frames = CountingModel.of(model), []
     task = counter.task
     for token in tokens:
         t = _letter(counter, token)
@@ -155,7 +155,7 @@ def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFra
 
     Over n flat-sampled sequences; pairs of token and count that did not occur are left out.
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
     hidden = counter.hidden(run.mixed[run.read])
     cell = run.tokens[run.read] * counter.task.L + run.labels[run.read] - 1
@@ -178,7 +178,7 @@ def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFra
 
 def neuron_responses(model: Counting, n: int = 2000, seed: int = 0) -> Float[Tensor, "T p"]:
     """How much each neuron tells the readout about the count of each token: see `mechanism.count_response`."""
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
     hidden = counter.hidden(run.mixed[run.read])
     return count_response(counter, hidden, run.tokens[run.read], run.labels[run.read])
@@ -191,7 +191,7 @@ def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.Data
     sum r^2: 1 for a neuron of one token, T for one that reads all alike; favorite, the token with the largest response,
     and share, its part of the sum. A neuron without any response has NaN.
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     response = neuron_responses(model, n, seed)
     total = response.sum(0)
     live = total > 1e-9 * total.max().clamp(min=1e-300)

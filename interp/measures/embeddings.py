@@ -20,7 +20,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.components import readout_map
 from interp.measures.neurons import places
-from interp.measures.runs import activations, pieces, reads
+from interp.measures.runs import activations, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -120,7 +120,7 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
     wave, total, number = torch.zeros(len(k), dtype=torch.complex128), 0.0, 0
     for rows in subject.chunks(batch):
         piece = batch[rows]
-        where = reads(subject, piece)
+        where = reads_of(subject, piece)
         outputs = subject.logits(piece).double().cpu().reshape(-1, p)
         found = torch.fft.fft(outputs - outputs.mean(1, keepdim=True))[:, k]
         turned = found * torch.exp(2j * torch.pi * (k * where.classes[:, None]).double() / p)
@@ -175,7 +175,7 @@ def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.
     number = torch.zeros(len(ids), dtype=torch.float64)
     for here, piece in pieces(subject, batch, 2 * len(names) * (subject.model.cfg.d_mlp or 0)):
         _, seen = activations(subject, piece, names)
-        where = reads(subject, piece)
+        where = reads_of(subject, piece)
         of = (batch.tokens[here, position].cpu()[where.rows][:, None] == ids).double()
         number += of.sum(0)
         for name in names:

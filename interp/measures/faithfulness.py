@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.errors import InterpError, as_list, one_of
 from interp.measures.ablation import Replacements, ablate, check_mode
 from interp.measures.edges import EMBEDDING, Node, check_edges, nodes, run_edges, written
-from interp.measures.runs import Part, Score, Tally, data, head_named, heads_of, mlps_of, pieces, reads
+from interp.measures.runs import Part, Score, Tally, data, head_named, heads_of, mlps_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 from interp.words import share
@@ -196,7 +196,7 @@ def _of_edges(
         full = {name: value for name, value in seen.items() if isinstance(value, Tensor)}
         senders: list[Node] = [EMBEDDING, *parts]
         instead = {node: written(subject, node, full) for node in senders}
-        where = reads(subject, piece)
+        where = reads_of(subject, piece)
         for circuit, tally in zip(circuits, tallies):
             out = run_edges(subject, piece, circuit, instead)
             tally.add(subject, where.pick(out).double().cpu(), where.classes)

@@ -53,7 +53,7 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
         return f"task {name} does not answer with one of several tokens"
     if subject.read_at != "all":
         return f"task {name} is read at one position, so nothing is generated from its answers"
-    read = subject.reads(batch)
+    read = subject.read_mask(batch)
     if len(batch) == 0 or not bool(read.any(1).all()) or (declared is None and int(read.sum(1).amin()) < 2):
         return f"task {name} has no rows with several answers"
     missing = [word for word in task.answer_words if word not in task.vocabulary]
@@ -177,7 +177,7 @@ def generate(model: Model, batch: Batch) -> Generated:
 
 def _forced(subject: Subject, batch: Batch, found: Layout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
     """Which answers are right where the right tokens so far are given."""
-    places = subject.reads(batch)
+    places = subject.read_mask(batch)
     whole = torch.zeros(places.shape, dtype=torch.bool)
     whole[places] = subject.right(batch).cpu()
     at = (found.starts[:, None] + torch.arange(asked.shape[1])).clamp_max(places.shape[1] - 1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.errors import InterpError
 from interp.measures.neurons import feature_at_reads
-from interp.measures.runs import Hook, Part, activations, at_reads, heads_of, reads
+from interp.measures.runs import Hook, Part, activations, at_reads, heads_of, reads_of
 from interp.measures.subject import Model, Subject
 from interp.measures.variables import MAX_VALUES, ROWS_A_VALUE, Interchange, answered_pairs, pairs_of, probe
 from interp.tasks import Batch
@@ -46,7 +46,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     subject = Subject.of(model)
     if len(batch) < 40:
         raise InterpError(f"{len(batch)} inputs are too few for a probe; give at least 40")
-    where, reasons = reads(subject, batch), {}
+    where, reasons = reads_of(subject, batch), {}
     inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
     known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
     values: dict[str, Int[Tensor, "reads"]] = {}
@@ -115,7 +115,7 @@ def explained(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"]) -> float
 
 def _swap(subject: Subject, batch: Batch, head: Part, pairs: Interchange):  # type: ignore[no-untyped-def]
     """Hooks for slices of the pairs: the head's output at the base's read becomes that at the source's."""
-    where = reads(subject, batch)
+    where = reads_of(subject, batch)
 
     def swap(here: slice) -> list[Hook]:
         source = subject.trimmed(batch[where.rows[pairs.source[here]]])

@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, listed, of_type, one_of
+from interp.errors import InterpError, first_few, of_type, one_of
 from interp.measures.hypothesis_places import Place
-from interp.measures.runs import reads
+from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.tasks import Batch
 
@@ -139,7 +139,7 @@ def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
     while left:
         ready = [one for one in left.values() if all(name in found for name in one.of)]
         if not ready:
-            raise InterpError(f"variables are computed from each other in a circle: {listed(left)}")
+            raise InterpError(f"variables are computed from each other in a circle: {first_few(left)}")
         for one in ready:
             found[one.name] = left.pop(one.name)
     return tuple(found.values())
@@ -159,7 +159,7 @@ class Units:
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Units:
-        where = reads(subject, batch)
+        where = reads_of(subject, batch)
         return cls(batch[where.rows], where.positions, where.classes, where.rows)
 
     def __len__(self) -> int:

@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.architecture.answers import correct
-from interp.architecture.reduced import CountedRows, TokenTables, counted_at, head_outputs
+from interp.architecture.reduced import CountedRows, TokenTables, counted_at, heads_from_counts
 from interp.errors import InterpError, quoted
 from interp.measures.attention import circuit_tables
 from interp.measures.outputs import check_layer, decompose
-from interp.measures.runs import Tally, activations, data, pieces, reads
+from interp.measures.runs import Tally, activations, data, pieces, reads_of
 from interp.measures.separation_classes import score_groups
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -53,7 +53,7 @@ def attention_hook(
     if subject.model.cfg.attention_dir == "causal":
         weights = weights.tril()
     row = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
-    read = reads(subject, batch).mask(batch)[:, None, :, None]
+    read = reads_of(subject, batch).mask(batch)[:, None, :, None]
 
     def set_ratios(pattern: Float[Tensor, "rows heads length length"], hook: Any) -> Tensor:
         return torch.where(read.to(pattern.device), row[:, None].to(pattern), pattern)
@@ -92,7 +92,7 @@ def _hooked(
     for _, piece in pieces(subject, batch, 3 * batch.tokens.shape[1]):
         hooks = [] if ratios is None else [(name + "hook_pattern", attention_hook(subject, piece, *ratios, tokens))]
         out, seen = activations(subject, piece, [name + "hook_z"], hooks)
-        where = reads(subject, piece)
+        where = reads_of(subject, piece)
         found.append(where.pick(seen[name + "hook_z"]).double().cpu())
         tally.add(subject, where.pick(out).double().cpu(), where.classes)
     return torch.cat(found), tally.score.accuracy
@@ -110,7 +110,7 @@ def _from_rows(
 ) -> Float[Tensor, "rows heads d_head"]:
     """Head outputs under attention weights per token (None: the model's own); zero where no attended token occurs."""
     if weights is None:
-        return head_outputs(tables, rows)[0]
+        return heads_from_counts(tables, rows)[0]
     # All heads and all asking tokens attend alike: one mixture of tokens a row, one product for all heads.
     shares = rows.counts[0] * (weights / weights.max())
     shares = (shares / shares.sum(-1, keepdim=True)).nan_to_num(0.0)
@@ -152,7 +152,7 @@ def reweight_attention(
     fast = subject.count_space and subject.read_at != "all" and subject.decision.kind == "argmax"
     counted = [_rows(subject, batch) for batch in (train, test)] if fast else None
     tables = circuit_tables(subject) if fast else None
-    labels = [reads(subject, batch).classes for batch in (train, test)]
+    labels = [reads_of(subject, batch).classes for batch in (train, test)]
     frames = []
     for pair in [None] if w01 is None or w02 is None else [(a, b) for a in _as_list(w01) for b in _as_list(w02)]:
         if counted is None or tables is None:

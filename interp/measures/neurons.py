@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InterpError, UnsupportedError, one_of
-from interp.measures.runs import Hook, Tally, activations, forward, has_mlp, pieces, reads
+from interp.measures.runs import Hook, Tally, activations, forward, has_mlp, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -83,7 +83,7 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
     chosen = [neuron for _, neuron in candidates[:n]]
     tallies = [Tally() for _ in range(len(chosen) + 1)]
     for _, piece in pieces(subject, batch):
-        where = reads(subject, piece)
+        where = reads_of(subject, piece)
         for tally, neuron in zip(tallies, [None, *chosen]):
             hooks = [] if neuron is None else [silence_neuron(neuron, float(stats[neuron.layer][0][neuron.index]))]
             tally.add(subject, where.pick(forward(subject, piece, hooks)).double().cpu(), where.classes)
@@ -128,7 +128,7 @@ def at_neurons(subject: Subject, batch: Batch, layer: int | None) -> Float[Tenso
     name, found = Neuron(layer, 0).hook, []
     for _, piece in pieces(subject, batch, 2 * (subject.model.cfg.d_mlp or 0)):
         _, seen = activations(subject, piece, [name])
-        found.append(reads(subject, piece).pick(seen[name]).double().cpu())
+        found.append(reads_of(subject, piece).pick(seen[name]).double().cpu())
     return torch.cat(found)
 
 
@@ -137,7 +137,7 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
     known = subject.task.features(batch)
     if name not in known:
         raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
-    where, value = reads(subject, batch), known[name].cpu()
+    where, value = reads_of(subject, batch), known[name].cpu()
     if value.shape not in ((len(batch),), tuple(batch.tokens.shape)):
         raise InterpError(
             f"feature {name} of task {subject.task.name} has shape {tuple(value.shape)}; it must be ({len(batch)},), a "

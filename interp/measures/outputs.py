@@ -13,11 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.reduced import counted_at, stack_one, token_tables
-from interp.architecture.reduced import head_outputs as count_space_outputs
+from interp.architecture.reduced import counted_at, heads_from_counts, stack_one, token_tables
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.components import not_additive, readout_map
-from interp.measures.runs import Reads, at_reads, reads
+from interp.measures.runs import Reads, at_reads, reads_of
 from interp.measures.subject import Model, Subject, final_scale
 from interp.measures.subsets import check_groups
 from interp.tasks import IGNORED, Batch, Task
@@ -77,7 +76,7 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
     if subject.decision.kind == "indicator":
         raise UnsupportedError("an answer that is |s| within a tolerance is no largest of logits, so heads have none")
     if read is None:
-        where = reads(subject, batch)
+        where = reads_of(subject, batch)
     else:
         where = Reads(torch.arange(len(batch)), *read_positions(subject.task, batch, read))
     key = ("heads", layer, *where.rows.tolist(), *where.positions.tolist())
@@ -162,7 +161,7 @@ def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Ten
     spec, tensors = subject.task_model.spec, subject.parameters()
     rows = counted_at(spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
     tables = token_tables(spec, stack_one(tensors))
-    return count_space_outputs(tables, rows.stacked(torch.float64))[0]
+    return heads_from_counts(tables, rows.stacked(torch.float64))[0]
 
 
 @torch.no_grad()

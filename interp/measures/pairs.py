@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.errors import InterpError, UnsupportedError, short
 from interp.measures.ablation import aligned
-from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces, reads
+from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlps_of, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Task
 from interp.tasks.batch import Pairs
@@ -44,7 +44,7 @@ class Compared:
 
 def compared(subject: Subject, pairs: Pairs) -> Compared:
     """One read a row, or all positions that are read in both inputs; those with different right outputs."""
-    mine, theirs = reads(subject, pairs.clean), reads(subject, pairs.corrupted)
+    mine, theirs = reads_of(subject, pairs.clean), reads_of(subject, pairs.corrupted)
     if subject.read_at != "all":
         here = torch.arange(len(mine))
         there = here
@@ -223,7 +223,7 @@ def position_groups(subject: Subject, pairs: Pairs) -> dict[str, Bool[Tensor, "r
     changed = (batch.tokens.cpu() != pairs.clean.tokens.cpu().gather(1, index)) & mask
     groups = {"changed tokens": changed}
     if subject.read_at != "all":
-        read = reads(subject, batch).mask(batch)
+        read = reads_of(subject, batch).mask(batch)
         groups["where it is read"] = read & ~changed
         return groups | {"all other tokens": mask & ~read & ~changed}
     return groups | {"all other tokens": mask & ~changed}

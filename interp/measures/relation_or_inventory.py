@@ -36,7 +36,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InterpError
-from interp.measures.counting import Counter, Counting, CountingRun, flat_sample
+from interp.measures.counting import Counting, CountingModel, CountingRun, flat_sample
 from interp.words import share
 
 Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
@@ -108,7 +108,7 @@ def mechanism(model: Counting, n: int = 2000, seed: int = 0) -> Mechanism:
 
     Raises UnsupportedError for what is no histogram model, InterpError for a length or an alphabet of 1.
     """
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     task = counter.task
     if task.L < 2 or task.T < 2:
         raise InterpError("with sequences of one token or an alphabet of one there is nothing to count")
@@ -158,7 +158,7 @@ class Parts:
         return self.own + self.weights + self.contents
 
 
-def decompose(counter: Counter, run: CountingRun) -> Parts:
+def decompose(counter: CountingModel, run: CountingRun) -> Parts:
     """x' of every position that is read, as in the module."""
     tokens = run.labels >= 0
     total = (run.pattern * tokens[:, None, :]).sum(-1)[run.read]
@@ -192,7 +192,7 @@ def slopes(
 
 
 def silence_by_token(
-    counter: Counter, parts: Parts, own: Int[Tensor, "positions"], labels: Int[Tensor, "positions"], neurons: int
+    counter: CountingModel, parts: Parts, own: Int[Tensor, "positions"], labels: Int[Tensor, "positions"], neurons: int
 ) -> tuple[float, float]:
     """Accuracy lost on a token and on the others when the neurons that tell most about its count are zeroed."""
     hidden = counter.hidden(parts.mixed)
@@ -213,7 +213,7 @@ def silence_by_token(
 
 
 def count_response(
-    counter: Counter, hidden: Float[Tensor, "positions p"], own: Int[Tensor, "positions"],
+    counter: CountingModel, hidden: Float[Tensor, "positions p"], own: Int[Tensor, "positions"],
     labels: Int[Tensor, "positions"],
 ) -> Float[Tensor, "T p"]:  # fmt: skip
     """How much each neuron tells the readout about the count of each token.

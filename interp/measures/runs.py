@@ -50,9 +50,9 @@ class Reads:
         return found
 
 
-def reads(subject: Subject, batch: Batch) -> Reads:
+def reads_of(subject: Subject, batch: Batch) -> Reads:
     """Where the answers of a batch are read, in order of rows and positions."""
-    rows, positions = subject.reads(batch).cpu().nonzero(as_tuple=True)
+    rows, positions = subject.read_mask(batch).cpu().nonzero(as_tuple=True)
     return Reads(rows, positions, subject.classes(batch).cpu())
 
 
@@ -96,7 +96,7 @@ def activations(
 
 def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads | None = None) -> dict[str, Tensor]:
     """What passes the named hook points at the reads of a batch (or at others), (reads, ...) each, in float64."""
-    where = reads(subject, batch) if where is None else where
+    where = reads_of(subject, batch) if where is None else where
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, piece in pieces(subject, batch):
         _, seen = activations(subject, piece, names)

@@ -13,7 +13,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp._lens import HookedTransformer
-from interp.architecture.answers import Decision, answered, decide, decision_of, find_positions, reads, right_classes
+from interp.architecture.answers import (
+    Decision,
+    answered,
+    decide,
+    decision_of,
+    find_positions,
+    read_mask,
+    right_classes,
+)
 from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import ON_META, InterpError, UnsupportedError, of_type, one_of, quoted
@@ -171,11 +179,11 @@ class Subject:
             raise UnsupportedError(f"task {self.task.name} is read at every position; this needs one answer a row")
         return find_positions(self.task, tokens, self.read_at)
 
-    def reads(self, batch: Batch) -> Bool[Tensor, "rows length"]:
+    def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
         """Which positions are read: one a row, or all that the task labels. Raises InterpError for ill-padded rows."""
         self.check(batch)
         check_padding(self.task, batch)
-        return reads(self.task, batch, self.read_at)
+        return read_mask(self.task, batch, self.read_at)
 
     def check(self, batch: Batch) -> None:
         """Raise InterpError for what is no batch of the task's tokens, one sentence, before anything is made of it."""
@@ -198,7 +206,7 @@ class Subject:
         Where answers are read at one position, that is one line a row. Rows run in chunks of bounded memory: hooks that
         depend on the row are given as a function of the slice of rows.
         """
-        places, found = self.reads(batch), []
+        places, found = self.read_mask(batch), []
         for rows in self.chunks(batch, chunk, MOST_BYTES if fwd_hooks and not callable(fwd_hooks) else None):
             hooks = fwd_hooks(rows) if callable(fwd_hooks) else fwd_hooks
             piece = batch[rows] if hooks else self.trimmed(batch[rows])  # hooks may know the batch's length
@@ -222,7 +230,7 @@ class Subject:
 
     def answers_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Tensor:
         """The answers that such outputs give."""
-        classes, places = decide(logits, self.decision), self.reads(batch)
+        classes, places = decide(logits, self.decision), self.read_mask(batch)
         if self.read_at != "all":
             return self.task.answers(classes, batch.tokens)
         spread = classes.new_zeros(places.shape)
@@ -236,7 +244,7 @@ class Subject:
     def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
         """Which answers such outputs get right; outputs that are not finite are no answer."""
         right = self.answers_of(logits, batch) == batch.labels
-        return (right[self.reads(batch)] if self.read_at == "all" else right) & answered(logits)
+        return (right[self.read_mask(batch)] if self.read_at == "all" else right) & answered(logits)
 
     def accuracy(self, batch: Batch, fwd_hooks: Hooks = ()) -> float:
         """Share of right answers among all that are read."""

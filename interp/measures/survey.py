@@ -11,7 +11,7 @@ from interp.measures.ablation import ablate, by_position
 from interp.measures.components import components, not_additive
 from interp.measures.looks import looks
 from interp.measures.outputs import head_outputs
-from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads
+from interp.measures.runs import at_reads, data, heads_of, mlps_of, reads_of
 from interp.measures.separation_classes import score_groups
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Model, Subject
@@ -74,7 +74,7 @@ def survey(
     table["s_acc"], no_s_acc = _separation(subject, train, test, C)
     where = looks(subject, looked, "read")
     table = table.merge(where.astype({"head": "Int64"}), on=["layer", "head"], how="left")
-    classes = reads(subject, test).classes
+    classes = reads_of(subject, test).classes
     chance = float(classes.bincount().max()) / len(classes)
     table.attrs |= {
         "test": len(test),
@@ -101,7 +101,7 @@ def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) 
             continue
         seen = at_reads(subject, batch, names)
         z.append(torch.cat([seen[name] for name in names], 1).numpy())
-    labels = [reads(subject, batch).classes.numpy() for batch in (train, test)]
+    labels = [reads_of(subject, batch).classes.numpy() for batch in (train, test)]
     singles = [(i,) for i in range(z[0].shape[1])]
     return list(score_groups(z[0], labels[0], z[1], labels[1], singles, C=C)["s_acc"])
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.architecture.answers import correct
 from interp.errors import InterpError
 from interp.measures.neurons import feature_at_reads
-from interp.measures.runs import Hook, activations, forward, pieces, reads
+from interp.measures.runs import Hook, activations, forward, pieces, reads_of
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
 
@@ -83,8 +83,8 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     known = tuple(subject.task.features(batch[slice(0, 2)])) if names is None else names
     found = {name: feature_at_reads(subject, batch, name) for name in known}
     values = {name: value.long() for name, value in found.items() if bool((value == value.long()).all())}
-    most_values = min(MAX_VALUES, len(reads(subject, batch)) // ROWS_A_VALUE)
-    where, streams = reads(subject, batch), _streams(subject, batch)
+    most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
+    where, streams = reads_of(subject, batch), _streams(subject, batch)
     inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
     reasons = {name: f"{name} has values that are no whole numbers" for name in found if name not in values}
     values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
@@ -222,7 +222,7 @@ def pairs_of(
     subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], most: int, seed: int
 ) -> Interchange | str:
     """One read of each row with another row's, where interchanging the variable must change the answer."""
-    where = reads(subject, batch)
+    where = reads_of(subject, batch)
     kept = others_that_decide(name, values, where.classes)
     if kept is None:
         return (
@@ -275,7 +275,7 @@ def _interchanged(
 ) -> float:
     """Share of the pairs that are answered as they must be with the site's vector (or its part) interchanged, and are
     not without that."""
-    where, name, stream = reads(subject, batch), hook_of(subject, site.layer), streams[site.layer]
+    where, name, stream = reads_of(subject, batch), hook_of(subject, site.layer), streams[site.layer]
     read = where.positions[pairs.base]
     at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
                  for some in (pairs.base, pairs.source))  # fmt: skip
@@ -303,7 +303,7 @@ def answered_pairs(
     subject: Subject, batch: Batch, pairs: Interchange, hooks: Callable[[slice], Sequence[Hook]]
 ) -> Bool[Tensor, "pairs"]:
     """Which pairs are answered as they must be, under hooks on slices of their bases."""
-    where, found = reads(subject, batch), []
+    where, found = reads_of(subject, batch), []
     for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
         bases = pairs.base[here]
         out = forward(subject, subject.trimmed(batch[where.rows[bases]]), hooks(here))

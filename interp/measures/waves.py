@@ -39,7 +39,7 @@ class Waves:
     kept: float
 
     def __str__(self) -> str:
-        named = f"cos(2πk(a + b − c)/{self.modulus}) for k = {words.listed(map(str, sorted(self.frequencies)))}"
+        named = f"cos(2πk(a + b − c)/{self.modulus}) for k = {words.joined(map(str, sorted(self.frequencies)))}"
         share, kept = words.portion(self.share), words.portion(self.kept)
         return (
             f"The output for an answer c is a sum of waves {named}: these cosines give {share} of the variance of the "

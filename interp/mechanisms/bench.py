@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import answered, decide, losses
-from interp.measures.runs import Hook, Part, Reads, activations, reads
+from interp.measures.runs import Hook, Part, Reads, activations, reads_of
 from interp.measures.subject import Subject
 from interp.mechanisms.quantities import Quantity
 from interp.mechanisms.setting import Setting, View
@@ -93,7 +93,7 @@ class Bench:
 
     @cached_property
     def where(self) -> Reads:
-        return reads(self.subject, self.population.batch)
+        return reads_of(self.subject, self.population.batch)
 
     @cached_property
     def logits(self) -> Float[Tensor, "reads n_out"]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import UnsupportedError
-from interp.measures.runs import reads
+from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 from interp.tasks import Batch
 
@@ -102,7 +102,7 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
     places = [torch.full((len(tokens),), at) for at in range(shortest)]
     places += [batch.lengths - 1 - at for at in range(shortest)]
     if subject.read_at != "all":
-        places.append(reads(subject, batch).positions)
+        places.append(reads_of(subject, batch).positions)
     found = set() if task.pad_id is None else {task.pad_id}
     for place in places:
         token = int(tokens[0, place[0]])
@@ -111,7 +111,7 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
             found.add(token)
     seen = mask
     if subject.model.cfg.attention_dir == "causal":  # what stands behind the last position that is read says nothing
-        last = torch.where(reads(subject, batch).mask(batch), torch.arange(tokens.shape[1]), -1).amax(1)
+        last = torch.where(reads_of(subject, batch).mask(batch), torch.arange(tokens.shape[1]), -1).amax(1)
         seen = mask & (torch.arange(tokens.shape[1]) <= last[:, None])
     unseen = set(range(len(task.vocabulary))) - set(tokens[seen].unique().tolist())
     return tuple(word for number, word in enumerate(task.vocabulary) if number in found | unseen)

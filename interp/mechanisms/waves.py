@@ -45,7 +45,7 @@ def waves(bench: Bench, part: Part) -> Iterator[Proposal]:
         values = restricted(means, chosen)
         rest = float(((output - values[codes[matters]].double()) ** 2).sum())
         share = 1 - rest / spread if spread > 0 else 0.0
-        frequencies = f"frequenc{'y' if n == 1 else 'ies'} {words.listed(map(str, chosen))}"
+        frequencies = f"frequenc{'y' if n == 1 else 'ies'} {words.joined(map(str, chosen))}"
         text = f"carries {quantity.words} as waves of {frequencies}"
         facts = {"quantities": [quantity.to_json()], "frequencies": chosen, "variance": share}
         yield Proposal("waves", "output", part, text, Given(part, codes, values, matters), 2 * n, share, facts)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.errors import InterpError, listed, quoted, short
+from interp.errors import InterpError, first_few, quoted, short
 from interp.readers.base import Reader as Reader
 from interp.readers.base import Reading as Reading
 from interp.readers.base import Source
@@ -40,7 +40,7 @@ def find_reader(source: Source) -> Reader:
             return reader
     kind = source.config.get("model_type")
     names = [short(name, 40) for name in source.tensors]
-    what = f"model_type {quoted(kind)}" if kind else f"tensors such as {listed(names, 3)}"
+    what = f"model_type {quoted(kind)}" if kind else f"tensors such as {first_few(names, 3)}"
     raise InterpError(
         f"{source.where} has {what}, which no reader knows; known formats: "
         f"{'; '.join(reader.name for reader in readers())}; "

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.errors import CheckpointError, InterpError, listed, one_of, short
+from interp.errors import CheckpointError, InterpError, first_few, one_of, short
 from interp.spec import Layer
 
 
@@ -120,7 +120,7 @@ class Weights:
     def finish(self, *ignored: str) -> None:
         """Raise CheckpointError for tensors that nobody took; `ignored` are endings of names that hold no weights."""
         if extra := [name for name in self.left if not name.endswith(ignored)]:
-            raise CheckpointError(f"{self.where} has tensors for which this format has no place: {listed(extra)}")
+            raise CheckpointError(f"{self.where} has tensors for which this format has no place: {first_few(extra)}")
 
 
 class Config:

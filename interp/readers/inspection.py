@@ -131,7 +131,7 @@ def from_function(
     ids, columns = like.ids_before if isinstance(like, TaskModel) else (subject.token_ids, subject.output_ids)
     if tokens is not None:
         ids = token_ids_of(1 + max(tokens.values(), default=0), task, tokens)
-    ours, where = subject.logits(batch).double(), subject.reads(batch)
+    ours, where = subject.logits(batch).double(), subject.read_mask(batch)
     theirs = torch.as_tensor(forward(batch.tokens if ids is None else ids[batch.tokens])).detach().double().cpu()
     if theirs.ndim != 3 or theirs.shape[:2] != batch.tokens.shape:
         raise CheckpointError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from interp.errors import CheckpointError, InterpError, listed
+from interp.errors import CheckpointError, InterpError, first_few
 from interp.readers.base import Reader, Reading, Source, Weights
 
 Turn = Callable[[Tensor, int], Tensor]
@@ -97,11 +97,11 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     if not matches:
         raise CheckpointError(
             f"{source.where} has TransformerLens's names, but the shapes of its matrices agree in no known layout "
-            f"({listed(LAYOUTS)})"
+            f"({first_few(LAYOUTS)})"
         )
     if len(matches) > 1:
         raise CheckpointError(
-            f"{source.where}: its shapes fit {len(matches)} layouts ({listed(name for name, *_ in matches)}): give "
+            f"{source.where}: its shapes fit {len(matches)} layouts ({first_few(name for name, *_ in matches)}): give "
             "TransformerLens's config for the first, or turn the matrices as TransformerLens has them"
         )
     name, tensors, sizes = matches[0]

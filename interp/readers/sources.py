@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from interp.architecture.checkpoint import MAX_BYTES, opened, regular_file
 from interp.budget import need
-from interp.errors import CheckpointError, InterpError, listed, of_type, quoted, short
+from interp.errors import CheckpointError, InterpError, first_few, of_type, quoted, short
 from interp.readers.base import Source
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -72,7 +72,7 @@ def _of_mapping(found: Mapping[Any, Any], where: str) -> Source:
         nested = nested or [name for name, value in found.items() if _holds_tensors(value)]
         if len(nested) != 1:
             raise CheckpointError(
-                f"{where} holds {listed(found)}; expected a state dict, or one entry that is one"
+                f"{where} holds {first_few(found)}; expected a state dict, or one entry that is one"
                 + (f", not {len(nested)}" if nested else "")
             )
         inner = found[nested[0]]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from interp.errors import CheckpointError, InterpError, listed
+from interp.errors import CheckpointError, InterpError, first_few
 from interp.readers.base import (
     Config,
     Layers,
@@ -50,7 +50,9 @@ def _recognizes(source: Source) -> bool:
 def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     prefixes = [match.group(1) for name in source.tensors if (match := FIRST.match(name))]
     if len(prefixes) > 1:
-        raise CheckpointError(f"{source.where} has {len(prefixes)} encoders ({listed(prefixes)}); one can be expressed")
+        raise CheckpointError(
+            f"{source.where} has {len(prefixes)} encoders ({first_few(prefixes)}); one can be expressed"
+        )
     prefix = prefixes[0]
     config = Config(source.where, {**_settings(source, prefix), **given})
     if "n_heads" not in config.fields:
@@ -152,7 +154,9 @@ def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str,
     for role, words in hints.items():
         if role in given:
             if given[role] not in tables:
-                raise InterpError(f"{role} = {given[role]!r} is not a tensor of width {d}; there are {listed(tables)}")
+                raise InterpError(
+                    f"{role} = {given[role]!r} is not a tensor of width {d}; there are {first_few(tables)}"
+                )
             chosen[role] = given[role]
         else:
             fits = [
@@ -163,7 +167,7 @@ def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str,
             if len(fits) > 1 or (not fits and role != "positions"):
                 raise InterpError(
                     f"{weights.where}: which tensor is the {role}? config={{{role!r}: ...}} names one of "
-                    f"{listed(tables, 8)}"
+                    f"{first_few(tables, 8)}"
                 )
             chosen[role] = fits[0] if fits else None
     embed, positions, unembed = chosen["embed"], chosen["positions"], chosen["unembed"]

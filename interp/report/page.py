@@ -59,7 +59,7 @@ class Report:
         facts: numbers and words by name, for comparisons of several models.
         tables: every table by its key.
         figures: every figure by its key.
-        in_words: the sentences that stand in the place of figures, by their keys (see spare_figures).
+        in_words: the sentences that stand in the place of figures, by their keys (see replace_bare_figures).
 
     Example:
 
@@ -197,7 +197,7 @@ class Report:
         self.items.append(FigureItem(key, str(caption), figure))
         self.figures[key] = figure
 
-    def spare_figures(self) -> None:
+    def replace_bare_figures(self) -> None:
         """Puts a sentence in the place of each figure that shows one or two numbers, or numbers that are all alike."""
         for number, item in enumerate(self.items):
             if isinstance(item, FigureItem) and (sentence := instead(item.figure)) is not None:

@@ -14,7 +14,7 @@ from interp.errors import UnsupportedError
 from interp.measures import memorization
 from interp.measures.circuits import number_circuits
 from interp.measures.components import components, not_additive
-from interp.measures.counting import Counter, attention_by_relation
+from interp.measures.counting import CountingModel, attention_by_relation
 from interp.measures.heads import category, group_metrics
 from interp.measures.languages import language_of
 from interp.measures.looks import looks
@@ -198,9 +198,9 @@ def right_without(found: HeadOutputs, head: int) -> float:
 # ---------------------------------------------------------------- models that count their own token
 
 
-def counter(study: Study) -> Counter:
+def counter(study: Study) -> CountingModel:
     """The model taken apart, once for all sections that look at counting."""
-    return Counter.of(study.subject)
+    return CountingModel.of(study.subject)
 
 
 def needs_counter(study: Study) -> str | None:

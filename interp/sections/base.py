@@ -225,7 +225,7 @@ class Section:
         except InterpError as error:
             return str(error)
 
-    def dear(self, study: Study) -> bool:
+    def on_request(self, study: Study) -> bool:
         """Whether it is made on request only."""
         return self.cost is not None and self.cost(study) > CHEAP
 
@@ -289,7 +289,7 @@ def availability(study: Study) -> pd.DataFrame:
     for one in all_sections():
         if (reason := one.why_not(study)) is not None:
             rows.append((one.name, one.title, "does not apply", reason))
-        elif one.cost is not None and one.dear(study):
+        elif one.cost is not None and one.on_request(study):
             rows.append((one.name, one.title, "on request", f"about {max(1, round(one.cost(study)))} s"))
         else:
             rows.append((one.name, one.title, "applies", ""))
@@ -336,7 +336,7 @@ def fill(
                 if not asked:
                     continue
                 raise UnsupportedError(f"section {one.name} does not apply: {reason}")
-            if not asked and one.dear(study):
+            if not asked and one.on_request(study):
                 continue
             try:
                 one.make(study, report, **own.get(one.name, {}))

@@ -10,7 +10,7 @@ from torch import Tensor
 from interp import words
 from interp.errors import UnsupportedError
 from interp.measures import counting, counting_readout
-from interp.measures.counting import Counter
+from interp.measures.counting import CountingModel
 from interp.measures.relation_or_inventory import Mechanism, mechanism
 from interp.report import Report
 from interp.report import figures as draw
@@ -89,7 +89,7 @@ def answers_sentence(accuracy: pd.Series) -> str:
 def which(accuracy: pd.Series, value: float) -> str:
     """The counts of this accuracy: "count 3", "counts 1 and 2"."""
     counts = accuracy.index[accuracy == value]
-    return f"count{'s' * (len(counts) > 1)} {words.listed(map(str, counts))}"
+    return f"count{'s' * (len(counts) > 1)} {words.joined(map(str, counts))}"
 
 
 def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tuple[int, int], str], dict[int, str]]:
@@ -133,7 +133,7 @@ def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
     report.add_table("answers_two_tokens", wide, "The answers to these sequences, token by token.")
 
 
-def _sequence(counter: Counter, word: str, count: int) -> str:
+def _sequence(counter: CountingModel, word: str, count: int) -> str:
     """The sequence of a point: so many of one token, the rest of the one before it."""
     token = counter.task.token_id(word)
     row = [token] * count + [token - 1] * (counter.task.L - count)

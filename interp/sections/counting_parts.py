@@ -45,7 +45,7 @@ def counting_attention(study: Study, report: Report) -> None:
             table, "count", "mean", "relation", markers=True, x_title="count of the position's token",
             y_title="attention weight" if softmax else "raw score", spread="std",
         ),
-        f"Mean attention of a position to {words.listed(known[r] for r in table['relation'].unique())}, by the "
+        f"Mean attention of a position to {words.joined(known[r] for r in table['relation'].unique())}, by the "
         f"position's own count; the bands are one standard deviation of single weights.{_course(table)}",
     )  # fmt: skip
     report.add_table(

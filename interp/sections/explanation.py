@@ -60,7 +60,7 @@ def evidence(found: Explanation) -> str:
     """What was replaced in the running model, and what stayed."""
     if found.cut is None or found.joint is None or found.empty is None:
         return ""
-    parts = words.listed(
+    parts = words.joined(
         f"{found.count(status)} {said}"
         for status, said in (("cut", "cut"), ("explained", "explained"), ("kept", "not explained"))
     )

@@ -44,7 +44,7 @@ def make(study: Study, report: Report) -> None:
     report.section(
         "Why heads fail" if "failed" in groups else "Where heads look",
         f"Each head divides its attention from '{at}' among the tokens that it sees. A head can only tell answers "
-        f"apart by what it gives to {words.listed(map(repr, study.task.counted))}.\n\n" + " ".join(said),
+        f"apart by what it gives to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(said),
     )
     drawn = table.assign(
         name=[f"{head} {heads[head]}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
@@ -104,9 +104,9 @@ def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str
     wide = mine.pivot(index="head", columns="token", values="share").reindex(columns=list(dict.fromkeys(mine["token"])))
     here = [token for token in counted if token in wide]
     together = wide[here].sum(axis=1)
-    tokens = words.listed(map(repr, here))
+    tokens = words.joined(map(repr, here))
     if together.min() >= MOST:
-        means = words.listed(words.share(float(wide[token].mean()), 3) for token in here)
+        means = words.joined(words.share(float(wide[token].mean()), 3) for token in here)
         mean = "" if n == 1 else "on average "
         given = low_of(float(together.min()), 3)
         return f"{who} {least}{given} of the attention to {tokens} ({mean}{means})."
@@ -114,7 +114,7 @@ def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str
     first = str(others.mean().idxmax()) if len(others.columns) else ""
     if first and others[first].min() >= MOST:
         given = low_of(float(others[first].min()), 3)
-        left = words.listed(high_of(float(wide[token].max()), 2) for token in here)
+        left = words.joined(high_of(float(wide[token].max()), 2) for token in here)
         itself = " itself" if first == at else ""
         return f"{who} {least}{given} of the attention to '{first}'{itself}; {tokens} get {most}{left}."
     low, high = (words.share(float(value), 3) for value in (together.min(), together.max()))

@@ -121,7 +121,7 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
     return (
         f"{on} accuracy falls from {words.share(whole)} when one of these is replaced by {mean_of(table)}: "
-        f"{words.listed([*named, *more])}{kept}."
+        f"{words.joined([*named, *more])}{kept}."
     )
 
 

@@ -104,7 +104,7 @@ class Inputs:
         """Raise InterpError where the task's rule says otherwise than its labels, of a few samples of each split."""
         for batch in self.splits if self.task.rule is not None else ():
             part = batch[:RULED]
-            at, rights = self.subject.reads(part), self._rights(part)
+            at, rights = self.subject.read_mask(part), self._rights(part)
             for row in range(len(part)):
                 tokens = self.cut(part, row).tokens[0].tolist()
                 places = at[row].nonzero()[:, 0].tolist() if self.readout != "all" else range(len(tokens))
@@ -139,4 +139,4 @@ class Inputs:
         """The right output index at the place that is read, or at every place; -1 where nobody reads."""
         if self.readout != "all":
             return right_classes(self.task, batch, self.subject.read_at)[:, None].tolist()
-        return self.task.classes(batch).masked_fill(~self.subject.reads(batch), -1).tolist()
+        return self.task.classes(batch).masked_fill(~self.subject.read_mask(batch), -1).tolist()

@@ -58,7 +58,7 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         "examples": inputs.examples(),
         "tests": {
             "tokens": [row.tokens[0].tolist() for row in tests],
-            "places": [subject.reads(row)[0].nonzero()[:, 0].tolist() for row in tests],
+            "places": [subject.read_mask(row)[0].nonzero()[:, 0].tolist() for row in tests],
             "logits": plain.pack(_logits(subject, tests)),
         },
         "token_ids": None if subject.token_ids is None else subject.token_ids.tolist(),

@@ -28,7 +28,7 @@ def hooks_sentence(names: Sequence[str]) -> str:
     """That all numbers are of the model with its hooks, "" where it has none."""
     if not names:
         return ""
-    where = words.listed([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
+    where = words.joined([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
     stands, them = ("A hook stands", "it") if len(names) == 1 else ("Hooks stand", "them")
     return f"{stands} on this model, at {where}: every number here is of the model with {them}."
 
@@ -41,7 +41,7 @@ def sentence(task: Task) -> str:
     named = [
         f"{name} is {value}" for name, value in task.parameters.items() if re.search(rf"\b{re.escape(name)}\b", asked)
     ]
-    text += f" Here {words.listed(named)}." if named else ""
+    text += f" Here {words.joined(named)}." if named else ""
     example = task.example
     shown = "" if example is None else example_of(task, example)
     return f"{text} {shown}".strip()

@@ -68,7 +68,7 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
     chosen = {"best": best} if best == worst else {"best": best, "worst": worst}
     # With positions there are no value vectors; an output is an average of them, so it lies between them.
     vectors = (
-        f" Diamonds are the value vectors of {words.listed(map(repr, seen))}; every output is an "
+        f" Diamonds are the value vectors of {words.joined(map(repr, seen))}; every output is an "
         "average of them, weighted by the attention."
         if len(values)
         else ""

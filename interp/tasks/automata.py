@@ -5,7 +5,7 @@ the parity of a string, the height of brackets and the largest number so far are
 
 The automaton says which rows are inputs (its paths) and what is right at each position that is read. Both are compared
 with the task's own: the number of paths with n_inputs, samples of each split with the paths, and the labels with those
-of `batch`, on every input where there are at most LISTED, else on a sample, and `hearsay` says so.
+of `batch`, on every input where there are at most LISTED, else on a sample, and `unchecked` says so.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def automata_of(task: Task) -> list[Paths]:
     return found
 
 
-def hearsay(task: Task, automata: Sequence[Paths]) -> tuple[str, ...]:
+def unchecked(task: Task, automata: Sequence[Paths]) -> tuple[str, ...]:
     """What a certificate must say of labels that were not compared; nothing where all were."""
     if sum(paths.n_inputs for paths in automata) <= LISTED:
         return ()

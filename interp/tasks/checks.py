@@ -14,7 +14,7 @@ from interp.errors import InterpError, UnsupportedError, of_type, quoted, short
 from interp.tasks.base import Task, find_positions
 from interp.tasks.batch import IGNORED, Batch
 from interp.tasks.generation import Generates
-from interp.tasks.returns import TaskError, batch_problems, class_problems, kind_of, refuse, told
+from interp.tasks.returns import TaskError, batch_problems, class_problems, errors_named, kind_of, refuse
 from interp.tasks.sets import MOST_OUTPUTS
 
 ROWS = 3
@@ -138,7 +138,7 @@ def _problems(kind: type[Task]) -> Iterator[str]:
 
 
 def _of_task(task: Task) -> Iterator[str]:
-    with told(task, "a declaration"):
+    with errors_named(task, "a declaration"):
         yield from _words(task)
     try:
         try:

@@ -6,7 +6,7 @@ counted tokens in any order. Count01 is one (Zsámboki et al. 2025, Definition 3
 letters is another.
 
 The declarations are compared with the task's own labels at every count of a box where sentences of all have at most
-LISTED tokens, each in one order. Of more counts a sample is compared, in ORDERS orders. `hearsay` says which, unless
+LISTED tokens, each in one order. Of more counts a sample is compared, in ORDERS orders. `unchecked` says which, unless
 the task defines what is right as a function: label_counts, from counts to the right output index.
 """
 
@@ -252,7 +252,7 @@ def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 
                 )
 
 
-def hearsay(task: Task, box: CountBox) -> tuple[str, ...]:
+def unchecked(task: Task, box: CountBox) -> tuple[str, ...]:
     """What a certificate must say of labels that nobody compared; nothing where label_counts defines them."""
     if defines_labels(task):
         return ()

@@ -5,7 +5,7 @@ alphabet, perhaps after one mark such as [BOS], and what is right at a token dep
 The histogram is one (Behrens et al. 2024, section 4); "which letters of this word stand alone?" is another.
 
 The declaration is compared with the task's own labels, on every row where there are at most LISTED of them. Of more
-rows a sample is compared, and `hearsay` says so, unless the task defines what is right as a function: label_counts,
+rows a sample is compared, and `unchecked` says so, unless the task defines what is right as a function: label_counts,
 from how often a token occurs to the right output index.
 """
 
@@ -118,7 +118,7 @@ def labels_differ(task: Task, shape: Occurrences) -> str | None:
     return None
 
 
-def hearsay(task: Task, shape: Occurrences) -> tuple[str, ...]:
+def unchecked(task: Task, shape: Occurrences) -> tuple[str, ...]:
     """What a certificate must say of labels that were not compared; nothing where label_counts defines them."""
     if shape.n_inputs <= LISTED or defines_labels(task):
         return ()

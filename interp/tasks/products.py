@@ -5,7 +5,7 @@ first, then any two up to 4; any below 4, then 4, then any up to 4; any two belo
 
 Products must be the task's inputs, each once: they are compared with the task's number of inputs and with each other.
 Their answers are compared with the task's own labels on every input where there are at most LISTED, else on a sample,
-and `hearsay` says so.
+and `unchecked` says so.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _listed_too(task: Task, products: Sequence[Product]) -> None:
             raise InterpError(f"task {task.name} lists {text!r} among its inputs, and none of its products holds it")
 
 
-def hearsay(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
+def unchecked(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
     """What a certificate must say of labels that were not compared; nothing where all were."""
     if (task.n_inputs or 0) <= LISTED:
         return ()

@@ -49,7 +49,7 @@ def _watched(what: str, member: FunctionType, look: Look) -> Any:
     def called(task: Any, *args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else kwargs.get(name)
         here = f"{what.partition('(')[0]}({first})" if isinstance(first, int) else what
-        with told(task, here):
+        with errors_named(task, here):
             given = member(task, *args, **kwargs)
         return look(task, here, given, first)
 
@@ -69,7 +69,7 @@ def affordable(sample: FunctionType) -> Any:
 
 
 @contextmanager
-def told(task: Any, what: str) -> Iterator[None]:
+def errors_named(task: Any, what: str) -> Iterator[None]:
     """An error in someone's own code as one sentence that says where it is. Names that are missing are left as they
     are, for a class may be checked before they exist."""
     try:
@@ -229,7 +229,7 @@ def _iterated(task: Any, what: str, given: Any, of: str) -> Iterator[Any]:
         raise TaskError(f"task {task.name}: {what} gives {of_type(given)}; it must be an iterator of {of}")
     found = iter(given)
     while True:
-        with told(task, what):
+        with errors_named(task, what):
             try:
                 one = next(found)
             except StopIteration:

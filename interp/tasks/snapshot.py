@@ -22,7 +22,7 @@ from torch import Tensor
 from interp.errors import UnsupportedError, of_type, quoted
 from interp.tasks.base import Task
 from interp.tasks.registry import make_task, registered_tasks
-from interp.tasks.returns import told
+from interp.tasks.returns import errors_named
 
 PLAIN = bool | int | float | complex | str | bytes | None | np.generic | torch.dtype | torch.device | type
 ABSENT = object()
@@ -97,7 +97,7 @@ def _made(task: Task) -> Task:
     """The task that its class makes of its reference and its tables."""
     kind, ref = type(task), task.ref
     tables = {name: tensor.detach().clone() for name, tensor in task.tables().items()}
-    with told(task, "its class, made from its parameters,"):
+    with errors_named(task, "its class, made from its parameters,"):
         try:
             if registered_tasks().get(task.name) is kind:
                 return make_task(ref, tables)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from interp.architecture.answers import Decision, decide, losses, margins, reads, right_classes
+from interp.architecture.answers import Decision, decide, losses, margins, read_mask, right_classes
 from interp.errors import InterpError
 from interp.tasks import Count01, Histogram, Parity
 
@@ -57,8 +57,8 @@ def test_rules_that_make_no_sense_are_refused() -> None:
 def test_where_answers_are_read() -> None:
     task = Count01()
     batch = task.sentences(torch.tensor([[1, 2, 0], [1, 0, 0]]))
-    assert reads(task, batch, "=").nonzero().tolist() == [[0, 4], [1, 2]]
-    assert reads(task, batch, "all").sum(1).tolist() == [2, 2]  # the answer, and [EOS] after it
+    assert read_mask(task, batch, "=").nonzero().tolist() == [[0, 4], [1, 2]]
+    assert read_mask(task, batch, "all").sum(1).tolist() == [2, 2]  # the answer, and [EOS] after it
     assert right_classes(task, batch, "=").tolist() == [5, 6]
     assert right_classes(task, batch, "all").tolist() == [5, 7, 6, 7]
     language = Parity(length=3)
@@ -66,5 +66,5 @@ def test_where_answers_are_read() -> None:
     assert right_classes(language, strings, "last").tolist() == [1, 0]  # labelled at [CLS], read elsewhere
     histogram = Histogram(T=3, L=3, bos=True)
     rows = histogram.of_sequences(torch.tensor([[0, 0, 1]]))
-    assert reads(histogram, rows, "all").tolist() == [[False, True, True, True]]
+    assert read_mask(histogram, rows, "all").tolist() == [[False, True, True, True]]
     assert right_classes(histogram, rows, "all").tolist() == [1, 1, 0]

@@ -15,7 +15,7 @@ from interp.architecture.reduced import (
     _coefficients,
     count_space_refusal,
     counted_at,
-    head_outputs,
+    heads_from_counts,
     reduced_outputs,
     reduced_refusal,
     stack_one,
@@ -84,7 +84,7 @@ def test_both_ways_to_mix_agree_and_huge_scores_do_not_overflow() -> None:
     # An absent token's score lies 10,000 above all others: its exponential must not drown those that are present.
     huge = tables.scores.clone()
     huge[..., 2] += 1e4
-    torch.testing.assert_close(head_outputs(replace(tables, scores=huge), rows), plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(heads_from_counts(replace(tables, scores=huge), rows), plain, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "spread"), [(torch.float32, 50.0), (torch.float32, 200.0), (torch.float64, 900.0)])
@@ -96,7 +96,7 @@ def test_scores_far_apart_keep_tokens_of_low_scores_alone(dtype: torch.dtype, sp
     values[0, 0, :, 0] = torch.tensor([3.0, 7.0, 1.0])
     tables = TokenTables(scores, values, None, zero[0, :, :, :1], few=True)
     counts = torch.tensor([[1, 3, 0], [1, 3, 1]], dtype=dtype)
-    found = head_outputs(tables, CountedRows(torch.tensor([[0, 0]]), counts[None]))
+    found = heads_from_counts(tables, CountedRows(torch.tensor([[0, 0]]), counts[None]))
     assert found[0, :, 0, 0].tolist() == pytest.approx([6.0, 1.0], rel=1e-6)
 
 

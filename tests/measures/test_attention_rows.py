@@ -18,7 +18,7 @@ def test_rows_of_attention_are_those_of_the_pattern(name: str, only_reads: bool)
     subject = Subject.of(interp.load(name))
     batch = subject.task.sample(2 if name == "count01/paper" else 30, seed=1)
     _, cache = subject.model.run_with_cache(batch.tokens)
-    queries = batch.attention_mask & subject.reads(batch) if only_reads else batch.attention_mask
+    queries = batch.attention_mask & subject.read_mask(batch) if only_reads else batch.attention_mask
     seen = torch.zeros_like(queries)
     for found in attention_rows(subject, batch, only_reads):
         assert torch.equal(found.piece.tokens, batch.tokens[found.here, : found.piece.tokens.shape[1]])

@@ -11,7 +11,7 @@ from closeness import close
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.counting import (
-    Counter,
+    CountingModel,
     accuracy_by_count,
     accuracy_by_distinct,
     attention_by_relation,
@@ -49,7 +49,7 @@ def with_tensors(model, **changes):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_parts_make_the_models_logits(name):
     model = build(name, zero_class=name == "dot")
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     batch = model.task.sample(30)
     run = counter.run(batch)
     with torch.no_grad():
@@ -213,7 +213,7 @@ def test_attention_by_relation_by_hand():
     noise = torch.randn(model.embed.W_E.shape, generator=generator, dtype=torch.float64)
     broken = with_tensors(model, embed__W_E=model.embed.W_E.detach() + 0.3 * noise)
     table = attention_by_relation(broken, n=20).set_index(["relation", "count"])
-    run = Counter.of(broken).run(flat_sample(broken.task, 20, 0))
+    run = CountingModel.of(broken).run(flat_sample(broken.task, 20, 0))
     found: dict[tuple[str, int], list[float]] = {}
     for tokens, labels, pattern in zip(run.tokens.tolist(), run.labels.tolist(), run.pattern.tolist()):
         for i, count in enumerate(labels):

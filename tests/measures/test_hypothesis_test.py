@@ -13,7 +13,7 @@ import interp
 from interp import Hypothesis, Place, Variable
 from interp.errors import InterpError
 from interp.measures.hypothesis_test import test_hypothesis as score
-from interp.measures.runs import reads
+from interp.measures.runs import reads_of
 from interp.measures.subject import Subject
 
 
@@ -147,7 +147,7 @@ def test_at_each_position_the_token_is_all_there_is_to_know(name) -> None:
     tokens = Hypothesis([Variable("token", at="stream 0 @ each", function=lambda tokens: tokens)])
     found = score(subject, tokens, batch)
     assert not found.exact
-    assert found.reads == len(reads(subject, batch))
+    assert found.reads == len(reads_of(subject, batch))
     assert found.scrubbed == found.model
     assert found.loss_recovered == pytest.approx(1.0)
     anything = Hypothesis([Variable("token", at="stream 0 @ each", function=lambda tokens: tokens.clamp(1, 1))])

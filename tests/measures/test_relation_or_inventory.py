@@ -6,7 +6,7 @@ import torch
 import interp
 from interp.constructions.histogram_exact import VARIANTS
 from interp.errors import InterpError
-from interp.measures.counting import Counter, flat_sample
+from interp.measures.counting import CountingModel, flat_sample
 from interp.measures.relation_or_inventory import (
     balanced_accuracy,
     decompose,
@@ -93,7 +93,7 @@ def test_a_model_that_does_not_count():
 
 def test_the_parts_add_up_and_the_weights_are_the_attention():
     model = interp.build("histogram/bos-softmax-exact", T=8, L=5)
-    counter = Counter.of(model)
+    counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, 50, 0))
     parts = decompose(counter, run)
     torch.testing.assert_close(parts.own + parts.weights + parts.contents, run.mixed[run.read])

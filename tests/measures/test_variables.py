@@ -11,7 +11,7 @@ from standins import standin
 
 import interp
 from interp.errors import InterpError
-from interp.measures.runs import reads
+from interp.measures.runs import reads_of
 from interp.measures.variables import others_that_decide, pairs_of, probe, variables
 
 
@@ -135,7 +135,7 @@ def test_the_reason_is_true_where_another_feature_alone_decides() -> None:
     """`bit` and `sum` together determine the answer, but so does `sum` alone: nothing says what `bit` would change."""
     subject = standin("ends")
     batch = subject.task.sample(60, seed=1)
-    values = {"bit": torch.arange(60) % 2, "sum": reads(subject, batch).classes}
+    values = {"bit": torch.arange(60) % 2, "sum": reads_of(subject, batch).classes}
     assert pairs_of(subject, batch, "bit", values, 20, 0) == (
         "no other features determine the answer together with bit but not without it, so nothing says what it alone "
         "would change"

@@ -7,7 +7,7 @@ import pytest
 
 from interp.report import Report, figures
 from interp.report.reading import finding, instead
-from interp.words import listed, number
+from interp.words import joined, number
 
 
 def bars(values):
@@ -52,7 +52,7 @@ def test_a_sentence_takes_the_place_of_such_a_figure():
     report = Report("t")
     report.add_figure("ones", bars([1.0, 1.0, 1.0]), "Accuracy.")
     report.add_figure("rest", bars([1.0, 0.5, 1.0]), "Accuracy.")
-    report.spare_figures()
+    report.replace_bare_figures()
     assert list(report.figures) == ["rest"]
     assert report.in_words == {"ones": "All 3 values of accuracy are 1."}
     assert "<p>Accuracy. All 3 values of accuracy are 1.</p>" in report.html()
@@ -74,4 +74,4 @@ def test_numbers_are_1_only_if_they_are(value, says):
 
 
 def test_lists():
-    assert [listed("a"), listed("ab"), listed("abc")] == ["a", "a and b", "a, b and c"]
+    assert [joined("a"), joined("ab"), joined("abc")] == ["a", "a and b", "a, b and c"]

@@ -8,7 +8,7 @@ import pytest
 
 import interp
 from interp.measures import outputs
-from interp.measures.counting import Counter
+from interp.measures.counting import CountingModel
 from interp.measures.separation_path import SeparatorPath
 from interp.measures.subject import Subject
 from interp.populations import Asked, Population
@@ -64,7 +64,7 @@ def test_a_whole_report_takes_head_outputs_once_for_each_split(monkeypatch: pyte
 
 def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study(Subject.of(interp.build("histogram/bos-softmax-exact", T=5, L=4)), asked=Asked(inputs=200))
-    made = _counted(monkeypatch, Counter, "__init__")
+    made = _counted(monkeypatch, CountingModel, "__init__")
     wanted = [
         "counting_answers", "counting_attention", "counting_embeddings", "counting_logits", "counting_mechanism",
         "counting_neurons", "counting_probes",

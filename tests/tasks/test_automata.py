@@ -11,7 +11,7 @@ import torch
 
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Addition, Batch, MaxOfK, ModularAddition
-from interp.tasks.automata import SAMPLED, Automaton, Read, automata_of, declared, hearsay
+from interp.tasks.automata import SAMPLED, Automaton, Read, automata_of, declared, unchecked
 
 
 class Changed(Addition):
@@ -47,8 +47,8 @@ def test_draws_are_inputs_and_about_equally_likely() -> None:
 
 def test_what_was_not_compared_is_said() -> None:
     small, large = Addition(digits=2), Addition()
-    assert hearsay(small, declared(small)) == ()
-    (said,) = hearsay(large, automata_of(large))
+    assert unchecked(small, declared(small)) == ()
+    (said,) = unchecked(large, automata_of(large))
     assert f"{SAMPLED:,}" in said
 
 

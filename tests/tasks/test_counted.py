@@ -12,7 +12,7 @@ from majority import Majority
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Batch, Count01, counted
 from interp.tasks.count01 import BOS, EOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
-from interp.tasks.counted import CountBox, check_labels, count_box, hearsay, sentences, shape_of
+from interp.tasks.counted import CountBox, check_labels, count_box, sentences, shape_of, unchecked
 
 
 def test_the_shape_of_count01_is_that_of_its_definition() -> None:
@@ -96,10 +96,10 @@ def test_without_a_function_of_counts_every_count_of_a_small_box_is_compared(mon
     with pytest.raises(InterpError, match=r"labels counts \[2, 3, 0\] otherwise"):
         check_labels(task, shape, box)
     check_labels(Majority(), shape_of(Majority()), box)
-    assert hearsay(Majority(), box)[0].startswith("labels: compared at every count, in one order")
+    assert unchecked(Majority(), box)[0].startswith("labels: compared at every count, in one order")
     monkeypatch.setattr(counted, "LISTED", 1)
-    assert hearsay(Majority(), box)[0].startswith("labels: compared at 64 counts, in 3 orders")
-    assert hearsay(Count01(), box) == ()
+    assert unchecked(Majority(), box)[0].startswith("labels: compared at 64 counts, in 3 orders")
+    assert unchecked(Count01(), box) == ()
 
 
 def flipped(self: Majority, tokens: torch.Tensor) -> Batch:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from interp.architecture.encoder import DistinctRows, distinct_rows
-from interp.errors import listed
+from interp.errors import first_few
 from interp.spec import Bias, ModelSpec
 from interp.tasks import Task
 from interp.training.compiled.encoder_layout import ABSENT, Sizes, Strings, Work, layout, workspace
@@ -45,7 +45,7 @@ class FusedEncoderEngine(CompiledEngine):
         if first.norm != "post" or first.mlp is None or first.mlp.activation != "relu" or first.bias != every:
             return "the compiled encoder has post-layer-norm, ReLU neurons and all biases"
         if spec.extras:
-            return f"the compiled encoder is built without {listed(spec.extras)}"
+            return f"the compiled encoder is built without {first_few(spec.extras)}"
         if any(layer != first for layer in spec.layers) or not spec.readout_bias or spec.training.weight_decay:
             return "the compiled encoder has layers all alike, a bias of the readout and no weight decay"
         return cls.cannot_run(device)

@@ -32,18 +32,18 @@ SCORES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
-class Reads:
+class Targets:
     """Rows with the positions that are read, as many in each row, and the right output there (else IGNORED)."""
 
     tokens: Int[Tensor, "*models rows length"]
     at: Int[Tensor, "*models rows reads"]
     classes: Int[Tensor, "*models rows reads"]
 
-    def __getitem__(self, index: slice | Tensor | tuple) -> Reads:
-        return Reads(self.tokens[index], self.at[index], self.classes[index])
+    def __getitem__(self, index: slice | Tensor | tuple) -> Targets:
+        return Targets(self.tokens[index], self.at[index], self.classes[index])
 
 
-def reads_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows length"]) -> Reads:
+def targets_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows length"]) -> Targets:
     """The positions whose class is not IGNORED, padded to the row with the most; all, where most are read."""
     read, length = classes != IGNORED, tokens.shape[1]
     most = int(read.sum(1).max()) if len(tokens) else 0
@@ -51,7 +51,7 @@ def reads_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows leng
         at = torch.arange(length, device=tokens.device).expand_as(tokens)
     else:
         at = (~read).int().argsort(dim=1, stable=True)[:, :most]
-    return Reads(tokens, at, classes.gather(1, at).long())
+    return Targets(tokens, at, classes.gather(1, at).long())
 
 
 class _Group(Group["VmapEngine"]):
@@ -62,7 +62,7 @@ class _Group(Group["VmapEngine"]):
         inputs = sequence_inputs(self.engine.spec, self.engine.task, tokens, at)
         return sequence_logits(self.engine.spec, self.leaves, inputs)
 
-    def losses(self, reads: Reads) -> Float[Tensor, "models"]:
+    def losses(self, reads: Targets) -> Float[Tensor, "models"]:
         """Mean loss of each model over all positions that are read, in nats."""
         out, classes = self.logits(reads.tokens, reads.at), reads.classes
         if self.engine.spec.decision == "sigmoid":
@@ -118,7 +118,7 @@ class VmapEngine(GroupedEngine[_Group]):
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
         self.held_out = validation_set(task).to(device)
-        self.fixed: Reads | None = None
+        self.fixed: Targets | None = None
         if self.recipe.data == "fixed":
             self.fixed = self._placed(training_set(spec, task))
 
@@ -130,7 +130,7 @@ class VmapEngine(GroupedEngine[_Group]):
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
         return TOGETHER.get(device.type, TOGETHER["cpu"])
 
-    def epoch_reads(self, seeds: Sequence[int], epoch: int) -> Reads:
+    def epoch_reads(self, seeds: Sequence[int], epoch: int) -> Targets:
         """One epoch of each model in the order of its steps, the same rows as the reference engine's."""
         if self.fixed is not None:
             orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
@@ -139,10 +139,10 @@ class VmapEngine(GroupedEngine[_Group]):
         width = max(batch.tokens.shape[1] for batch in batches)
         every = self._placed(_one_batch(batches, width, self.task.pad_id or 0))
         shape = (len(seeds), len(batches[0]))
-        return Reads(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
+        return Targets(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
 
-    def _placed(self, batch: Batch) -> Reads:
-        return reads_of(batch.tokens.to(self.device), targets(self.spec, self.task, batch).to(self.device))
+    def _placed(self, batch: Batch) -> Targets:
+        return targets_of(batch.tokens.to(self.device), targets(self.spec, self.task, batch).to(self.device))
 
     @torch.no_grad()
     def evaluate(self) -> Tensor:

@@ -15,7 +15,7 @@ from interp.tasks import IGNORED, make_task
 from interp.training.data import fresh_epoch, targets
 from interp.training.engines import vmap
 from interp.training.engines.reference import batch_loss
-from interp.training.engines.vmap import VmapEngine, reads_of
+from interp.training.engines.vmap import VmapEngine, targets_of
 from interp.training.train import choose_engine, train
 
 CPU = torch.device("cpu")
@@ -108,7 +108,7 @@ def test_outputs_and_gradients_are_those_of_the_task_model(name: str) -> None:
     engine = VmapEngine(spec, task, [3, 4], CPU, torch.float64)
     (group,) = engine.groups
     batch = task.sample(7, "train", seed=2)
-    reads = reads_of(batch.tokens, targets(spec, task, batch))
+    reads = targets_of(batch.tokens, targets(spec, task, batch))
     found = group.logits(reads.tokens, reads.at)
     both = type(reads)(*(part.expand(2, *part.shape) for part in (reads.tokens, reads.at, reads.classes)))
     group.losses(both).sum().backward()
@@ -169,11 +169,11 @@ def test_reads_are_few_positions_or_all_in_order() -> None:
     tokens = torch.arange(12).view(2, 6)
     classes = torch.full((2, 6), IGNORED)
     classes[0, 4], classes[1, 1], classes[1, 5] = 7, 8, 9
-    reads = reads_of(tokens, classes)
+    reads = targets_of(tokens, classes)
     assert reads.at[1].tolist() == [1, 5]
     assert reads.classes.tolist() == [[7, IGNORED], [8, 9]]
     classes[0, :5] = 1
-    assert reads_of(tokens, classes).at.tolist() == [list(range(6))] * 2
+    assert targets_of(tokens, classes).at.tolist() == [list(range(6))] * 2
 
 
 def test_it_is_chosen_where_no_engine_knows_more() -> None:
