@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from shared.count01_facts import compare, facts
 
 import interp
-from interp.measures.count01_facts import compare, facts
 from interp.report import Report
 from interp.report.script import Arguments, run
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from shared.count01_facts import PAPER, facts
 
 import interp
 from interp.measures.attention import attention_ratios
-from interp.measures.count01_facts import PAPER, facts
 from interp.measures.heads import SUCCESSFUL, head_outputs
 from interp.measures.separation import separation_accuracies
 from interp.report import Report
@@ -99,7 +99,7 @@ def _add_facts(report: Report, rows: pd.DataFrame) -> None:
     table = pd.DataFrame({"fact": list(PAPER), "paper": [PAPER[fact][0] for fact in PAPER]})
     for recipe in mean.index:
         table[recipe] = [f"{mean.loc[recipe, f]:.3f} ± {spread.loc[recipe, f]:.3f}" for f in PAPER]
-    report.add_table("recipes", table, "What each fact is: interp.measures.count01_facts.PAPER.")
+    report.add_table("recipes", table, "What each fact is: analyses/shared/count01_facts.py.")
     report.add_table("models", rows, "Every model.", max_rows=12)
     shown = rows.melt(["recipe"], ["successful", "failed", "good_pairs", "w02_above_10"], "fact", "share")
     means = shown.groupby(["recipe", "fact"], sort=False)["share"].agg(["mean", "std"]).reset_index()

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from shared.accuracy_over_lengths import accuracy_by_length, over_seeds
 
 import interp
 from interp.constructions.languages_learned import BATCHES, PUBLISHED, learned_spec
-from interp.measures.languages_learned import accuracy_by_length, over_seeds
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run

@@ -13,13 +13,14 @@ import warnings
 
 import numpy as np
 import pandas as pd
+from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_optimum, corollary1_wls
+from shared.lookup_bounds import match_bound, theorem3_bound, theorem3_least_width, theorem3_unit_bound
 
 from interp.errors import InterpError
 from interp.report import Report
 from interp.report import figures as draw
 from interp.report.script import Arguments, run
 from interp.theory.closed_forms import least_squares, weighted_least_squares
-from interp.theory.corollary1 import corollary1_instance, corollary1_ls, corollary1_optimum, corollary1_wls
 from interp.theory.kl import kl_rows
 from interp.theory.kl_bounds import (
     LEMMA_1_NORMS,
@@ -31,7 +32,6 @@ from interp.theory.kl_bounds import (
     theorem2_wls,
 )
 from interp.theory.lookup import lookup_construction
-from interp.theory.lookup_bounds import match_bound, theorem3_bound, theorem3_least_width, theorem3_unit_bound
 from interp.theory.spectrum import singular_values
 from interp.theory.table import ConditionalTable, as_table
 from interp.theory.table_generators import dirichlet_table, lookup_table

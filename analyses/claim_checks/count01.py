@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import torch
 from claim_checks.base import Found, check, number, spread, study, verdict
+from shared.count01_facts import facts
 
 import interp
 from interp.constructions.count01_minimal import largest_n2
-from interp.measures.count01_facts import facts
 from interp.measures.heads import FAILED, head_outputs
 from interp.tasks import Count01
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from closeness import close
 from scipy.optimize import brentq, minimize_scalar
+from shared import lookup_bounds
 
 from interp.errors import InterpError
-from interp.theory import lookup_bounds
 from interp.theory.kl import entropy_rows, kl_rows
 from interp.theory.lookup import coherence, lookup_construction, random_sign_unembedding, simplex_unembedding
 from interp.theory.table import as_table

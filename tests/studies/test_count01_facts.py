@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+from shared.count01_facts import PAPER, compare, facts
 
 import interp
 from interp.measures.attention import attention_ratios
-from interp.measures.count01_facts import PAPER, compare, facts
 from interp.measures.heads import end_accuracy
 from interp.measures.outputs import head_outputs
 from interp.measures.planes import head_planes

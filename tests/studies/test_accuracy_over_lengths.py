@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from shared.accuracy_over_lengths import accuracy_by_length, over_seeds, stacked_logits
 
 from interp.architecture.task_model import TaskModel
 from interp.constructions import construct
 from interp.errors import InterpError
 from interp.measures.languages import answer_logits, errors
-from interp.measures.languages_learned import accuracy_by_length, over_seeds, stacked_logits
 from interp.spec import MLP, Bias, Layer, ModelSpec, TaskRef, Training
 
 

@@ -1,10 +1,12 @@
+"""Corollary 1: closed forms of a restricted map, as corrected and as printed, against the optimum."""
+
 import numpy as np
 import pytest
 from closeness import close
+from shared.corollary1 import corollary1_instance, corollary1_ls, corollary1_optimum, corollary1_wls
 
 from interp.errors import InterpError
 from interp.theory.closed_forms import least_squares, weighted_least_squares
-from interp.theory.corollary1 import corollary1_instance, corollary1_ls, corollary1_optimum, corollary1_wls
 from interp.theory.kl import kl_rows
 from interp.theory.table import as_table
 
