@@ -36,11 +36,24 @@ def convert(subject: Subject) -> TaskModel:
     named = subject.task.n_out if subject.output_ids is None else len(subject.output_ids.unique())
     if model.cfg.d_vocab_out != named:
         raise UnsupportedError(f"{model.cfg.d_vocab_out - named} of its outputs are none that the task names")
-    with quiet_construction():
-        twin = HookedTransformer(model.cfg, move_to_device=False)
-    if (reason := hooks_on(model) or impostor(subject.task) or other_parts(model, twin)) is not None:
+    if (reason := changed(subject)) is not None:
         raise UnsupportedError(reason)
     return expressed(model, snapshot(subject.task), subject.token_ids, subject.output_ids, subject.padding)
+
+
+def changed(subject: Subject) -> str | None:
+    """Why a stranger's model is not what its config and parameters describe, or its task not what its class makes, or
+    None. What a proof says of parameters is not about such a model."""
+    model = subject.model
+    if (reason := hooks_on(model) or impostor(subject.task)) is not None:
+        return reason
+    with quiet_construction():
+        twin = HookedTransformer(model.cfg, move_to_device=False)
+    try:
+        snapshot(subject.task)
+    except UnsupportedError as error:
+        return str(error)
+    return other_parts(model, twin)
 
 
 def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any], **options: Any) -> Any:

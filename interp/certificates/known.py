@@ -40,6 +40,8 @@ def known(model: TaskModel) -> Certificate | None:
         return None
     if next(model.parameters()).device.type != "cpu" or autocast() is not None or lowered() is not None:
         return None  # it was made on a CPU, in the precision that the number format says
+    if model.outputs_left_out:
+        return None  # it was made of a model that has no others
     fresh = frozen(model)
     if (key := key_of(fresh)) not in of_spec:
         return None

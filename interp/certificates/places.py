@@ -28,6 +28,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.base import Certificate, Status, noted, register_method
 from interp.certificates.budgets import Budget
+from interp.certificates.converted import changed
 from interp.certificates.generated import sees_its_answers
 from interp.certificates.places_count import Pattern, union
 from interp.certificates.places_forms import FormArithmetic, Forms
@@ -63,6 +64,8 @@ KEPT = 4096
 TRIED, NEAREST = 64, 4
 """So many sets with the smallest margins are kept, of each batch so many at most: the model itself is run on one input
 of each that is wrong, or of all where some are left open."""
+
+TAKEN_APART = "the config and the parameters, taken apart; the model at hand was run on the probes alone"
 
 
 @dataclass
@@ -134,7 +137,7 @@ def _subject_refusal(subject: Subject) -> str | None:
     n_ctx = subject.model.cfg.n_ctx
     if reason is None and max(paths.length for paths in declared(subject.task)) > n_ctx:
         return f"rows of task {subject.task.name} are longer than the model's n_ctx = {n_ctx}"
-    return reason
+    return changed(subject) if reason is None else reason
 
 
 @torch.no_grad()
@@ -173,7 +176,7 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
                     progress(done, total)
     found = _conclude(subject, automata, proofs, total, false, started, budget.ended)
     own = isinstance(subject.model, TaskModel) and subject.token_ids is None and subject.output_ids is None
-    return replace(found, probes=tuple(probes)) if own else found
+    return replace(found, probes=tuple(probes)) if own else replace(found, about=TAKEN_APART)
 
 
 def _as_read(subject: Subject, paths: Paths) -> Paths:

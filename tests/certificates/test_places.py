@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from small_adders import exact
+from torch import Tensor
 
 import interp
 from interp._lens import HookedTransformer, config, quiet_construction
 from interp.architecture.task_model import TaskModel
 from interp.certificates import places
-from interp.certificates.places import certify_places
+from interp.certificates.places import TAKEN_APART, certify_places
 from interp.certificates.probes import Mismatch
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
-from interp.tasks import Addition, ModularAddition
+from interp.tasks import Addition, ModularAddition, Task
 from interp.tasks.automata import automata_of
 
 PAIRS = 10**8
@@ -294,3 +297,42 @@ def test_a_model_that_is_not_what_its_weights_say_is_no_proof(monkeypatch: pytes
     with pytest.raises(Mismatch, match="proof and model disagree"):
         certified(model, task)
     assert np.isfinite(certified(exact(task), task).worst_margin)
+
+
+def patched(model: HookedTransformer) -> Task:
+    """Right on all inputs but one pair of numbers, which no random input shows."""
+    forward, task = model.forward, Addition(digits=10)
+    pair = torch.arange(10)[None]
+    bad = task.of_numbers(pair, pair).tokens
+
+    def other(tokens: Tensor, *args: Any, **options: Any) -> Tensor:
+        out = forward(tokens, *args, **options)
+        return torch.where((tokens == bad[:, : tokens.shape[1]]).all(1)[:, None, None], -out, out)
+
+    object.__setattr__(model, "forward", other)
+    return task
+
+
+def renamed(model: HookedTransformer) -> Task:
+    """A task of another class under the name of addition."""
+
+    class Mine(Addition):
+        pass
+
+    return Mine(digits=10)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"), [(patched, "its forward was replaced by"), (renamed, "the task at hand is")]
+)
+def test_a_stranger_s_model_is_what_its_parameters_say(change: Callable[[HookedTransformer], Task], why: str) -> None:
+    model = exact(Addition(digits=10))
+    with pytest.raises(UnsupportedError, match=why):
+        interp.certify(model, task=change(model))
+
+
+def test_a_stranger_s_proof_is_not_about_a_fresh_model() -> None:
+    task = Addition(base=3, digits=7)
+    found = interp.certify(exact(task), task=task)
+    assert found.status == "certified"
+    assert found.about == TAKEN_APART
