@@ -142,11 +142,9 @@ def train(
     import pandas as pd
 
     import interp
-    from interp.architecture.checkpoint import save_checkpoint
     from interp.errors import InterpError
     from interp.files import no_empty_folder, write_atomically
-    from interp.measures.curve import compact
-    from interp.training.divergence import divergence
+    from interp.training.results import save_run
     from interp.training.state import FILE
     from interp.training.train import train_parameters
 
@@ -172,31 +170,11 @@ def train(
                 f"{stop}; continue with: {again}{' --history' if history else ''} --resume{_imported()}", err=True
             )
             raise typer.Exit(130) from None
-        epochs, rows, lost = pd.DataFrame(run.history), [], 0
-        for index, seed in enumerate(runner.seeds):
-            name = f"seed-{seed}"
-            if (said := divergence(runner, run, index)) is not None:
-                typer.echo(f"seed {seed} {said}: it is not kept", err=True)
-                lost += 1
-                continue
-            last = epochs[epochs["seed"] == seed].iloc[-1]
-            summary: dict[str, Any] = {
-                "epochs": int(last["epoch"]),
-                "loss": float(last["loss"]),
-                "accuracy": float(last["accuracy"]),
-            }
-            summary["engine"] = runner.name
-            curve = compact(epochs[epochs["seed"] == seed])
-            every = {out / f"{name}.safetensors": (runner.parameters(), summary | {"curve": curve})}
-            every |= {out / name / f"epoch-{epoch}.safetensors": (stacked, {"epochs": epoch})
-                      for epoch, stacked in sorted(run.snapshots.items())}  # fmt: skip
-            for path, (stacked, facts) in every.items():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                mine = {parameter: tensor[index] for parameter, tensor in stacked.items()}
-                save_checkpoint(path, runner.spec, mine, seed, facts, runner.task)
-            rows.append({"seed": seed, **summary, "checkpoint": str(out / f"{name}.safetensors")})
+        rows, lost = save_run(runner, run, out)
+        for seed, reason in lost.items():
+            typer.echo(f"seed {seed} {reason}: it is not kept", err=True)
         if history:
-            by_model = epochs.sort_values("seed", kind="stable")
+            by_model = pd.DataFrame(run.history).sort_values("seed", kind="stable")
             text = by_model.to_csv(index=False, float_format="%.6g", lineterminator="\n")
             write_atomically(out / "history.csv", text)
         (out / FILE).unlink(missing_ok=True)

@@ -268,7 +268,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
     if model.outputs_left_out:  # what a certificate cannot say of it, it cannot say of the copy either
         facts[LEFT_OUT] = model.outputs_left_out
     if model.history is not None:
-        from interp.measures.curve import compact
+        from interp.training.results import compact
 
         facts.setdefault("curve", compact(model.history))
     return save_checkpoint(as_path(path, "a checkpoint"), model.spec, tensors, model.seed, facts, model.task)

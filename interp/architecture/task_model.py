@@ -28,7 +28,14 @@ from interp.architecture.problems import as_device
 from interp.architecture.problems import as_dtype as as_dtype
 from interp.architecture.problems import model_problems as model_problems
 from interp.architecture.readout import LinearReadout, ReluReadout, TiedReadout
-from interp.architecture.reduced import count_space_refusal, counted_at, reduced_outputs, stack_one, token_tables
+from interp.architecture.reduced import (
+    TokenTables,
+    count_space_refusal,
+    counted_at,
+    reduced_outputs,
+    stack_one,
+    token_tables,
+)  # fmt: skip
 from interp.errors import ON_META, InterpError, SpecError, UnsupportedError
 from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
@@ -161,6 +168,10 @@ class TaskModel(HookedTransformer):
             raise InterpError(ON_META)
         self.task.check_input(tokens)
         return self.task.answers(decide(self.read(tokens, attention_mask), self.spec), tokens)
+
+    def token_tables(self) -> TokenTables:
+        """What counts of tokens are evaluated with (leading axis 1), from the parameters in float64 on the CPU."""
+        return token_tables(self.spec, stack_one({n: p.double().cpu() for n, p in self.named_parameters()}))
 
     def read(
         self, tokens: Int[Tensor, "rows length"], mask: Tensor | None = None

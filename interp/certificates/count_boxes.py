@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 
 from interp.architecture.answers import find_positions
-from interp.architecture.reduced import CountedRows, count_space_refusal, reduced_outputs, stack_one, token_tables
+from interp.architecture.reduced import CountedRows, count_space_refusal, reduced_outputs
 from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import premise_refusal
 from interp.certificates.base import Certificate, Status, register_method
@@ -113,8 +113,7 @@ class Sweep:
 @torch.no_grad()
 def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progress: Progress | None = None) -> Sweep:
     """Evaluate the model in float64 on all counts of a box."""
-    named = {name: parameter.double().cpu() for name, parameter in model.named_parameters()}
-    tables = token_tables(model.spec, stack_one(named))
+    tables = model.token_tables()
     shape = shape_of(model.task)
     bounds, both = Bounds(model, shape, box), sum(shape.answers)
     folded = {right: between(tables, right, both - right) for right in shape.answers}
@@ -246,7 +245,7 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
     counts = torch.cat([torch.from_numpy(found.near), drawn])
     order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(1))
     order = torch.cat([torch.arange(1), order[order > 0]])  # the nearest input first
-    tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
+    tables = model.token_tables()
     rows = shape.end_rows if question == "end" else shape.answer_rows
     for chosen, whole in ((order[:PROBED_WHOLE], True), (order[PROBED_WHOLE:], False)):
         query, keys, right = rows(counts[chosen])

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate
 from interp.certificates.check.counts import Zone as CheckedZone
@@ -60,8 +59,7 @@ class Quotients:
     """Outputs at '=' less one of them: a constant and a quotient of affine functions of the counts for each head."""
 
     def __init__(self, model: TaskModel, shape: CountedShape) -> None:
-        named = {name: parameter.detach().double().cpu() for name, parameter in model.named_parameters()}
-        tables = token_tables(model.spec, stack_one(named))
+        tables = model.token_tables()
         assert tables.scores is not None
         scores = tables.scores[0, :, shape.query]
         scores = scores - scores[:, self._seen(shape)].amax(-1, keepdim=True)

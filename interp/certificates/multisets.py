@@ -26,8 +26,6 @@ from interp.architecture.reduced import (
     count_space_refusal,
     counted_at,
     reduced_outputs,
-    stack_one,
-    token_tables,
 )
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, Status, register_method
@@ -98,7 +96,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     started, task = time.perf_counter(), model.task
     if reason := refusal(model):
         raise InterpError(reason)
-    tables = token_tables(model.spec, stack_one({n: p.double().cpu() for n, p in model.named_parameters()}))
+    tables = model.token_tables()
     bounds: dict[int, tuple[float, float]] = {}
     found = Found()
     compared, drawn = labels_follow(task), Drawn(task)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.architecture.reduced import TokenTables, stack_one, token_tables
+from interp.architecture.reduced import TokenTables
 from interp.errors import UnsupportedError
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch
@@ -89,7 +89,7 @@ def circuit_tables(model: Model) -> TokenTables:
             "token-by-token circuits are exact for one attention layer without positions and with a linear readout; "
             "this model is none, so look at model.QK and model.OV instead"
         )
-    return token_tables(subject.task_model.spec, stack_one(subject.parameters()))
+    return subject.task_model.token_tables()
 
 
 def qk_circuit(model: Model) -> pd.DataFrame:

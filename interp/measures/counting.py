@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.architecture.answers import answered, decide
-from interp.architecture.reduced import stack_one, token_tables
 from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Model, Subject
@@ -166,8 +165,7 @@ def embedding_overlaps(model: Counting) -> pd.DataFrame:
     cosine = (unit[: task.T] @ unit.T).numpy()
     score = np.full_like(cosine, np.nan)
     if layer.mixing == "dot":
-        tensors = {name: parameter.double().cpu() for name, parameter in counter.model.named_parameters()}
-        score = token_tables(counter.model.spec, stack_one(tensors)).scores[0, 0, : task.T].numpy()
+        score = counter.model.token_tables().scores[0, 0, : task.T].numpy()
     token, other = (index.ravel() for index in np.indices(cosine.shape))
     relation = np.where(token == other, "same", np.where(other == task.T, "BOS", "different"))
     words = np.array(task.vocabulary)

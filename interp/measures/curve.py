@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from interp.architecture.task_model import TaskModel
 from interp.errors import UnsupportedError
 from interp.measures.subject import Model, Subject
+from interp.training.results import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-COLUMNS = ("epoch", "loss", "accuracy")
-MOST_POINTS = 100
-
-
-def compact(history: pd.DataFrame) -> dict[str, list[float | None]]:
-    """At most 100 epochs, the first and the last among them, denser at the start; 5 digits of each number."""
-    n = len(history)
-    chosen = np.unique(np.geomspace(1, n, min(n, MOST_POINTS)).round().astype(int)) - 1
-    # No loss is known before the first epoch, and NaN is no JSON.
-    return {
-        name: [None if value != value else float(f"{value:.5g}") for value in history[name].iloc[chosen]]
-        for name in COLUMNS
-    }
 
 
 def no_curve(model: Model) -> str | None:

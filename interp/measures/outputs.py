@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.architecture.reduced import counted_at, heads_from_counts, stack_one, token_tables
+from interp.architecture.reduced import counted_at, heads_from_counts
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.components import not_additive, readout_map
 from interp.measures.runs import Reads, at_reads, reads_of
@@ -158,10 +158,9 @@ def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "ro
 
 
 def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Tensor, "rows heads d_head"]:
-    spec, tensors = subject.task_model.spec, subject.parameters()
-    rows = counted_at(spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
-    tables = token_tables(spec, stack_one(tensors))
-    return heads_from_counts(tables, rows.stacked(torch.float64))[0]
+    model = subject.task_model
+    rows = counted_at(model.spec, subject.task.d_vocab, batch.tokens, positions, batch.attention_mask)
+    return heads_from_counts(model.token_tables(), rows.stacked(torch.float64))[0]
 
 
 @torch.no_grad()

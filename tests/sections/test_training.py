@@ -10,10 +10,11 @@ from sections.standin_report import one_section
 
 import interp
 from interp.errors import UnsupportedError
-from interp.measures.curve import compact, training_curve
+from interp.measures.curve import training_curve
 from interp.measures.subject import Subject
 from interp.report import Report
 from interp.sections.base import Study, fill
+from interp.training.results import compact
 
 
 def test_a_long_history_is_a_hundred_points_at_most() -> None:
