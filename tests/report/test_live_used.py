@@ -157,6 +157,34 @@ def test_undo_goes_back_step_by_step(page: Page, tmp_path: Path) -> None:
     assert page.run(SHOWN) == states[0]
 
 
+def test_a_pinned_input_stays_beside_the_next_ones(page: Page, tmp_path: Path) -> None:
+    page.size(1280, 900)
+    page.errors.clear()
+    path = live("histogram/dot").save(tmp_path / "page.html")
+    page.open(path)
+    views = "[...document.querySelectorAll('.live-pair > div')].filter((one) => !one.hidden)"
+    shown = f"{views}.map((one) => one.textContent)"
+    matrices = f"{views}.map((one) => one.querySelector('table').textContent)"
+    type_in(page, "#live-text", "1 2 4 4 2 2 4 7 7 4")
+    (first,) = page.run(matrices)
+    assert press(page, "Pin this input")
+    type_in(page, "#live-text", "3 3 3 3 3 3 3 3 3 5")
+    held, now = page.run(matrices)
+    assert held == first != now
+    assert page.run(shown)[0].startswith("Pinned input: 1 2 4 4 2 2 4 7 7 4. The model answers 1 at position 0.")
+    assert page.run(shown)[1].startswith("This input: 3 3 3 3 3 3 3 3 3 5. The model answers")
+    page.run("new Promise((done) => setTimeout(done, 300))")
+    link = page.run("location.hash")
+    assert "pin:1.2.4.4.2.2.4.7.7.4" in link
+    page.open(path, link)
+    assert page.run(matrices) == [held, now]
+    assert press(page, "Unpin")
+    assert page.run(matrices) == [now]
+    page.open(path, link.replace("pin:1.2", "pin:1.99"))
+    assert page.run(matrices) == [now]
+    assert page.errors == []
+
+
 def test_hostile_names_stay_text_wherever_they_stand(page: Page, tmp_path: Path) -> None:
     page.errors.clear()
     spec = interp.ModelSpec(

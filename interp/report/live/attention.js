@@ -29,29 +29,53 @@ function attentionPart(panel) {
       grid.append(el("div", { class: "live-head live-mlp" }, el("label", {}, turn.box, partName(part))));
     }
   });
-  const title = el("h4"), large = el("div", { class: "live-scroll", tabindex: "0", role: "region", "aria-label": "The enlarged head" }), words = el("p", { class: "live-note" });
+  const title = el("h4"), now = view("This input"), held = view("Pinned input");
+  const pair = el("div", { class: "live-pair" }, held.node, now.node);
+  const pin = el("button", { type: "button", onclick: () => store.set({ pin: store.state.pin ? null : store.state.tokens }) });
+  const pinned = pinnedRun(panel);
   const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Attention, head by head"),
-    el("p", { class: "live-note" }, "Rows look at columns. A switch silences a head or an MLP; a click on a picture enlarges it."), grid, title, large, words);
+    el("p", { class: "live-note" }, "Rows look at columns. A switch silences a head or an MLP; a click on a picture enlarges it. A pinned input stays beside the next ones."), grid, title, pair);
   const all = (on) => el("button", { type: "button", onclick: () => store.set({ off: on ? [] : heads.map(({ part }) => part) }) }, on ? "All on" : "All heads off");
-  grid.before(el("div", { class: "live-row" }, all(true), all(false)));
+  grid.before(el("div", { class: "live-row" }, all(true), all(false), pin));
 
   const update = (found) => {
-    const n = found.tokens.length, chosen = heads.find(({ part }) => part === store.state.head) || heads[0];
+    const n = found.tokens.length, chosen = heads.find(({ part }) => part === store.state.head) || heads[0], beside = pinned();
     switches.forEach((turn) => turn.update());
+    setText(pin, beside ? "Unpin" : "Pin this input");
+    held.node.hidden = !beside;
+    now.name.hidden = !beside;
     for (const head of heads) {
-      const { data } = found.now.cache[`blocks.${head.index}.attn.hook_pattern`], start = head.h * n * n;
-      const mine = data.subarray(start, start + n * n), shade = shades(mine.reduce((most, value) => Math.max(most, Math.abs(value)), 0), head.layer.softmax, n);
+      const mine = patternOf(found.now, head, n), shade = shadeOf(mine, head, n);
       drawCells(head.canvas, n, n, (x, y) => shade(mine[y * n + x]));
       head.canvas.setAttribute("aria-label", `Attention of ${partName(head.part)}`);
       head.open.parentNode.classList.toggle("off", store.state.off.includes(head.part));
       head.open.setAttribute("aria-pressed", String(head === chosen));
-      if (head === chosen) enlarge(found, head, mine, found.ghost.cache[`blocks.${head.index}.attn.hook_pattern`].data.subarray(start, start + n * n), shade);
     }
+    setText(title, `${partName(chosen.part)}${store.state.off.includes(chosen.part) ? " (silenced)" : ""}`);
+    enlarge(now, found, chosen);
+    if (beside) enlarge(held, beside, chosen);
   };
 
-  function enlarge(found, head, mine, before, shade) {
+  // One input's attention: whose it is, the picture, and a sentence.
+  function view(name) {
+    const large = el("div", { class: "live-scroll", tabindex: "0", role: "region", "aria-label": `${name}: the enlarged head` });
+    const label = el("p", { class: "live-note" }), words = el("p", { class: "live-note" });
+    return { node: el("div", {}, label, large, words), title: name, name: label, large, words };
+  }
+
+  function patternOf(run, head, n) {
+    return run.cache[`blocks.${head.index}.attn.hook_pattern`].data.subarray(head.h * n * n, (head.h + 1) * n * n);
+  }
+
+  function shadeOf(mine, head, n) {
+    return shades(mine.reduce((most, value) => Math.max(most, Math.abs(value)), 0), head.layer.softmax, n);
+  }
+
+  function enlarge({ title: whose, name, large, words }, found, head) {
     const n = found.tokens.length, word = (i) => task.vocabulary[found.tokens[i]];
-    setText(title, `${partName(head.part)}${store.state.off.includes(head.part) ? " (silenced)" : ""}`);
+    const mine = patternOf(found.now, head, n), before = patternOf(found.ghost, head, n), shade = shadeOf(mine, head, n);
+    const shown = written(task.vocabulary, found.tokens.slice(0, 24)) + (n > 24 ? "\u2026" : "");
+    setText(name, `${whose}: ${shown}. The model answers ${answerWord(model.task, lookedAt(model, found).answer)}${task.readout === "all" ? ` at position ${found.at}` : ""}.`);
     let most = 0;
     for (let j = 1; j < n; j++) if (Math.abs(mine[found.at * n + j]) > Math.abs(mine[found.at * n + most])) most = j;
     setText(words, `Position ${found.at} (${word(found.at)}) ${head.layer.softmax ? "looks" : "weighs"} most at position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
@@ -79,6 +103,16 @@ function attentionPart(panel) {
       el("tbody", {}, places.map((i) => el("tr", { class: i === found.at ? "live-here" : "" }, el("th", { scope: "row" }, word(i)), places.map((j) => cell(i, j)))))));
   }
   return { node, update };
+}
+
+// The pinned input under the present edits, run again only when one of them changes; null where none is pinned.
+function pinnedRun(panel) {
+  let key = null, run = null;
+  return () => {
+    const { pin, off, at } = panel.store.state, next = JSON.stringify([pin, off, at]);
+    if (next !== key) [key, run] = [next, pin && !refuse(panel.model, pin) ? runSequence(panel.model, panel.truth, { ...panel.store.state, tokens: pin }) : null];
+    return run;
+  };
 }
 
 // Bars around zero, one a line, largest first where there are many.

@@ -17,7 +17,7 @@ function makePanel(section, payload) {
     return null;
   }
 
-  const initial = { tokens: byCounts ? null : payload.examples[0], counts: byCounts ? payload.counts.start : null, off: [], ratios: null, at: null, head: null };
+  const initial = { tokens: byCounts ? null : payload.examples[0], counts: byCounts ? payload.counts.start : null, off: [], ratios: null, at: null, head: null, pin: null };
   const panel = { key, model, payload, truth };
   const store = new Store(key, initial, () => panel.refresh());
   panel.store = store;
@@ -91,8 +91,7 @@ const isPart = (model, part) => {
 
 function sequenceFound(panel) {
   const { model, truth, store } = panel, found = runSequence(model, truth, store.state);
-  const here = found.answers.find(({ place }) => place === found.at) || { answer: decide(model.task, found.logits), before: decide(model.task, found.ghostLogits), right: null };
-  return { ...found, ...here, where: model.task.readout === "all" ? `position ${found.at} (${model.task.vocabulary[found.tokens[found.at]]})` : "" };
+  return { ...found, ...lookedAt(model, found), where: model.task.readout === "all" ? `position ${found.at} (${model.task.vocabulary[found.tokens[found.at]]})` : "" };
 }
 
 // What a sequence panel is made of, by what the model has.

@@ -63,6 +63,11 @@ function runSequence(model, truth, state) {
   }
 }
 
+// The answer at the position that is looked at, the untouched model's, and what is right (null: not known).
+function lookedAt(model, { answers, at, logits, ghostLogits }) {
+  return answers.find(({ place }) => place === at) || { answer: decide(model.task, logits), before: decide(model.task, ghostLogits), right: null };
+}
+
 // What each part adds to logit `a` minus logit `b` (or minus the mean logit, b = null) at a position. A final norm
 // is taken as the linear map that it is while its scale stays what it was.
 function attribution(model, found, place, a, b) {

@@ -1,7 +1,8 @@
 // The state of one panel: plain data, with undo, written into the page's address where it has one.
 //
 //   tokens: the input, or counts: how many of each slider's token. off: silenced parts, "0.3" (layer 0, head 3) or
-//   "0.mlp". ratios: attention set by hand, or null. at: the position looked at. head: the head looked at.
+//   "0.mlp". ratios: attention set by hand, or null. at: the position looked at. head: the head looked at. pin: an input that
+//   stays beside the present one, or null.
 
 class Store {
   constructor(key, initial, changed) {
@@ -40,13 +41,14 @@ class Store {
   // ---- the address: #live=tokens:0.1.1.4;off:0.3,0.mlp;at:2 and further panels behind "&"
 
   text() {
-    const { tokens, counts, off, ratios, at, head } = this.state, parts = [];
+    const { tokens, counts, off, ratios, at, head, pin } = this.state, parts = [];
     if (tokens) parts.push(`tokens:${tokens.join(".")}`);
     if (counts) parts.push(`counts:${counts.join(",")}`);
     if (off.length) parts.push(`off:${off.join(",")}`);
     if (ratios) parts.push(`ratios:${ratios.join(",")}`);
     if (at !== null) parts.push(`at:${at}`);
     if (head !== null) parts.push(`head:${head}`);
+    if (pin) parts.push(`pin:${pin.join(".")}`);
     return parts.join(";");
   }
 
@@ -55,6 +57,7 @@ class Store {
     const integers = (list, separator) => list.split(separator).map(Number);
     const good = (list) => list.length && list.every((value) => Number.isInteger(value) && value >= 0);
     if (fields.tokens && good(integers(fields.tokens, "."))) found.tokens = integers(fields.tokens, ".");
+    if (fields.pin && good(integers(fields.pin, "."))) found.pin = integers(fields.pin, ".");
     if (fields.counts && good(integers(fields.counts, ","))) found.counts = integers(fields.counts, ",");
     if (fields.off) found.off = fields.off.split(",").filter((part) => /^\d+\.(\d+|mlp)$/.test(part));
     if (fields.ratios) {
