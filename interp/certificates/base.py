@@ -99,19 +99,20 @@ class Certificate:
         return self.source.write(self, self.source, path)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row with everything but the tables, for printing."""
+        """One row with everything but the tables, for printing: it may be all that is read."""
         row: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("model", "status", "accuracy", "n_errors", "n_inputs", "n_answers", "worst_margin", "rounding",
-                         "counterexample", "domain", "arithmetic", "method", "seconds")
+                         "counterexample", "domain", "arithmetic", "method", "seconds", "about", "confidence")
         }  # fmt: skip
+        row |= {"on_trust": "; ".join(self.on_trust) or None, "notes": "; ".join(self.notes) or None}
         return pd.DataFrame([row])
 
     def _repr_html_(self) -> str:
         """The claim and what it rests on, a line each; what is not known is left out."""
         row = self.to_frame().iloc[0].to_dict() | {"n_inputs": f"{self.n_inputs:,}", "seconds": f"{self.seconds:.2g}"}
-        rows = [(name, value) for name, value in row.items() if value is not None and name not in ("model", "status")]
-        rows.append(("about", self.about))
+        apart = ("model", "status", "on_trust", "notes")
+        rows = [(name, value) for name, value in row.items() if value is not None and name not in apart]
         rows += [("note", note) for note in (*self.notes, *self.on_trust)]
         if self.tables:
             rows.append(("tables", ", ".join(self.tables)))
@@ -119,9 +120,11 @@ class Certificate:
 
     def __str__(self) -> str:
         share = self.accuracy if isinstance(self.accuracy, float) else f"in {self.accuracy}"
+        share = f"{share} with confidence {self.confidence:.1%}" if self.confidence is not None else share
+        trust = ", if the task labels its inputs as it declares" if self.on_trust else ""
         tail = f"; wrong at {self.counterexample}" if self.counterexample else ""
         domain = f"{words.counted(self.n_inputs, 'input')} ({self.domain})"
-        first = f"{self.model}: {self.status} on {domain}, accuracy {share}{tail}"
+        first = f"{self.model}: {self.status} on {domain}{trust}, accuracy {share}{tail}"
         return "\n  ".join([first, *self.notes, *self.on_trust])
 
 

@@ -47,6 +47,20 @@ def test_tables_and_probes_stay_out_of_what_is_printed() -> None:
     assert "tables" not in repr(found)
 
 
+def test_one_line_and_one_row_say_what_a_claim_rests_on() -> None:
+    """Somebody may see no more: labels on trust, an interval by a sample, a model that was merely run."""
+    plain = refuted(1.0, 1e-8, status="certified", counterexample=None)
+    found = refuted(1.0, 1e-8, status="certified", counterexample=None, on_trust=("labels: unchecked",),
+                    confidence=0.999, about="the model at hand", notes=("one",))  # fmt: skip
+    line, row = str(found).splitlines()[0], found.to_frame().iloc[0]
+    assert "(two inputs), if the task labels its inputs as it declares, accuracy 0.5 with confidence 99.9%" in line
+    assert list(row[["on_trust", "confidence", "about", "notes"]]) == [
+        "labels: unchecked", 0.999, "the model at hand", "one",
+    ]  # fmt: skip
+    assert "(two inputs), accuracy 0.5" in str(plain)
+    assert list(plain.to_frame().iloc[0][["on_trust", "confidence", "notes"]]) == [None, None, None]
+
+
 def test_a_refusal_says_why_of_each_method_for_such_a_task_and_what_the_task_lacks() -> None:
     layer = Layer(d_head=2)
     spec = ModelSpec(task=TaskRef(name="count01"), d_model=2, layers=(layer, layer), readout_at="=")

@@ -221,6 +221,12 @@ def more_digits(evidence: dict) -> None:
     vandals.mend_name(evidence)
 
 
+def fewer_positions(evidence: dict) -> None:
+    """Then there is no model: a table has more rows than the spec says, and it cannot read such rows."""
+    evidence["spec"]["max_length"] -= 1
+    vandals.mend_name(evidence)
+
+
 def no_automaton(evidence: dict) -> None:
     evidence["spec"]["task"] = {"name": "parity", "parameters": {}}
     vandals.mend_name(evidence)
@@ -235,7 +241,7 @@ def a_rounded_claim(evidence: dict) -> None:
 
 
 FORGED = (without_a_position, without_a_place, a_place_twice, flat_coordinates, a_larger_margin, other_weights,
-          other_labels, more_digits, no_automaton, another_kind, a_rounded_claim)  # fmt: skip
+          other_labels, more_digits, fewer_positions, no_automaton, another_kind, a_rounded_claim)  # fmt: skip
 
 
 @pytest.mark.parametrize("forge", FORGED, ids=lambda forge: forge.__name__)

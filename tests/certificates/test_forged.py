@@ -451,6 +451,21 @@ def test_what_is_no_input_of_a_known_task_is_refused(name, row):
     assert "row" in refused(whole_table(name, rows=rows))
 
 
+def test_what_follows_the_place_that_is_read_is_no_part_of_an_input():
+    """A bidirectional model sees it: with one more token of the file's choice it would be called wrong, or right."""
+    spec = {"task": {"name": "count01"}, "direction": "bidirectional", "readout_at": "="}
+    model = one_layer(**spec)
+    for tail, fault in (([], ""), ([5], "is not [BOS], symbols"), ([4, 1], "is not [BOS], symbols")):
+        row = [0, 1, 2, 4, *tail]
+        said = int(model(torch.tensor([row]))[0, 3].argmax())
+        evidence = table_of(model, [[row, [[3, [6]]]]], read=4, margin=2.0**-60)
+        evidence["claim"]["domain"]["errors"] = [] if said == 6 else [[0, 3]]
+        with pytest.raises(check.Fault) as found:
+            check.check(evidence)
+        assert fault in str(found.value)
+        assert fault or str(found.value).startswith("the claim says")
+
+
 @pytest.mark.parametrize("name", ["Count01", "histograms", "Histogram", "count-01", "max-of-K", "parity2"])
 def test_a_name_that_is_nearly_a_known_one_gets_the_weaker_sentence(minimal, name):
     """Count01 with the answers swapped held: "Count01: at token 4 ... the largest output is 6 where n1 > n0"."""

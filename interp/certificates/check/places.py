@@ -109,7 +109,9 @@ def places(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     need(not model.f.bits, "this kind of claim is about the reals")
     need(model.task in AUTOMATA, f"task {model.task!r:.60} has no automaton that this checker knows")
     rows, held = AUTOMATA[model.task](model), model.as_decoder().places
-    need(held is None or len(rows.order) <= len(held), "a row has no positions left")
+    need(model.longest is None or whole(model.longest, 1, 1 << 20, "max_length"), "")
+    need(held is None or len(held) == model.longest, "there is not one row for each position")
+    need(model.longest is None or len(rows.order) <= model.longest, "a row is longer than the model's positions")
     asked = {whole(at, 0, len(rows.order) - 1, "a position"): (order, bases)
              for at, order, bases in (listed(part, "a part", 3) for part in listed(parts, "parts"))}  # fmt: skip
     need(len(asked) == len(parts) and sorted(asked) == sorted(rows.reads), "a position that is read is left out")

@@ -97,10 +97,10 @@ def _count01(model: Model) -> Known:
     need(model.spec["readout_at"] == "=", "answers are read at '='")
 
     def right(tokens: list[int]) -> dict[int, int]:
-        good = tokens[:1] == [0] and 4 in tokens and all(t in (1, 2, 3) for t in tokens[1 : tokens.index(4)])
+        body = tokens[1:-1]  # nothing follows, which a bidirectional model would see
+        good = len(tokens) > 1 and tokens[0] == 0 and tokens[-1] == 4 and set(body) <= {1, 2, 3}
         need(good, f"row {tokens!r:.80} is not [BOS], symbols 0, 1, 2 and '='")
-        body = tokens[1 : tokens.index(4)]
-        return {tokens.index(4): 5 if body.count(2) > body.count(1) else 6}
+        return {len(tokens) - 1: 5 if body.count(2) > body.count(1) else 6}
 
     return Known(right, lambda rows: None, 4)
 
