@@ -2,19 +2,24 @@
 
     make mutants N=100 SEED=0                          a sample over every room: score, its interval, the survivors
     python tests/mutants.py --room certificates        one room;  --file interp/spec.py: one file;  --minutes 10
+    python tests/mutants.py --calls FILE               keep which tests call what, for the next sample of the same tree
 
 A mistake is a comparison, an operator, a number, a sign or a condition that is changed in one place of a syntax tree;
 every place of every file is as likely as any other.
-A mutant is killed when a test of its file's own test file, or of those that ALSO names, fails or takes ten times as
-long. The same seed draws the same mutants of the same tree. What nobody can notice (a mistake in a message, a bound
-that is only looser) counts as a survivor: the score is one from below.
+Each test of the room, and of every file that imports the mutated one, is run once while the functions that it calls
+are noted. A mutant is killed when one of the tests that call its function fails or takes ten times as long; those of
+its own test file run first, then the fastest, for MOST_SECONDS at most. The same seed draws the same mutants of the
+same tree. What nobody can notice (a mistake in a message, a bound that is only looser) counts as a survivor, and so
+does what only slow tests would see: the score is one from below.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import importlib
+import json
 import math
 import os
 import random
@@ -23,11 +28,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "interp"
@@ -44,21 +52,16 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 
-
-ALSO = {
-    "interp/certificates/arithmetic.py": ("tests/certificates/test_rounding.py",),
-    "interp/certificates/base.py": ("tests/certificates/test_frozen.py", "tests/certificates/test_scope.py"),
-    "interp/certificates/frozen.py": ("tests/certificates/test_liars.py",),
-    "interp/tasks/snapshot.py": ("tests/certificates/test_frozen.py",),
-    "interp/certificates/check/": ("tests/certificates/test_forged.py", "tests/certificates/test_evidence.py"),
-    "interp/certificates/histogram_": ("tests/certificates/test_histogram.py",),
-}
-"""Files, or beginnings of their names, whose mistakes the tests of other files find, too."""
+MOST_SECONDS = 25.0
+"""Tests that take longer than this together are not all run for one mutant."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake: the source from start to end, in bytes of the file, becomes `new`."""
+    """One mistake: the source from start to end, in bytes of the file, becomes `new`.
+
+    function: the first line of the innermost function that holds it, or 0 for none.
+    """
 
     file: str
     line: int
@@ -66,7 +69,7 @@ class Mutant:
     end: int
     old: str
     new: str
-    tests: tuple[str, ...]
+    function: int
 
     @property
     def room(self) -> str:
@@ -85,29 +88,29 @@ def room_of(file: str) -> str:
     return parts[1] if len(parts) > 2 else "top"
 
 
-def mirrored(root: Path, file: str) -> tuple[str, ...]:
-    """The test file of a module's own name, or of the package that it is in, and those that ALSO names."""
-    path = Path(file)
-    places = [Path("tests", *path.parts[1:-1], f"test_{path.stem}.py")]
-    places += [
-        Path("tests", *path.parts[1:depth], f"test_{path.parts[depth]}.py") for depth in range(1, len(path.parts) - 1)
-    ]
-    own = [str(place) for place in places if (root / place).is_file()][:1]
-    others = [name for start, names in ALSO.items() if file.startswith(start) for name in names]
-    return tuple(dict.fromkeys(own + others))
+def candidates(root: Path, file: str) -> tuple[str, ...]:
+    """The test files of a module's room, and all others that import it."""
+    *packages, stem = Path(file).with_suffix("").parts
+    room = root.joinpath("tests", *packages[1:2])
+    named = f"{'.'.join(packages)}.{stem}", f"from {'.'.join(packages)} import"
+    found = []
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        text = path.read_text("utf-8")
+        beside = any(line.startswith(named[1]) and stem in line for line in text.splitlines())
+        if path.parent == room or named[0] in text or beside:
+            found.append(str(path.relative_to(root)))
+    return tuple(found)
 
 
 def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
-    """Every mistake that can be made in a file with tests of its own."""
-    if not (tests := mirrored(root, file)):
-        return
+    """Every mistake that can be made in a file."""
     text = (root / file).read_text("utf-8")
     lines = [0]
     for line in text.encode().splitlines(keepends=True):
         lines.append(lines[-1] + len(line))
     tree = ast.parse(text)
     skipped = {id(part) for node in ast.walk(tree) for part in _annotations(node)}
-    data = text.encode()
+    data, inside = text.encode(), _functions(tree)
     for node in ast.walk(tree):
         if id(node) in skipped or not isinstance(node, ast.expr):
             continue
@@ -116,7 +119,21 @@ def mutants_of(root: Path, file: str) -> Iterator[Mutant]:
             lines[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0),
         )
         for new in _changed(node):
-            yield Mutant(file, node.lineno, start, end, data[start:end].decode(), f"({new})", tests)
+            yield Mutant(file, node.lineno, start, end, data[start:end].decode(), f"({new})", inside.get(id(node), 0))
+
+
+def _functions(tree: ast.AST) -> dict[int, int]:
+    """For each node within a function the first line of the innermost one, its decorators included."""
+    found: dict[int, int] = {}
+    for node in ast.walk(tree):  # inner functions come after those around them
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min(part.lineno for part in [node, *node.decorator_list])
+        elif isinstance(node, ast.Lambda):
+            first = node.lineno
+        else:
+            continue
+        found |= dict.fromkeys(map(id, ast.walk(node)), first)
+    return found
 
 
 def _annotations(node: ast.AST) -> Iterator[ast.AST]:
@@ -146,7 +163,7 @@ def _changed(node: ast.expr) -> Iterator[str]:
 def sample(root: Path, n: int, seed: int, rooms: list[str] | None = None, file: str | None = None) -> list[Mutant]:
     """n mutants, drawn without replacement from all of them; the same for the same seed and tree."""
     files = [str(path.relative_to(root)) for path in sorted((root / PACKAGE).rglob("*.py"))]
-    files = [name for name in files if file in (None, name) and (rooms is None or room_of(name) in rooms)]
+    files = [name for name in files if name.startswith(file or "") and (rooms is None or room_of(name) in rooms)]
     every = [mutant for name in files for mutant in mutants_of(root, name)]
     return random.Random(seed).sample(every, min(n, len(every)))
 
@@ -168,8 +185,59 @@ def put(path: Path, text: str, moment: int) -> None:
     os.utime(path, (moment, moment))
 
 
-def run_tests(tree: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
-    """'passed', 'failed' or 'slow', and the seconds: in a fork, which has the libraries and nothing of interp yet."""
+@dataclass(frozen=True)
+class Test:
+    """A test that passes on the tree as it is. calls: "file:first line" of each function of the package."""
+
+    name: str
+    seconds: float
+    calls: frozenset[str]
+
+
+class Recorder:
+    """A plugin of pytest that notes which functions of the package each test calls.
+
+    What is called outside of tests, on import or by a fixture of many tests, counts for all tests of the file.
+    """
+
+    def __init__(self, tree: Path) -> None:
+        self.start = len(str(tree)) + 1
+        self.inside = str(tree / PACKAGE) + os.sep
+        self.now, self.shared = set[tuple[str, int]](), set[tuple[str, int]]()
+        self.tests: dict[str, tuple[float, set[tuple[str, int]]]] = {}
+
+    def note(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        self.now.add((code.co_filename, code.co_firstlineno))
+
+    def _taken(self) -> set[tuple[str, int]]:
+        taken, self.now = self.now, set()
+        return taken
+
+    def pytest_runtest_logstart(self) -> None:
+        self.shared |= self._taken()
+
+    def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
+        if fixturedef.scope != "function":
+            self.shared |= self.now
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "setup":
+            self.shared |= self.now
+        if report.when == "call" and report.outcome == "passed":
+            self.tests[report.nodeid] = report.duration, self._taken()
+
+    def said(self) -> list[tuple[str, float, list[str]]]:
+        return [(name, seconds, sorted(f"{file[self.start :]}:{line}" for file, line in calls | self.shared
+                                       if file.startswith(self.inside)))
+                for name, (seconds, calls) in self.tests.items()]  # fmt: skip
+
+
+def run_tests(tree: Path, tests: Sequence[str], limit: float, checked: str = "", noted: str = "") -> tuple[str, float]:
+    """'passed', 'failed' or 'slow', and the seconds: in a fork, which has the libraries and nothing of interp yet.
+
+    checked: a module whose annotations are checked. noted: a file for what the tests call.
+    """
     start = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -181,12 +249,19 @@ def run_tests(tree: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
         os.chdir(tree)
         sys.path[:] = [str(tree), *(p for p in sys.path if Path(p or ".").resolve() not in (ROOT, ROOT / "tests"))]
         os.environ["PYTHONPATH"] = str(tree)
-        os.environ["INTERP_CHECKED"] = ".".join(Path(mutant.file).with_suffix("").parts)
+        os.environ["INTERP_CHECKED"] = checked
         import pytest
 
-        code = 1
+        code, recorder = 1, Recorder(tree)
+        if noted:
+            threading.settrace(recorder.note)
+            sys.settrace(recorder.note)
         try:
-            code = pytest.main([*OPTIONS, "-m", "not slow and not soak", *mutant.tests])
+            options = [option for option in OPTIONS if not (noted and option == "-x")]
+            code = pytest.main([*options, "-m", "not slow and not soak", *tests], plugins=[recorder] if noted else [])
+            if noted:
+                sys.settrace(None)
+                Path(noted).write_text(json.dumps(recorder.said()))
         finally:
             os._exit(int(code))
     while True:
@@ -201,31 +276,65 @@ def run_tests(tree: Path, mutant: Mutant, limit: float) -> tuple[str, float]:
         time.sleep(0.05)
 
 
-def run(mutants: list[Mutant], minutes: float) -> list[tuple[Mutant, str]]:
-    """Each mutant with its verdict, "killed" or "survived"; fewer where the time is over or tests fail without any."""
+def tests_of(tree: Path, file: str, kept: Path | None) -> list[Test]:
+    """What each test of one file calls; kept: a folder where that is known from an earlier run."""
+    state = hashlib.sha256((tree / file).read_bytes())
+    for path in sorted((tree / PACKAGE).rglob("*.py")):
+        state.update(path.read_bytes())
+    with tempfile.TemporaryDirectory() as folder:
+        path = (kept or Path(folder)) / f"{state.hexdigest()}.json"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            verdict, seconds = run_tests(tree, [file], 1200, noted=str(path))
+            print(f"{file}: {verdict} without any mutant, {seconds:.0f} s", flush=True)
+        if not path.is_file():
+            return []
+        return [Test(name, seconds, frozenset(calls)) for name, seconds, calls in json.loads(path.read_text())]
+
+
+def chosen(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
+    """The tests that call a mutant's function, or anything of its file where it stands in none: its own test file's
+    first, then the fastest."""
+    here, own = f"{mutant.file}:", f"test_{Path(mutant.file).stem}.py"
+    callers = [one for one in tests if (f"{here}{mutant.function}" in one.calls if mutant.function
+                                        else any(call.startswith(here) for call in one.calls))]  # fmt: skip
+    found, seconds = list[Test](), 0.0
+    for one in sorted(callers, key=lambda one: (own not in one.name, one.seconds, one.name)):
+        if seconds + one.seconds <= MOST_SECONDS:
+            found.append(one)
+            seconds += one.seconds
+    return found
+
+
+def run(mutants: list[Mutant], minutes: float, kept: Path | None = None) -> list[tuple[Mutant, str]]:
+    """Each mutant with its verdict, "killed", "survived" or "not called"; fewer where the time is over."""
     for name in LIBRARIES:
         importlib.import_module(name)
     sys.dont_write_bytecode = False  # the copy is imported once a mutant, and only one of its files is new
-    end, whole, verdicts = time.monotonic() + 60 * minutes, dict[tuple[str, ...], float](), list[tuple[Mutant, str]]()
+    end, known, verdicts = time.monotonic() + 60 * minutes, dict[str, list[Test]](), list[tuple[Mutant, str]]()
     with tempfile.TemporaryDirectory(prefix="interp-mutants-") as folder:
-        tree = copy_of(ROOT, Path(folder))
-        for number, mutant in enumerate(sorted(mutants, key=lambda m: (m.tests, m.file, m.start, m.new)), 1):
+        tree = copy_of(ROOT, Path(folder).resolve())
+        for number, mutant in enumerate(sorted(mutants, key=lambda m: (m.file, m.start, m.new)), 1):
             if time.monotonic() > end:
                 print(f"{len(mutants) - number + 1} mutants are left for another time")
                 break
-            if mutant.tests not in whole:
-                verdict, whole[mutant.tests] = run_tests(tree, mutant, 600)
-                if verdict != "passed":
-                    print(f"{' '.join(mutant.tests)}: {verdict} without any mutant")
-                    whole[mutant.tests] = math.nan
-            if math.isnan(whole[mutant.tests]):
-                continue
-            path, text = tree / mutant.file, (tree / mutant.file).read_text("utf-8")
-            put(path, mutant.applied(tree), 1_000_000_000 + 2 * number)
-            verdict, seconds = run_tests(tree, mutant, 60 + 10 * whole[mutant.tests])
-            put(path, text, 1_000_000_001 + 2 * number)
-            verdicts.append((mutant, "survived" if verdict == "passed" else "killed"))
-            print(f"{number:>4}/{len(mutants)} {verdicts[-1][1]:<9} {seconds:5.1f} s  {mutant}", flush=True)
+            files = candidates(tree, mutant.file)
+            known |= {file: tests_of(tree, file, kept) for file in files if file not in known}
+            tests = chosen(mutant, [one for file in files for one in known[file]])
+            verdict, seconds = "not called", 0.0
+            if tests:
+                path, text = tree / mutant.file, (tree / mutant.file).read_text("utf-8")
+                put(path, mutant.applied(tree), 1_000_000_000 + 2 * number)
+                limit = 60 + 10 * sum(one.seconds for one in tests)
+                checked = ".".join(Path(mutant.file).with_suffix("").parts)
+                said, seconds = run_tests(tree, [one.name for one in tests], limit, checked)
+                verdict = "survived" if said == "passed" else "killed"
+                put(path, text, 1_000_000_001 + 2 * number)
+            verdicts.append((mutant, verdict))
+            print(
+                f"{number:>4}/{len(mutants)} {verdict:<10} {seconds:5.1f} s, {len(tests):>3} tests  {mutant}",
+                flush=True,
+            )
     return verdicts
 
 
@@ -246,7 +355,7 @@ def score(verdicts: list[tuple[Mutant, str]]) -> str:
     lines.append(
         f"all            {killed.total():>4} of {len(verdicts):>4} killed, 95% interval {low:.3f} to {high:.3f}"
     )
-    return "\n".join([*lines, *(f"survived: {mutant}" for mutant, said in verdicts if said == "survived")])
+    return "\n".join([*lines, *(f"{said}: {mutant}" for mutant, said in verdicts if said != "killed")])
 
 
 def main() -> None:
@@ -254,10 +363,11 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", nargs="+", help="only files of these rooms, such as measures")
-    parser.add_argument("--file", help="only this file, such as interp/spec.py")
+    parser.add_argument("--file", help="only files whose name begins so, such as interp/spec.py")
     parser.add_argument("--minutes", type=float, default=600, help="stop after the mutant that is under way by then")
+    parser.add_argument("--calls", type=Path, help="a folder that keeps which tests call what")
     given = parser.parse_args()
-    print(score(run(sample(ROOT, given.n, given.seed, given.room, given.file), given.minutes)))
+    print(score(run(sample(ROOT, given.n, given.seed, given.room, given.file), given.minutes, given.calls)))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def stock(rng: np.random.Generator, task: Task, length: int, **fixed: Any) -> Ho
     } | fixed  # fmt: skip
     if fields["positional_embedding_type"] == "rotary":
         fields |= {"rotary_dim": 2, "rotary_adjacent_pairs": one_of(False, True)}
-    if heads == 4 and rng.random() < 0.5:
+    if fields["n_heads"] == 4 and rng.random() < 0.5:
         fields["n_key_value_heads"] = 2
     if fields["attn_only"]:
         fields = {name: value for name, value in fields.items() if name not in ("d_mlp", "act_fn", "gated_mlp")}

@@ -18,22 +18,15 @@ def test_a_sample_is_seeded_and_every_mutant_is_another_program() -> None:
     for mutant in found:
         text = mutant.applied(mutants.ROOT)
         assert ast.dump(ast.parse(text)) != ast.dump(ast.parse((mutants.ROOT / mutant.file).read_text("utf-8")))
-        assert (mutants.ROOT / mutant.tests[0]).is_file()
+        assert mutants.candidates(mutants.ROOT, mutant.file)
 
 
-def test_files_of_a_package_have_its_tests() -> None:
-    file = "interp/certificates/check/counts.py"
-    own, *others = mutants.mirrored(mutants.ROOT, file)
-    assert own == str(Path("tests/certificates/test_check.py"))
-    assert set(others) == set(mutants.ALSO["interp/certificates/check/"])
-
-
-def test_what_is_named_beside_exists() -> None:
-    for start, names in mutants.ALSO.items():
-        assert any(
-            str(path.relative_to(mutants.ROOT)).startswith(start) for path in mutants.ROOT.glob("interp/**/*.py")
-        )
-        assert all((mutants.ROOT / name).is_file() for name in names)
+def test_tests_of_the_room_and_of_importers_are_asked() -> None:
+    found = mutants.candidates(mutants.ROOT, "interp/certificates/check/counts.py")
+    assert "tests/certificates/test_check.py" in found
+    found = mutants.candidates(mutants.ROOT, "interp/errors.py")
+    assert "tests/test_cli.py" in found
+    assert "tests/certificates/test_places.py" in found  # it imports the module from another room
 
 
 @pytest.fixture
@@ -56,28 +49,49 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_a_test_looks_at_is_killed_and_the_rest_survives(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = sorted(mutants.sample(tree, 99, 0), key=lambda m: (m.line, m.start, m.end))
-    assert [(m.line, m.new) for m in every] == [(1, "(1)"), (2, "(x - x)"), (6, "(x - x)"), (6, "(x + x - x)")]
+    assert [(m.line, m.new, m.function) for m in every] == [
+        (1, "(1)", 1), (2, "(x - x)", 1), (6, "(x - x)", 5), (6, "(x + x - x)", 5),
+    ]  # fmt: skip
 
-    def run_tests(copy: Path, mutant: mutants.Mutant, limit: float) -> tuple[str, float]:
+    def run_tests(copy: Path, tests: list[str], limit: float, checked: str) -> tuple[str, float]:
+        assert (tests, checked) == (["test_it"], "toy.sums")
         scope: dict[str, object] = {}
-        exec((copy / mutant.file).read_text(), scope)
+        exec((copy / "toy/sums.py").read_text(), scope)
         return ("passed" if scope["double"](3) == 6 else "failed"), 0.1  # type: ignore[operator]
 
+    seen = mutants.Test("test_it", 0.1, frozenset({"toy/sums.py:1"}))
     monkeypatch.setattr(mutants, "run_tests", run_tests)
+    monkeypatch.setattr(mutants, "tests_of", lambda tree, file, kept: [seen])
     monkeypatch.setattr(mutants, "LIBRARIES", ())
     before = (tree / "toy/sums.py").read_text()
     said = mutants.score(mutants.run(every, minutes=1))
     assert "all               1 of    4 killed, 95% interval 0.046 to 0.699" in said
-    assert said.count("survived: toy/sums.py") == 3
+    assert said.count("survived: toy/sums.py") == 1  # the default value
+    assert said.count("not called: toy/sums.py") == 2
     assert (tree / "toy/sums.py").read_text() == before
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_tests_run_in_a_fork(tree: Path) -> None:
-    mutant = mutants.sample(tree, 1, 0)[0]
-    assert mutants.run_tests(tree, mutant, 100)[0] == "passed"
+    tests = mutants.tests_of(tree, "tests/test_sums.py", None)
+    assert [(one.name, one.calls) for one in tests] == [("tests/test_sums.py::test_it", {"toy/sums.py:1"})]
+    names = [one.name for one in tests]
+    assert mutants.run_tests(tree, names, 100)[0] == "passed"
     (tree / "toy/sums.py").write_text("def double(x):\n    return x\n")
-    assert mutants.run_tests(tree, mutant, 100)[0] == "failed"
+    assert mutants.run_tests(tree, names, 100)[0] == "failed"
     (tree / "tests/test_sums.py").write_text("import time\n\n\ndef test_it():\n    time.sleep(60)\n")
-    assert mutants.run_tests(tree, mutant, 1)[0] == "slow"
+    assert mutants.run_tests(tree, names, 1)[0] == "slow"
+
+
+def test_a_file_s_own_tests_run_first_then_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "MOST_SECONDS", 60)
+    mutant = mutants.Mutant("interp/a.py", 12, 0, 1, "a", "b", 10)
+    at, beside = frozenset({"interp/a.py:10"}), frozenset({"interp/a.py:30"})
+    slow, fast, other, long = (mutants.Test(name, seconds, calls) for name, seconds, calls in (
+        ("slow", 30.0, at), ("fast", 1.0, at), ("other", 2.0, beside), ("long", 40.0, at)))  # fmt: skip
+    assert mutants.chosen(mutant, [slow, long, fast, other]) == [fast, slow]
+    outside = mutants.Mutant("interp/a.py", 1, 0, 1, "a", "b", 0)
+    assert mutants.chosen(outside, [slow, long, fast, other]) == [fast, other, slow]
+    mirrored = mutants.Test("tests/test_a.py::test_it", 20.0, at)
+    assert mutants.chosen(mutant, [slow, fast, mirrored]) == [mirrored, fast, slow]

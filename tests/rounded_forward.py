@@ -1,0 +1,114 @@
+"""A forward pass of one layer on a machine that rounds badly: each result is off by a unit roundoff.
+
+Written apart from the proofs, from the weights alone, one plain operation after the other. What the proofs say of
+rounding must hold for it, and should not be many times too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import erf
+
+from interp.certificates.arithmetic import EXP_ULPS, GELU_UNITS
+
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x * (1 + erf(x / 2**0.5)) / 2,
+    "gelu_new": lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+@dataclass
+class Machine:
+    """Rounds by u: way = 1 or -1 away from zero or towards it each time, 0 at random."""
+
+    u: float
+    way: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    def off(self, x: np.ndarray, units: float = 1) -> np.ndarray:
+        signs = self.rng.choice([-1.0, 1.0], size=np.shape(x)) if self.way == 0 else self.way
+        return x * (1 + units * self.u * signs)
+
+    def total(self, x: np.ndarray) -> np.ndarray:
+        """The sum over the last axis, from left to right."""
+        found = x[..., 0]
+        for index in range(1, x.shape[-1]):
+            found = self.off(found + x[..., index])
+        return found
+
+    def matmul(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+        """x (..., n) @ weight (n, m) + bias."""
+        found = self.total(self.off(x[..., None, :] * np.asarray(weight).T))
+        return found if bias is None else self.off(found + np.asarray(bias))
+
+    def norm(self, x: np.ndarray, kind: str, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+        n = x.shape[-1]
+        if kind == "layer":
+            x = self.off(x - self.off(self.total(x) / n)[..., None])
+        mean = self.off(self.off(self.total(self.off(x * x)) / n) + eps)
+        found = self.off(self.off(x / self.off(np.sqrt(mean))[..., None]) * weight)
+        return self.off(found + bias) if kind == "layer" else found
+
+    def activation(self, x: np.ndarray, name: str) -> np.ndarray:
+        if name == "relu":
+            return ACTIVATIONS[name](x)
+        if name == "silu":
+            return self.off(x / self.off(1 + self.off(np.exp(-x), 2 * EXP_ULPS)))
+        return ACTIVATIONS[name](x) + self.off(np.zeros_like(x) + 1, GELU_UNITS) * np.abs(x) - np.abs(x)
+
+
+def forward(net: Any, rows: np.ndarray, at: int, machine: Machine) -> dict[str, np.ndarray]:
+    """Scores (rows, heads, seen), the stream behind attention (rows, d_model) and logits at one position."""
+    seen = at + 1 if net.causal else rows.shape[1]
+    x = machine.off(net.tokens.numpy()[rows[:, :seen]] + net.places.numpy()[:seen])
+
+    def normed(which: int, x: np.ndarray) -> np.ndarray:
+        norm = net.norms[which]
+        return x if norm is None else machine.norm(x, norm.kind, norm.weight.numpy(), norm.bias.numpy(), norm.eps)
+
+    inner = x if net.post else normed(0, x)
+    scores, written = [], []
+    for head in range(net.n_heads):
+        sides = (inner[:, [at]], net.query), (inner, net.key), (inner, net.value)
+        q, k, v = (machine.matmul(part, matrix[head].numpy(), bias[head].numpy()) for part, (matrix, bias) in sides)
+        if net.query_key_norms is not None:
+            q, k = (machine.norm(part, one.kind, one.weight.numpy(), one.bias.numpy(), one.eps)
+                    for part, one in zip((q, k), net.query_key_norms))  # fmt: skip
+        if net.rotation is not None:
+            turned = net.rotation.numpy()
+            q = machine.matmul(q, turned[at])
+            k = np.stack([machine.matmul(k[:, place], turned[place]) for place in range(seen)], 1)
+        score = machine.off(machine.total(machine.off(q * k)) * net.factor)
+        if net.added is not None:
+            score = machine.off(score + net.added[head, at, :seen].numpy())
+        scores.append(score)
+        raised = machine.off(np.exp(machine.off(score - score.max(-1, keepdims=True))), 2 * EXP_ULPS)
+        weights = machine.off(raised / machine.total(raised)[:, None])
+        written.append(machine.total(machine.off(weights[:, None] * v.swapaxes(1, 2))))
+    mixed = machine.matmul(np.concatenate(written, 1), net.write.flatten(0, 1).numpy(), net.b_write.numpy())
+    stream = machine.off(x[:, at] + mixed)
+    return {"scores": np.stack(scores, 1), "stream": stream, "logits": behind(net, stream, machine, normed)}
+
+
+def behind(net: Any, x: np.ndarray, machine: Machine, normed: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
+    x = normed(0, x) if net.post else x
+    if (part := net.neurons) is not None:
+        read = x if net.post else normed(1, x)
+        if part.gate is None:
+            hidden = machine.activation(machine.matmul(read, part.into.numpy(), part.b_in.numpy()), part.activation)
+        else:
+            opened = machine.activation(machine.matmul(read, part.gate.numpy()), part.activation)
+            hidden = machine.off(opened * machine.matmul(read, part.into.numpy()))
+            hidden = machine.off(hidden + part.b_in.numpy())
+        x = machine.off(x + machine.matmul(hidden, part.out.numpy(), part.b_out.numpy()))
+        x = normed(1, x) if net.post else x
+    return machine.matmul(normed(2, x), net.read.numpy(), net.b_read.numpy())
