@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional
 
 from interp.architecture.answers import find_positions
 from interp.errors import InterpError
@@ -34,6 +37,28 @@ def epoch_order(spec: ModelSpec, n: int, seed: int, epoch: int) -> Int[Tensor, "
     """The order in which an epoch passes over n examples."""
     generator = torch.Generator().manual_seed(derived_seed(spec.id, seed, "order", epoch))
     return torch.randperm(n, generator=generator)
+
+
+def epoch_batch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
+    """The examples of one epoch of one model, in the order of training."""
+    if spec.training.data == "fresh":
+        return fresh_epoch(spec, task, seed, epoch)
+    data = training_set(spec, task)
+    return data[epoch_order(spec, len(data), seed, epoch)]
+
+
+def one_batch(batches: Sequence[Batch], pad: int) -> Batch:
+    """Batches below one another, padded to one width."""
+    width = max(batch.tokens.shape[1] for batch in batches)
+
+    def wide(rows: Tensor, fill: int) -> Tensor:
+        return functional.pad(rows, (0, width - rows.shape[1]), value=fill) if rows.ndim == 2 else rows
+
+    return Batch(
+        torch.cat([wide(batch.tokens, pad) for batch in batches]),
+        torch.cat([batch.lengths for batch in batches]),
+        torch.cat([wide(batch.labels, -1) for batch in batches]),
+    )
 
 
 def validation_set(task: Task) -> Batch:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.spec import ModelSpec, Training
@@ -127,6 +128,18 @@ class StackedAdam:
                 leaves, list(gradients.values()), first, second, [], steps, lr=rate, beta1=beta1, beta2=beta2,
                 weight_decay=self.recipe.weight_decay, eps=self.recipe.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
+
+    def epoch(self, epoch: int, n: int, losses: Callable[[slice], Tensor]) -> Float[Tensor, "*models"]:
+        """One pass over n examples, a step for each batch of `losses`, (models,); the mean loss of each model."""
+        size, total = self.recipe.batch_size, torch.zeros(())
+        steps = -(-n // size)
+        for step in range(steps):
+            some = slice(step * size, min((step + 1) * size, n))
+            found = losses(some)
+            rate = learning_rate(self.recipe, (epoch - 1) * steps + step, steps)
+            self.step(found.sum(), rate)  # the sum: each model's gradient is its own
+            total = total + found.detach().double() * (some.stop - some.start)
+        return total.cpu() / n
 
     def state(self) -> dict[str, Tensor]:
         kept = {f"parameter/{name}": leaf.detach() for name, leaf in self.leaves.items()}

@@ -18,7 +18,6 @@ from interp.architecture.reduced import CountedRows, count_space_refusal, counte
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Task
 from interp.training.data import epoch_order, training_set, validation_set
-from interp.training.engines.base import learning_rate
 from interp.training.engines.groups import Group, GroupedEngine
 
 GROUP_ROWS = 8192
@@ -28,16 +27,9 @@ class _Group(Group["CountSpaceEngine"]):
     def run_epoch(self, epoch: int) -> Tensor:
         """Mean loss of each model over the epoch's sentences."""
         engine = self.engine
-        n, size = len(engine.rows.query), engine.recipe.batch_size
+        n = len(engine.rows.query)
         orders = torch.stack([epoch_order(engine.spec, n, seed, epoch) for seed in self.seeds]).to(engine.device)
-        total = torch.zeros(len(self.seeds), dtype=torch.float64)
-        for step in range(engine.steps):
-            index = orders[:, step * size : (step + 1) * size]
-            losses = self.losses(index)
-            rate = learning_rate(engine.recipe, (epoch - 1) * engine.steps + step, engine.steps)
-            self.adam.step(losses.sum(), rate)  # the sum: each model's gradient is its own
-            total += losses.detach().double().cpu() * index.shape[1]
-        return total / n
+        return self.adam.epoch(epoch, n, lambda some: self.losses(orders[:, some]))
 
     def losses(self, index: Tensor) -> Tensor:
         """Mean cross-entropy of each model over all reads of its batch; index (models, batch)."""
@@ -68,7 +60,6 @@ class CountSpaceEngine(GroupedEngine[_Group]):
         self.targets = classes[classes != IGNORED].reshape(rows.query.shape).to(device)
         self.held_out = held_out_rows.to(device, dtype)
         self.held_out_batch = held_out
-        self.steps = -(-len(batch) // self.recipe.batch_size)
 
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:

@@ -17,8 +17,8 @@ from interp.architecture.answers import answered, right_classes
 from interp.architecture.encoder import DistinctRows, distinct_rows, encoder_logits, encoder_refusal
 from interp.spec import ModelSpec
 from interp.tasks import Batch, Task
-from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
-from interp.training.engines.base import EpochResult, learning_rate
+from interp.training.data import epoch_batch, one_batch, validation_set
+from interp.training.engines.base import EpochResult
 from interp.training.engines.groups import StackEngine
 
 ROWS_AT_ONCE = 1 << 15
@@ -48,15 +48,8 @@ class EncoderEngine(StackEngine):
     def run_epoch(self, epoch: int) -> EpochResult:
         rows, labels = epoch_strings(self.spec, self.task, self.seeds, epoch)
         rows, labels = rows.to(self.device, self.dtype), labels.to(self.device, self.dtype)
-        n, size = labels.shape[1], self.recipe.batch_size
-        steps, total = -(-n // size), torch.zeros(len(self.seeds), dtype=torch.float64)
-        for step in range(steps):
-            some = slice(step * size, (step + 1) * size)
-            losses = self.losses(rows[some], labels[:, some])
-            rate = learning_rate(self.recipe, (epoch - 1) * steps + step, steps)
-            self.adam.step(losses.sum(), rate)  # the sum: each model's gradient is its own
-            total += losses.detach().double().cpu() * labels[:, some].shape[1]
-        return EpochResult(total / n, self.evaluate())
+        loss = self.adam.epoch(epoch, labels.shape[1], lambda some: self.losses(rows[some], labels[:, some]))
+        return EpochResult(loss, self.evaluate())
 
     def losses(self, rows: DistinctRows, labels: Tensor) -> Tensor:
         """Mean binary cross-entropy of each model over its strings, in nats; labels (models, strings)."""
@@ -88,16 +81,7 @@ def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
 
 def epoch_strings(spec: ModelSpec, task: Task, seeds: Sequence[int], epoch: int) -> tuple[DistinctRows, Tensor]:
     """One epoch of every model in the order of its steps: distinct rows, and right outputs (models, strings)."""
-    parts = []
-    for seed in seeds:
-        if spec.training.data == "fresh":
-            parts.append(fresh_epoch(spec, task, seed, epoch))
-        else:
-            data = training_set(spec, task)
-            parts.append(data[epoch_order(spec, len(data), seed, epoch)])
-    width = max(part.tokens.shape[1] for part in parts)
-    pad = task.pad_id or 0
-    tokens = [functional.pad(part.tokens, (0, width - part.tokens.shape[1]), value=pad) for part in parts]
-    every = Batch(torch.cat(tokens), torch.cat([p.lengths for p in parts]), torch.cat([p.labels for p in parts]))
+    parts = [epoch_batch(spec, task, seed, epoch) for seed in seeds]
+    every = one_batch(parts, task.pad_id or 0)
     shape = (len(seeds), len(parts[0]))
     return distinct_rows(spec, task, every).view(*shape), right_classes(task, every, spec.readout_at).bool().view(shape)

@@ -13,8 +13,8 @@ from interp.architecture.answers import answered, decide
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
-from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
-from interp.training.engines.base import Engine, EpochResult, StackedAdam, learning_rate, no_samples
+from interp.training.data import epoch_batch, targets, validation_set
+from interp.training.engines.base import Engine, EpochResult, StackedAdam, no_samples
 
 if TYPE_CHECKING:
     from interp.architecture.task_model import TaskModel
@@ -45,17 +45,9 @@ class ReferenceEngine(Engine):
         return EpochResult(torch.tensor(losses, dtype=torch.float64), self.evaluate())
 
     def _epoch_of(self, index: int, epoch: int) -> float:
-        model, adam, seed = self.models[index], self.adams[index], self.seeds[index]
-        fixed = self.recipe.data == "fixed"
-        data = training_set(self.spec, self.task) if fixed else fresh_epoch(self.spec, self.task, seed, epoch)
-        order = epoch_order(self.spec, len(data), seed, epoch) if fixed else torch.arange(len(data))
-        steps, total = -(-len(data) // self.recipe.batch_size), 0.0
-        for step in range(steps):
-            batch = data[order[step * self.recipe.batch_size : (step + 1) * self.recipe.batch_size]].to(self.device)
-            loss = batch_loss(model, batch)
-            adam.step(loss, learning_rate(self.recipe, (epoch - 1) * steps + step, steps))
-            total += float(loss.detach()) * len(batch)
-        return total / len(data)
+        model, data = self.models[index], epoch_batch(self.spec, self.task, self.seeds[index], epoch)
+        loss = self.adams[index].epoch(epoch, len(data), lambda some: batch_loss(model, data[some].to(self.device)))
+        return float(loss)
 
     def evaluate(self) -> Tensor:
         batch = self.held_out

@@ -15,9 +15,8 @@ from interp.architecture.answers import answered
 from interp.architecture.parameters import outputs
 from interp.architecture.reduced import reduced_refusal
 from interp.spec import ModelSpec
-from interp.tasks import Batch, Task
-from interp.training.data import epoch_order, fresh_epoch, training_set, validation_set
-from interp.training.engines.base import learning_rate
+from interp.tasks import Task
+from interp.training.data import epoch_batch, validation_set
 from interp.training.engines.groups import Group, GroupedEngine
 from interp.training.engines.rows import epoch_rows, losses, step_outputs
 
@@ -29,25 +28,11 @@ class _Group(Group["StackedEngine"]):
     def run_epoch(self, epoch: int) -> Tensor:
         """Mean loss of each model over the epoch's sequences."""
         engine, size = self.engine, self.engine.recipe.batch_size
-        batches = [self._epoch_of(seed, epoch) for seed in self.seeds]
-        n = len(batches[0])
+        batches = [epoch_batch(engine.spec, engine.task, seed, epoch) for seed in self.seeds]
         rows = epoch_rows(engine.spec, engine.task, engine.n_out, batches, size).to(engine.device, engine.dtype)
-        steps = len(rows.query)
-        total = torch.zeros(len(self.seeds), dtype=torch.float64, device=engine.device)
-        for step in range(steps):
-            found = losses(engine.spec, self.leaves, rows[step])
-            rate = learning_rate(engine.recipe, (epoch - 1) * steps + step, steps)
-            self.adam.step(found.sum(), rate)  # the sum: each model's gradient is its own
-            total += found.detach() * min(size, n - step * size)
-        return total / n
-
-    def _epoch_of(self, seed: int, epoch: int) -> Batch:
-        """The sequences of one model's epoch in the order of training, the same as the reference engine's."""
-        spec, task = self.engine.spec, self.engine.task
-        if spec.training.data == "fresh":
-            return fresh_epoch(spec, task, seed, epoch)
-        data = training_set(spec, task)
-        return data[epoch_order(spec, len(data), seed, epoch)]
+        return self.adam.epoch(
+            epoch, len(batches[0]), lambda some: losses(engine.spec, self.leaves, rows[some.start // size])
+        )
 
 
 class StackedEngine(GroupedEngine[_Group]):

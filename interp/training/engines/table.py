@@ -65,17 +65,15 @@ class ExactKLEngine(StackEngine):
     def _pass_over_sample(self, epoch: int) -> Float[Tensor, "models"]:
         """Cross-entropy of the labels of the sample, in nats; each seed has its own order."""
         rows, labels = self.sampled
-        size, n = self.recipe.batch_size, len(rows)
-        steps = -(-n // size)
-        order = torch.stack([epoch_order(self.spec, n, seed, epoch) for seed in self.seeds]).to(self.device)
-        total = torch.zeros(len(self.seeds), dtype=torch.float64)
-        for step in range(steps):
-            chosen = order[:, step * size : (step + 1) * size]
+        orders = [epoch_order(self.spec, len(rows), seed, epoch) for seed in self.seeds]
+        order = torch.stack(orders).to(self.device)
+
+        def losses(some: slice) -> Tensor:
+            chosen = order[:, some]
             logits = context_logits(self.spec, self.leaves, self.contexts[rows[chosen]])
-            loss = functional.cross_entropy(logits.transpose(1, 2), labels[chosen], reduction="none").mean(1)
-            self.adam.step(loss.sum(), learning_rate(self.recipe, (epoch - 1) * steps + step, steps))
-            total += loss.detach().double().cpu() * chosen.shape[1]
-        return total / n
+            return functional.cross_entropy(logits.transpose(1, 2), labels[chosen], reduction="none").mean(1)
+
+        return self.adam.epoch(epoch, len(rows), losses)
 
     @torch.no_grad()
     def evaluate(self) -> Tensor:

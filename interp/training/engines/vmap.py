@@ -20,8 +20,8 @@ from interp.architecture.sequence import sequence_inputs, sequence_logits
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
 from interp.tasks.sets import unpack_sets
-from interp.training.data import epoch_order, fresh_epoch, targets, training_set, validation_set
-from interp.training.engines.base import learning_rate, no_samples
+from interp.training.data import epoch_order, fresh_epoch, one_batch, targets, training_set, validation_set
+from interp.training.engines.base import no_samples
 from interp.training.engines.groups import Group, GroupedEngine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
@@ -78,17 +78,8 @@ class _Group(Group["VmapEngine"]):
         return each.sum((1, 2)) / (classes != IGNORED).sum((1, 2))
 
     def run_epoch(self, epoch: int) -> Float[Tensor, "models"]:
-        recipe = self.engine.recipe
-        reads, size = self.engine.epoch_reads(self.seeds, epoch), recipe.batch_size
-        n = reads.tokens.shape[1]
-        steps, total = -(-n // size), torch.zeros(len(self.seeds), dtype=torch.float64, device=self.engine.device)
-        for step in range(steps):
-            some = reads[:, step * size : (step + 1) * size]
-            losses = self.losses(some)
-            rate = learning_rate(recipe, (epoch - 1) * steps + step, steps)
-            self.adam.step(losses.sum(), rate)  # the sum: each model's gradient is its own
-            total += losses.detach() * some.tokens.shape[1]
-        return total / n
+        reads = self.engine.epoch_reads(self.seeds, epoch)
+        return self.adam.epoch(epoch, reads.tokens.shape[1], lambda some: self.losses(reads[:, some]))
 
     def accuracy(self, batch: Batch) -> Float[Tensor, "models"]:
         """Share of right answers; where each position has one, over the positions that are read."""
@@ -136,8 +127,7 @@ class VmapEngine(GroupedEngine[_Group]):
             orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
             return self.fixed[torch.stack(orders).to(self.device)]
         batches = [fresh_epoch(self.spec, self.task, seed, epoch) for seed in seeds]
-        width = max(batch.tokens.shape[1] for batch in batches)
-        every = self._placed(_one_batch(batches, width, self.task.pad_id or 0))
+        every = self._placed(one_batch(batches, self.task.pad_id or 0))
         shape = (len(seeds), len(batches[0]))
         return Targets(*(part.unflatten(0, shape) for part in (every.tokens, every.at, every.classes)))
 
@@ -147,16 +137,3 @@ class VmapEngine(GroupedEngine[_Group]):
     @torch.no_grad()
     def evaluate(self) -> Tensor:
         return torch.cat([group.accuracy(self.held_out) for group in self.groups])
-
-
-def _one_batch(batches: Sequence[Batch], width: int, pad: int) -> Batch:
-    """Batches below one another, padded to one width."""
-
-    def wide(rows: Tensor, fill: int) -> Tensor:
-        return functional.pad(rows, (0, width - rows.shape[1]), value=fill) if rows.ndim == 2 else rows
-
-    return Batch(
-        torch.cat([wide(batch.tokens, pad) for batch in batches]),
-        torch.cat([batch.lengths for batch in batches]),
-        torch.cat([wide(batch.labels, -1) for batch in batches]),
-    )
