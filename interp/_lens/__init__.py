@@ -10,70 +10,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from interp._lens.common import (
-    ActivationCache,
-    FactoredMatrix,
-    HookedRootModule,
-    HookPoint,
-    as_slice,
-    is_bridge,
-    patch_activations,
-    patching,
-)
+from interp._lens.common import *  # noqa: F403
 
 if TYPE_CHECKING or find_spec("transformer_lens.HookedTransformer") is not None:
-    from interp._lens.v3 import (
-        MLP,
-        Attention,
-        GatedMLP,
-        GroupedQueryAttention,
-        HookedTransformer,
-        HookedTransformerConfig,
-        LayerNorm,
-        RMSNorm,
-        TransformerBlock,
-        Unembed,
-        config,
-        config_fields,
-        quiet_construction,
-    )
+    from interp._lens.v3 import *  # noqa: F403
 else:
-    from interp._lens.v4 import (
-        MLP,
-        Attention,
-        GatedMLP,
-        GroupedQueryAttention,
-        HookedTransformer,
-        HookedTransformerConfig,
-        LayerNorm,
-        RMSNorm,
-        TransformerBlock,
-        Unembed,
-        config,
-        config_fields,
-        quiet_construction,
-    )
-
-__all__ = [
-    "MLP",
-    "ActivationCache",
-    "Attention",
-    "FactoredMatrix",
-    "GatedMLP",
-    "GroupedQueryAttention",
-    "HookPoint",
-    "HookedRootModule",
-    "HookedTransformer",
-    "HookedTransformerConfig",
-    "LayerNorm",
-    "RMSNorm",
-    "TransformerBlock",
-    "Unembed",
-    "as_slice",
-    "config",
-    "config_fields",
-    "is_bridge",
-    "patch_activations",
-    "patching",
-    "quiet_construction",
-]
+    from interp._lens.v4 import *  # noqa: F403

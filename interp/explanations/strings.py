@@ -151,9 +151,6 @@ class Answers:
     def strings(self) -> int:
         return sum(len(part) for part in self.model[1:])
 
-    def up_to(self, longest: int) -> Answers:
-        return Answers(self.model[: longest + 1], self.task[: longest + 1])
-
 
 @torch.no_grad()
 def answers(

@@ -91,8 +91,3 @@ def _of_batch(subject: Subject, batch: Batch) -> tuple[torch.Tensor, float | Non
     logits = subject.logits(batch)
     lost = losses(logits.double(), subject.classes(batch), subject.decision)
     return subject.right_of(logits, batch), None if lost is None else float(lost.sum())
-
-
-def predictions(model: Model, batch: Batch) -> torch.Tensor:
-    """The model's answers to a batch, in the units of its labels."""
-    return Subject.of(model).answers(batch)

@@ -8,7 +8,7 @@ one it is the position where the answer is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,8 +189,3 @@ def _orthonormal(basis: Tensor, width: int, name: str) -> Float[Tensor, "d k"]:
     if not len(s) or not float(s.max()) > 0:
         raise InterpError(f"the basis of {name} spans nothing: all its columns are zero")
     return u[:, kept]
-
-
-def names_of(places: Sequence[Place]) -> str:
-    """Places in words."""
-    return ", ".join(map(str, places))

@@ -163,19 +163,6 @@ def _from_counts(subject: Subject, batch: Batch, positions: Tensor) -> Float[Ten
     return heads_from_counts(model.token_tables(), rows.stacked(torch.float64))[0]
 
 
-@torch.no_grad()
-def from_cache(model: Model, batch: Batch, positions: Tensor, layer: int = -1) -> Float[Tensor, "rows heads d_head"]:
-    """hook_z at one position of each row, in pieces of bounded memory."""
-    subject = Subject.of(model)
-    layer %= subject.model.cfg.n_layers
-    name, found = f"blocks.{layer}.attn.hook_z", []
-    for here in subject.chunks(batch):
-        part = subject.trimmed(batch[here])
-        _, cache = subject.run_with_cache(part, names_filter=name)
-        found.append(cache[name][torch.arange(len(part)), positions[here]])
-    return torch.cat(found).double()
-
-
 def decompose(
     model: Model,
     batch: Batch,

@@ -119,38 +119,6 @@ class TokenMixing:
         mixed = mixed + ((self.length - k) * s_other)[..., None] * value[None]
         return mixed if s_bos is None else mixed + s_bos[..., None] * bos
 
-    def extreme_sequence(
-        self, direction: Float[Tensor, " d"], token: int, count: int, *, highest: bool, position: int = 0
-    ) -> list[int]:
-        """A sequence (without BOS) where `token` stands at `position`, occurs `count` times, and reaches the extreme.
-
-        Raises InterpError where no such sequence exists.
-        """
-        sign = 1.0 if highest else -1.0
-        n_tokens = self.residual.shape[0]
-        if not (0 <= token < n_tokens and 1 <= count <= self.length and 0 <= position < self.length):
-            raise InterpError(f"no sequence of length {self.length} over {n_tokens} tokens has token {token} at "
-                              f"position {position} and {count} times")  # fmt: skip
-        if n_tokens == 1 and count < self.length:
-            raise InterpError(f"with one token every count is {self.length}, so count {count} never occurs")
-        own, value = sign * (self.residual @ direction)[:, None], sign * (self.value @ direction)[:, None]
-        others = [o for o in range(n_tokens) if o != token]
-        if count == self.length:
-            return [token] * self.length
-        if self.pattern is None:
-            bos = value.new_zeros(1) if self.bos_value is None else sign * (self.bos_value @ direction)[None]
-            mixed = self.two_token_mix(own, value, bos, count)[token, :, 0]
-            best = max(others, key=lambda o: float(mixed[o]))
-            slots = [m for m in range(self.length) if m != position]
-            copies = {position, *slots[: count - 1]}
-            return [token if m in copies else best for m in range(self.length)]
-        row = self.pattern[position]
-        best_other = [max(others, key=lambda o: float(row[m] * value[o, 0])) for m in range(self.length)]
-        advantage = [float(row[m] * (value[token, 0] - value[best_other[m], 0])) for m in range(self.length)]
-        slots = sorted((m for m in range(self.length) if m != position), key=lambda m: -advantage[m])
-        copies = {position, *slots[: count - 1]}
-        return [token if m in copies else best_other[m] for m in range(self.length)]
-
 
 def _linear_highest(own: Tensor, value: Tensor, pattern: Tensor) -> Float[Tensor, "T position L p"]:
     """Fixed pattern: the largest value by own token, position and count."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import close
+from hooked_heads import from_cache
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import LinearSVC
 from standins import Balance, Recall, standin
@@ -244,7 +245,7 @@ def test_pieces_of_a_batch_end_where_they_should(model, rows, monkeypatch) -> No
     _, cache = model.run_with_cache(batch.tokens)
     chunks = Subject.chunks
     monkeypatch.setattr(Subject, "chunks", lambda self, batch: chunks(self, batch, 32))
-    close(outputs.from_cache(model, batch, at), cache["z", 0][torch.arange(rows), at], atol=1e-12)
+    close(from_cache(model, batch, at), cache["z", 0][torch.arange(rows), at], atol=1e-12)
 
 
 def test_with_the_skip_connection_the_rest_of_the_model_is_added(model, batch) -> None:

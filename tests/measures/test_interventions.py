@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hooked_heads import from_cache
 
 import interp
 from interp.errors import InterpError, UnsupportedError
 from interp.measures import attention, interventions
-from interp.measures.outputs import from_cache
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,23 @@ def test_ranges_agree_with_all_sequences(kind, T, L):
         close(merged.hi.numpy(), hi.max(1), atol=1e-11)
 
 
+def extreme_sequence(mixing, direction, token, count, position):
+    """A sequence where `token` stands at `position`, occurs `count` times, and goes farthest along a direction."""
+    own, value = (mixing.residual @ direction)[:, None], (mixing.value @ direction)[:, None]
+    others = [o for o in range(len(own)) if o != token]
+    places = [m for m in range(mixing.length) if m != position]
+    if mixing.pattern is None:
+        bos = value.new_zeros(1) if mixing.bos_value is None else (mixing.bos_value @ direction)[None]
+        mixed = mixing.two_token_mix(own, value, bos, count)[token, :, 0]
+        best = [max(others, key=lambda o: float(mixed[o]))] * mixing.length
+    else:
+        row = mixing.pattern[position]
+        best = [max(others, key=lambda o: float(row[m] * value[o, 0])) for m in range(mixing.length)]
+        places.sort(key=lambda m: -float(row[m] * (value[token, 0] - value[best[m], 0])))
+    copies = {position, *places[: count - 1]}
+    return [token if m in copies else best[m] for m in range(mixing.length)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_extreme_sequence_reaches_the_range(kind):
     from interp.theory.ranges import hidden_ranges, token_mixing
@@ -81,7 +98,7 @@ def test_extreme_sequence_reaches_the_range(kind):
     ranges = hidden_ranges(kind, embedding, L, direction[:, None], **named)
     mixing = token_mixing(kind, embedding, L, **named)
     for t, position, k, highest in itertools.product(range(T), range(L), range(1, L + 1), (False, True)):
-        tokens = mixing.extreme_sequence(direction, t, k, highest=highest, position=position)
+        tokens = extreme_sequence(mixing, (1 if highest else -1) * direction, t, k, position)
         assert tokens[position] == t
         assert tokens.count(t) == k
         reached = (mixed(kind, arrays, tokens) @ W[:, 0])[position]
@@ -147,6 +164,3 @@ def test_bad_input_is_one_sentence():
         token_mixing("dot", E, 3, W_Q=torch.zeros(3, 3), W_K=torch.zeros(3, 3))
     with pytest.raises(InterpError, match="not both or none"):
         TokenMixing(3, E, E)
-    mixing = TokenMixing(3, E, E, pattern=torch.zeros(3, 3, dtype=torch.float64))
-    with pytest.raises(InterpError, match="no sequence of length 3"):
-        mixing.extreme_sequence(torch.zeros(2, dtype=torch.float64), 0, 4, highest=True)
