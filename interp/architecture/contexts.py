@@ -1,10 +1,10 @@
 """The forward pass of a one-layer model on contexts of k tokens, read at the last one, for many models at once.
 
-Every token at every place of a context is projected once and looked up, and only the last token asks. It is two to seven
-times as fast as the forward pass of sequences (sequence.py), measured at 8 and 64 models on the shipped bigram and
-lookup tables, because contexts are short and heads are many: there products with each context's own rows, and fused
-attention, have nothing to gain. Every tensor carries a leading axis of models; logits and gradients equal the sequence
-model's to rounding.
+Every token at every place of a context is projected once and looked up, and only the last token asks. It is two to
+seven times as fast as the forward pass of sequences (sequence.py), measured at 8 and 64 models on the shipped bigram,
+k-gram and lookup tables, because contexts are short and heads are many: there products with each context's own rows,
+and fused attention, have nothing to gain. Every tensor carries a leading axis of models; logits and gradients equal the
+sequence model's to rounding.
 """
 
 from __future__ import annotations
