@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from rounded_forward import Machine
 from torch.nn import functional
 
+from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.places_forms import CURVES, STEP, FormArithmetic, Forms
 
 N, K, CELLS = 4, 3, 300
@@ -102,3 +104,32 @@ def test_second_derivatives_stay_below_their_table() -> None:
         assert curve.bend(np.zeros(1))[0] < 0.85  # at 0 it is largest: 0.8 at most
         assert np.abs(np.diff(np.diff(curve.slope(x)) / step) / step).max() * STEP < 4 * STEP
         assert curve.value(x).min() >= curve.lowest
+
+
+MACHINES: dict[str, Callable[[Machine, np.ndarray, np.ndarray], np.ndarray]] = {
+    **{name: (lambda m, x, y, name=name: m.activation(x, name)) for name in ACTIVATIONS},
+    "linear": lambda m, x, y: m.matmul(x.T, WEIGHT, WEIGHT[0]).T,
+    "add": lambda m, x, y: m.off(x + y),
+    "product": lambda m, x, y: m.off(x * y),
+    "rms": lambda m, x, y: m.norm(x.T, "rms", GAIN, np.zeros(1), 1e-5).T,
+    "layer norm": lambda m, x, y: m.norm(x.T, "layer", GAIN, GAIN, 1e-5).T,
+}
+USED = {"relu": (0, 0), "gelu": (0.9, 1), "gelu_new": (0.9, 1), "silu": (0.15, 0.5), "linear": (0.6, 0.8),
+        "add": (0.9, 1), "product": (0.9, 1), "rms": (0.3, 0.6), "layer norm": (0.25, 0.6)}  # fmt: skip
+"""Which share of the bound a machine that rounds badly comes to, at least and at most."""
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_rounding_is_counted_and_few_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = 2.0**-20
+    monkeypatch.setitem(ROUNDOFF, torch.float32, coarse)
+    rng, numbers = np.random.default_rng(3), FormArithmetic(torch.float32)
+    center, zero, slopes = rng.normal(size=(N, CELLS)) * 3, np.zeros((N, CELLS)), np.zeros((N, 0, CELLS))
+    x, y = Forms(center, slopes, zero, zero), Forms(center[::-1].copy(), slopes, zero, zero)
+    found, worst = OPERATIONS[name][0](numbers, x, y), 0.0
+    for machine in [Machine(coarse, 1), Machine(coarse, -1), *(Machine(coarse, 0, seed) for seed in range(30))]:
+        off = np.abs(MACHINES[name](machine, x.center, y.center) - found.center)
+        assert (off <= found.error + found.rest).all()
+        if name != "relu":
+            worst = max(worst, float((off / (found.error + found.rest)).max()))
+    assert USED[name][0] <= worst <= USED[name][1]

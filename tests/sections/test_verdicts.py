@@ -52,6 +52,7 @@ def certificate(
         ("refuted", 0.0, 1000, "a b", "Accuracy 0, exact", "Proved"),
         ("undecided", (0.999718, 1.0), None, None, "Not decided: the accuracy in exact arithmetic", "Proved"),
         ("undecided", 1.0, 0, None, "Accuracy 1 in exact arithmetic", "Proved"),
+        ("undecided", 0.5, 500, "a b", "Accuracy 0.500000 in exact arithmetic, exact over", "Accuracy 1 "),
     ],
 )
 def test_certificates(status, accuracy, errors, wrong, says, never) -> None:

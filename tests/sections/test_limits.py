@@ -1,0 +1,191 @@
+"""The limits that decide what a section draws and says, each tried on both sides, and what work costs."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from interp.measures.subject import Subject
+from interp.sections import (
+    _shared,
+    attention,
+    automaton,
+    edges,
+    embeddings,
+    faithfulness,
+    head_features,
+    heads,
+    neurons,
+    patching,
+    variables,
+)
+from interp.sections.base import Study
+from interp.sections.counting_answers import answers_sentence, drawn, examples
+from interp.tasks import Batch
+
+
+def study(layers: int = 1, heads: int = 1, d_vocab: int = 5, length: int = 3, **more: Any) -> Any:
+    """As much of a study as a limit asks for."""
+    tokens = torch.zeros(2, length, dtype=torch.long)
+    task = SimpleNamespace(d_vocab=d_vocab, cyclic={}, splits=("test",), sample=lambda *_, **__: Batch(
+        tokens, torch.full((2,), length), torch.zeros(2, dtype=torch.long)))  # fmt: skip
+    model = SimpleNamespace(cfg=SimpleNamespace(n_layers=layers, n_heads=heads, **more))
+    subject = Mock(spec=Subject, model=model, task=task)
+    return Mock(spec=Study, model=model, task=task, subject=subject)
+
+
+@pytest.mark.parametrize(
+    ("needs", "last", "first", "number"),
+    [
+        (faithfulness.needs, study(20, 10), study(3, 67), "201 heads"),
+        (faithfulness.needs, study(2, 1), study(1, 1), "one head"),
+        (head_features.needs, study(6, 8), study(7, 7), "49 heads"),
+        (heads.needs, study(20, 9), study(3, 66), "201 parts"),
+        (attention.needs, study(4, 6), study(5, 5), "25 heads"),
+        (attention.needs, study(length=2), study(length=1), "one token"),
+        (embeddings.needs, study(d_vocab=64), study(d_vocab=65), "65 tokens"),
+        (embeddings.needs, study(d_vocab=3), study(d_vocab=2), "two tokens"),
+        (variables.needs, study(12, 1, d_model=1024), study(13, 1, d_model=8), "13 layers of width 8"),
+        (variables.needs, study(12, 1, d_model=1024), study(1, 1, d_model=1025), "1 layers of width 1025"),
+    ],
+)
+def test_the_last_model_that_is_taken_and_the_first_that_is_not(needs, last, first, number) -> None:
+    assert needs(last) is None
+    assert number in needs(first)
+
+
+def test_sites_are_streams_by_place_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patching, "heads_of", lambda subject: [None] * 6)
+    monkeypatch.setattr(patching, "mlps_of", lambda subject: [None] * 3)
+    most = patching.MAX_POSITIONS
+    assert patching.sites(study(3, 2, length=5).subject) == 4 * 5 + 6 + 3
+    assert patching.sites(study(3, 2, length=most).subject) == 4 * most + 9
+    assert patching.sites(study(3, 2, length=most + 1).subject) == 4 * 3 + 9
+    by_place = 4 * 5 + 9 + 6 * 5
+    for limit in (by_place, by_place - 1):
+        monkeypatch.setattr(patching, "MOST_SITES", limit)
+        assert patching.places(study(3, 2, length=5)) == (limit == by_place)
+    monkeypatch.setattr(patching, "MOST_SITES", 28)
+    assert patching.needs(study(3, 2, length=5)) == "29 sites are too many to patch one by one"
+    monkeypatch.setattr(patching, "MOST_SITES", 29)
+    assert patching.needs(study(3, 2, length=5)) is None
+
+
+def test_leaders_are_those_that_two_standard_errors_cannot_part() -> None:
+    table = pd.DataFrame({"part": list("abcd"), "recovered": [0.5, 0.9, 0.6, 0.7], "error": [0.0, 0.1, 0.05, np.nan]})
+    assert patching.leading(table)["part"].tolist() == ["b"]  # 0.9 - 0.196 = 0.704; c reaches 0.698, d 0.7
+    assert patching.leading(table.assign(recovered=[0.5, 0.9, 0.61, 0.71]))["part"].tolist() == ["b", "d", "c"]
+    assert patching.told_apart(1.0, -1.0) == ""
+    assert patching.told_apart(1.0, 0.0)
+    assert patching.told_apart(-1.0, -0.5)
+
+
+@pytest.mark.parametrize(("layers", "one"), [(2, 0.5), (3, 0.25)])
+def test_edges_cost_a_run_for_each_edge_and_sender(layers: int, one: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    clock = iter([10.0, 10.0 + one])
+    monkeypatch.setattr(edges, "forward", lambda subject, batch: ran.append(len(batch)))
+    monkeypatch.setattr(edges, "edges", lambda subject: [None] * 11)
+    monkeypatch.setattr(edges, "nodes", lambda subject: [None] * 5)
+    monkeypatch.setattr(edges.time, "perf_counter", lambda: next(clock))
+    asked: list[tuple[Any, ...]] = []
+    its = study(layers)
+    its.task.splits = ("train", "test")
+    its.task.sample = lambda n, split, seed: asked.append((n, split, seed)) or range(n)
+    assert edges.cost(its) == pytest.approx(one / 64 * edges.SIZES[0] * (11 + 5 * layers))
+    assert asked == [(64, "test", 0)]
+    assert ran == [64, 64]  # the first run pays for what is made once
+
+
+@pytest.mark.parametrize(("letters", "fast"), [("ab", 20.0), ("ab", 1e9), ("abc", 100.0), ("ab", 0.1)])
+def test_strings_are_as_long_as_seconds_allow(letters: str, fast: float) -> None:
+    known = SimpleNamespace(letters=letters, fixed=None, longest=lambda subject, n: 9)
+    its = study()
+    its.once = lambda what: {automaton.strings: known, automaton.rate: fast}[what]
+    run = [sum(len(letters) ** n for n in range(1, length + 1)) / fast for length in range(1, 10)]
+    length = max([1, *(n for n, seconds in enumerate(run, 1) if seconds <= automaton.SECONDS)])
+    assert automaton.affordable(its) == length
+    its.once = lambda what: {automaton.strings: known, automaton.rate: fast, automaton.affordable: length}[what]
+    assert automaton.cost(its) == (automaton.CHEAP + 1 if length < 4 else len(letters) ** length / fast)
+    known.fixed = 7
+    its.once = lambda what: {automaton.strings: known, automaton.rate: fast}[what]
+    assert automaton.affordable(its) == 7
+
+
+def test_the_paper_s_weight_of_errors_is_not_named() -> None:
+    assert _shared.weighed(1000.0) == ""
+    assert _shared.weighed(10.0) == " with errors weighted by C = 10 in its objective"
+
+
+@pytest.mark.parametrize(("n", "groups"), [(1, 320), (3, 320), (4, 15), (4, 14), (7, 30)])
+def test_no_group_of_heads_is_fitted_twice(n: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fitted(train: Any, test: Any, wanted: list[tuple[int, ...]], C: float) -> pd.DataFrame:
+        return pd.DataFrame({"heads": wanted, "C": C})
+
+    monkeypatch.setattr(_shared, "group_metrics", fitted)
+    its = study()
+    its.once = lambda *_: SimpleNamespace(n_heads=n)
+    table = _shared.metrics(its, groups, C=3.0)
+    made = table["heads"].tolist()
+    assert len(set(made)) == len(made)
+    assert set(table["C"]) == {3.0}
+    small = [group for size in (1, 2) for group in itertools.combinations(range(n), size)]
+    assert set(small) <= set(made)
+    every = {group for size in range(1, n + 1) for group in itertools.combinations(range(n), size)}
+    assert set(made) <= every
+    if len(every) <= groups:
+        assert set(made) == every
+        assert table["sampled"].all()
+    else:
+        assert set(table["heads"][~table["sampled"]]) <= set(small)
+        assert table["sampled"].sum() <= len(every)
+        assert any(len(group) > 2 for group in made)
+
+
+def test_a_sequence_for_each_count_and_the_answer_to_it() -> None:
+    labels = torch.tensor([[1, 2, 2, 0], [3, 1, 3, 3]])
+    answers = torch.tensor([[1, 3, 2, 0], [3, 2, 3, 1]])
+    tokens = torch.tensor([[5, 6, 6, 7], [8, 9, 8, 8]])
+    by_cell, worst = examples(Batch(tokens, torch.full((2,), 4), labels), answers)
+    assert by_cell.keys() == {(1, 1), (2, 3), (2, 2), (3, 3), (1, 2), (3, 1)}  # nothing where no count is asked for
+    for (count, answer), text in by_cell.items():
+        row, place = next((row, place) for row in range(2) for place in range(4)
+                          if (labels[row, place], answers[row, place]) == (count, answer))  # fmt: skip
+        assert text.endswith(f";at:{place}")
+        assert text.startswith(".".join(map(str, tokens[row].tolist())))
+    assert worst == {1: by_cell[1, 2], 2: by_cell[2, 3], 3: by_cell[3, 1]}
+    assert "uniform" in drawn(3, 4, "")
+    assert "from 1 to 3" in drawn(3, 3, "")
+    assert "never draws" in drawn(3, 3, "published")
+
+
+def test_counts_that_are_answered_the_same() -> None:
+    said = answers_sentence(pd.Series([0.25, 0.5, 0.25], index=[1, 2, 3]))
+    assert said.startswith("In a sample it answers count 2 rightly the most often (0.5")
+    assert "counts 1 and 3 the least often (0.25" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "reads", "found"),
+    [
+        ({"a": 2, "answer": 3}, 1000, ("a",)),
+        ({"a": 1, "answer": 3}, 1000, ("answer",)),
+        ({"a": 128, "b": 129}, 1000, ("a",)),
+        ({"a": 5, "b": 10, "c": 3}, 200, ("a", "b")),
+        ({"a": 5, "b": 10, "c": 3}, 199, ("a",)),
+        ({"a": 1}, 10, ()),
+    ],
+)
+def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neurons, "feature_at_reads", lambda subject, batch, name: torch.arange(reads) % values[name])
+    its = study()
+    its.task.features = lambda batch: dict.fromkeys(values)
+    its.once = lambda what: SimpleNamespace(batch=[None] * reads)
+    assert neurons._features(its) == found
