@@ -23,17 +23,18 @@ from interp.explanations import Explanation
 from interp.report import Report
 from interp.report.script import Arguments, run
 
-TOKEN = "moves the token that it looks at"
-NUMBER = "moves the number that it looks at along one direction"
-ALIKE = "moves the same from every token of the string"
-BEHIND = "looks at the tokens that followed earlier occurrences of its own"
-LAST = "looks at the token that followed the last earlier occurrence of its own"
-SAME = "weighs all occurrences of its own token against everything else"
-OWN_COUNT = "carries how often its own token occurs"
+TOKEN = "reads the attended token"
+NUMBER = "reads the attended number along one direction"
+ALIKE = "reads the same from every token of the string"
+BEHIND = "looks at the tokens that followed earlier occurrences of the current one"
+FOLLOWED = "carries the token that followed the most recent earlier occurrence of the current one"
+LAST = "looks at the token that followed the most recent earlier occurrence of the current one"
+SAME = "gives all occurrences of the current token one weight and everything else another"
+OWN_COUNT = "carries how often the current token occurs"
 WITH_TOKEN = f"{OWN_COUNT} and its own token"
 EVEN = "looks evenly at everything it sees"
 CUT = "cut"
-FIXED = "looks by a fixed pattern that no token changes"
+FIXED = "looks by a fixed pattern, whatever the tokens"
 DIGIT = "the next digit of the sum of the two numbers in base 10, carries included (least significant digit first)"
 COLUMN, CARRY = "the sum of the two digits at the next place", "the carry into the next place"
 COUNTER = {"looks": {SAME}, "carries": {OWN_COUNT, WITH_TOKEN}}
@@ -44,12 +45,12 @@ KNOWN: dict[str, Known] = {
                      "carries": {"carries the largest number"}},
     },
     "algorithmic/induction-exact": {
-        "head 0.0": {"looks": {"looks at the token before it"}, "inside": {TOKEN},
-                     "carries": {"carries the token before it"}},
+        "head 0.0": {"looks": {"looks at the previous token"}, "inside": {TOKEN},
+                     "carries": {"carries the previous token"}},
         "head 0.1": {"status": {CUT}},
         "head 1.0": {"status": {CUT}},
         "head 1.1": {"looks": {BEHIND, LAST}, "inside": {TOKEN},
-                     "carries": {"carries the token that followed its own token the last time"}},
+                     "carries": {FOLLOWED}},
     },
     "algorithmic/modular-addition-fourier": {
         "head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the sum of the numbers modulo 113"}},
@@ -62,7 +63,7 @@ KNOWN: dict[str, Known] = {
                               f"carries {COLUMN} and {DIGIT}", f"carries {DIGIT} and {CARRY}"}},
     },
     "count01/minimal": {
-        "head 0.0": {"looks": {"looks with a fixed weight for each token"}, "inside": {TOKEN, NUMBER},
+        "head 0.0": {"looks": {"looks by a fixed weight for each attended token"}, "inside": {TOKEN, NUMBER},
                      "carries": {"carries the number of 1s minus the number of 0s, rounded to 32 levels"}},
     },
     "languages/one": {"head 0.0": {"looks": {EVEN}, "inside": {TOKEN}, "carries": {"carries the number of 1s"}}},

@@ -120,19 +120,21 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | 
     """
     data = Data.of(to_search(wide))
     good, in_time = within_half(bench.clock, data, share, most)
-    tried: list[Agreement] = []
+    tried: list[tuple[Program, Agreement]] = []
     for scored in [*good, by_automaton(bench, wide, share, most) if not good else None, whole_table(bench, share)]:
         if scored is None:
             continue
         program = Program(scored.rule)
-        tried.append(judged(bench, program))
-        if tried[-1].share >= share:
-            return program, tried[-1], ""
+        tried.append((program, agreement := judged(bench, program)))
+        if agreement.share >= share:
+            return program, agreement, ""
     if tried:
-        return None, None, f"the best program found gives {max(tried, key=lambda one: one.share)}"
+        program, agreement = max(tried, key=lambda pair: pair[1].share)
+        return None, None, f'the best program, "{program.words}", gives {agreement}'
     reason = (
-        f"no rule over at most three known quantities gives {share:.0%} of the model's answers {bench.population.on} "
-        f"with a tenth as many constants as it has parameters{closest(nearest(data, most))}"
+        f"no rule over up to three of the quantities tried gives {share:.0%} of the model's answers "
+        f"{bench.population.on} with at most a tenth as many constants as the model has "
+        f"parameters{closest(nearest(data, most))}"
     )
     return None, None, reason if in_time else "the search for a rule did not end in time"
 
@@ -155,8 +157,8 @@ def not_learned(bench: Bench) -> str | None:
     base = float(classes.bincount().max()) / len(classes)
     if right < base + LEARNED * (1 - base):
         return (
-            f"the model does not do its task: it is right on {words.share(right)} {bench.population.on}, one answer "
-            f"for everything on {words.share(base)}"
+            f"the model has not learned its task: it is right on {words.share(right)} {bench.population.on}, and "
+            f"always giving the same answer is right on {words.share(base)}"
         )
     return None
 
@@ -168,7 +170,7 @@ def closest(scored: Scored | None) -> str:
     """What the best rule comes to that was not good enough."""
     if scored is None or scored.share < NEAR:
         return ""
-    return f'; the closest, "{Program(scored.rule).words}", gives {words.share(scored.share)}'
+    return f'; the closest rule, "{Program(scored.rule).words}", gives {words.share(scored.share)}'
 
 
 def judged(bench: Bench, program: Program) -> Agreement:

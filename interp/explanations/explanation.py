@@ -46,10 +46,10 @@ class Agreement:
         return self.low == self.high
 
     def __str__(self) -> str:
-        said = "every answer" if not self.changed else f"{words.share(self.share)} of the answers"
+        said = f"{'all' if not self.changed else words.share(self.share)} of the model's answers {self.on}"
         if self.exact:
-            return f"{said} of the model {self.on}"
-        return f"{said} of the model {self.on} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
+            return said
+        return f"{said} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
 
 
 @dataclass(frozen=True)

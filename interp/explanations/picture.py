@@ -65,7 +65,7 @@ def lines(one: PartRole) -> list[str]:
     """What a part does, wrapped."""
     does = [text for text in (one.looks, one.inside, one.carries if one.status == "explained" else None) if text]
     if one.status == "kept":
-        does.append("what it puts out is not explained")
+        does.append("its output is not explained")
     return [line for text in does for line in textwrap.wrap(text, LETTERS)]
 
 

@@ -178,33 +178,40 @@ def rule_words(rule: Rule) -> str:
     if rule.form == "all":
         tests = [one.has(allowed[0]) if len(allowed) == 1 else f"{one.words} is {_values(one, allowed)}"
                  for one, allowed in zip(rule.quantities, data["values"])]  # fmt: skip
-        return f"The answer is {_word(rule, data['yes'])} where {' and '.join(tests)}, else {_word(rule, data['no'])}."
+        return (
+            f"The answer is {_word(rule, data['yes'])} if {' and '.join(tests)}, otherwise {_word(rule, data['no'])}."
+        )
     if rule.form == "sum":
         terms = " + ".join(f"{weight:g} × ({one})" for weight, one in zip(data["weights"], of))
         terms = terms.replace("+ -", "\N{MINUS SIGN} ")
         test = f"{terms} is above {data['threshold']:g}"
-        return f"The answer is {_word(rule, data['yes'])} where {test}, else {_word(rule, data['no'])}."
+        return _yes_or_no(rule, test)
     if rule.form == "except":
         main = rule_words(Rule(rule.setting, "number", rule.quantities[:1], {"shift": data["shift"]})).rstrip(".")
         n = len(data["entries"])
         pairs = [f"{_spoken(rule.quantities[0], a)} and {_spoken(rule.quantities[1], b)} give {_word(rule, answer)}"
                  for a, b, answer in data["entries"][:SHOWN]]  # fmt: skip
         more = f", and {n - SHOWN} more" if n > SHOWN else ""
-        return f"{main}, but for {words.counted(n, 'pair')} of it and {of[1]} ({', '.join(pairs)}{more})."
+        return f"{main}, except for {words.counted(n, 'pair')} of this number and {of[1]} ({', '.join(pairs)}{more})."
     n = len(data["entries"])
     if n == 1:
         *key, answer = data["entries"][0]
         where = " and ".join(one.has(value) for one, value in zip(rule.quantities, key))
-        return f"The answer is {_word(rule, answer)} where {where}, else {_word(rule, data['default'])}."
-    said = ""
+        return f"The answer is {_word(rule, answer)} if {where}, otherwise {_word(rule, data['default'])}."
+    default = f"anything else gives {_word(rule, data['default'])}"
+    said = f"; {default}"
     if n <= SHOWN:
         pairs = []
         for *key, answer in data["entries"]:
             spoken = words.joined(_spoken(one, value) for one, value in zip(rule.quantities, key))
             pairs.append(f"{spoken} {'gives' if len(key) == 1 else 'give'} {_word(rule, answer)}")
-        said = f" ({', '.join(pairs)}, everything else {_word(rule, data['default'])})" if pairs else ""
-    entries = f"a table of {words.counted(n + 1, 'entry', 'entries')}"
-    return f"The answer follows from {words.joined(of)} by {entries}{said}."
+        said = f": {', '.join([*pairs, default])}"
+    entries = f"a table of {words.counted(n, 'entry', 'entries')}"
+    return f"The answer is looked up by {words.joined(of)} in {entries}{said}."
+
+
+def _yes_or_no(rule: Rule, test: str) -> str:
+    return f"The answer is {_word(rule, rule.data['yes'])} if {test}, otherwise {_word(rule, rule.data['no'])}."
 
 
 def _word(rule: Rule, index: int) -> str:
@@ -229,6 +236,6 @@ def _values(one: Quantity, allowed: Sequence[int]) -> str:
 def _steps_words(rule: Rule, one: str) -> str:
     starts, said = rule.data["starts"], [_word(rule, answer) for answer in rule.data["answers"]]
     if len(starts) == 1:
-        return f"The answer is {said[1]} where {one} is at least {starts[0]}, else {said[0]}."
-    steps = [f"{answer} where it is below {start}" for start, answer in zip(starts, said)]
-    return f"The answer follows from {one}: {', '.join(steps)}, else {said[-1]}."
+        return f"The answer is {said[1]} if {one} is at least {starts[0]}, otherwise {said[0]}."
+    steps = [f"{answer} if it is below {start}" for start, answer in zip(starts, said)]
+    return f"The answer follows from {one}: {', '.join(steps)}, otherwise {said[-1]}."

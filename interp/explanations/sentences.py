@@ -30,7 +30,7 @@ def truth(agreement: Agreement) -> str:
     text = f"This program gives {agreement}"
     if agreement.wrong is not None and agreement.right is not None and agreement.changed:
         right, wrong = words.portion(agreement.right), words.portion(agreement.wrong)
-        text += f": {right} of the model's right answers and {wrong} of its wrong ones"
+        text += f": {right} where the model is right and {wrong} where it is wrong"
     return f"{text}."
 
 
@@ -40,7 +40,7 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
     Parts that do the same are said once. What is explained comes first, layer by layer.
     """
     if not parts:
-        return "Where it happens was not tested: there was no time left."
+        return "The parts of the model were not tested: time ran out."
     groups: dict[tuple[bool, str], list[str]] = {}
     for one in sorted(parts, key=_layer):
         explained = one.status == "explained"
@@ -51,12 +51,13 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
     said = [f"{named(group)}{': each ' if len(group) > 1 else ' '}{does}" for (_, does), group in ordered]
     text = []
     if said:
-        left = sum(len(group) for _, group in ordered[NAMED:])
-        more = f"; and {words.counted(left, 'more part')}" if left else ""
+        left = [part for _, group in ordered[NAMED:] for part in group]
+        more = f"; for {named(left)} see the table of parts" if left else ""
         text.append(f"In the model: {'; '.join(said[:NAMED])}{more}.")
     kept = [one.part for one in parts if one.status == "kept"]
     if kept:
-        text.append(f"What {named(kept)} {'puts' if len(kept) == 1 else 'put'} out is not explained.")
+        one = len(kept) == 1
+        text.append(f"The output{'' if one else 's'} of {named(kept)} {'is' if one else 'are'} not explained.")
     return " ".join(text)
 
 

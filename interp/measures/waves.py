@@ -42,9 +42,10 @@ class Waves:
         named = f"cos(2πk(a + b − c)/{self.modulus}) for k = {words.joined(map(str, sorted(self.frequencies)))}"
         share, kept = words.portion(self.share), words.portion(self.kept)
         return (
-            f"The output for an answer c is a sum of waves {named}: these cosines give {share} of the variance of the "
-            f"logits. The waves in a + b at these frequencies alone keep {kept} of the model's answers, with a loss of "
-            f"{self.restricted:.3g} nats; all logits have {self.loss:.3g}, all but these waves {self.excluded:.3g}."
+            f"The output for an answer c is a sum of waves {named}: these cosines explain {share} of the variance of "
+            f"the logits. The waves in a + b at these frequencies alone keep {kept} of the model's answers, with a "
+            f"loss of {self.restricted:.3g} nats; all logits have {self.loss:.3g}, all but these waves "
+            f"{self.excluded:.3g}."
         )
 
 

@@ -50,7 +50,8 @@ def proposals(bench: Bench, part: Part, name: str, relation: Relation) -> Iterat
         return
     form, constants = graded(bench, actual, holds, matters, softmax)
     fit = closeness(actual, form, matters) if softmax else explained(actual, form, visible & matters[:, :, None])
-    words = f"weighs {relation.words.removeprefix('at ')} against everything else"
+    marks = " (marks a third)" if constants == 3 else ""
+    words = f"gives {relation.words.removeprefix('at ')} one weight and everything else another{marks}"
     yield Proposal(f"{name}, graded", "pattern", part, words, Pattern(part, form), constants, fit)
 
 

@@ -114,6 +114,7 @@ def found(bench: Bench, part: Part, of: Of, cut: Sequence[Edit], share: float, f
             continue
         kept = bench.kept([*cut, one.edit])
         if kept.least >= share:
-            said = one.words if one.fit >= fit else one.words.replace("looks ", "looks mostly ", 1)
+            mostly = f"looks mostly ({one.fit:.2f} of its attention) "
+            said = one.words if one.fit >= fit else one.words.replace("looks ", mostly, 1)
             return Finding(replace(one, words=said), kept)
     return None

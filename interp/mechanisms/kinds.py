@@ -89,10 +89,10 @@ def scope_code(scope: str) -> str:
 
 def scope_words(scope: str) -> str:
     """What a scope adds to words."""
-    return {"seen": "", "upto": " up to its own position", "from": " from its own position on"}[scope]
+    return {"seen": "", "upto": " up to the current position", "from": " from the current position on"}[scope]
 
 
-@kind("own", tokens=True, words="its own token", code="tokens[i]")
+@kind("own", tokens=True, words="the current token", code="tokens[i]")
 def own(view: View) -> Tensor:
     """The token at the position itself."""
     return view.tokens.masked_fill(~view.mask, NOTHING)
@@ -134,9 +134,11 @@ def place(view: View, at: int, scope: str) -> Tensor:
     return torch.where(length >= least, found, NOTHING)
 
 
-def _neighbor_words(_: object, offset: int) -> str:
-    side = "before" if offset < 0 else "behind"
-    return f"the token {side} it" if abs(offset) == 1 else f"the token {abs(offset)} places {side} it"
+def neighbor_words(offset: int) -> str:
+    """The token so many places to the right (negative: to the left), in words."""
+    if abs(offset) == 1:
+        return "the previous token" if offset < 0 else "the next token"
+    return f"the token {abs(offset)} positions {'back' if offset < 0 else 'ahead'}"
 
 
 def _neighbor_code(_: object, offset: int) -> str:
@@ -147,7 +149,7 @@ def _neighbor_code(_: object, offset: int) -> str:
 @kind(
     "neighbor",
     tokens=True,
-    words=_neighbor_words,
+    words=lambda _, offset: neighbor_words(offset),
     code=_neighbor_code,
     candidates=lambda setting: [(offset,) for offset in (-1, -2, -3, *(() if setting.causal else (1,)))],
 )
@@ -161,7 +163,7 @@ def neighbor(view: View, offset: int) -> Tensor:
     return found.masked_fill(~there, NOTHING)
 
 
-@kind("position", words="its position", code="i")
+@kind("position", words="the position", code="i")
 def position(view: View) -> Tensor:
     """The position, from 0."""
     return view.place.expand_as(view.tokens)

@@ -10,6 +10,8 @@ from interp.measures.runs import Part
 from interp.mechanisms.attention import Relation, closeness, proposals
 from interp.mechanisms.base import Proposal, mechanism
 from interp.mechanisms.bench import Bench, Pattern
+from interp.mechanisms.fixed_patterns import in_words
+from interp.mechanisms.kinds import neighbor_words
 from interp.mechanisms.quantities_order import pairs
 
 OFFSETS = (-1, -2, -3, 1, 2)
@@ -26,7 +28,7 @@ def itself(bench: Bench, part: Part) -> Iterator[Proposal]:
     """At its own position."""
     length = bench.visible.shape[1]
     yield from proposals(
-        bench, part, "itself", Relation("at its own position", torch.eye(length, dtype=torch.bool) & bench.visible)
+        bench, part, "itself", Relation("at the current position", torch.eye(length, dtype=torch.bool) & bench.visible)
     )
 
 
@@ -37,8 +39,7 @@ def offset(bench: Bench, part: Part) -> Iterator[Proposal]:
     for step in OFFSETS:
         if step > 0 and bench.setting.causal:
             continue
-        side, far = ("before" if step < 0 else "behind"), abs(step)
-        words = f"at the token {side} it" if far == 1 else f"at the token {far} places {side} it"
+        words = f"at {neighbor_words(step)}"
         holds = (place[None, :] - place[:, None] == step) & bench.visible
         yield from proposals(bench, part, f"offset {step:+d}", Relation(words, holds))
 
@@ -54,7 +55,7 @@ def mirror(bench: Bench, part: Part) -> Iterator[Proposal]:
     place = view.place
     holds = (place[None, :, None] + place[None, None, :] == (first + last)[:, None, None]) & view.content[:, None, :]
     holds = holds & view.content[:, :, None]
-    yield from proposals(bench, part, "mirror", Relation("at its mirror place", holds & bench.visible))
+    yield from proposals(bench, part, "mirror", Relation("at the mirror position", holds & bench.visible))
 
 
 @mechanism("partner", of="pattern")
@@ -72,7 +73,7 @@ def partner(bench: Bench, part: Part) -> Iterator[Proposal]:
                 stack.append(at)
             elif inside and word in kinds.values() and stack:
                 holds[row, at, stack.pop()] = True
-    words = "at the bracket that its own one closes"
+    words = "at the bracket that the current one closes"
     yield from proposals(bench, part, "partner", Relation(words, holds & bench.visible))
 
 
@@ -104,5 +105,8 @@ def by_position(bench: Bench, part: Part) -> Iterator[Proposal]:
             return
         form[rows] = actual[rows].mean(0)
         constants += int(matters[rows].any(0).sum()) * length
-    yield Proposal("by position", "pattern", part, "looks by a fixed pattern that no token changes",
+    longest = int(lengths.argmax())
+    where = in_words(form[longest], matters[longest].nonzero()[:, 0].tolist())
+    words = "looks by a fixed pattern, whatever the tokens" + (f" ({where})" if where else "")
+    yield Proposal("by position", "pattern", part, words,
                    Pattern(part, form), constants, closeness(actual, form, matters))  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from interp.measures.runs import Part
 from interp.mechanisms.attention import SMALL, Relation, closeness, explained, proposals
@@ -12,6 +14,8 @@ from interp.mechanisms.base import Proposal, mechanism
 from interp.mechanisms.bench import Bench, Pattern
 from interp.mechanisms.kinds import few, plural
 
+NAMED = 8
+"""Tokens whose weights are named."""
 CELLS = 4096
 """The largest table of queries and keys that is proposed."""
 
@@ -39,9 +43,9 @@ def same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
     """At all occurrences of its own token, itself among them or not."""
     tokens = bench.view.tokens
     holds = (tokens[:, :, None] == tokens[:, None, :]) & bench.visible & bench.view.content[:, None, :]
-    yield from proposals(bench, part, "same token", Relation("at all occurrences of its own token", holds))
+    yield from proposals(bench, part, "same token", Relation("at all occurrences of the current token", holds))
     apart = holds & ~torch.eye(tokens.shape[1], dtype=torch.bool)
-    words = "at the other occurrences of its own token"
+    words = "at the other occurrences of the current token"
     yield from proposals(bench, part, "same token elsewhere", Relation(words, apart))
 
 
@@ -54,10 +58,10 @@ def after_same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
     before = torch.nn.functional.pad(tokens[:, :-1], (1, 0), value=-1)
     place = bench.view.place
     holds = (tokens[:, :, None] == before[:, None, :]) & (place[None, :] <= place[:, None]) & bench.visible
-    words = "at the tokens that followed earlier occurrences of its own"
+    words = "at the tokens that followed earlier occurrences of the current one"
     yield from proposals(bench, part, "after same token", Relation(words, holds))
     last = torch.where(holds, place, -1).amax(-1, keepdim=True)
-    words = "at the token that followed the last earlier occurrence of its own"
+    words = "at the token that followed the most recent earlier occurrence of the current one"
     yield from proposals(bench, part, "after last same token", Relation(words, holds & (place == last)))
 
 
@@ -87,8 +91,8 @@ def by_token(bench: Bench, part: Part) -> Iterator[Proposal]:
     n = len(bench.setting.vocabulary)
     key = tokens[:, None, :].expand_as(actual)
     for name, words, codes, cells in (
-        ("by key token", "with a fixed weight for each token", key, n),
-        ("by pair of tokens", "by a table of its own token and the other one", tokens[:, :, None] * n + key, n * n),
+        ("by key token", "by a fixed weight for each attended token", key, n),
+        ("by pair of tokens", "by a table of the current and the attended token", tokens[:, :, None] * n + key, n * n),
     ):
         if cells > CELLS:
             continue
@@ -105,4 +109,14 @@ def by_token(bench: Bench, part: Part) -> Iterator[Proposal]:
         form = form / form.sum(-1, keepdim=True).clamp(min=SMALL) if softmax else form
         fit = closeness(actual, form, matters) if softmax else explained(actual, form, counted)
         used = int((often > 0).sum())
-        yield Proposal(name, "pattern", part, f"looks {words}", Pattern(part, form), used, fit)
+        weights = _weights(bench, table[:n].exp() if softmax else table[:n], often[:n] > 0) if cells == n else ""
+        yield Proposal(name, "pattern", part, f"looks {words}{weights}", Pattern(part, form), used, fit)
+
+
+def _weights(bench: Bench, table: Float[Tensor, "tokens"], seen: Bool[Tensor, "tokens"]) -> str:
+    """The weights of few tokens, relative to the largest; "" for more."""
+    if int(seen.sum()) > NAMED:
+        return ""
+    largest = float(table[seen].abs().max())
+    each = [f"{bench.setting.vocabulary[at]} {float(table[at]) / largest:.2f}" for at in seen.nonzero()[:, 0].tolist()]
+    return f" (relative to the largest: {', '.join(each)})" if largest > 0 else ""

@@ -54,14 +54,14 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
     content = bench.view.content
     if content.any():  # what else varies is not used, so the fit says nothing
         alike = torch.where(content[:, :, None], values[content].mean(0), token_means(bench, values))
-        words, constants = "moves the same from every token of the string", 1 + len(setting.marks)
+        words, constants = "reads the same from every token of the string", 1 + len(setting.marks)
         yield Proposal("moves, constant", "inside", part, words, Values(part, alike), constants)
     own, position = Quantity(setting, "own"), Quantity(setting, "position")
     for of, words in (
-        ((own,), "moves the token that it looks at"),
-        ((position,), "moves the position that it looks at"),
-        *(((one,), f"moves {one.brief} of where it looks") for one in bench.hints if one != own),
-        ((own, position), "moves the token that it looks at with its position"),
+        ((own,), "reads the attended token"),
+        ((position,), "reads the attended position"),
+        *(((one,), f"reads {one.brief}, as known at the attended position") for one in bench.hints if one != own),
+        ((own, position), "reads the attended token and its position"),
     ):
         codes = coded(of, bench, mask)
         if codes is None:
@@ -74,7 +74,7 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
         ideal = linear(bench, values)
         rest = float(((values - ideal)[mask] ** 2).sum())
         spread = float(((values - values[mask].mean(0))[mask] ** 2).sum())
-        words = "moves the number that it looks at along one direction"
+        words = "reads the attended number along one direction"
         yield Proposal("moves, linear", "inside", part, words, Values(part, ideal), 2 + len(setting.marks),
                        1 - rest / spread if spread > 0 else 0.0)  # fmt: skip
 

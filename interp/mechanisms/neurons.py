@@ -19,11 +19,16 @@ from interp.mechanisms.base import Proposal, mechanism
 from interp.mechanisms.bench import Bench
 from interp.mechanisms.carries import cell_means, coded
 from interp.mechanisms.quantities import Quantity, candidates
+from interp.words import joined
 
 FOLLOWS = 0.9
 """A neuron follows a quantity if so much of its variance lies between the quantity's values."""
 MOST, TRIED = 0.5, 3
 """The share of the neurons that must follow a quantity to be worth a sentence; quantities that are proposed."""
+NAMED = 4
+"""Thresholds that are named."""
+SWITCHED = 0.2
+"""Of that share, so much is enough to say at which value a threshold switches."""
 ON = 0.05
 """A threshold is off where its mean is at most this share of its largest one."""
 
@@ -69,9 +74,10 @@ def neurons(bench: Bench, part: Part) -> Iterator[Proposal]:
         means = cell_means(activation, codes, matters)
         ideal = torch.where(matters[:, :, None], means[codes], activation)[:, :, follows]
         steps = thresholds(one, codes[matters], bench, matters, means[:, follows])
-        words = f"has {n} of {int(alive.sum())} active neurons that follow {one.brief} alone"
-        words += f", {steps} of them as thresholds" if steps else ""
-        facts = {"quantity": one.to_json(), "neurons": n, "thresholds": steps}
+        which = "all" if n == int(alive.sum()) else n
+        words = f"has {int(alive.sum())} active neurons ({which} depend only on {one.brief}"
+        words += f", {len(steps)} as thresholds{_at(steps)})" if steps else ")"
+        facts = {"quantity": one.to_json(), "neurons": n, "thresholds": len(steps)}
         yield Proposal("neurons", "inside", part, words, Neurons(hook, follows, ideal), n * len(means), n / len(alive),
                        facts)  # fmt: skip
 
@@ -84,10 +90,13 @@ def shares(seen: Float[Tensor, "n neurons"], codes: Tensor) -> Float[Tensor, "ne
     return 1 - rest / spread.clamp(min=1e-12)
 
 
-def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, means: Tensor) -> int:
-    """How many neurons are off on one side of some value of a number and only rise, or only fall, on the other."""
+def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, means: Tensor) -> list[int]:
+    """The value above which each threshold neuron switches: off on one side, only rising or only falling on the other.
+
+    It is the largest value on the lower side that the inputs have. Empty if the quantity is a token.
+    """
     if one.tokens:
-        return 0
+        return []
     values = one.values(bench.view)[matters]
     order = torch.zeros(len(means), dtype=torch.long).scatter_(0, codes, values).argsort()
     along = means[order]
@@ -95,4 +104,16 @@ def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, mean
     slack = ON * along.amax(0).clamp(min=1e-12)
     monotone = (steps >= -slack).all(0) | (steps <= slack).all(0)
     ends_off = torch.minimum(along[0].abs(), along[-1].abs()) <= slack
-    return int((monotone & ends_off).sum())
+    off = along.abs() <= slack * SWITCHED
+    other_side = off != off[0]  # from the first value at which the neuron is no longer as at the lowest one
+    known = values.unique()
+    return [
+        int(known[int(other_side[:, at].long().argmax()) - 1]) for at in (monotone & ends_off).nonzero()[:, 0].tolist()
+    ]
+
+
+def _at(steps: list[int]) -> str:
+    """Where thresholds lie: each value if they are few, else the range."""
+    values = sorted(set(steps))
+    few = len(values) <= NAMED
+    return f" above {joined(map(str, values))}" if few else f" above values from {values[0]} to {values[-1]}"

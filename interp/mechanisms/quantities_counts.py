@@ -24,7 +24,7 @@ def length(view: View, scope: str) -> Tensor:
 
 @kind(
     "own count",
-    words=lambda _, scope: f"how often its own token occurs{scope_words(scope)}",
+    words=lambda _, scope: f"how often the current token occurs{scope_words(scope)}",
     code=lambda _, scope: f"{scope_code(scope)}.count(tokens[i])",
     candidates=lambda setting: [("seen",)],
 )

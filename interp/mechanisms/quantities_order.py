@@ -11,6 +11,7 @@ from interp.mechanisms.kinds import NOTHING, few, kind, plural
 from interp.mechanisms.setting import Setting, View
 
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))
+CONTINUED = "the token that followed the most recent earlier occurrence of the current one"
 
 
 def _extreme_code(_: object, which: str, rank: int) -> str:
@@ -53,7 +54,7 @@ def mirror(view: View) -> tuple[Tensor, Tensor]:
 
 @kind(
     "mirrored",
-    words="the number of places of the first half that differ from their mirror places",
+    words="the number of mismatched mirror pairs",
     has=lambda _, value: "the string reads the same backwards" if value == 0 else "",
     code="sum(a != b for a, b in zip(string, reversed(string))) // 2",
     candidates=lambda setting: [] if setting.causal else [()],
@@ -88,7 +89,7 @@ def mirror_pair(view: View, at: int) -> Tensor:
 @kind(
     "mirror token",
     tokens=True,
-    words="the token at its mirror place",
+    words="the token at the mirror position",
     code="mirror_token(tokens, i)",
     candidates=lambda setting: [] if setting.causal else [()],
 )
@@ -101,7 +102,8 @@ def mirror_token(view: View) -> Tensor:
 @kind(
     "continued",
     tokens=True,
-    words="the token that followed its own token the last time",
+    words=f"{CONTINUED} (nothing if there is none)",
+    brief=CONTINUED,
     code="next((tokens[k + 1] for k in reversed(range(i)) if tokens[k] == tokens[i]), None)",
     candidates=lambda setting: [()] if setting.causal else [],
 )

@@ -74,6 +74,7 @@ def _sum_words(_: object, base: int, numbers: str, answer: str, breaks: tuple[in
 @kind(
     "sum digit",
     words=_sum_words,
+    brief="the next digit of the sum",
     code=lambda _, *arguments: _sum_code("digit", *arguments),
     candidates=_sum_candidates,
     inner=lambda _, *arguments: [("sum part", (part, *arguments)) for part in PARTS],

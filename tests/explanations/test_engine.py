@@ -13,7 +13,7 @@ from interp.explanations import Explanation
     ("name", "sizes", "words", "most"),
     [
         ("algorithmic/max-of-k-exact", {"K": 3, "v": 8}, "The answer is the largest number.", 2),
-        ("histogram/dot-exact", {"T": 6, "L": 5}, "The answer is how often its own token occurs.", 0),
+        ("histogram/dot-exact", {"T": 6, "L": 5}, "The answer is how often the current token occurs.", 0),
         pytest.param(
             "languages/first", {},
             'The answer is "a member" where the first token is 1, else "not a member".', 3, marks=pytest.mark.slow,

@@ -30,7 +30,7 @@ def test_parts_stand_in_order_and_cut_ones_are_left_out(found: Explanation) -> N
     assert titles[:4] == ["the tokens", "head 0.1", "MLP 0", "head 1.0"]
     assert "head 0.0" not in words
     assert "looks at <its> own position" in words
-    assert "what it puts out is not explained" in words
+    assert "its output is not explained" in words
 
 
 def test_no_text_leaves_its_box(found: Explanation) -> None:

@@ -15,21 +15,20 @@ ALL = "on all 64 inputs"
     [
         (
             Agreement(64, 0, 1.0, 1.0, 1.0, 1.0, None, ALL),
-            "This program gives every answer of the model on all 64 inputs.",
+            "This program gives all of the model's answers on all 64 inputs.",
         ),
         (
             Agreement(64, 32, 0.5, 0.5, 0.5, 1.0, 0.0, ALL),
-            "This program gives 0.5000 of the answers of the model on all 64 inputs: all of the model's right "
-            "answers and none "
-            "of its wrong ones.",
+            "This program gives 0.5000 of the model's answers on all 64 inputs: all where the model is right "
+            "and none where it is wrong.",
         ),
         (
             Agreement(100000, 1, 0.99999, 0.9999, 0.999999, 0.99999, None, "on a sample"),
-            "This program gives 0.99999 of the answers of the model on a sample (95% interval 0.9999 to 0.999999).",
+            "This program gives 0.99999 of the model's answers on a sample (95% interval 0.9999 to 0.999999).",
         ),
         (
             Agreement(200, 0, 1.0, 0.98, 1.0, 1.0, 1.0, "on a sample"),
-            "This program gives every answer of the model on a sample (95% interval 0.9800 to 1).",
+            "This program gives all of the model's answers on a sample (95% interval 0.9800 to 1).",
         ),
     ],
 )  # fmt: skip
@@ -40,18 +39,18 @@ def test_truth(agreement: Agreement, said: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ([], "Where it happens was not tested: there was no time left."),
+        ([], "The parts of the model were not tested: time ran out."),
         ([PartRole("head 0.0", "cut")], ""),
-        ([PartRole("head 0.0", "kept")], "What head 0.0 puts out is not explained."),
+        ([PartRole("head 0.0", "kept")], "The output of head 0.0 is not explained."),
         ([PartRole("MLP 0", "explained", carries="carries x")], "In the model: MLP 0 carries x."),
         (
             [PartRole("head 0.0", "kept", "looks at itself", 1.0), PartRole("MLP 1", "kept")],
-            "In the model: head 0.0 looks at itself. What head 0.0 and MLP 1 put out is not explained.",
+            "In the model: head 0.0 looks at itself. The outputs of head 0.0 and MLP 1 are not explained.",
         ),
         (
             # What a part carries is not said where it broke the whole.
             [PartRole("head 0.0", "kept", "looks at itself", carries="carries x")],
-            "In the model: head 0.0 looks at itself. What head 0.0 puts out is not explained.",
+            "In the model: head 0.0 looks at itself. The output of head 0.0 is not explained.",
         ),
         (
             [PartRole(f"head 0.{n}", "explained", carries="carries x") for n in range(6)],
@@ -64,14 +63,13 @@ def test_truth(agreement: Agreement, said: str) -> None:
                 PartRole("head 0.1", "kept", "looks at itself"),
                 PartRole("MLP 0", "explained", carries="carries x"),
             ],
-            "In the model: MLP 0 carries x; heads 0.0 and 0.1: each looks at itself. What heads 0.0 and 0.1 put "
-            "out is not "
-            "explained.",
+            "In the model: MLP 0 carries x; heads 0.0 and 0.1: each looks at itself. The outputs "
+            "of heads 0.0 and 0.1 are not explained.",
         ),
         (
             [PartRole(f"head 0.{n}", "explained", carries=f"carries {n}") for n in range(6)],
-            "In the model: head 0.0 carries 0; head 0.1 carries 1; head 0.2 carries 2; head 0.3 carries 3; and "
-            "2 more parts.",
+            "In the model: head 0.0 carries 0; head 0.1 carries 1; head 0.2 carries 2; head 0.3 carries 3; "
+            "for heads 0.4 and 0.5 see the table of parts.",
         ),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ def test_a_zoo_model_has_its_explanation() -> None:
     found = shipped(Subject.of(interp.load("histogram/dot-exact")))
     assert found is not None
     assert found.program is not None
-    assert found.program.words == "The answer is how often its own token occurs."
+    assert found.program.words == "The answer is how often the current token occurs."
 
 
 def test_other_weights_have_none() -> None:

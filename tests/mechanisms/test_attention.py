@@ -48,7 +48,7 @@ def test_half_of_the_attention_is_half_as_close() -> None:
     sharp, form = proposals(bench, HEAD, "place", at(bench, 0))
     assert sharp.fit == 0.5
     assert sharp.words == "looks at place 0"
-    assert form.words == "weighs place 0 against everything else"
+    assert form.words == "gives place 0 one weight and everything else another (marks a third)"
 
 
 def test_the_graded_form_of_a_graded_pattern_is_itself() -> None:

@@ -32,7 +32,7 @@ def test_mechanisms_of_both_kinds_are_discovered() -> None:
 def test_the_head_of_a_relation_carries_the_count() -> None:
     one = found(bench("histogram/dot-exact", (("own count", "seen"),), T=6, L=6), HEAD, "output", [], 0.99)
     assert one is not None
-    assert one.proposal.words == "carries how often its own token occurs"
+    assert one.proposal.words == "carries how often the current token occurs"
     assert one.kept.changed == 0
 
 

@@ -43,10 +43,10 @@ def test_each_of_these_mechanisms_is_discovered() -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (0, "looks at its own position"),
-        (-1, "looks at the token before it"),
-        (-2, "looks at the token 2 places before it"),
-        (-3, "looks at the token 3 places before it"),
+        (0, "looks at the current position"),
+        (-1, "looks at the previous token"),
+        (-2, "looks at the token 2 positions back"),
+        (-3, "looks at the token 3 positions back"),
     ],
 )
 def test_planted_offsets_are_told_apart(step: int, words: str) -> None:
@@ -77,7 +77,7 @@ def test_the_mirror_place_is_seen_without_a_causal_mask() -> None:
     (before, _) = mechanisms("pattern")["mirror"](made, HEAD)
     made.activation("blocks.0.attn.hook_pattern")[:, 0] = even(holds, made.visible)
     (planted, _) = mechanisms("pattern")["mirror"](made, HEAD)
-    assert planted.words == "looks at its mirror place"
+    assert planted.words == "looks at the mirror position"
     assert planted.fit == 1.0
     assert before.fit < CLOSE
 
@@ -91,7 +91,7 @@ def test_a_causal_model_has_no_mirror_and_no_places_behind() -> None:
 def test_partners_need_brackets() -> None:
     assert list(mechanisms("pattern")["partner"](bench("algorithmic/induction"), HEAD)) == []
     said = [one.words for one in mechanisms("pattern")["partner"](bench("algorithmic/brackets"), HEAD)]
-    assert said[0] == "looks at the bracket that its own one closes"
+    assert said[0] == "looks at the bracket that the current one closes"
 
 
 def test_a_pattern_that_no_token_changes_is_fixed() -> None:
@@ -99,5 +99,5 @@ def test_a_pattern_that_no_token_changes_is_fixed() -> None:
     weights = torch.rand(made.visible.shape[1:], generator=torch.Generator().manual_seed(1)) * made.visible[0]
     made.activation("blocks.0.attn.hook_pattern")[:, 0] = weights / weights.sum(-1, keepdim=True)
     (one,) = mechanisms("pattern")["by position"](made, HEAD)
-    assert one.words == "looks by a fixed pattern that no token changes"
+    assert one.words == "looks by a fixed pattern, whatever the tokens"
     assert one.fit > 1 - 1e-6

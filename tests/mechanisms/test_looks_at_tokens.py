@@ -14,12 +14,14 @@ from interp.mechanisms.base import found, mechanisms
 from interp.mechanisms.bench import Bench
 from interp.populations import sample
 
-BEHIND = "looks at the tokens that followed earlier occurrences of its own"
-LAST = "looks at the token that followed the last earlier occurrence of its own"
+BEHIND = "looks at the tokens that followed earlier occurrences of the current one"
+LAST = "looks at the token that followed the most recent earlier occurrence of the current one"
 KNOWN = {
     ("algorithmic/max-of-k-exact", 0, 0): ("looks at the largest number",),
-    ("histogram/dot-exact", 0, 0): ("weighs all occurrences of its own token against everything else",),
-    ("algorithmic/induction-exact", 0, 0): ("looks at the token before it",),
+    ("histogram/dot-exact", 0, 0): (
+        "gives all occurrences of the current token one weight and everything else another",
+    ),
+    ("algorithmic/induction-exact", 0, 0): ("looks at the previous token",),
     ("algorithmic/induction-exact", 1, 0): ("looks evenly at everything it sees",),  # a head of zeros
     ("algorithmic/induction-exact", 1, 1): (BEHIND, LAST),
 }

@@ -22,10 +22,10 @@ def bench_of(name: str, **sizes: int) -> Bench:
 @pytest.mark.parametrize(
     ("name", "part", "words"),
     [
-        ("algorithmic/max-of-k-exact", Part(0, 0), "moves the number that it looks at along one direction"),
-        ("histogram/bos-softmax-exact", Part(0, 0), "moves the same from every token of the string"),
-        ("algorithmic/induction-exact", Part(0, 0), "moves the token that it looks at"),
-        ("algorithmic/induction-exact", Part(1, 1), "moves the token that it looks at"),
+        ("algorithmic/max-of-k-exact", Part(0, 0), "reads the attended number along one direction"),
+        ("histogram/bos-softmax-exact", Part(0, 0), "reads the same from every token of the string"),
+        ("algorithmic/induction-exact", Part(0, 0), "reads the attended token"),
+        ("algorithmic/induction-exact", Part(1, 1), "reads the attended token"),
     ],
 )
 def test_known_values_are_found(name: str, part: Part, words: str) -> None:
@@ -39,7 +39,7 @@ def test_what_a_head_does_not_move_is_not_said() -> None:
     """Max of k moves numbers: the mean of each position in their place leaves few answers."""
     bench = bench_of("algorithmic/max-of-k-exact", K=3, v=8)
     proposals = {one.words: one for one in moves(bench, Part(0, 0))}
-    wrong = proposals["moves the position that it looks at"]
+    wrong = proposals["reads the attended position"]
     assert bench.kept([wrong.edit]).share < 0.5
     assert wrong.fit < 0.5
 

@@ -144,4 +144,4 @@ def test_long_quantities_are_brief_in_the_words_of_parts() -> None:
     state = Quantity(BITS, "state", EVEN_ONES)
     assert state.brief == "the state after the string"
     assert "leads to" in state.words
-    assert Quantity(BITS, "own").brief == Quantity(BITS, "own").words == "its own token"
+    assert Quantity(BITS, "own").brief == Quantity(BITS, "own").words == "the current token"

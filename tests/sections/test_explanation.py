@@ -36,7 +36,7 @@ def test_with_seconds_it_searches() -> None:
 
 def test_evidence_names_every_count() -> None:
     found = interp.explain(interp.build("algorithmic/max-of-k-exact", K=3, v=7), seconds=30.0)
-    assert "Of its parts, 0 cut, 1 explained and 0 not explained." in evidence(found)
+    assert "Parts of the model: 0 cut, 1 explained and 0 not explained." in evidence(found)
 
 
 def test_weights_are_bound_by_their_hash() -> None:
