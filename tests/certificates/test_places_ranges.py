@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from interp.certificates.places_count import Pattern, union
-from interp.certificates.places_ranges import Cells, Routes, Sums
+from interp.certificates.places_ranges import Cells, Routes, Sums, _crossing, total_inputs
 from interp.tasks import Addition, Brackets
 from interp.tasks.automata import Paths, declared
 
@@ -109,3 +109,67 @@ def test_inputs_in_any_of_some_sets_are_counted_once() -> None:
     assert union(PATHS, []) == 0
     assert union(PATHS, [Pattern({}, {})]) == PATHS.n_inputs == 81
     assert union(PATHS, [Pattern({}, {7: 1})], most=3) is None
+
+
+def test_the_zero_of_a_chord_lies_below_the_true_one() -> None:
+    """The least of some falling lines is concave: its zero is the least of theirs."""
+    rng = np.random.default_rng(4)
+    grid = np.linspace(-1, 2, 25)
+    zeros, steep = rng.uniform(-2, 3, size=(4, 500)), rng.uniform(0.01, 5, size=(4, 500))
+    values = (steep * (zeros - grid[:, None, None])).min(1)
+    found = _crossing(grid, values)
+    true = np.clip(zeros.min(0), -1, 2)
+    assert (found <= true + 1e-12).all()
+    assert (true - found < grid[1] - grid[0]).all()
+    assert (found >= np.where(true > -1, grid[np.searchsorted(grid, true) - 1], -1) - 1e-12).all()
+    one = _crossing(grid, steep[0] * (zeros[0] - grid[:, None]))  # a single line: no chord is needed
+    assert np.abs(one - np.clip(zeros[0], -1, 2)).max() < 1e-12
+    assert _crossing(grid, np.zeros((25, 1)))[0] == 2
+    assert _crossing(grid, np.full((25, 1), -1e-300))[0] == -1
+    unbounded = np.where(grid[:, None] < 0.5, np.inf, -np.inf)
+    assert _crossing(grid, unbounded)[0] <= 0.5
+
+
+def test_what_weights_may_be_off_widens_ranges_by_as_much() -> None:
+    routes = Routes.of(PATHS, AT, TOKENS[0])
+    rng = np.random.default_rng(5)
+    weight = np.exp(rng.normal(size=(PATHS.length, ADDITION.d_vocab)))
+    coordinates = rng.normal(size=(2, PATHS.length, ADDITION.d_vocab))
+    cells = some_cells(routes, [5, 1])[-1]
+    sharp, loose = Sums(routes, weight, coordinates, 0.0), Sums(routes, weight, coordinates, 0.01)
+    assert (sharp.ends == loose.ends).all()
+    (low, high), (lower, higher) = sharp.box(cells), loose.box(cells)
+    least, most = (sharp.ends[:, [end]] for end in (0, 1))
+    span = 0.01 * (most - least)
+    assert np.abs(lower - np.maximum(low - span, least)).max() < 1e-14
+    assert np.abs(higher - np.minimum(high + span, most)).max() < 1e-14
+    assert (np.minimum(low - lower, higher - high) > 0.009 * (most - least)).any()
+
+
+def test_paths_between_cuts_are_counted() -> None:
+    """Routes, sums from cut to cut, and sums to the end, against all rows."""
+    token = TOKENS[-1]
+    routes, inside = Routes.of(PATHS, AT, token), ROWS[:, AT] == token
+    rng = np.random.default_rng(6)
+    sums = Sums(routes, np.exp(rng.normal(size=(PATHS.length, ADDITION.d_vocab))),
+                rng.normal(size=(1, PATHS.length, ADDITION.d_vocab)), 0.0)  # fmt: skip
+    order = list(PATHS.order)
+    cost = sums.costs[:, np.arange(PATHS.length), ROWS[:, order]]  # channels, rows, places
+    assert total_inputs([routes, routes]) == 2 * inside.sum()
+    for start in range(PATHS.length + 1):
+        onward = sums.onward(start)
+        for state in np.unique(STATES[inside, start]):
+            there = inside & (STATES[:, start] == state)
+            rest = np.unique(ROWS[there][:, order[start:]], axis=0)
+            assert routes.endings(start)[state] == len(rest)
+            after = cost[:, there, start:].sum(2)
+            assert np.abs(onward[0][:, state] - after.min(1)).max() < 1e-12
+            assert np.abs(onward[1][:, state] - after.max(1)).max() < 1e-12
+            for stop in range(start, PATHS.length + 1):
+                for then in np.unique(STATES[there, stop]):
+                    path = there & (STATES[:, stop] == then)
+                    many = np.unique(ROWS[path][:, order[start:stop]], axis=0)
+                    assert routes.counts(start, stop)[state, then] == len(many)
+                    along = cost[:, path, start:stop].sum(2)
+                    between = sums.between(start, stop)[:, :, state, then]
+                    assert np.abs(between - [along.min(1), along.max(1)]).max() < 1e-12

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from small_adders import stock
 
 from interp.certificates.arithmetic import ROUNDOFF
 from interp.certificates.places import Proof, ReadProof
-from interp.certificates.places_ranges import Cells
-from interp.certificates.places_sets import Sight
+from interp.certificates.places_forms import Forms
+from interp.certificates.places_model import OneLayer
+from interp.certificates.places_ranges import Cells, Routes
+from interp.certificates.places_sets import Bounds, Sight, _weights, margins
 from interp.measures.subject import Subject
 from interp.tasks import Addition
 from interp.tasks.automata import declared
@@ -165,3 +168,76 @@ def test_margins_of_every_set(shape: str) -> None:
                 used_most = max(used_most, float((true[rows] - run[:, rows]).max() / reach[0]),
                                 float((run[:, rows] - true[rows]).max() / reach[1]))  # fmt: skip
     assert used_most > USED[shape][2]
+
+
+@pytest.mark.parametrize(("outputs", "right"), [(1, 0), (1, 1), (2, 1), (4, 0), (4, 2)])
+def test_margins_of_random_forms(outputs: int, right: int) -> None:
+    rng = np.random.default_rng(outputs + right)
+    n, k, many = 3, 2, 200
+    net = Mock(spec=OneLayer, read=torch.from_numpy(rng.normal(size=(n, outputs))),
+               b_read=torch.from_numpy(rng.normal(size=outputs)), dtype=torch.float64)  # fmt: skip
+    x = Forms(rng.normal(size=(n, many)) * 2, rng.normal(size=(n, k, many)) * 0.3, rng.uniform(0, 0.1, (n, many)),
+              rng.uniform(0, 0.1, (n, many)))  # fmt: skip
+    filled = rng.uniform(0, 1, (k, many))
+    bounds = margins(net, x, filled, right)
+    read, bias = net.read.numpy(), net.b_read.numpy()[:, None]
+
+    def lead(share: np.ndarray, off: float) -> np.ndarray:
+        """The margin at a corner of each form, and with an error of each logit's own."""
+        t, end, slip = (rng.choice([-1.0, 1.0], size=size) for size in ((k, many), (n, many), (2, n, many)))
+        value = x.center + (x.slopes * t * share).sum(1) + x.rest * end
+        logits = [read.T @ (value + off * x.error * one) + bias for one in slip]
+        if outputs == 1:
+            return logits[0][0] * (2 * right - 1)
+        return logits[0][right] - np.delete(logits[0], right, 0).max(0)
+
+    real = np.array([lead(filled, 0.0) for _ in range(400)])
+    own = np.array([lead(np.ones_like(filled), 1.0) for _ in range(2000)])
+    width, own_width = bounds.high - bounds.low, bounds.own_high - bounds.own_low
+    assert (bounds.low <= real.min(0)).all()
+    assert (real.max(0) <= bounds.high).all()
+    assert (bounds.own_low <= own.min(0)).all()
+    assert (own.max(0) <= bounds.own_high).all()
+    assert ((real.min(0) - bounds.low) / width).min() < 1e-9  # some corner is met
+    assert ((bounds.high - real.max(0)) / width).min() < 1e-9
+    assert ((own.min(0) - bounds.own_low) / own_width).min() < 0.02
+    assert ((bounds.own_high - own.max(0)) / own_width).min() < 0.02
+
+
+def test_what_is_right_or_wrong_is_so_in_the_reals_and_as_run() -> None:
+    low, own_low = np.array([[1.0, 1, 0, 1, -2, -2, -np.inf], [0.5, 0, 0.5, -1, -3, -2, -np.inf]])
+    high, own_high = np.array([[2.0, 2, 2, 2, -1, -1, np.inf], [2.5, 2, 2, 2, -0.5, 0, np.inf]])
+    bounds = Bounds(low, high, own_low, own_high)
+    assert bounds.right.tolist() == [True, False, False, False, False, False, False]
+    assert bounds.wrong.tolist() == [False, False, False, False, True, False, False]
+    assert bounds.rounding.tolist()[:6] == [0.5, 1, 0, 2, 1, 1]
+    both = Bounds.joined([(np.array([1]), bounds_at(bounds, 0)), (np.array([0]), bounds_at(bounds, 4))], 2)
+    assert (both.low.tolist(), both.high.tolist()) == ([-2, 1], [-1, 2])
+    assert (both.own_low.tolist(), both.own_high.tolist()) == ([-3, 0.5], [-0.5, 2.5])
+
+
+def bounds_at(bounds: Bounds, index: int) -> Bounds:
+    return Bounds(*(part[[index]] for part in (bounds.low, bounds.high, bounds.own_low, bounds.own_high)))
+
+
+def test_a_place_that_hardly_counts_leaves_no_bound_of_sums() -> None:
+    """Weights within e^-400 of the largest at some place, or nothing is said but the whole range."""
+    routes = Routes.of(PATHS, AT, 0)
+    usable = np.zeros((PATHS.length, TASK.d_vocab), dtype=bool)
+    for place, (_, tokens, _) in enumerate(routes.steps):
+        usable[place, tokens] = True
+    zero = np.zeros(usable.shape)
+    for lightest, slack in ((-399.0, False), (-401.0, True)):
+        score = np.full(usable.shape, lightest)
+        score[tuple(np.argwhere(usable)[0])] = 0.0
+        alone = usable[np.argwhere(usable)[0][0]].sum() == 1
+        weight, found, _ = _weights([score, zero, zero], usable, routes, 2.0**-24)
+        assert (found == 1.0) == (slack and not alone)
+        assert weight.max() == 1
+        assert (weight[~usable] == 0).all()
+    _, found, slip = _weights([zero, zero + 0.2, zero + 0.3], usable, routes, 2.0**-24)
+    assert found == 1.0  # a tenth off or more
+    assert slip == pytest.approx(np.expm1(0.3) / 2 / (1 - np.expm1(0.3)), rel=1e-4)
+    _, found, slip = _weights([zero, zero + 0.02, zero + 0.6], usable, routes, 2.0**-24)
+    assert found == pytest.approx(3 * np.expm1(0.02), rel=1e-6)
+    assert slip == np.inf
