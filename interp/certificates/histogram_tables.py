@@ -114,24 +114,19 @@ class Tables:
 
 def tables_of(model: TaskModel) -> Tables:
     """The tables of a model that the method holds for."""
-    shape, layer, a = occurrences_of(model.task), model.spec.layers[0], arrays(model)
-    ids, T = np.array([*shape.tokens, *shape.marks]), len(shape.tokens)
-    rows = a["W_E"][ids]
-    value = rows @ a["W_in"]
-    scores = pattern = None
-    if layer.mixing == "linear":
-        pattern = a["W_mix"]
-        if layer.normalizer == "softmax":
-            pattern = np.exp(pattern - pattern.max(1, keepdims=True))
-            pattern = pattern / pattern.sum(1, keepdims=True)
-    else:
-        queries, keys = rows[:T] @ a["W_Q"] + a["b_Q"], rows @ a["W_K"] + a["b_K"]
-        scores = queries @ keys.T / a["attn_scale"]
-    classes, w_out, b_out = np.array(shape.classes), a["W_out"], a["b_out"]
+    shape, layer = occurrences_of(model.task), model.spec.layers[0]
+    ids, T, reduced = np.array([*shape.tokens, *shape.marks]), len(shape.tokens), model.token_tables().folded()
+    assert reduced.neurons is not None
+    own, w_out, b_out = (each.detach()[0].numpy() for each in (reduced.offset, *reduced.neurons))
+    value, seen = (each.detach()[0, 0].numpy() for each in (reduced.values, reduced.scores))
+    scores, pattern = (None, seen) if layer.mixing == "linear" else (seen[np.ix_(ids[:T], ids)], None)
+    if pattern is not None and reduced.softmax:
+        pattern = np.exp(pattern - pattern.max(1, keepdims=True))
+        pattern = pattern / pattern.sum(1, keepdims=True)
+    classes = np.array(shape.classes)
     return Tables(
-        ids, T, shape.length, value[:T] + a["b_in"], value, scores, pattern, layer.normalizer == "softmax",
-        bool(shape.marks), classes, (w_out[:, classes].T[:, None] - w_out.T[None]),
-        b_out[classes][:, None] - b_out[None],
+        ids, T, shape.length, own[ids[:T]], value[ids], scores, pattern, reduced.softmax, bool(shape.marks), classes,
+        (w_out[:, classes].T[:, None] - w_out.T[None]), b_out[classes][:, None] - b_out[None],
     )  # fmt: skip
 
 
