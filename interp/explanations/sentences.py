@@ -56,8 +56,8 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
         text.append(f"In the model: {'; '.join(said[:NAMED])}{more}.")
     kept = [one.part for one in parts if one.status == "kept"]
     if kept:
-        one = len(kept) == 1
-        text.append(f"The output{'' if one else 's'} of {named(kept)} {'is' if one else 'are'} not explained.")
+        single = len(kept) == 1
+        text.append(f"The output{'' if single else 's'} of {named(kept)} {'is' if single else 'are'} not explained.")
     return " ".join(text)
 
 

@@ -16,7 +16,7 @@ from interp.explanations import Explanation
         ("histogram/dot-exact", {"T": 6, "L": 5}, "The answer is how often the current token occurs.", 0),
         pytest.param(
             "languages/first", {},
-            'The answer is "a member" where the first token is 1, else "not a member".', 3, marks=pytest.mark.slow,
+            'The answer is "a member" if the first token is 1, otherwise "not a member".', 3, marks=pytest.mark.slow,
         ),
     ],
 )  # fmt: skip

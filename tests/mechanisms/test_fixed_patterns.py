@@ -17,9 +17,9 @@ def test_distances_are_named_with_their_mean_weight() -> None:
 
 
 def test_one_reading_position_names_positions() -> None:
-    row = torch.tensor([[0.1, 0.6, 0.28, 0.02]])
+    row = torch.tensor([0.1, 0.6, 0.28, 0.02]).expand(4, 4)
     assert in_words(row, [0]) == "from position 0: 0.60 on position 1, 0.28 on position 2 and 0.10 on position 0"
-    every_other = torch.tensor([[0.2, 0.0, 0.2, 0.0, 0.2, 0.0, 0.2, 0.0, 0.2]])
+    every_other = torch.tensor([0.2, 0.0] * 4 + [0.2]).expand(9, 9)
     assert in_words(every_other, [0]) == "from position 0: 0.20 on each of positions 0, 2, ..., 8"
 
 
