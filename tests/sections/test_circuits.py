@@ -15,6 +15,11 @@ def test_circuits(name) -> None:
     assert ("strongest_composition" in report.facts) == (cfg.n_layers > 1)
     assert ("circuits_qk" in report.figures) == (not study.subject.count_space)
     assert ("circuits_ov" in report.figures) == (name in NAMES)
+    for which, measured, other in (("qk", "score", "output"), ("ov", "output", "score")):
+        if f"circuits_{which}" in report.figures:
+            shown = report.figures[f"circuits_{which}"].to_json()
+            assert f'"text":"{measured}"' in shown
+            assert f'"text":"{other}"' not in shown
 
 
 def test_the_head_that_was_made_to_feed_another_is_named() -> None:

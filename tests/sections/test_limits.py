@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+import interp
 from interp.measures.subject import Subject
 from interp.sections import (
     _shared,
@@ -28,6 +29,7 @@ from interp.sections import (
 )
 from interp.sections.base import Study
 from interp.sections.counting_answers import answers_sentence, drawn, examples
+from interp.sections.live_inputs import Inputs
 from interp.tasks import Batch
 
 
@@ -189,3 +191,28 @@ def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch:
     its.task.features = lambda batch: dict.fromkeys(values)
     its.once = lambda what: SimpleNamespace(batch=[None] * reads)
     assert neurons._features(its) == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "prefix", "suffix", "alphabet"),
+    [
+        ([[9, 1, 2, 8], [9, 3, 8], [9, 2, 1, 1, 8]], [9], [8], [1, 2, 3]),
+        ([[1, 2, 7, 8], [2, 2, 7, 8]], [], [2, 7, 8], [1, 2]),
+        ([[5, 6, 1], [5, 6, 2]], [5, 6], [], [1, 2]),
+        ([[1, 2], [3, 4]], [], [], [1, 2, 3, 4]),
+    ],
+)
+def test_what_all_rows_begin_and_end_with(rows, prefix, suffix, alphabet) -> None:
+    inputs = object.__new__(Inputs)
+    inputs.rows = [torch.tensor(row) for row in rows]
+    inputs.task = Mock(check_input=lambda batch: None)
+    assert inputs.frame == {"prefix": prefix, "suffix": suffix, "alphabet": alphabet, "only": None}
+
+
+@pytest.mark.parametrize(("heads", "d_head", "drawn"), [(1, 1, False), (2, 1, True)])
+def test_singular_values_are_drawn_where_there_are_two(heads: int, d_head: int, drawn: bool) -> None:
+    spec = interp.build("count01/minimal").spec
+    spec = spec.replace(origin=None, layers=(interp.Layer(n_heads=heads, d_head=d_head),))
+    report = interp.analyze(interp.build(spec), sections=["circuits"])
+    assert ("circuits_singular" in report.figures) == drawn
+    assert len(report.tables["circuits"]) == heads

@@ -34,3 +34,13 @@ def test_a_rule_that_says_otherwise_than_the_labels_is_refused(rule: object, sai
 )
 def test_a_row_is_an_input_by_its_length_where_all_rows_are(n_inputs, alphabet, marks, shortest, lengths) -> None:
     assert all_rows(n_inputs, alphabet, marks, {shortest, marks + 1}) == lengths
+
+
+def test_longer_inputs_are_asked_of_a_model_that_takes_them() -> None:
+    task = interp.TaskRef(name="parity", parameters=(("length", 6),))
+    spec = interp.ModelSpec(
+        task=task, d_model=4, direction="bidirectional", layers=(interp.Layer(d_head=2),), positions="none",
+        readout="scalar", readout_at="[CLS]", decision="sigmoid",
+    )  # fmt: skip
+    assert payload(Subject.of(interp.build(spec)))["lengths"]
+    assert not payload(Subject.of(interp.build("count01/minimal")))["lengths"]
