@@ -222,6 +222,17 @@ def test_the_premise_is_that_of_the_certificates():
             assert least <= allowed <= 1.1 * (least + (600 + 6 * keys) * 2.0**-bits + keys * 2.0**-36)
 
 
+@pytest.mark.parametrize(("form", "u"), [("float32", 2.0**-24), ("float64", 2.0**-53)])
+@pytest.mark.parametrize("ends", [(0.0, 0.0), (-30.0, 5.0), (1000.0, 1040.0)])
+def test_the_rounding_of_scores_grows_with_their_size_and_spread(form: str, u: float, ends: tuple[float, float]):
+    """The sizes of scores are those of sums of terms; their difference from the largest is rounded once more."""
+    low, high = ends
+    f = check.FORMATS[form]
+    allowed = check.attention.softmax_error(vec(*((x, 0.0, 0.0) for x in ends)), 2, f) / check.ONE
+    least = 2 * (exp_error(u, 2) + 4 * u * (max(-low, high) + high - low) + 2 * u)
+    assert least <= allowed <= 1.01 * (least + 8 * 64 * u + 40 * u) + 8 * 2.0 ** (-39 if form == "float32" else -200)
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 13))])
 def test_no_bound_above_the_truth_is_accepted(seed):
     """Random models against every input; `python tests/certificates/attacks.py --count 1000` for more."""

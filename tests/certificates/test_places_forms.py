@@ -133,3 +133,22 @@ def test_every_rounding_is_counted_and_few_twice(name: str, monkeypatch: pytest.
         if name != "relu":
             worst = max(worst, float((off / (found.error + found.rest)).max()))
     assert USED[name][0] <= worst <= USED[name][1]
+
+
+@pytest.mark.parametrize("eps", [0.5, 10.0])
+def test_a_norm_may_add_more_than_it_is_given(eps: float) -> None:
+    """Numbers that are small beside eps: in the reals, as run, and with errors that come in."""
+    rng, numbers = np.random.default_rng(8), FormArithmetic(torch.float32)
+    x = Forms(rng.normal(size=(N, CELLS)) * 0.3, rng.normal(size=(N, K, CELLS)) * 0.01,
+              np.full((N, CELLS), 0.01), np.full((N, CELLS), 1e-3))  # fmt: skip
+    for kind, plain in (("rms", lambda y: y / np.sqrt((y**2).mean(0) + eps) * GAIN[:, None]),
+                        ("layer", lambda y: (y - y.mean(0)) / np.sqrt(y.var(0) + eps) * GAIN[:, None])):  # fmt: skip
+        found, reached = numbers.norm(x, kind, GAIN, np.zeros(N), eps), 0.0
+        for _ in range(50):
+            t = rng.choice([-1.0, 1.0], size=(K, CELLS))
+            inside = x.center + (x.slopes * t).sum(1) + x.rest * rng.choice([-1, 1], size=x.rest.shape)
+            value, moved = plain(inside), plain(inside + x.error * rng.choice([-1, 1], size=x.rest.shape))
+            assert (np.abs(value - found.center - (found.slopes * t).sum(1)) <= found.rest).all()
+            assert (np.abs(moved - value) <= found.error).all()
+            reached = max(reached, float((np.abs(moved - value) / found.error).max()))
+        assert reached > 0.3
