@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from interp._lens import HookedTransformer, config, quiet_construction
+from interp.architecture.task_model import TaskModel
 from interp.certificates import Certificate
 from interp.certificates.places import certify_places
 from interp.measures.subject import Subject
+from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Addition, Task
 
 FORMATS: list[dict[str, Any]] = [
@@ -134,6 +136,24 @@ def exact(task: Addition, sharp: float = 40.0) -> HookedTransformer:
         model.unembed.W_U[:, :base] = 2 * y[:, None] * digit
         model.unembed.b_U[:base] = -(digit**2)
         model.unembed.b_U[base:] = -1e4
+    return model
+
+
+def adder(base: int = 3, digits: int = 2) -> TaskModel:
+    """A right adder with a last RMS norm, which changes no answer: the bias of its readout is read from positions."""
+    task = Addition(base=base, digits=digits, plus="0", equals="0")
+    stock, n = exact(task, sharp=12.0), task.length
+    layer = {"n_heads": 2, "d_head": n, "scale": 1.0, "mlp": {"d_mlp": 2}}
+    spec = {"task": {"name": "addition", "parameters": dict(task.ref.parameters)}, "d_model": n + 4, "layers": [layer],
+            "positions": "learned", "max_length": n, "final_norm": "rms_norm", "readout_bias": False}  # fmt: skip
+    model = TaskModel(ModelSpec.from_dict(spec), seed=0)
+    with torch.no_grad():
+        given = dict(stock.named_parameters())
+        for name, parameter in model.named_parameters():
+            if name in given:
+                parameter.copy_(given[name])
+        model.ln_final.w.fill_(1)
+        model.unembed.W_U[:n] += stock.unembed.b_U
     return model
 
 

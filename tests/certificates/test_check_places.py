@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_adders import exact
+from small_adders import adder
 
 import interp
 from interp.architecture.task_model import TaskModel
@@ -129,24 +129,6 @@ def test_the_order_of_cuts_does_not_move_a_single_input() -> None:
         assert sight.bound(states, tokens, given, right) / forms.UNIT <= margin + 1e-12
         whole = places.Sight(mine.decoder, rows, at, row[at], [eye] * 2)
         assert sight.bound(states, tokens, given, right) == whole.bound(states, tokens, given, right)
-
-
-def adder(digits: int = 2) -> TaskModel:
-    """A right adder with a last RMS norm, which changes no answer: the bias of its readout is read from positions."""
-    task = Addition(base=3, digits=digits, plus="0", equals="0")
-    stock, n = exact(task, sharp=12.0), task.length
-    layer = {"n_heads": 2, "d_head": n, "scale": 1.0, "mlp": {"d_mlp": 2}}
-    spec = {"task": {"name": "addition", "parameters": dict(task.ref.parameters)}, "d_model": n + 4, "layers": [layer],
-            "positions": "learned", "max_length": n, "final_norm": "rms_norm", "readout_bias": False}  # fmt: skip
-    model = TaskModel(ModelSpec.from_dict(spec), seed=0)
-    with torch.no_grad():
-        given = dict(stock.named_parameters())
-        for name, parameter in model.named_parameters():
-            if name in given:
-                parameter.copy_(given[name])
-        model.ln_final.w.fill_(1)
-        model.unembed.W_U[:n] += stock.unembed.b_U
-    return model
 
 
 def test_the_clock_ends_a_search_by_places(monkeypatch) -> None:

@@ -110,7 +110,7 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
     else:  # where the set is large, the plain range is better
         scale = Form([sum(ends) // 2] * n, [[0] * n for _ in slopes], [flat] * n)
     y = product(x, scale)
-    moved = [(abs(c) + r >> F) + len(slopes) + 2 for c, r in zip(y.center, y.radius())]
+    moved = [(abs(c) + r >> F) + len(slopes) + 3 for c, r in zip(y.center, y.radius())]  # three sums are cut
     weighted = [c * w >> F for c, w in zip(y.center, weight)]
     tilted = [[s * w >> F for s, w in zip(slope, weight)] for slope in y.slopes]
     return Form(weighted, tilted, [(r * (abs(w) + 1) >> F) + more for r, w, more in zip(y.rest, weight, moved)])
