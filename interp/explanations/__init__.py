@@ -1,7 +1,8 @@
 """What a model computes, as a program or an automaton, and on which share of its inputs."""
 
 from interp.explanations.engine import explain_subject
-from interp.explanations.explanation import Agreement, Explanation, PartRole
+from interp.explanations.explanation import Explanation
+from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.program import Program
 
 __all__ = ["Agreement", "Explanation", "PartRole", "Program", "explain_subject"]

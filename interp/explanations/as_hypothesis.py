@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError
+from interp.explanations.findings import PartRole
 from interp.explanations.picture import in_order
 from interp.measures.hypothesis import Hypothesis, Variable
 from interp.mechanisms.quantities import Quantity
 from interp.mechanisms.setting import Setting, View
 
-if TYPE_CHECKING:
-    from interp.explanations.explanation import Explanation
-
 FAR = 1 << 12
 """No quantity is larger: two of them make one number."""
 
 
-def as_hypothesis(found: Explanation) -> Hypothesis:
-    """The variables of an explanation, for interp.test_hypothesis.
+def as_hypothesis(setting: Setting, parts: Sequence[PartRole], model: str) -> Hypothesis:
+    """The variables of an explanation's parts, for interp.test_hypothesis. setting: of its program.
 
     Raises InterpError where no part was explained.
     """
-    explained = [one for one in found.parts if one.status == "explained" and one.quantities]
-    if found.program is None or not explained:
-        raise InterpError(f"no part of {found.model} was explained, so there is no hypothesis to test")
-    last = max(in_order(one)[0] for one in found.parts)
+    explained = [one for one in parts if one.status == "explained" and one.quantities]
+    if not explained:
+        raise InterpError(f"no part of {model} was explained, so there is no hypothesis to test")
+    last = max(in_order(one)[0] for one in parts)
     variables = []
     for one in explained:
-        of = [Quantity.from_json(found.program.setting, list(data)) for data in one.quantities]
+        of = [Quantity.from_json(setting, list(data)) for data in one.quantities]
         place = one.part if in_order(one)[0] == last else f"{one.part} @ each"
         words = " and ".join(quantity.words for quantity in of)
-        variables.append(Variable(f"{words} ({one.part})", at=place, function=Carried(found.program.setting, of)))
+        variables.append(Variable(f"{words} ({one.part})", at=place, function=Carried(setting, of)))
     return Hypothesis(variables)
 
 

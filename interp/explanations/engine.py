@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from interp import words
 from interp.errors import InterpError, UnsupportedError
-from interp.explanations.explanation import Agreement, Explanation, PartRole
+from interp.explanations.explanation import Explanation
+from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.inputs import to_search, to_test, widened
 from interp.explanations.machines import by_automaton, whole_table
 from interp.explanations.parts import Role, Roles, roles

@@ -6,69 +6,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from interp import words
 from interp.errors import InterpError
+from interp.explanations.as_hypothesis import as_hypothesis
+from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.picture import svg
 from interp.explanations.program import Program
 from interp.explanations.sentences import how, nothing_found
+from interp.measures.hypothesis import Hypothesis
 from interp.views import view
 
-if TYPE_CHECKING:
-    from interp.measures.hypothesis import Hypothesis
-
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How many of a model's answers a program gives.
-
-    n answers on the inputs that `on` names ("on all 12,769 inputs"), `changed` of them another one than the model's;
-    right and wrong: the shares among the answers that the model gets right and wrong (None: there are none). low, high:
-    the 95% interval of the share (equal where the inputs are all inputs).
-    """
-
-    n: int
-    changed: int
-    share: float
-    low: float
-    high: float
-    right: float | None
-    wrong: float | None
-    on: str
-
-    @property
-    def exact(self) -> bool:
-        return self.low == self.high
-
-    def __str__(self) -> str:
-        said = f"{'all' if not self.changed else words.share(self.share)} of the model's answers {self.on}"
-        if self.exact:
-            return said
-        return f"{said} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
-
-
-@dataclass(frozen=True)
-class PartRole:
-    """One part of a model, in words: "cut", "explained" or "kept"; where a head looks, what it moves from there (of
-    an MLP: what its neurons follow), what it carries.
-
-    looks_kept, inside_kept, carries_kept: the share of the model's answers that stays with the ideal form in its place.
-    """
-
-    part: str
-    status: str
-    looks: str | None = None
-    looks_kept: float | None = None
-    inside: str | None = None
-    inside_kept: float | None = None
-    carries: str | None = None
-    carries_kept: float | None = None
-    quantities: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,9 +94,9 @@ class Explanation:
 
         Raises InterpError where no part was explained.
         """
-        from interp.explanations.as_hypothesis import as_hypothesis
-
-        return as_hypothesis(self)
+        if self.program is None:
+            raise InterpError(f"no part of {self.model} was explained, so there is no hypothesis to test")
+        return as_hypothesis(self.program.setting, self.parts, self.model)
 
     # ------------------------------------------------------------ in words
 
@@ -183,7 +135,7 @@ class Explanation:
             return said
         rows = [(one.part, one.status, one.looks or "", one.inside or "", one.carries or "") for one in self.parts]
         parts = view(f"{self.size[0].upper()}{self.size[1:]}", rows, ("part", "status", "looks", "inside", "carries"))
-        return f"{said}{svg(self)}<pre>{escape(self.source)}</pre>{parts}"
+        return f"{said}{svg(self.program, self.parts)}<pre>{escape(self.source)}</pre>{parts}"
 
     # ------------------------------------------------------------ plain data
 

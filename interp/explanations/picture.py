@@ -10,10 +10,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from interp.explanations.explanation import Explanation, PartRole
+from interp.explanations.findings import PartRole
+from interp.explanations.program import Program
 
 WIDTH, LEFT, BOX = 400, 26, 56
 """Of the drawing, of the stream, and where boxes start; in units that are pixels at full size."""
@@ -25,10 +24,10 @@ MOST = 12
 ARROW = "M0 0 L8 4 L0 8 z"
 
 
-def svg(found: Explanation) -> str:
+def svg(program: Program | None, parts: Sequence[PartRole]) -> str:
     """The drawing; "" where no program was found or no part was tested."""
-    shown = sorted((one for one in found.parts if one.status != "cut"), key=in_order)[:MOST]
-    if not found.found or not shown:
+    shown = sorted((one for one in parts if one.status != "cut"), key=in_order)[:MOST]
+    if program is None or not shown:
         return ""
     body, y = [], 12
     text, height = box("the tokens", [], y, LEFT - 14, plain=True)
@@ -40,7 +39,7 @@ def svg(found: Explanation) -> str:
         body += [text, arrow(LEFT, y + 12, BOX - 2, y + 12), arrow(BOX, y + height - 12, LEFT + 2, y + height - 12)]
         y += height + GAP
     bottom = y
-    said = textwrap.wrap(found.program.words if found.program else "", LETTERS)
+    said = textwrap.wrap(program.words, LETTERS)
     text, height = box("the answer", said, bottom, LEFT - 14, plain=True)
     body.append(text)
     stream = arrow(LEFT, top, LEFT, bottom - 2, wide=True)

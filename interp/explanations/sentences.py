@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from interp import words
-
-if TYPE_CHECKING:
-    from interp.explanations.explanation import Agreement, PartRole
+from interp.explanations.findings import Agreement, PartRole
 
 NAMED = 4
 """Parts that the first screen names."""
@@ -56,8 +53,8 @@ def parts_sentence(parts: Sequence[PartRole]) -> str:
         text.append(f"In the model: {'; '.join(said[:NAMED])}{more}.")
     kept = [one.part for one in parts if one.status == "kept"]
     if kept:
-        single = len(kept) == 1
-        text.append(f"The output{'' if single else 's'} of {named(kept)} {'is' if single else 'are'} not explained.")
+        outputs, are = ("output", "is") if len(kept) == 1 else ("outputs", "are")
+        text.append(f"The {outputs} of {named(kept)} {are} not explained.")
     return " ".join(text)
 
 

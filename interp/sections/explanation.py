@@ -44,7 +44,7 @@ def make(study: Study, report: Report) -> None:
     measured = [rest for note in found.notes if (rest := note.partition(". ")[2])]
     report.section("The algorithm", "\n\n".join([found.sentence, evidence(found), *measured]))
     report.add_code(found.source)
-    report.add_drawing(svg(found), DRAWN)
+    report.add_drawing(svg(found.program, found.parts), DRAWN)
     report.add_table(
         "explanation_parts",
         found.to_frame(),

@@ -25,7 +25,10 @@ def found() -> Explanation:
 
 
 def test_parts_stand_in_order_and_cut_ones_are_left_out(found: Explanation) -> None:
-    words = [text.text or "" for text in ElementTree.fromstring(svg(found)).iter("{http://www.w3.org/2000/svg}text")]
+    words = [
+        text.text or ""
+        for text in ElementTree.fromstring(svg(found.program, found.parts)).iter("{http://www.w3.org/2000/svg}text")
+    ]
     titles = [word for word in words if word.startswith(("head", "MLP", "the "))]
     assert titles[:4] == ["the tokens", "head 0.1", "MLP 0", "head 1.0"]
     assert "head 0.0" not in words
@@ -35,14 +38,14 @@ def test_parts_stand_in_order_and_cut_ones_are_left_out(found: Explanation) -> N
 
 def test_no_text_leaves_its_box(found: Explanation) -> None:
     """About 7 units a letter of 13 pixels, from where the box starts."""
-    root = ElementTree.fromstring(svg(found))
+    root = ElementTree.fromstring(svg(found.program, found.parts))
     for text in root.iter("{http://www.w3.org/2000/svg}text"):
         assert float(text.attrib["x"]) + 6.9 * len(text.text or "") < WIDTH
 
 
 def test_nothing_is_drawn_without_a_program(found: Explanation) -> None:
-    assert svg(replace(found, program=None)) == ""
-    assert svg(replace(found, parts=())) == ""
+    assert svg(None, found.parts) == ""
+    assert svg(found.program, ()) == ""
 
 
 def test_layers_come_first() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp.explanations.explanation import Agreement, PartRole
+from interp.explanations.findings import Agreement, PartRole
 from interp.explanations.sentences import how, nothing_found, parts_sentence, truth
 
 ALL = "on all 64 inputs"
