@@ -29,7 +29,7 @@ from interp.spec import ModelSpec, Training
 from interp.tasks import Histogram
 from interp.training.compiled import HistogramKernel
 from interp.training.compiled.shell import no_subnormals
-from interp.training.engines.rows import losses, rows_of
+from interp.training.engines.rows import epoch_rows, losses
 from interp.training.train import ENGINES
 
 T, L, BATCH, STEPS = 32, 10, 32, 6
@@ -73,7 +73,7 @@ class Steps:
 
         if engine == "stacked":
             batches = [task.sample(BATCH * STEPS, "train", seed=seed) for seed in range(self.models)]
-            rows = rows_of(spec, task, L + 1, batches, BATCH).to(self.device, torch.float32)
+            rows = epoch_rows(spec, task, L + 1, batches, BATCH).to(self.device, torch.float32)
             self.loss = faster(lambda row: losses(spec, self.leaves, row))
             return [rows[step] for step in range(STEPS)]
         reads = trainer.epoch_reads(range(self.models), 1)
