@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from unittest.mock import Mock
 
 import pytest
+import torch
 
 import interp
 from interp.errors import InterpError
 from interp.measures.subject import Subject
 from interp.sections.live import all_rows
-from interp.sections.live_payload import payload
+from interp.sections.live_payload import _in_task_order, payload
 
 
 @pytest.mark.parametrize(("rule", "said"), [(1, "1"), (("=", ("item",), 0), "KeyError: 'item'")])
@@ -44,3 +46,18 @@ def test_longer_inputs_are_asked_of_a_model_that_takes_them() -> None:
     )  # fmt: skip
     assert payload(Subject.of(interp.build(spec)))["lengths"]
     assert not payload(Subject.of(interp.build("count01/minimal")))["lengths"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_parameters_stand_in_the_order_of_the_task(bias: bool) -> None:
+    """Of a model with ids of its own for tokens and answers."""
+    given = {"embed.W_E": torch.arange(8.0).view(4, 2), "unembed.W_U": torch.arange(6.0).view(2, 3)}
+    given |= {"unembed.b_U": torch.tensor([10.0, 11.0, 12.0])} if bias else {}
+    plain = Mock(spec=Subject, token_ids=None, output_ids=None)
+    assert _in_task_order(plain, given) == given
+    found = _in_task_order(Mock(spec=Subject, token_ids=torch.tensor([3, 0]), output_ids=torch.tensor([2, 1])), given)
+    assert found["embed.W_E"].tolist() == [[6, 7], [0, 1]]
+    assert found["unembed.W_U"].tolist() == [[2, 1], [5, 4]]
+    assert found.keys() == given.keys()
+    assert not bias or found["unembed.b_U"].tolist() == [12, 11]
+    assert given["embed.W_E"].shape == (4, 2)  # the model's own are left as they are
