@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import interp
+from interp.measures.counting import CountingModel
+from interp.measures.outputs import HeadOutputs
 from interp.measures.subject import Subject
 from interp.sections import (
     _shared,
@@ -21,6 +23,7 @@ from interp.sections import (
     edges,
     embeddings,
     faithfulness,
+    head_failures,
     head_features,
     heads,
     neurons,
@@ -28,7 +31,7 @@ from interp.sections import (
     variables,
 )
 from interp.sections.base import Study
-from interp.sections.counting_answers import answers_sentence, drawn, examples
+from interp.sections.counting_answers import _sequence, answers_sentence, drawn, examples
 from interp.sections.live_inputs import Inputs
 from interp.tasks import Batch
 
@@ -216,3 +219,17 @@ def test_singular_values_are_drawn_where_there_are_two(heads: int, d_head: int, 
     report = interp.analyze(interp.build(spec), sections=["circuits"])
     assert ("circuits_singular" in report.figures) == drawn
     assert len(report.tables["circuits"]) == heads
+
+
+def test_a_head_s_spread_is_the_distance_from_its_mean() -> None:
+    z = np.random.default_rng(0).normal(5.0, 1.0, size=(7, 3, 2))
+    far = np.linalg.norm(z - z.mean(axis=0, keepdims=True), axis=2)
+    found = head_failures.spreads(Mock(spec=HeadOutputs, z=torch.from_numpy(z)))
+    assert found == pytest.approx(np.sqrt((far**2).mean(axis=0)))
+
+
+@pytest.mark.parametrize("bos", [False, True])
+def test_a_point_s_sequence_has_its_count(bos: bool) -> None:
+    task = Mock(L=5, T=9, bos=bos, token_id=lambda word: int(word))
+    text = _sequence(Mock(spec=CountingModel, task=task), "4", 2)
+    assert text.split(";")[0] == ".".join([*(["9"] if bos else []), "4", "4", "3", "3", "3"])
