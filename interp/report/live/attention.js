@@ -74,8 +74,8 @@ function attentionPart(panel) {
   function enlarge({ title: whose, name, large, words }, found, head) {
     const n = found.tokens.length, word = (i) => task.vocabulary[found.tokens[i]];
     const mine = patternOf(found.now, head, n), before = patternOf(found.ghost, head, n), shade = shadeOf(mine, head, n);
-    const shown = written(task.vocabulary, found.tokens.slice(0, 24)) + (n > 24 ? "\u2026" : "");
-    setText(name, `${whose}: ${shown}. The model answers ${answerWord(model.task, lookedAt(model, found).answer)}${task.readout === "all" ? ` at position ${found.at}` : ""}.`);
+    const shown = written(task.vocabulary, found.tokens.slice(0, 24)) + (n > 24 ? "\u2026" : ".");
+    setText(name, `${whose}: ${shown} The model answers ${answerWord(model.task, lookedAt(model, found).answer)}${task.readout === "all" ? ` at position ${found.at}` : ""}.`);
     let most = 0;
     for (let j = 1; j < n; j++) if (Math.abs(mine[found.at * n + j]) > Math.abs(mine[found.at * n + most])) most = j;
     setText(words, `Position ${found.at} (${word(found.at)}) ${head.layer.softmax ? "looks" : "weighs"} most at position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
