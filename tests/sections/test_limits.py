@@ -22,6 +22,7 @@ from interp.sections import (
     automaton,
     edges,
     embeddings,
+    example,
     faithfulness,
     head_failures,
     head_features,
@@ -233,3 +234,22 @@ def test_a_point_s_sequence_has_its_count(bos: bool) -> None:
     task = Mock(L=5, T=9, bos=bos, token_id=lambda word: int(word))
     text = _sequence(Mock(spec=CountingModel, task=task), "4", 2)
     assert text.split(";")[0] == ".".join([*(["9"] if bos else []), "4", "4", "3", "3", "3"])
+
+
+def test_patterns_of_so_many_heads_are_drawn() -> None:
+    last, first = study(1, example.MOST_HEADS), study(1, example.MOST_HEADS + 1)
+    last.task.name, last.once = "some", lambda what: None
+    assert "heads" not in str(example.needs(last))
+    assert example.needs(first) == "the patterns of 33 heads are too many to draw"
+
+
+@pytest.mark.parametrize("by_place", [True, False])
+def test_a_row_is_cut_with_its_labels(by_place: bool) -> None:
+    """Without its padding; labels by place are cut with it."""
+    inputs = object.__new__(Inputs)
+    inputs.causal, inputs.readout = False, "first"
+    labels = torch.arange(8).view(2, 4) if by_place else torch.tensor([5, 6])
+    found = inputs.cut(Batch(torch.arange(8).view(2, 4) + 1, torch.tensor([2, 3]), labels), 1)
+    assert found.tokens.tolist() == [[5, 6, 7]]
+    assert found.lengths.tolist() == [3]
+    assert found.labels.tolist() == ([[4, 5, 6]] if by_place else [6])
