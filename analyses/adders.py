@@ -159,7 +159,7 @@ def verdict(table: pd.DataFrame, tested: int, n_inputs: int) -> str:
 
 def asked_seeds(arguments: Arguments) -> int:
     if not arguments.checkpoint.isdecimal() or int(arguments.checkpoint) < 1:
-        raise InterpError(f"{arguments.checkpoint} is no number of seeds")
+        raise InterpError(f"{arguments.checkpoint} is not a number of seeds")
     return int(arguments.pick(int(arguments.checkpoint), 8, 2))
 
 

@@ -64,7 +64,7 @@ Claim = dict[str, Any]
 
 
 def read(path: Path = LEDGER) -> list[Claim]:
-    """The claims of the ledger. Raises InterpError where an id is double, or a claim has neither check nor reason."""
+    """The claims of the ledger. Raises InterpError if an id is double, or a claim has neither check nor reason."""
     claims: list[Claim] = tomllib.loads(path.read_text("utf-8"))["claim"]
     ids = [claim["id"] for claim in claims]
     if double := {name for name in ids if ids.count(name) > 1}:

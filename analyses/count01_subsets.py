@@ -121,7 +121,7 @@ def _first(outputs: HeadOutputs, n: int) -> HeadOutputs:
 
 
 def _size_reaching(table: pd.DataFrame, metric: str) -> float:
-    """Smallest size from which on the median group stays at .98 or above; NaN where none does."""
+    """Smallest size from which on the median group stays at .98 or above; NaN if none does."""
     good = table.groupby("size")[metric].median() >= NEAR
     stays = good[::-1].cummin()[::-1]
     return float(stays.index[stays].min()) if stays.any() else float("nan")

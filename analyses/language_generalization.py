@@ -104,7 +104,7 @@ def _shortened(recipe: Training, epochs: int) -> Training:
 
 
 def compared(final: pd.DataFrame, arguments: Arguments) -> pd.DataFrame:
-    """Accuracy at 1000 symbols over the seeds, beside the published mean and deviation where there are any."""
+    """Accuracy at 1000 symbols over the seeds, beside the published mean and deviation if there are any."""
     at_end = over_seeds(final.query("length == @TEST_LENGTH"), ["group", "train_length"])
     published = pd.read_csv(PUBLISHED_RUNS)
     rows = []

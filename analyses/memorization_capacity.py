@@ -147,7 +147,7 @@ def published_cells(arguments: Arguments) -> Iterator[tuple[int, Cell, float]]:
 
 
 def exact_associations(cell: Cell) -> float:
-    """Contexts that the construction gets right beside the H d_h + d promised, by luck included; NaN where it fails."""
+    """Contexts that the construction gets right beside the H d_h + d promised, by luck included; NaN if it fails."""
     task = lookup(N=cell.vocabulary, M=cell.vocabulary)
     try:
         return capacity_weights(task, cell.d_model, cell.heads, cell.d_head).numbers["memorized"]

@@ -62,7 +62,7 @@ def readme() -> str:
 
 
 def reference() -> str:
-    """One entry for each public name, in the order of the alphabet. Raises PluginError where one is undocumented."""
+    """One entry for each public name, in the order of the alphabet. Raises PluginError if one is undocumented."""
     import interp
 
     bare = [name for name in interp.__all__ if not inspect.getdoc(getattr(interp, name))]

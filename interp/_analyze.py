@@ -60,7 +60,7 @@ def analyze(
     `config` too, as in interp.load.
     sections: names of those to make, all that apply by default; list_sections(model) has them. options: keyword
     arguments of sections by name, {"heads": {...}}.
-    inputs: measure on this many inputs in every section, or on all where there are no more. seconds: what a section may
+    inputs: measure on this many inputs in every section, or on all if there are no more. seconds: what a section may
     take; left out, a few seconds decide how many inputs it gets. One section: options={"heads": {"inputs": 5000}}.
     out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
 
@@ -129,14 +129,14 @@ def certify(
 
 
 def certification(subject: Subject) -> Method:
-    """The method by which `certify` certifies a model. Raises UnsupportedError where there is none."""
+    """The method by which `certify` certifies a model. Raises UnsupportedError if there is none."""
     if isinstance(subject.model, TaskModel) and subject.token_ids is None:
         return method_for(subject.model)
     return method_for_subject(subject)
 
 
 def _sources(source: Source | Sequence[Source]) -> list[Source]:
-    """One or several sources as a list. Raises InterpError for none, and for what is no model."""
+    """One or several sources as a list. Raises InterpError for none, and for anything that is not a model."""
     sources: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise InterpError("no model is given: give at least one name, path or model")
@@ -151,7 +151,7 @@ def _check_source(source: object) -> None:
         hint = "; build it first: interp.build(spec)" if isinstance(source, ModelSpec) else ""
         hint = "; convert it first: interp.load(bridge, task=...)" if is_bridge(source) else hint
         raise InterpError(
-            f"{of_type(source)} is no model: give a name such as 'count01/paper', a checkpoint's path, or a model{hint}"
+            f"expected a model, got {of_type(source)}: pass a name such as 'count01/paper', a path, or a model{hint}"
         )
 
 
@@ -253,7 +253,7 @@ def _page(
     options: Mapping[str, Mapping[str, Any]] | None,
     asked: Asked,
 ) -> Report:
-    """One model's report. load: Python that makes `model`, where there is such."""
+    """One model's report. load: Python that makes `model`, if there is such."""
     report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
     with threads_for(subject.model):
         fill(Study(subject, load, asked), report, sections, options)

@@ -48,6 +48,6 @@ def check_size(name: str, value: object, least: int = 1) -> int:
 
 
 def check_seed(seed: object) -> None:
-    """Raise InterpError for what is no seed."""
+    """Raise InterpError for anything that is not a seed."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
         raise InterpError(f"seed = {quoted(seed)} must be an integer from 0 to 2^58 - 1")

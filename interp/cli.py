@@ -41,7 +41,7 @@ class Format(StrEnum):
     csv = "csv"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How tables are printed.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format of tables.")]
 
 
 def _print(frame: pd.DataFrame, format: Format) -> None:
@@ -64,7 +64,7 @@ def _colored(word: str) -> str:
 
 
 def _print_lines(frame: pd.DataFrame, columns: list[str], format: Format, long: bool) -> None:
-    """The named columns, one line of 80 characters a row; the last column is cut. All columns where they are asked."""
+    """The named columns, one line of 80 characters per row; the last column is cut. All columns with --long."""
     if long or format is not Format.table:
         return _print(frame, format)
     texts = [["" if str(value) == "<NA>" else " ".join(str(value).split()) for value in frame[c]] for c in columns]
@@ -95,7 +95,7 @@ def _main(
     ] = None,
     imports: Annotated[
         list[Path] | None,
-        typer.Option("--import", help="A Python file to run first, for the tasks and sections that it registers."),
+        typer.Option("--import", help="Run this Python file first, to register its tasks and sections."),
     ] = None,
 ) -> None:
     IMPORTED[:] = imports or ()
@@ -120,7 +120,7 @@ def tasks(format: FormatOption = Format.table, long: LongOption = False) -> None
 
 @app.command()
 def models(format: FormatOption = Format.table, long: LongOption = False) -> None:
-    """List the models: exact ones, and the trained ones that are found. Green: proved right, red: proved wrong."""
+    """List all models, exact and trained. Green: proved right; red: proved wrong."""
     import interp
 
     _print_lines(interp.list_models(), ["name", "state", "about"], format, long)
@@ -129,16 +129,16 @@ def models(format: FormatOption = Format.table, long: LongOption = False) -> Non
 @app.command()
 def train(
     spec: Annotated[Path, typer.Argument(help="A model.toml with a training recipe.")],
-    seeds: Annotated[int, typer.Option(help="How many models: seeds 0 to N-1.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of models to train: seeds 0 to N-1.")] = 1,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the checkpoints.")] = Path("."),
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")] = False,
-    engine: Annotated[str, typer.Option(help="Training engine; auto takes the fastest that is exact.")] = "auto",
-    snapshots: Annotated[str, typer.Option(help="Epochs to keep too, such as 0,100: seed-N/epoch-E files.")] = "",
+    engine: Annotated[str, typer.Option(help="Training engine; auto picks the fastest exact one.")] = "auto",
+    snapshots: Annotated[str, typer.Option(help="Also save checkpoints at these epochs, e.g. 0,100.")] = "",
     history: Annotated[bool, typer.Option("--history", help="Write every epoch's loss to history.csv.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
-    """Train seeds of a spec together; writes seed-N.safetensors files. Exit code 1 where a seed diverged."""
+    """Train seeds of a spec together; writes seed-N.safetensors files. Exit code 1 if a seed diverged."""
     import pandas as pd
 
     import interp
@@ -187,17 +187,19 @@ def train(
 @app.command()
 def sweep(
     grid: Annotated[Path, typer.Argument(help="A grid: base spec, axes, seeds (see analyses/sweeps).")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the table (default out/<grid>).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output folder (default out/<grid>).")] = None,
     workers: Annotated[int, typer.Option(help="Processes on this machine, one thread each.")] = 2,
     dask: Annotated[str | None, typer.Option(help="Run on the Dask cluster at this address instead.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the table that the folder has.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many runs, how long, how much.")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Part of the grid: AXIS=VALUE; may be repeated.")] = None,
-    seeds: Annotated[str, typer.Option(help="Part of the grid: these of its seeds, such as 0,1.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the table in the output folder.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the number of runs and their cost, and exit.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Run only AXIS=VALUE; repeatable.")] = None,
+    seeds: Annotated[str, typer.Option(help="Run only these seeds, e.g. 0,1.")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
-    """Train every run of a grid, once, into a durable table. Exit code 1 where runs failed, with a table of them."""
+    """Train every run of a grid, once, into a durable table. Exit code 1 if runs failed, with a table of them."""
     import pandas as pd
 
     import interp
@@ -239,9 +241,9 @@ def _integers(option: str, listed: str) -> list[int]:
 
 @app.command()
 def analyze(
-    checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make a comparison.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")] = Path("report.html"),
-    sections: Annotated[str, typer.Option(help="Only these, by name: heads,circuits (see `interp sections`).")] = "",
+    checkpoints: Annotated[list[str], typer.Argument(help="Model names or files; several are compared.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file.")] = Path("report.html"),
+    sections: Annotated[str, typer.Option(help="Only these sections, e.g. heads,circuits (see interp sections).")] = "",
     inputs: InputsOption = None,
     seconds: SecondsOption = None,
     task: TaskOption = "",
@@ -252,7 +254,7 @@ def analyze(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
-    """Write a report on one model or several, one HTML file, and print the verdict."""
+    """Write a report on one or more models to an HTML file and print the verdict."""
     import pandas as pd
     from rich.console import Console
 
@@ -282,7 +284,7 @@ def analyze(
 
 @app.command()
 def sections(
-    checkpoints: Annotated[list[str], typer.Argument(help="Names or files of models; several make one table.")],
+    checkpoints: Annotated[list[str], typer.Argument(help="Model names or files; several share one table.")],
     inputs: InputsOption = None,
     seconds: SecondsOption = None,
     task: TaskOption = "",
@@ -292,7 +294,7 @@ def sections(
     padding: PaddingOption = "mask",
     format: FormatOption = Format.table,
 ) -> None:
-    """List the sections of a report on a model: which apply, which are made on request, and why others do not."""
+    """List the report sections of a model: which apply, which run on request only, and why the others do not apply."""
     import interp
 
     given = foreign(task, config, tokens, outputs, padding)
@@ -302,9 +304,9 @@ def sections(
 
 @app.command()
 def explain(
-    checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
-    seconds: Annotated[float, typer.Option(help="How long it may search, about.")] = 300.0,
-    share: Annotated[float, typer.Option(help="Share of the model's answers that the program has to give.")] = 0.99,
+    checkpoint: Annotated[str, typer.Argument(help="Model name or file.")],
+    seconds: Annotated[float, typer.Option(help="Approximate time limit of the search, in seconds.")] = 300.0,
+    share: Annotated[float, typer.Option(help="Share of the model's answers that the program must reproduce.")] = 0.99,
     out: Annotated[Path | None, typer.Option(help="Write the explanation to this JSON file.")] = None,
     task: TaskOption = "",
     config: ConfigOption = None,
@@ -312,7 +314,7 @@ def explain(
     outputs: OutputsOption = "",
     padding: PaddingOption = "mask",
 ) -> None:
-    """The algorithm of a model as a short Python program, and how far it is true. Exit code 3: none was found."""
+    """Search for a short Python program that gives the model's answers. Exit code 3: none was found."""
     import interp
     from interp.errors import InterpError
 
@@ -331,14 +333,14 @@ def explain(
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def certify(
-    checkpoint: Annotated[str, typer.Argument(help="Name or file of a model.")],
+    checkpoint: Annotated[str, typer.Argument(help="Model name or file.")],
     more: Annotated[
-        list[str] | None, typer.Argument(metavar="--OPTION VALUE", help="Options of the model's method.")
+        list[str] | None, typer.Argument(metavar="--OPTION VALUE", help="Options of the certification method.")
     ] = None,
     options: Annotated[
-        bool, typer.Option("--options", help="List the further options of the method that this model gets, and stop.")
+        bool, typer.Option("--options", help="List the options of the method that applies to this model, and exit.")
     ] = False,
-    dtype: Annotated[str, typer.Option(help="Number format to certify in, such as float64; else the model's.")] = "",
+    dtype: Annotated[str, typer.Option(help="Number format to certify in, e.g. float64 (default: the model's).")] = "",
     evidence: Annotated[
         str | None,
         typer.Option(help="Write evidence to this .json or .json.gz file, for interp/certificates/check."),
@@ -386,7 +388,7 @@ def certify(
 
 @app.command()
 def inspect(
-    path: Annotated[str, typer.Argument(help="A folder, checkpoint or state dict that another library wrote.")],
+    path: Annotated[str, typer.Argument(help="A folder, checkpoint or state dict written by another library.")],
     config: ConfigOption = None,
     format: FormatOption = Format.table,
 ) -> None:
@@ -403,11 +405,11 @@ def inspect(
 
 @app.command()
 def gallery(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder that is made.")] = Path("site"),
-    models: Annotated[str, typer.Option(help="Only these, by name: count01/paper,languages/first.")] = "",
-    sections: Annotated[str, typer.Option(help="Only these of each report: live,accuracy.")] = "",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")] = Path("site"),
+    models: Annotated[str, typer.Option(help="Only these models, e.g. count01/paper,languages/first.")] = "",
+    sections: Annotated[str, typer.Option(help="Only these sections of each report, e.g. live,accuracy.")] = "",
 ) -> None:
-    """Write a folder of static pages: a report on each model of the zoo, and an index."""
+    """Write a folder of static pages: a report on every model of the zoo, and an index."""
     from interp.gallery import gallery
 
     chosen, wanted = ([word.strip() for word in text.split(",") if word.strip()] or None for text in (models, sections))

@@ -15,13 +15,11 @@ if TYPE_CHECKING:
 
 TaskOption = Annotated[
     str,
-    typer.Option(
-        "--task", help="The task of a model from elsewhere, such as parity, or with parameters: histogram:T=8,L=4."
-    ),
+    typer.Option("--task", help="Task of an external model, e.g. parity, or with parameters: histogram:T=8,L=4."),
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", help="The TransformerLens config of a model from elsewhere, a JSON or TOML file."),
+    typer.Option("--config", help="TransformerLens config of an external model: a JSON or TOML file."),
 ]
 TokensOption = Annotated[
     str,
@@ -32,13 +30,13 @@ OutputsOption = Annotated[
     typer.Option("--outputs", help="The model's output for each answer of the task: a JSON file, or the same in text."),
 ]
 PaddingOption = Annotated[
-    str, typer.Option("--padding", help="Whether a bidirectional model attends to padding: mask (no) or attend.")
+    str, typer.Option("--padding", help="Padding in bidirectional models: mask it, or attend to it (mask or attend).")
 ]
 InputsOption = Annotated[
-    int | None, typer.Option("--inputs", help="Measure on this many inputs, or on all where there are no more.")
+    int | None, typer.Option("--inputs", help="Number of inputs to measure on (all, if there are fewer).")
 ]
 SecondsOption = Annotated[
-    float | None, typer.Option("--seconds", help="Seconds that one section may take; decides how many inputs it gets.")
+    float | None, typer.Option("--seconds", help="Time limit per section, in seconds; decides the number of inputs.")
 ]
 
 
@@ -70,7 +68,7 @@ def read_task(text: str) -> Task | str:
     parameters: dict[str, Any] = {}
     for pair in given.split(","):
         key, equals, value = (part.strip() for part in pair.partition("="))
-        words = isinstance(defaults.get(key), str)  # such as the token "0", which is no number, or none at all
+        words = isinstance(defaults.get(key), str)  # such as the token "0", which is not a number, or none at all
         if not (key and equals and (value or words)):
             raise InterpError(f"--task {short(text)}: give parameters as NAME=VALUE, such as histogram:T=8,L=4")
         parameters[key] = value if words else _scalar(value)

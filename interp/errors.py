@@ -49,7 +49,7 @@ class SpecError(InterpError):
 
 
 MOST_PROBLEMS = 20
-"""A spec with more is no spec that somebody wrote: only the first is quoted."""
+"""A spec with more is not a spec that somebody wrote: only the first is quoted."""
 
 
 class CheckpointError(InterpError):
@@ -104,7 +104,7 @@ def first_few(names: Iterable[object], most: int = 4) -> str:
 def as_path(value: object, what: str = "a file") -> Path:
     """A path, or one sentence on what was given instead of one."""
     if not isinstance(value, str | PurePath):
-        raise InterpError(f"{quoted(value)} is no path of {what}")
+        raise InterpError(f"{quoted(value)} is not a path of {what}")
     return Path(value)
 
 

@@ -25,7 +25,7 @@ def list_models() -> pd.DataFrame:
     """Every model by name: one row each, exact ones at their default sizes, trained ones with their default checkpoint.
 
     Columns: name, family, task, kind (exact or trained), state (of models that came with interp, what their
-    certificate says: proved, refuted or undecided; measured where none was made; "" where there are no weights yet: a
+    certificate says: proved, refuted or undecided; measured where none was made; "" if there are no weights yet: a
     spec that nobody has trained, a construction that needs a table of yours), parameters (their number), seeds (of
     the checkpoints), about, path, and what the summary of the default checkpoint says (accuracy, ...). A folder that
     cannot be read is a row too: its `about` says why.

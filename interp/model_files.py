@@ -53,7 +53,7 @@ def model_roots() -> list[Path]:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path with its ~ replaced. Raises InterpError for one that names nobody's home, or is no path at all."""
+    """A path with its ~ replaced. Raises InterpError for one that names nobody's home, or is not a path at all."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

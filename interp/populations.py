@@ -224,7 +224,7 @@ def choose(
 
 def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0) -> Population:
     """The inputs of a measure that nobody gave any, the same on every machine: the task's data set of the split, all
-    inputs where there are no more than SIZES[2] (not for "train", which is a part of them), or a sample of n.
+    inputs if there are no more than SIZES[2] (not for "train", which is a part of them), or a sample of n.
     """
     named = _split(task, split)
     if (whole := _dataset(task, named)) is not None:
@@ -267,7 +267,7 @@ def given(batch: Batch) -> Population:
 
 
 def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
-    """How likely the task's sampler draws each of these inputs, adding up to 1; None where it does not declare that.
+    """How likely the task's sampler draws each of these inputs, adding up to 1; None if it does not declare that.
 
     Raises InterpError for weights that are no probabilities.
     """

@@ -23,7 +23,7 @@ class LateBar:
     def update(self, done: int, total: int, note: str = "") -> None:
         """`done` of `total` steps are done."""
         if self.bar is None:
-            # In a notebook rich draws with ipywidgets, and asks for them aloud where there are none.
+            # In a notebook rich draws with ipywidgets, and asks for them aloud if there are none.
             notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
             quiet = not (notebook or (self.console.is_terminal and not self.console.is_jupyter))
             if quiet or time.monotonic() - self.start < self.PATIENCE:

@@ -245,7 +245,7 @@ class Training(_Frozen):
     embedding_std: standard deviation of the embeddings' initial values, where it is not what init says. Behrens et
     al. (2024) freeze embeddings of N(0, 1/d) with noise of .001: sqrt(1/d + 1e-6).
     data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new ones;
-    "exact" takes one step an epoch on the expected loss over the task's whole distribution (conditional tables).
+    "exact" takes one step per epoch on the expected loss over the task's whole distribution (conditional tables).
     optimizer: "adam" adds weight_decay times a parameter to its gradient; "adamw" shrinks every parameter, biases
     included, by learning rate x weight_decay in each step (decoupled; Loshchilov & Hutter 2019).
 
@@ -552,7 +552,7 @@ def plain_data(path: str | Path, kind: str, parse: Callable[[str], Any]) -> Any:
     path = as_path(path, f"a {kind} file")
     try:
         if path.exists() and not path.is_file():  # a pipe or a device might never end
-            raise SpecError([f"{short(path)} is no file that holds text"])
+            raise SpecError([f"{short(path)} is not a file that holds text"])
         if path.stat().st_size > MAX_TEXT:
             raise SpecError(
                 [f"{short(path)} has {path.stat().st_size:,} bytes; a {kind} file has at most {MAX_TEXT:,}"]

@@ -9,7 +9,7 @@ from typing import Literal
 Mark = Literal["proved", "refuted", "undecided", "measured"]
 MARKS: dict[str, str] = {
     "proved": "Proved right on every input",
-    "refuted": "Proved wrong on some inputs, of which one is named",
+    "refuted": "Proved wrong; a counterexample is shown",
     "undecided": "Undecided: proved neither right nor wrong",
     "measured": "Measured, not proved",
 }
@@ -17,7 +17,7 @@ MARKS: dict[str, str] = {
 
 
 def share(value: float, digits: int = 4, rounding: float = 0.0) -> str:
-    """A share of 0 to 1 with as many digits as it needs: 0 and 1 are said of 0 and 1 alone.
+    """A share of 0 to 1 with as many digits as it needs: only exact 0 and 1 print as '0' and '1'.
 
     share(0.98) is "0.9800", share(1 - 3e-8) "0.99999997", share(1.0) "1". rounding: how far from 0 and 1 the value may
     have been moved by the arithmetic that made it.

@@ -240,7 +240,7 @@ def _check_name(name: object) -> None:
         )
     if not isinstance(name, (str, Path)):
         raise InterpError(
-            f"{of_type(name)} is no model: give a name such as 'count01/paper' or the path of a checkpoint"
+            f"expected a model, got {of_type(name)}: pass a name such as 'count01/paper' or the path of a checkpoint"
         )
 
 
@@ -275,7 +275,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
 
 
 def _history(model: TaskModel) -> Any:
-    """The training curve that a checkpoint carries, as training leaves it; None where it is of no kind we know."""
+    """The training curve that a checkpoint carries, as training leaves it; None if it is of no kind we know."""
     from interp.measures.curve import training_curve
 
     try:

@@ -27,7 +27,7 @@ def test_a_task_by_name_or_with_parameters() -> None:
 
 
 def test_a_parameter_that_is_a_word_stays_one() -> None:
-    """The token "0" is no number, and a mark may be left out."""
+    """The token "0" is not a number, and a mark may be left out."""
     made = cli_options.read_task("addition:plus=0,equals==,digits=3,lead=")
     assert isinstance(made, Task)
     assert {name: made.parameters[name] for name in ("plus", "equals", "digits", "lead")} == {

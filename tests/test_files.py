@@ -63,7 +63,7 @@ def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a device"])
 def test_what_is_no_regular_file_stays_what_it_is(kind: str, tmp_path: Path) -> None:
-    """A rename would put a regular file in the place of /dev/full; in Windows a device's name is no path at all."""
+    """A rename would put a regular file in the place of /dev/full; in Windows a device's name is not a path at all."""
     path = tmp_path / "target"
     if kind == "folder":
         path.mkdir()

@@ -1,4 +1,4 @@
-"""The gallery: a page for each model, an index whose links lead to them, and reasons where there is no page."""
+"""The gallery: a page for each model, an index whose links lead to them, and reasons if there is no page."""
 
 import re
 from pathlib import Path

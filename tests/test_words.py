@@ -1,4 +1,4 @@
-"""Numbers in words: 0 and 1 are said of 0 and 1 alone."""
+"""Numbers in words: only exact 0 and 1 print as '0' and '1'."""
 
 from __future__ import annotations
 

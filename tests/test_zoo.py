@@ -209,7 +209,7 @@ def test_unknown_names_say_what_was_tried(models: Path, name: str, word: str) ->
 
 
 def test_names_do_not_climb_out_of_the_folder(models: Path) -> None:
-    """Even where there is something to find: models/../secret is a whole model."""
+    """Even if there is something to find: models/../secret is a whole model."""
     shutil.copytree(models / "count01/small", models.parent / "secret")
     assert zoo.load(models / "../secret").seed == 2  # as a path one may
     for name in ("../secret", "../secret/seed-0", "count01/small/../seed-0"):

@@ -38,7 +38,7 @@ KINDS = ("lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax")
 
 
 def cost(kind: str, T: int, L: int, p: int | None, rounds: int) -> dict[str, object] | None:
-    """One row, or None where the construction does not have this size."""
+    """One row, or None if the construction does not have this size."""
     try:
         model = interp.build(f"histogram/{kind}-exact", T=T, L=L, p=p)
     except InterpError:

@@ -26,7 +26,7 @@ PAIRS_AT_ONCE = 1 << 22
 
 
 def stacked_parameters(models: Sequence[TaskModel]) -> dict[str, Tensor]:
-    """Parameters of models of one spec with a leading axis of models. Raises InterpError where the specs differ."""
+    """Parameters of models of one spec with a leading axis of models. Raises InterpError if the specs differ."""
     if not models:
         raise InterpError("models is empty: give at least one")
     if len({model.spec.id for model in models}) > 1:

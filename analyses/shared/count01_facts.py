@@ -40,7 +40,7 @@ CHANCE, GOOD, GAIN, LARGE_W02 = 0.05, 0.8, 0.01, 10.0
 def facts(
     model: Model, *, train: Batch | None = None, test: Batch | None = None, with_skip: bool = False, C: float = 1000.0
 ) -> pd.DataFrame:
-    """One row: a column for each fact of `PAPER`, on the task's own training and test set; NaN where there is none.
+    """One row: a column for each fact of `PAPER`, on the task's own training and test set; NaN if there is none.
 
     train, test: those sets, for many models that share them. with_skip: learned accuracies keep the skip connection
     and the projection bias (erratum 4: the shares of [EOS] depend on it). C: of the separators, as in head_metrics.

@@ -48,7 +48,7 @@ def quiet_construction() -> Iterator[None]:
 
 
 def config_fields() -> dict[str, Any]:
-    """The fields of a config and their defaults; None where there is no default."""
+    """The fields of a config and their defaults; None if there is no default."""
     fields = dataclasses.fields(HookedTransformerConfig)
     return {f.name: None if f.default is dataclasses.MISSING else f.default for f in fields}
 

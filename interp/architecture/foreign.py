@@ -115,7 +115,7 @@ def named_tensors(found: object) -> dict[str, Tensor]:
     tensors = {}
     for name, value in entries.items():
         if not isinstance(name, str) or not isinstance(value, Tensor) or not _is_dense(value):
-            raise InterpError(f"its entry {short(name)!r} is no dense tensor, so it is not a state dict")
+            raise InterpError(f"its entry {short(name)!r} is not a dense tensor, so it is not a state dict")
         tensors[_PREFIXES.sub("", name)] = value.detach().cpu()
     return tensors
 

@@ -74,7 +74,7 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
 
 
 def as_device(device: torch.device | str) -> torch.device:
-    """A torch device from itself or its name. Raises InterpError where this machine or this torch has none such."""
+    """A torch device from itself or its name. Raises InterpError if this machine or this torch has none such."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError):

@@ -126,7 +126,7 @@ class TokenTables:
     """All that depends on tokens alone, for M stacked models: every score, every value, every offset.
 
     scores: (M, heads, query, key), tokens, or positions where mixing is linear. values: (M, heads, token, width).
-    readout: head outputs to outputs, or to the neurons of a ReLU readout, (M, heads, width, n); None where the values
+    readout: head outputs to outputs, or to the neurons of a ReLU readout, (M, heads, width, n); None if the values
     are in these units already. offset: (M, query, n), what skip connection and biases add to that. neurons: W_out and
     b_out of a ReLU readout. softmax: are scores normalized? few: only few different tokens ask.
     """

@@ -48,10 +48,10 @@ class Certificate:
     when it is run on it) or "undecided".
     accuracy: exact share of right answers, or the interval (low, high) that holds it, of the model in exact arithmetic;
     where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. confidence: how sure an
-    interval is that a sample has narrowed, such as 0.999; None where the accuracy is proved. worst_margin: no right
+    interval is that a sample has narrowed, such as 0.999; None if the accuracy is proved. worst_margin: no right
     answer's logit is nearer to the best wrong one than this, in exact arithmetic; negative where the model errs.
     rounding: bound on the error of that distance in the arithmetic the model runs in; no certificate is given where the
-    margin does not exceed it; None where none is known. n_errors: wrong inputs; where inputs have several answers each,
+    margin does not exceed it; None if none is known. n_errors: wrong inputs; where inputs have several answers each,
     n_answers says how many in all, and n_errors counts wrong answers. arithmetic: what was proved, "reals, with a
     rounding bound" (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way).
     tables: by name, what else was learned on the way, such as where the errors lie. probes: what the proof says of
@@ -92,7 +92,7 @@ class Certificate:
     def evidence(self, path: str | Path) -> Path:
         """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.
 
-        path: a .json or .json.gz file. Raises UnsupportedError where this certificate's method has no evidence.
+        path: a .json or .json.gz file. Raises UnsupportedError if this certificate's method has no evidence.
         """
         if self.source is None:
             raise InterpError("a certificate that certify() did not make does not know its model")

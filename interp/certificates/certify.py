@@ -94,7 +94,7 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
 
     It is about the model's spec and parameters in a fresh model, and about the task that its class makes of its
     parameters and tables: see frozen.py and tasks/snapshot.py. Proof, fresh model and the model at hand are compared
-    on a few hundred inputs before it is given. Raises UnsupportedError where no method holds or where the model or its
+    on a few hundred inputs before it is given. Raises UnsupportedError if no method holds or where the model or its
     task is not what its spec describes (hooks, replaced parts, another table), InterpError for an option that the
     method does not have, and Mismatch where proof and model disagree.
     """

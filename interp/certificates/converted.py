@@ -29,7 +29,7 @@ CONVERTED = "the config and the parameters, as a spec in a fresh model; the mode
 
 
 def convert(subject: Subject) -> TaskModel:
-    """The task model of a stranger's config and parameters. Raises InterpError with the reason where there is none."""
+    """The task model of a stranger's config and parameters. Raises InterpError with the reason if there is none."""
     model = subject.model
     if isinstance(model, TaskModel):
         raise UnsupportedError("a task model with token ids of its own is run as it is")
@@ -59,7 +59,7 @@ def changed(subject: Subject) -> str | None:
 def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any], **options: Any) -> Any:
     """The certificate of a converted model, after the model at hand was run on its probes.
 
-    Raises UnsupportedError where they answer otherwise, or where the domain has rows that the model cannot take.
+    Raises UnsupportedError if they answer otherwise, or where the domain has rows that the model cannot take.
     """
     check_entry(made.task)
     found = run(made, **options)

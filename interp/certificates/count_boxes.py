@@ -74,7 +74,7 @@ def refusal(model: TaskModel) -> str | None:
     if model.spec.readout_at != model.task.readout:
         return f"the answer is read at {model.spec.readout_at!r}, and counts decide it at {model.task.readout!r}"
     if model.spec.decision != "argmax":
-        return "the answer is no largest output"
+        return "the answer is not the largest output"
     if (reason := premise_refusal(model)) is not None:
         return reason
     return count_space_refusal(model.spec)

@@ -75,7 +75,7 @@ def check_path(path: str | Path) -> Path:
 def write_evidence(certificate: Certificate, source: Source, path: str | Path) -> Path:
     """Write the evidence of a certificate to a .json or .json.gz file; equal certificates give equal bytes.
 
-    Raises UnsupportedError where the method has no evidence or the checker cannot read the model, InterpError where the
+    Raises UnsupportedError if the method has no evidence or the checker cannot read the model, InterpError where the
     certificate leaves something open.
     """
     path = check_path(path)

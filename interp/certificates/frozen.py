@@ -32,7 +32,7 @@ OWN = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def frozen(model: TaskModel) -> TaskModel:
-    """A fresh model of the same spec, parameters and task. Raises UnsupportedError where the model is another."""
+    """A fresh model of the same spec, parameters and task. Raises UnsupportedError if the model is another."""
 
     def refuse(reason: str | None) -> None:
         if reason is not None:
@@ -125,7 +125,7 @@ def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
 
 
 def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The inputs of a proof's probes; where there are none, the task's first inputs and samples."""
+    """The inputs of a proof's probes; if there are none, the task's first inputs and samples."""
     found = False
     for batch in batches:
         found = True

@@ -64,7 +64,7 @@ class Whole:
     def counterexample(self, subject: Subject) -> str | None:
         """The shortest question that is answered wrongly, with what the model generates.
 
-        None where there is none, or where the model, run on this row alone, generates the right answer: then the error
+        None if there is none, or where the model, run on this row alone, generates the right answer: then the error
         is no larger than rounding.
         """
         if self.shortest is None:

@@ -192,7 +192,7 @@ class Search:
 
 @dataclass
 class Part:
-    """One own token: its search (None where the method's numbers vanish), its ledger, and what is open.
+    """One own token: its search (None if the method's numbers vanish), its ledger, and what is open.
 
     rivals: by count, the answers that the root's bound leaves open.
     """

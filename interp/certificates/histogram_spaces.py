@@ -72,7 +72,7 @@ class Space(Protocol):
 
 
 def space_of(tables: Tables, token: int) -> Space | None:
-    """The space around one own token; None where its softmax weight vanishes next to another token's."""
+    """The space around one own token; None if its softmax weight vanishes next to another token's."""
     if tables.pattern is not None:
         return Slots(tables, token)
     space = Multisets(tables, token)

@@ -65,7 +65,7 @@ PROBED = 10
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task is no language over 0 and 1, or None."""
+    """Why the task is not a language over 0 and 1, or None."""
     if (reason := lacks(task, LISTED_STRINGS)) is not None:
         return f"no language over 0 and 1: {reason}"
     alphabet = getattr(task, "alphabet", ())
@@ -214,7 +214,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
 
 
 def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
-    """Strings of one length with their labels. Raises InterpError where of_symbols and batch differ in these."""
+    """Strings of one length with their labels. Raises InterpError if of_symbols and batch differ in these."""
     batch: Batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
     if bool((other := task.batch(batch.tokens).labels != batch.labels).any()):
         raise InterpError(
@@ -224,7 +224,7 @@ def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
 
 
 def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
-    """Every string of a length and its label. Raises InterpError where `enumerate` lists others than these."""
+    """Every string of a length and its label. Raises InterpError if `enumerate` lists others than these."""
     base = len(task.alphabet)
     words, lengths = task.symbols(task.enumerate(length).tokens)
     if (

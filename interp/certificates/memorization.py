@@ -49,7 +49,7 @@ TAKES = {
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task is no conditional table, or None."""
+    """Why the task is not a conditional table, or None."""
     reason = lacks(task, CONDITIONAL_TABLE)
     return None if reason is None else f"no conditional table: {reason}"
 
@@ -96,7 +96,7 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
 
     max_kl: nats; if given, a model is certified only if its divergence is at most that, too. longest: of the inputs
     that are enumerated, for models of inputs longer than a context; by default as many as there are weights for, up to
-    about a million sequences. tables: "divergence" (one row a length: kl and a bound of its rounding error, entropy,
+    about a million sequences. tables: "divergence" (one row per length: kl and a bound of its rounding error, entropy,
     cross-entropy, in nats, accuracy, memorized contexts) and "contexts" (one row a context, at length k: its margin,
     divergence and answer). Raises InterpError for a `longest` that cannot be enumerated, a table that is none, and
     labels that are no most likely next tokens.
@@ -180,7 +180,8 @@ def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
     if not (said := modes[np.arange(len(labels)), labels]).all():
         row = int(said.argmin())
         raise InterpError(
-            f"task {task.name} labels {task.format(tokens[row])!r} {labels[row]}, which is no most likely next token "
+            f"task {task.name} labels {task.format(tokens[row])!r} {labels[row]}, which is "
+            "not a most likely next token "
             "of its table"
         )
     best, other = np.where(modes, values, -np.inf).max(axis=1), np.where(modes, -np.inf, values).max(axis=1)

@@ -91,7 +91,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
 
     Evaluated in float64, certified in the model's own format: every margin exceeds the rounding bound. n_inputs and
     n_errors count inputs, not multisets. tables: "errors" (input, orders, answer, right, margin; the first 1000).
-    Raises InterpError where the task's multisets are not its inputs, or do not decide its labels.
+    Raises InterpError if the task's multisets are not its inputs, or do not decide its labels.
     """
     started, task = time.perf_counter(), model.task
     if reason := refusal(model):

@@ -148,7 +148,7 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
     seconds: for looking at sets of inputs, in seconds of an idle core of 2024, CELLS_A_SECOND each; what is left
     open then makes accuracy an interval. tables: "answers" (position, inputs, right, wrong, margin: no input has a
     smaller one there, -inf where sets were not looked at, sets: how many were), "inputs" (inputs, and between which
-    numbers of them some answer is wrong). Raises UnsupportedError where the argument does not hold, Mismatch where
+    numbers of them some answer is wrong). Raises UnsupportedError if the argument does not hold, Mismatch where
     proof and model disagree.
     """
     started, task = time.perf_counter(), subject.task
@@ -182,7 +182,7 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
 def _as_read(subject: Subject, paths: Paths) -> Paths:
     """The same where the model itself is read: a spec may say another position than the task.
 
-    Raises UnsupportedError where that is not one position of all rows.
+    Raises UnsupportedError if that is not one position of all rows.
     """
     if subject.read_at == subject.task.readout:
         return paths
@@ -400,7 +400,7 @@ class ReadProof:
         return one.routes.split(parents[:first], place), parents[first:]
 
     def _next(self, cells: Cells) -> int | None:
-        """The place that is fixed next, or None where all are."""
+        """The place that is fixed next, or None if all are."""
         return next((place for place in self.order if place not in cells.tokens), None)
 
     def _take(self, one: Sight, cells: Cells, bounds: Bounds) -> tuple[Array, int]:
@@ -558,7 +558,7 @@ def _first_error(proof: Proof, rows: Int[Tensor, "rows length"]) -> str | None:
 
 
 def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, "length"]) -> str | None:
-    """What the model itself answers where it first errs, each answer asked for behind the row so far; None where all
+    """What the model itself answers where it first errs, each answer asked for behind the row so far; None if all
     are right."""
     task, model = proof.subject.task, proof.subject.model
     for read in sorted(proof.reads, key=lambda read: read.at):

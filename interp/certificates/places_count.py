@@ -34,7 +34,7 @@ class Pattern:
 
 
 def union(paths: Paths, patterns: Sequence[Pattern], most: int = STEPS) -> int | None:
-    """How many inputs some pattern holds; None where that takes more than so many steps."""
+    """How many inputs some pattern holds; None if that takes more than so many steps."""
     states = _Asked(patterns, "states")
     tokens = _Asked(patterns, "tokens")
     finished = [sum(1 << index for index, one in enumerate(patterns) if one.last <= cut)

@@ -138,7 +138,7 @@ class FormArithmetic:
         return ((nearest**2).mean(0) + eps) * (1 - gamma(len(nearest) + 6, 2 * U64))
 
     def _inverse_root(self, x: Forms, eps: float) -> Forms:
-        """1 / sqrt(mean x^2 + eps), one number a cell; its error is left to `norm`."""
+        """1 / sqrt(mean x^2 + eps), one number per cell; its error is left to `norm`."""
         n, radius = len(x.center), x.radius
         center = (x.center**2).mean(0) + eps
         slopes = 2 * (x.center[:, None] * x.slopes).mean(0)

@@ -100,7 +100,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Neurons:
-    """(act(x gate) * (x into) + b_in) out + b_out, or act(x into + b_in) out + b_out where there is no gate."""
+    """(act(x gate) * (x into) + b_in) out + b_out, or act(x into + b_in) out + b_out if there is no gate."""
 
     activation: str
     into: Float[Tensor, "d_model d_mlp"]
@@ -147,7 +147,7 @@ def refusal(model: HookedTransformer) -> str | None:
     if (reason := hooks_on(model) or premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     if len(model.blocks) != 1:
-        return (f"it has {len(model.blocks)} layers: what a second layer reads is no sum over places of the tokens "
+        return (f"it has {len(model.blocks)} layers: what a second layer reads is not a sum over places of the tokens "
                 "there, so that only models of one layer are certified by places")  # fmt: skip
     return _task_model_refusal(model) if isinstance(model, TaskModel) else _stock_refusal(model)
 
@@ -185,7 +185,7 @@ def _stock_refusal(model: HookedTransformer) -> str | None:
 
 @torch.no_grad()
 def one_layer(model: HookedTransformer, length: int) -> OneLayer:
-    """The weights of a model for rows of this length. Raises UnsupportedError with the reason where there are none."""
+    """The weights of a model for rows of this length. Raises UnsupportedError with the reason if there are none."""
     if (reason := refusal(model)) is not None:
         raise UnsupportedError(reason)
     parts: Any = model

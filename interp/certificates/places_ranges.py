@@ -213,7 +213,7 @@ class Sums:
         return int(seen[-1]) + 1 if len(seen) else 0
 
     def between(self, start: int, stop: int) -> Float[Array, "2 channels before after"]:
-        """The least and the largest sums over all paths between states at two cuts; infinite where there is none."""
+        """The least and the largest sums over all paths between states at two cuts; infinite if there is none."""
         if (start, stop) not in self._tables:
             n = self.routes.n_states(start)
             found = np.full((2, len(self.costs), n, n), np.inf)

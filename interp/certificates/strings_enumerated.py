@@ -62,7 +62,7 @@ PROBED = 40
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task is no language, or None."""
+    """Why the task is not a language, or None."""
     reason = lacks(task, LISTED_STRINGS)
     return None if reason is None else f"no language of strings: {reason}"
 

@@ -67,13 +67,13 @@ def addition(
     """The sum of two numbers, least digit first, by one layer of two heads and two neurons; margin 1 - 1/base - 2 e.
 
     beta: how sharply a head looks at one place. order, lead, plus, equals: the format, as in task addition.
-    Raises InterpError where beta is too small for the proof, and where "+" or "=" is left out or a digit but "0".
+    Raises InterpError if beta is too small for the proof, and where "+" or "=" is left out or a digit but "0".
     """
     task = Addition(base=base, digits=digits, order=order, lead=lead, plus=plus, equals=equals)
     for name, mark in (("plus", plus), ("equals", equals)):
         if mark == "" or task.vocabulary.index(mark) in range(1, base):
             raise InterpError(
-                f"{name} = {mark!r}: the construction needs a token there that is no digit, or the digit '0'"
+                f"{name} = {mark!r}: the construction needs a token there that is not a digit, or the digit '0'"
             )
     beta = float(beta)
     error = 2 * (base - 1) * (1 + 1 / base) * _elsewhere(digits, beta) if beta > 0 else math.inf

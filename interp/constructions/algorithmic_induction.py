@@ -8,7 +8,7 @@ i >= 1 gives weight a = e^beta / (e^beta + i) to the token before it, which it w
 + i) to each other one up to itself. At [BOS] it sees [BOS].
 
 **Layer 1, the last head** (induction): the score of position j at position q is gamma times what j holds of "token
-before = the token at q". Say that token, x, stands r + 1 times up to q (r >= 1 where there is an answer), and L is the
+before = the token at q". Say that token, x, stands r + 1 times up to q (r >= 1 if there is an answer), and L is the
 length with [BOS]. The r positions behind the earlier ones score at least gamma A, A = e^beta / (e^beta + L - 1), and
 they all hold the right answer y. Every other position has weight 1 / (e^beta + i) for each x it sees, so its score is
 at most gamma B, B = (r + 1) / (e^beta + 1). Any other token z stands there at most r + 1 times, since the string has it

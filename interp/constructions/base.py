@@ -22,9 +22,9 @@ class ConstructedWeights:
     variant:    which variant was built, where the construction has several.
     notes:      sources, errata and limits, one sentence each.
     numbers:    the scales chosen and the quantities of the proof by name, such as kappa, alpha or gap.
-    value:      what direction `s` holds where the answer is read, from an input's symbols alone; None where the proof
+    value:      what direction `s` holds where the answer is read, from an input's symbols alone; None if the proof
                 says its sign or a bound, not its value.
-    length_limit: where a proof for every length meets finite precision; None where there is no such limit.
+    length_limit: where a proof for every length meets finite precision; None if there is no such limit.
     """
 
     tensors: dict[str, Tensor]

@@ -70,7 +70,7 @@ def minimal(N: int = 8, n_max: int = 200) -> Construct:
     """One head of dimension one, right on every sentence with at most n_max each of 0s, 1s and 2s (appendix A).
 
     N: the embedding of '0'; a larger N stands more 2s, and brings ties nearer to the threshold (margin falls like
-    e^-N). Raises InterpError where N is too small for n_max 2s, or so large that float64 cannot hold the margin.
+    e^-N). Raises InterpError if N is too small for n_max 2s, or so large that float64 cannot hold the margin.
     """
     check_size("N", N, least=3)
     check_size("n_max", n_max, least=1)

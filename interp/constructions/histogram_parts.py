@@ -117,7 +117,7 @@ def finish(
 
     W_in has one column (every token reads its count from it) or T (token t reads neuron t, which must stay at or below
     0 for every other token). Thresholds are midpoints between the counts' ranges. Further neurons up to p are zero.
-    Raises InterpError where a foreign neuron fires or counts overlap, naming them.
+    Raises InterpError if a foreign neuron fires or counts overlap, naming them.
     """
     ranges = hidden_ranges(
         model, tensors["embed.W_E"], L, W_in, bias=b_in,

@@ -73,7 +73,7 @@ def capacity_weights(
     tensors   embed.W_E (N, d), blocks.0.attn.W_pos (k, d), W_Q, W_K, W_V (H, d, d_h), W_O (H, d_h, d), unembed.W_U
     numbers   associations (H d_h + d, at most the number of contexts), memorized (over the whole table, luck included),
               accuracy, condition, draws
-    Raises InterpError where F or B is singular to ten digits: the heads then hold fewer associations.
+    Raises InterpError if F or B is singular to ten digits: the heads then hold fewer associations.
     Source: Dana 2025 (arXiv 2411.10115), main theorem, as summarized in the errata ("Published version").
     """
     checked = as_table(table, prior)

@@ -71,7 +71,7 @@ def corollary2_weights(
               unembed.W_U (d, outputs); W_K and W_V are identities; scores are divided by sqrt d
     numbers   n_heads, kl, target_kl, logit_error (largest over all windows, at the first and at the last position),
               condition, draws, mask, outside_mass (an upper bound over all sequences and positions)
-    Raises InterpError where the heads are too few or the logits miss the target.
+    Raises InterpError if the heads are too few or the logits miss the target.
     Source: Dana 2024, Corollary 2 (not established as printed); erratum 9.
     """
     checked = as_table(table, prior)

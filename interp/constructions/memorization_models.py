@@ -144,7 +144,7 @@ def capacity(
 ) -> Construct:
     """H heads of width d_h in d dimensions, right on the H d_h + d likeliest contexts of a table.
 
-    Arguments as for `capacity_weights`; d_head is d_model unless given. Raises InterpError where that many are not all
+    Arguments as for `capacity_weights`; d_head is d_model unless given. Raises InterpError if that many are not all
     right.
     """
     task = table_task(table, prior)

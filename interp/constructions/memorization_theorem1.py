@@ -63,7 +63,7 @@ class Keys:
 
     @property
     def condition(self) -> float:
-        """Largest over smallest of the singular values that full row rank needs; inf where there are too few."""
+        """Largest over smallest of the singular values that full row rank needs; inf if there are too few."""
         rows = len(self.matrix)
         if len(self.values) < rows or self.values[rows - 1] == 0:
             return float("inf")
@@ -94,7 +94,7 @@ def theorem1_weights(
               unembed.W_U (d, outputs); W_K and W_V are identities; scores are divided by sqrt d
     numbers   n_heads, kl, target_kl, logit_error (largest difference from the target's logits, nats), residual
               (||A W_OV - target|| / ||target||), condition, draws, float32_logit_error
-    Raises InterpError where the heads are too few, or A so ill-conditioned that float64 misses the target.
+    Raises InterpError if the heads are too few, or A so ill-conditioned that float64 misses the target.
     Source: Dana 2024, Theorem 1; errata 4, 5, 7 and 8.
     """
     checked = as_table(table, prior)

@@ -22,7 +22,7 @@ FAR = 1 << 12
 def as_hypothesis(setting: Setting, parts: Sequence[PartRole], model: str) -> Hypothesis:
     """The variables of an explanation's parts, for interp.test_hypothesis. setting: of its program.
 
-    Raises InterpError where no part was explained.
+    Raises InterpError if no part was explained.
     """
     explained = [one for one in parts if one.status == "explained" and one.quantities]
     if not explained:

@@ -83,7 +83,7 @@ class Automaton:
     def answer(self, tokens: Any) -> str:
         """Its answer to a string: text of one-character letters, a list of letters, or token ids.
 
-        Raises InterpError for what is no letter, and for the empty string, which is no input.
+        Raises InterpError for anything that is not a letter, and for the empty string, which is not an input.
         """
         letters = check_letters(self.strings, tokens)
         if not letters:
@@ -94,7 +94,7 @@ class Automaton:
         return self.word(state)
 
     def accepts(self, tokens: Any) -> bool:
-        """Is the answer to a string the second of two, yes? Raises UnsupportedError where there are more answers."""
+        """Is the answer to a string the second of two, yes? Raises UnsupportedError if there are more answers."""
         if len(self.answer_words) != 2 or self.sets:
             answers = f"{'sets of ' * self.sets}{first_few(self.answer_words)}"
             raise UnsupportedError(f"the answers are not no and yes, but {answers}; see answer()")
@@ -131,10 +131,10 @@ class Learned:
     """What is known of a model as an automaton.
 
     Attributes:
-        model: the smallest automaton with its answers on every string of 1 to `longest` symbols; None where it has more
+        model: the smallest automaton with its answers on every string of 1 to `longest` symbols; None if it has more
             than `most_states` states.
-        shorter: then, the one of the greatest length for which there is one; None where there is none.
-        task: the smallest automaton with the right answers; None where it is too large.
+        shorter: then, the one of the greatest length for which there is one; None if there is none.
+        task: the smallest automaton with the right answers; None if it is too large.
         strings: how many strings were run.
         different: strings on which the model errs; example: the first of the shortest ones.
         seconds: what it took.
@@ -182,7 +182,7 @@ def learn_automaton(
     Returns:
         The automaton, the language's own, and the strings on which they differ, all exact: every string is run.
 
-    Raises UnsupportedError where the task is not one of strings, InterpError for a length that is too great.
+    Raises UnsupportedError if the task is not one of strings, InterpError for a length that is too great.
 
     Example:
 

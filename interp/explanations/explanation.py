@@ -27,7 +27,7 @@ SCHEMA = 1
 class Explanation:
     """The algorithm of a model, as far as it was found; `interp.explain` makes it.
 
-    program: None where none was found, and then `reason` says why. agreement: on which share of the model's answers.
+    program: None if none was found, and then `reason` says why. agreement: on which share of the model's answers.
     parts: what became of each head and MLP. cut, joint, empty: the share of the model's answers that stays with the
     unneeded parts at their mean, with all explained parts replaced by their ideal forms besides, and with every part at
     its mean. recovered: the share of the loss between `empty` and the model that is recovered by `joint`. complete: the
@@ -66,7 +66,7 @@ class Explanation:
 
     @property
     def source(self) -> str:
-        """The program as Python source. Raises InterpError where there is none."""
+        """The program as Python source. Raises InterpError if there is none."""
         return self._program.source
 
     @property
@@ -77,7 +77,7 @@ class Explanation:
     def answer(self, tokens: Sequence[str], position: int = -1) -> Any:
         """The program's answer at a position of a row of tokens (their words, without padding).
 
-        Raises InterpError where no program was found.
+        Raises InterpError if no program was found.
         """
         row = list(tokens)
         return self._program(row, position % len(row))
@@ -92,7 +92,7 @@ class Explanation:
     def hypothesis(self) -> Hypothesis:
         """The explained parts as variables with their places: interp.test_hypothesis(model, found.hypothesis).
 
-        Raises InterpError where no part was explained.
+        Raises InterpError if no part was explained.
         """
         if self.program is None:
             raise InterpError(f"no part of {self.model} was explained, so there is no hypothesis to test")

@@ -75,7 +75,7 @@ def to_search(bench: Bench) -> Bench:
 def to_test(wide: Bench) -> Bench | None:
     """As many inputs as patterns may be kept of, and as mechanisms can be tried on in the time that is left.
 
-    Where those are too few, inputs of the split with the shortest ones; None where even these are too few.
+    Where those are too few, inputs of the split with the shortest ones; None if even these are too few.
     """
     if (n := _affordable(wide)) < ENOUGH and wide.population.n > n and wide.population.kind == "sample":
         task = wide.subject.task
@@ -101,7 +101,7 @@ def _affordable(bench: Bench) -> int:
 
 
 def part_of(bench: Bench, n: int) -> Bench:
-    """A bench with n of the inputs, a quarter of them with rare answers if there are any; with all where there are no
+    """A bench with n of the inputs, a quarter of them with rare answers if there are any; with all if there are no
     more."""
     batch = bench.population.batch
     if n >= len(batch):

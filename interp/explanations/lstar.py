@@ -59,7 +59,7 @@ def word_of(index: int, length: int, letters: int) -> Word:
 
 
 def first_difference(one: Answers, other: Answers, letters: int) -> Word | None:
-    """The shortest string, of these the first, with different answers; None where all are the same."""
+    """The shortest string, of these the first, with different answers; None if all are the same."""
     for length, (a, b) in enumerate(zip(one, other)):
         different = (a != b) & (a != UNKNOWN) & (b != UNKNOWN)
         if different.any():
@@ -68,9 +68,9 @@ def first_difference(one: Answers, other: Answers, letters: int) -> Word | None:
 
 
 def learn(answers: Answers, letters: int, most: int) -> Machine | None:
-    """The smallest automaton with these answers; None where it has more than `most` states.
+    """The smallest automaton with these answers; None if it has more than `most` states.
 
-    Where the empty string is no input, it is given whichever answer makes the automaton smallest.
+    Where the empty string is not an input, it is given whichever answer makes the automaton smallest.
     """
     if answers[0][0] != UNKNOWN:
         return _learn(answers, letters, most)

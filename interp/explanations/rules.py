@@ -64,7 +64,7 @@ class Rule:
         return own + (len(data["entries"]) + 1 if self.form == "table" else 0)
 
     def answers(self, values: Sequence[Int[Tensor, "n"]]) -> Int[Tensor, "n"]:
-        """Output indices from the values of the quantities; -1 for a token or number that is no answer."""
+        """Output indices from the values of the quantities; -1 for a token or number that is not an answer."""
         data = self.data
         if self.form == "constant":
             return torch.full_like(values[0], data["answer"]) if values else torch.tensor([data["answer"]])

@@ -47,7 +47,7 @@ class Strings:
 
     @classmethod
     def of(cls, subject: Subject) -> Strings:
-        """The strings of a model's task. Raises UnsupportedError where not every string is an input."""
+        """The strings of a model's task. Raises UnsupportedError if not every string is an input."""
         task = subject.task
         if lacks(task, LISTED_STRINGS) is None:
             known: Any = task

@@ -146,7 +146,7 @@ def _one_mean(subject: Subject, test: Batch, mode: str) -> bool:
 
 
 def one_length(*batches: Batch) -> int | None:
-    """The length that all rows have, or None where they have several."""
+    """The length that all rows have, or None if they have several."""
     lengths = torch.cat([batch.lengths.cpu() for batch in batches]).unique()
     return int(lengths) if len(lengths) == 1 else None
 
@@ -242,7 +242,7 @@ def _like(where: Bool[Tensor, "rows length"], value: Tensor) -> Tensor:
 
 
 def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Mean activation at the reads, and at all other tokens (the same where there are none)."""
+    """Mean activation at the reads, and at all other tokens (the same if there are none)."""
     sums: dict[str, list[Tensor]] = {}
     numbers = [0, 0]
     for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):

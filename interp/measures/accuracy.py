@@ -76,7 +76,7 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
 
 
 def sampled_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> Accuracy:
-    """Accuracy on n sampled inputs; on every input where there are no more than n."""
+    """Accuracy on n sampled inputs; on every input if there are no more than n."""
     return accuracy(model, n, split, seed, few=n)
 
 

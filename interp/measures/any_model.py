@@ -135,7 +135,7 @@ def _answers(model: HookedTransformer, classes: list[Any], answers: Sequence[int
     for answer in chosen:
         if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < model.cfg.d_vocab_out:
             raise InterpError(
-                f"answer {answer!r} is no output token of the model, which has 0 to {model.cfg.d_vocab_out - 1}; "
+                f"answer {answer!r} is not an output token of the model, which has 0 to {model.cfg.d_vocab_out - 1}; "
                 f"name those of the labels {named}: answers=(id, id, ...)"
             )
     if len(set(chosen)) < len(chosen):

@@ -82,7 +82,7 @@ def _raw_scores(subject: Subject) -> bool:
 
 
 def circuit_tables(model: Model) -> TokenTables:
-    """Token tables of one model (leading axis 1), in float64. Raises UnsupportedError where tokens alone do not do."""
+    """Token tables of one model (leading axis 1), in float64. Raises UnsupportedError if tokens alone do not do."""
     subject = Subject.of(model)
     if not subject.count_space:
         raise UnsupportedError(

@@ -119,8 +119,8 @@ def number_circuits(model: Model) -> pd.DataFrame:
 
     Columns layer, head; grows: share of the steps from one number to the next at which the score of the token that is
     read grows; range: the last number's score less the first's; copied: share of the numbers for which attending
-    to them, with the readout's bias, makes them the largest answer (NaN where outputs are no sum of parts, or numbers
-    no answers). As token_circuits, positions and the attention's biases aside. Raises UnsupportedError where the task
+    to them, with the readout's bias, makes them the largest answer (NaN if outputs are no sum of parts, or numbers
+    no answers). As token_circuits, positions and the attention's biases aside. Raises UnsupportedError if the task
     has no numbers or is not read at one token.
     """
     import pandas as pd

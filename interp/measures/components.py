@@ -118,7 +118,7 @@ class Components:
 def components(model: Model, batch: Batch) -> Components:
     """The difference right - best wrong at every read of a batch, divided among the parts of the model; in float64.
 
-    Raises UnsupportedError where the outputs are no sum over parts even at a fixed scale of the final norm, InterpError
+    Raises UnsupportedError if the outputs are no sum over parts even at a fixed scale of the final norm, InterpError
     where the parts do not add up to the outputs (then the model has a part that is not seen here).
     """
     import pandas as pd
@@ -172,7 +172,7 @@ def _written(
 
 
 def not_additive(subject: Subject) -> str | None:
-    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None where they are."""
+    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None if they are."""
     return no_sum(subject.model)
 
 

@@ -30,7 +30,7 @@ RELATIONS = ("self", "same", "different", "BOS")
 class CountingModel:
     """A histogram model taken apart: x' = e_t + sum_m A_lm v_m, then a ReLU readout. All tensors in float64.
 
-    embedding: e, tokens first, [BOS] last where there is one. value: v = e W_V W_O. W_in, b_in, W_out, b_out: readout.
+    embedding: e, tokens first, [BOS] last if there is one. value: v = e W_V W_O. W_in, b_in, W_out, b_out: readout.
     """
 
     model: TaskModel
@@ -44,7 +44,7 @@ class CountingModel:
 
     @classmethod
     def of(cls, model: Model | CountingModel) -> CountingModel:
-        """Raises UnsupportedError for what is no model of this kind, or of a task that counts no tokens."""
+        """Raises UnsupportedError for anything that is not a model of this kind, or of a task that counts no tokens."""
         if isinstance(model, CountingModel):
             return model
         found = Subject.of(model).task_model
@@ -131,7 +131,7 @@ def attention_by_relation(model: Counting, n: int = 500, seed: int = 0) -> pd.Da
     """Attention of a position to its keys, by their relation to it and by the position's own count.
 
     Columns: relation (RELATIONS), count, mean, std (of single weights, over n flat-sampled sequences), total (the mean
-    sum over all keys of that relation), keys (their number). Raw scores where there is no softmax. In a relation-based
+    sum over all keys of that relation), keys (their number). Raw scores if there is no softmax. In a relation-based
     bos+sftm model the weight on BOS falls with the count (Figure 3).
     """
     counter = CountingModel.of(model)
@@ -179,7 +179,7 @@ def embedding_overlaps(model: Counting) -> pd.DataFrame:
 
 
 def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Batch, Int[Tensor, "rows length"]]:
-    """A flat sample and the model's own answers to it. Raises InterpError where its outputs are not finite."""
+    """A flat sample and the model's own answers to it. Raises InterpError if its outputs are not finite."""
     counter = CountingModel.of(model)
     batch = flat_sample(counter.task, n, seed)
     found, model = [], counter.model

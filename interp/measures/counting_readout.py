@@ -25,7 +25,7 @@ from interp.measures.relation_or_inventory import count_response
 def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 101) -> pd.DataFrame:
     """What the readout makes of e_own + total (alpha key + (1 - alpha) other): columns alpha, answer, own, key, other.
 
-    key is [BOS] where there is one (Figures 3 and 15: does the answer depend on its share alone?), else the own token:
+    key is [BOS] if there is one (Figures 3 and 15: does the answer depend on its share alone?), else the own token:
     alpha is then the share of the own token in the mixture. total: see `total_attention`.
     Raises InterpError for tokens outside the alphabet or equal tokens.
     """
@@ -74,7 +74,7 @@ def total_attention(counter: CountingModel) -> float:
 def _letter(counter: CountingModel, token: str) -> int:
     number = counter.task.token_id(token)
     if number >= counter.task.T:
-        raise InterpError(f"{token!r} is no token of the alphabet 0 to {counter.task.T - 1}")
+        raise InterpError(f"{token!r} is not a token of the alphabet 0 to {counter.task.T - 1}")
     return number
 
 
@@ -96,7 +96,7 @@ def _steps(steps: int) -> int:
 class Spectrum:
     """Singular values of the readout's first matrix (the paper's W1), from the largest, and their dip after the T-th.
 
-    dip: s_T / s_(T+1). usual: the median of the ratios s_i / s_(i+1) of the other values. Both NaN where there are no
+    dip: s_T / s_(T+1). usual: the median of the ratios s_i / s_(i+1) of the other values. Both NaN if there are no
     more than T values. A dip far above the usual ratio is what inventories show (Figure 6), though no proof of one.
     """
 

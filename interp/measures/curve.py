@@ -39,7 +39,7 @@ def _known(curve: object) -> bool:
 
 
 def training_curve(model: Model) -> pd.DataFrame:
-    """Columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError where the history is not known."""
+    """Columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError if the history is not known."""
     import pandas as pd
 
     subject = Subject.of(model)

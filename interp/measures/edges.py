@@ -42,10 +42,10 @@ class Edge(NamedTuple):
 
 
 def nodes(subject: Subject) -> list[Node]:
-    """All nodes in the order in which they are computed. Raises UnsupportedError where edges are no addends."""
+    """All nodes in the order in which they are computed. Raises UnsupportedError if edges are no addends."""
     cfg = subject.model.cfg
     if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
-        raise UnsupportedError("after post-layer-norm a part's input is no sum of what other parts wrote")
+        raise UnsupportedError("after post-layer-norm a part's input is not a sum of what other parts wrote")
     if norm_follows_attention(subject.model):
         raise UnsupportedError("where a norm follows the attention, what a head writes is no linear map of its output")
     if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":

@@ -73,7 +73,7 @@ def fourier_power(rows: Float[Tensor, "p features"]) -> Float[ndarray, "frequenc
 def spectra(model: Model) -> pd.DataFrame:
     """Fourier power of embedding and readout on every cyclic group; columns group, what, frequency, power.
 
-    power: share of all power of the group's vectors, summed over dimensions. Raises UnsupportedError where the task
+    power: share of all power of the group's vectors, summed over dimensions. Raises UnsupportedError if the task
     declares no cyclic group.
     """
     import pandas as pd
@@ -107,7 +107,7 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
     Outputs of a read, its mean taken off, as a function of (output - right answer) mod p: power at k is that of the one
     wave a cos(2 pi k x / p) + b sin(2 pi k x / p), the same in all reads, as a share of all reads' variance. On all
     pairs of modular addition this is the share of the logits at cos(2 pi k (a + b - c) / p) (Nanda et al. 2023). Groups
-    whose tokens are not the answers are left out. Raises UnsupportedError where no group is left.
+    whose tokens are not the answers are left out. Raises UnsupportedError if no group is left.
     """
     import pandas as pd
 
@@ -159,8 +159,8 @@ def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.
     """Fourier power of each neuron's mean activation as a function of the token at one position.
 
     Columns layer, neuron, frequency (the strongest), power (its share), size (mean activation's standard deviation over
-    the cycle). The mean is over the rows of the batch with that token there. Raises UnsupportedError where tokens of
-    the group do not all occur at the position, and where there is no MLP.
+    the cycle). The mean is over the rows of the batch with that token there. Raises UnsupportedError if tokens of
+    the group do not all occur at the position, and if there is no MLP.
     """
     import pandas as pd
 

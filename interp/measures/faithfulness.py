@@ -50,7 +50,7 @@ class CircuitTest:
     def faithfulness(self) -> float:
         """Share of the model's loss that the circuit recovers: 0 as nothing, 1 as the whole model (may pass both).
 
-        NaN where nothing is lost without all of them.
+        NaN if nothing is lost without all of them.
         """
         lost = self.nothing.loss - self.model.loss
         return (self.nothing.loss - self.circuit.loss) / lost if lost else float("nan")
@@ -184,7 +184,7 @@ def _of_edges(
 
     if mode == "zero":
         raise InterpError(
-            "an edge that carries nothing is no input the model knows: mode = 'mean', 'pooled_mean' or 'resample'"
+            "an edge that carries nothing is not an input the model knows: mode = 'mean', 'pooled_mean' or 'resample'"
         )
     kept, known = check_edges(subject, wanted), nodes(subject)
     circuits = [kept, [], *([edge for edge in kept if edge != one] for one in kept)]

@@ -36,7 +36,7 @@ TOKENS = 1 << 21
 def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
     """One row a head and feature.
 
-    Columns layer, head, feature, values, variance, probe, chance, interchange (NaN where nothing says what the feature
+    Columns layer, head, feature, values, variance, probe, chance, interchange (NaN if nothing says what the feature
     alone would change), pairs. attrs["reasons"]: why a feature has no row, or no interchange. Features whose values are
     not whole numbers, of more than 128 values or of fewer than 8 reads a value are left out. Raises InterpError for
     fewer than 40 inputs and for unknown features.

@@ -131,7 +131,7 @@ def category(s_acc: float) -> str:
 def head_weights(model: Model, layer: int = -1) -> pd.DataFrame:
     """|w_{i,4} - w_{i,5}| of each head, normalized to sum to one (section 6.1); columns head, weight.
 
-    The two outputs are the task's two answers. Raises UnsupportedError where logits are not a sum over heads.
+    The two outputs are the task's two answers. Raises UnsupportedError if logits are not a sum over heads.
     """
     subject = Subject.of(model)
     if (reason := subject.no_decomposition(layer)) is not None:

@@ -166,7 +166,7 @@ class Units:
         return len(self.batch)
 
     def at(self, place: Place) -> Int[Tensor, "units"]:
-        """A place's position in each unit. Raises InterpError where a row is too short for it."""
+        """A place's position in each unit. Raises InterpError if a row is too short for it."""
         found = place.at(self.batch.tokens, self.batch.lengths, self.read_at)
         if bool((found < 0).any()):
             row = int((found < 0).int().argmax())
@@ -265,9 +265,11 @@ class CodeTable:
 
     @classmethod
     def exact(cls, one: Variable, given: Sequence[Value], value: Value) -> CodeTable:
-        """The table of a variable. Raises InterpError where it is not a function of the variables that it is `of`."""
+        """The table of a variable. Raises InterpError if it is not a function of the variables that it is `of`."""
         if any(other.ndim != 1 for other in given) or value.ndim != 1:
-            raise InterpError(f"variable {one.name} needs its function: a table has one value an input, not a position")
+            raise InterpError(
+                f"variable {one.name} needs a function: a table has one value per input, not per position"
+            )
         found = cls(given, value)
         if not found.unanimous:
             raise InterpError(

@@ -48,7 +48,7 @@ class Place:
 
     @classmethod
     def of(cls, subject: Subject, place: Any) -> Place:
-        """A place from its text or its Part, checked against the model. Raises InterpError where there is no such."""
+        """A place from its text or its Part, checked against the model. Raises InterpError if there is no such."""
         if isinstance(place, str):
             place = _parse(subject, place)
         elif isinstance(place, Part | Neuron):

@@ -38,7 +38,7 @@ WORK = 3e10
 ALL_DRAWS = 1 << 17
 """Up to this many runs, every draw of every donor is made, and every pair of inputs interchanged."""
 PAIRS = 1 << 13
-"""Pairs that are interchanged for each variable where there are more than ALL_DRAWS."""
+"""Pairs that are interchanged for each variable if there are more than ALL_DRAWS."""
 SIZE = 1 << 28
 """Bytes that the values of all places may take."""
 
@@ -55,7 +55,7 @@ class HypothesisTest:
         agreement: share of the model's own answers, right or wrong, that the hypothesis computes from its variables.
         population: the inputs that the numbers are about. reads: how many answers were read in them.
         exact: was every draw made for all of them?
-        interchange: one row a variable: variable, places, values (how many it takes), alone (share of the inputs that
+        interchange: one row per variable: variable, places, values (how many it takes), alone (share of the inputs that
             agree with no other on it, so that swapping cannot fail), pairs, agree, low, high; changing, changed,
             changed_low, changed_high (pairs whose answer must change, and the share that does as it must); exact;
             reason (why there is no interchange).
@@ -81,7 +81,7 @@ class HypothesisTest:
     def loss_recovered(self) -> float:
         """1 where the scrubbed model loses no more than the model, 0 where it loses as much as with shuffled labels.
 
-        NaN where shuffling the labels costs nothing, or there is no loss.
+        NaN if shuffling the labels costs nothing, or there is no loss.
         """
         return _recovered(self.model.loss, self.scrubbed.loss, self.shuffled.loss)
 

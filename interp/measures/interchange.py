@@ -103,7 +103,7 @@ def interchange(
     """Interchange of one variable: all pairs of units where they are at most `most`, else `pairs` of them at random,
     and as many whose answer must change: the hypothesis gives another answer than for the base, and than the model's.
 
-    A sentence where there is no pair whose answer must change.
+    A sentence if there is no pair whose answer must change.
     """
     units = scrubber.units
     n, exact = len(units), len(units) ** 2 <= most

@@ -175,7 +175,7 @@ def _as_list(value: float | Iterable[float]) -> list[float]:
     try:
         values = [float(value)] if isinstance(value, (int, float)) else [float(v) for v in value]
     except (TypeError, ValueError):
-        raise InterpError(f"ratios of attention: {quoted(value)} is no number above 0 or inf, nor several") from None
+        raise InterpError(f"ratios of attention: {quoted(value)} is not a number above 0 or inf, nor several") from None
     if not values:
         raise InterpError("a sweep of attention ratios is empty; give at least one ratio")
     return values

@@ -103,7 +103,7 @@ def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) ->
 
 
 def _entropy(pattern: Float[Tensor, "queries heads keys"], rounding: float) -> Float[Tensor, "queries heads"]:
-    """In nats; NaN where the weights are no distribution, up to so much rounding of their sum."""
+    """In nats; NaN if the weights are no distribution, up to so much rounding of their sum."""
     total = pattern.sum(-1)
     entropy = -torch.xlogy(pattern, pattern.clamp_min(0)).sum(-1)
     is_share = (pattern >= 0).all(-1) & (((total - 1).abs() < rounding) | (total == 0))

@@ -200,7 +200,7 @@ def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
 def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame:
     """One row a head: what the model loses without it, what it does alone, how large its logits are.
 
-    Columns as `interp.theory.head_contributions`. Raises UnsupportedError where logits are not a sum over heads.
+    Columns as `interp.theory.head_contributions`. Raises UnsupportedError if logits are not a sum over heads.
     """
     subject = Subject.of(model)
     outputs = context_outputs(subject) if outputs is None else outputs

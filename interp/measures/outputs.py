@@ -66,7 +66,7 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
     Behind a final norm contributions are taken at the scale of the whole model's run; those of heads below the last
     layer are direct ones (Elhage et al. 2021). A model with one output s (sigmoid) gets the logits 0 and s. Computed
     from token counts where the spec's symmetry allows it (equal to the cached ones to rounding, and a thousand times
-    faster). Raises UnsupportedError where logits are no sum over heads, InterpError for outputs that are not finite.
+    faster). Raises UnsupportedError if logits are no sum over heads, InterpError for outputs that are not finite.
     """
     subject = Subject.of(model)
     if layer is not None:
@@ -146,7 +146,7 @@ def check_finite(z: Float[Tensor, "rows heads d_head"]) -> None:
 
 
 def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-    """Position and right output of each row's read number `read`. Raises InterpError where a row has fewer."""
+    """Position and right output of each row's read number `read`. Raises InterpError if a row has fewer."""
     classes = task.classes(batch)
     order = (classes != IGNORED).cumsum(1)
     here = (order == read + 1) & (classes != IGNORED)

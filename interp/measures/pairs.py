@@ -274,7 +274,7 @@ def make_pairs(
 ) -> Pairs:
     """Minimal pairs of the model's task, from fresh inputs, or from those of `batch`.
 
-    Raises UnsupportedError where the task says neither `corrupt` nor `batch`, InterpError where its pairs are none.
+    Raises UnsupportedError if the task says neither `corrupt` nor `batch`, InterpError where its pairs are none.
     """
     subject = Subject.of(model)
     task = subject.task

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class HeadPatches:
     """clean, corrupted: mean logit difference (right minus wrong answer of the clean input) of the two runs.
 
-    heads: one row a head: layer, head, difference (of the patched run), recovered (0: as corrupted, 1: as clean).
+    heads: one row per head: layer, head, difference (of the patched run), recovered (0: as corrupted, 1: as clean).
     """
 
     clean: float
@@ -94,7 +94,7 @@ def _answer_columns(
     pairs = pairs.expand(n_rows, 2)
     n_out = model.cfg.d_vocab_out
     if bad := [int(answer) for answer in pairs.flatten() if not 0 <= answer < n_out]:
-        raise InterpError(f"answer {bad[0]} is no output token of the model, which has 0 to {n_out - 1}")
+        raise InterpError(f"answer {bad[0]} is not an output token of the model, which has 0 to {n_out - 1}")
     if (pairs[:, 0] == pairs[:, 1]).any():
         raise InterpError("some row's right and wrong answer are the same token")
     return pairs[:, 0], pairs[:, 1]

@@ -16,7 +16,7 @@ from interp.measures.subject import Model, Subject
 
 @dataclass(frozen=True)
 class HeadPlanes:
-    """points: head, x, y, label, one row a head and input. values: head, token, x, y, the tokens' value vectors.
+    """points: head, x, y, label, one row per head and input. values: head, token, x, y, the tokens' value vectors.
 
     lines: (w1, w2, b) of each head's separator, fitted on the training outputs; only where d_head is 1 or 2. Heads of
     more dimensions are shown in their two principal components, whose shares of the variance are in `variance`. With

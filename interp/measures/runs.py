@@ -114,7 +114,7 @@ def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads 
 
 @dataclass(frozen=True)
 class Score:
-    """Share of reads answered rightly, and mean loss in nats (NaN where the decision is an indicator)."""
+    """Share of reads answered rightly, and mean loss in nats (NaN if the decision is an indicator)."""
 
     accuracy: float
     loss: float

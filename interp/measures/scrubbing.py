@@ -190,7 +190,7 @@ class Scrubber:
     # ------------------------------------------------------------ every draw
 
     def all_draws(self) -> int | None:
-        """How many runs all draws of all donors take; None where they are not listed."""
+        """How many runs all draws of all donors take; None if they are not listed."""
         plan = self._flat()
         if plan is None:
             return None

@@ -39,7 +39,7 @@ _BUCKET = 300_000  # numbers in one stacked array: large enough for BLAS, small 
 
 @dataclass(frozen=True)
 class Solutions:
-    """The optima of many groups of columns: one row a group."""
+    """The optima of many groups of columns: one row per group."""
 
     weights: Float[ndarray, "groups columns"]  # the bias last
     objective: Float[ndarray, " groups"]

@@ -174,9 +174,9 @@ class Subject:
         return outputs if self.output_ids is None else outputs[..., self.output_ids.to(outputs.device)]
 
     def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """Where the answer is read in each row. Raises UnsupportedError where it is read at every position."""
+        """Where the answer is read in each row. Raises UnsupportedError if it is read at every position."""
         if self.read_at == "all":
-            raise UnsupportedError(f"task {self.task.name} is read at every position; this needs one answer a row")
+            raise UnsupportedError(f"task {self.task.name} is read at every position; this needs one answer per row")
         return find_positions(self.task, tokens, self.read_at)
 
     def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
@@ -301,7 +301,7 @@ class Subject:
             return self.model.run_with_cache(self.inputs(batch.tokens).to(self.model.cfg.device), **kwargs)
 
     def answer_logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Tensor:
-        """`logits`, for a task with one answer a row. Raises UnsupportedError where each position has one."""
+        """`logits`, for a task with one answer per row. Raises UnsupportedError if each position has one."""
         self.answer_positions(batch.tokens)
         return self.logits(batch, fwd_hooks, chunk)
 
@@ -320,7 +320,7 @@ class Subject:
         return answers[1], answers[0]
 
     def no_decomposition(self, layer: int = -1) -> str | None:
-        """Why logits are not a sum over the heads of this layer plus a constant, or None where they are."""
+        """Why logits are not a sum over the heads of this layer plus a constant, or None if they are."""
         cfg = self.model.cfg
         if isinstance(self.model, TaskModel):
             if not self.model.spec.additive_residual:
@@ -379,7 +379,7 @@ def check_runs(subject: Subject) -> None:
 
 
 def no_sum(model: HookedTransformer) -> str | None:
-    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None where they are."""
+    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None if they are."""
     if isinstance(model, TaskModel):
         if not model.spec.additive_residual:
             return "after post-layer-norm the outputs are no sum over the parts"
@@ -396,7 +396,7 @@ def no_sum(model: HookedTransformer) -> str | None:
 
 
 def final_scale(model: HookedTransformer) -> list[str]:
-    """The hook point of the final norm's scale, where there is one: hook_dict may remember that of a norm replaced."""
+    """The hook point of the final norm's scale, if there is one: hook_dict may remember that of a norm replaced."""
     return ["ln_final.hook_scale"] if hasattr(getattr(model, "ln_final", None), "hook_scale") else []
 
 

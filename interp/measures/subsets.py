@@ -40,7 +40,7 @@ def _check_group(group: Any, n_heads: int) -> Group:
         raise InterpError(f"{group!r} is not a group of heads; give tuples such as (0, 3), or (0,) for a single head")
     named = tuple(group)
     if odd := [head for head in named if isinstance(head, bool) or not isinstance(head, (int, np.integer))]:
-        raise InterpError(f"the group {named} names {odd[0]!r}, which is no head; heads are the integers from 0")
+        raise InterpError(f"the group {named} names {odd[0]!r}, which is not a head; heads are the integers from 0")
     heads = tuple(int(head) for head in named)
     if not heads:
         raise InterpError("a group of heads is empty; each needs at least one head")

@@ -53,7 +53,7 @@ def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: 
     """The fewest waves, strongest first, that make up KEY of all cosines; at most so many.
 
     logits: of all pairs of numbers below p, or of a sample with every sum. sums: a + b modulo p, the right answers.
-    Raises InterpError where a sum is missing.
+    Raises InterpError if a sum is missing.
     """
     p = logits.shape[1]
     often = torch.bincount(sums, minlength=p)

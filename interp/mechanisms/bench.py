@@ -59,7 +59,7 @@ class Edit(Protocol):
 class Kept:
     """Shares of the model's answers that stay: of all, of the right ones, of the wrong ones (NaN without any).
 
-    least: see least_share. loss: mean loss in nats (NaN where there is none).
+    least: see least_share. loss: mean loss in nats (NaN if there is none).
     """
 
     share: float

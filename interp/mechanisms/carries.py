@@ -79,7 +79,7 @@ def _proposal(bench: Bench, part: Part, quantities: Sequence[Quantity], matters:
 def coded(
     quantities: Sequence[Quantity], bench: Bench, matters: Tensor, steps: int | None = None
 ) -> Int[Tensor, "rows length"] | None:
-    """One number per combination of values where it matters, 0 elsewhere; None where they nearly list the inputs.
+    """One number per combination of values where it matters, 0 elsewhere; None if they nearly list the inputs.
 
     steps: a number by itself that has too many values is divided into so many steps, and not refused.
     """

@@ -20,7 +20,7 @@ Scope = Literal["seen", "upto", "from"]
 FEW = 6
 """Tokens of the content up to which each of them, and each pair, has quantities of its own."""
 NOTHING = -1
-"""The value where there is nothing: the token before the first one."""
+"""The value if there is nothing: the token before the first one."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Kind:
     """A kind of quantity; its functions take the setting (or a view) and then the arguments that name one.
 
     words: what it is, "the number of 1s". code: a Python expression of tokens, i, seen and string. values: its value at
-    each position, NOTHING where there is none. candidates: arguments of those that make sense. tokens: are its values
+    each position, NOTHING if there is none. candidates: arguments of those that make sense. tokens: are its values
     tokens (ids), and not numbers? brief: words where a reader knows the program, which has them in full. has: words for
     a value (the last argument) where "is" and a number would be clumsy, "" for other values. inner: kind and arguments
     of the quantities that it is computed from.

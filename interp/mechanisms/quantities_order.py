@@ -44,7 +44,7 @@ def extreme(view: View, which: str, rank: int) -> Tensor:
 
 
 def mirror(view: View) -> tuple[Tensor, Tensor]:
-    """The token at each position's mirror place of the string, and where there is one."""
+    """The token at each position's mirror place of the string, and if there is one."""
     first = view.content.long().argmax(1, keepdim=True)
     last = view.tokens.shape[1] - 1 - view.content.flip(1).long().argmax(1, keepdim=True)
     at = first + last - view.place

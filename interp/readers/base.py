@@ -18,7 +18,7 @@ class Source:
     """A file, folder, state dict or module before any reader interprets it.
 
     where: its name in sentences. tensors: its weights by name, as saved. config: the settings saved with it
-    (config.json, model_args, a module's config), empty where there are none. vocabulary: token strings to ids, from
+    (config.json, model_args, a module's config), empty if there are none. vocabulary: token strings to ids, from
     tokenizer.json or vocab.json. module: the original model, when that is what was given.
     """
 
@@ -42,7 +42,7 @@ class Layers:
     causal: bool
     final_norm: bool
     max_length: int | None
-    """Rows of the table of positions; None where the model has no positions."""
+    """Rows of the table of positions; None if the model has no positions."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def activation(where: str, word: str) -> str:
 
 
 def head_size(where: str, d_model: int, n_heads: int) -> int:
-    """d_model / n_heads. Raises CheckpointError where the heads do not divide it."""
+    """d_model / n_heads. Raises CheckpointError if the heads do not divide it."""
     if d_model % n_heads:
         raise CheckpointError(f"{where}: {n_heads} heads do not divide a width of {d_model}")
     return d_model // n_heads
@@ -216,7 +216,7 @@ CLASSIFIERS = ("score", "classifier")
 
 
 def unembedding(weights: Weights, embedding: Tensor, head: str, tied: bool) -> dict[str, Tensor]:
-    """The readout: a classification head where there is one, else the vocabulary's, else the embedding transposed.
+    """The readout: a classification head if there is one, else the vocabulary's, else the embedding transposed.
 
     A bare model without any head (AutoModel) is read as tied only where its config says so.
     """

@@ -25,9 +25,9 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Converted:
-    """A model that a reader made. tokens: the model's id of each token of the task, None where they are the same.
+    """A model that a reader made. tokens: the model's id of each token of the task, None if they are the same.
     deviation: the largest difference between its logits and the original's, relative to the largest logit, on random
-    inputs; None where the original could not be run.
+    inputs; None if the original could not be run.
     """
 
     model: HookedTransformer
@@ -45,7 +45,7 @@ def convert(
 ) -> Converted:
     """The model of a file, folder, state dict or module, compared with the original library where it is installed.
 
-    Raises CheckpointError where the two disagree, and what `read` raises.
+    Raises CheckpointError if the two disagree, and what `read` raises.
     """
     known = make_task(task) if isinstance(task, str) else task
     if not isinstance(known, Task):
@@ -83,7 +83,7 @@ def check_original(model: HookedTransformer, reading: Reading) -> float | None:
 def deviation(model: HookedTransformer, original: Callable[[Tensor], Tensor], rows: int = 4) -> float:
     """The largest difference of logits on random inputs, relative to the largest logit (at least 1).
 
-    Raises CheckpointError where it is above TOLERANCE, with the input, the position and both values.
+    Raises CheckpointError if it is above TOLERANCE, with the input, the position and both values.
     """
     length = min(12, model.cfg.n_ctx)
     tokens = torch.randint(model.cfg.d_vocab, (rows, length), generator=torch.Generator().manual_seed(0))

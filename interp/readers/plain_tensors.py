@@ -182,7 +182,7 @@ def _complete(weights: Weights, fields: Mapping[str, Any]) -> dict[str, Tensor]:
 
 SETTINGS = {
     "act_fn": "the activation of the MLPs",
-    "n_ctx": "the longest input, where there is no table of positions",
+    "n_ctx": "the longest input, if there is no table of positions",
     "eps": "epsilon of the layer norms",
     "attention_dir": "causal or bidirectional",
     "attn_scale": "what scores are divided by",

@@ -126,7 +126,7 @@ def _of_folder(folder: Path) -> Source:
 
 
 def vocabulary_of(folder: Path) -> dict[str, int] | None:
-    """Token strings to ids from tokenizer.json or vocab.json; None where neither says it."""
+    """Token strings to ids from tokenizer.json or vocab.json; None if neither says it."""
     saved = _json(folder / "tokenizer.json")
     if isinstance(saved, Mapping) and isinstance(saved.get("model"), Mapping):
         words = saved["model"].get("vocab")
@@ -141,7 +141,7 @@ def vocabulary_of(folder: Path) -> dict[str, int] | None:
 
 
 def _json(path: Path) -> Any:
-    """The content of a JSON file, or None where there is no such file. Raises CheckpointError for a broken one."""
+    """The content of a JSON file, or None if there is no such file. Raises CheckpointError for a broken one."""
     if not path.is_file():
         return None
     if path.stat().st_size > MOST_JSON:

@@ -109,7 +109,7 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
     Args:
         tokens: the counted tokens, of which n0, n1 and n2 are the numbers.
         frame: one row per number of '2' tokens: `n2`, `min_difference`, `max_difference` (of the inputs answered
-            wrongly; NaN where there are none).
+            wrongly; NaN if there are none).
     """
     theme.check_frame(frame, ["n2", "min_difference", "max_difference"], "error_frontier")
     frame = frame.sort_values("n2")

@@ -101,7 +101,7 @@ def _arrow(
     labels: dict[tuple[int, int], list[str]],
     size: float,
 ) -> list[go.Scatter]:
-    """A curve from one state to another, bent where there is one back; its head; its letters."""
+    """A curve from one state to another, bent if there is one back; its head; its letters."""
     source, target = np.array(places[pair[0]]), np.array(places[pair[1]])
     if pair[0] == pair[1]:
         curve = _loop(source)

@@ -74,7 +74,7 @@ def circuit(
     color_title: str | None = None,
     n_across: int = 4,
 ) -> go.Figure:
-    """A token-by-token matrix for each head, all with one color scale, neutral at 0 where there are both signs.
+    """A token-by-token matrix for each head, all with one color scale, neutral at 0 if there are both signs.
 
     Args:
         frame: one row per head and cell: `head`, `query` and `key` (QK) or `source` and `logit` (OV), and `value`.

@@ -115,7 +115,7 @@ def _thumbnail(item: FigureItem) -> dict[str, Any]:
 def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pictures) -> Iterator[dict[str, Any]]:
     """What the template needs to know of each item. Words are explained where they first stand in a section.
 
-    Headings have no gaps: sections are below the page's title, or below that of their model where there are several.
+    Headings have no gaps: sections are below the page's title, or below that of their model if there are several.
     """
     below = False
     here: set[str] = set(told)
@@ -177,7 +177,7 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
 
 
 def _live_identifier(taken: set[str]) -> str:
-    """ "live", and "live-2" and so on where there are several."""
+    """ "live", and "live-2" and so on if there are several."""
     count = sum(name == "live" or name.startswith("live-") for name in taken) + 1
     name = "live" if count == 1 else f"live-{count}"
     taken.add(name)
@@ -219,8 +219,8 @@ def height_of(figure: go.Figure) -> int:
 
 
 def size_hints(figure: go.Figure) -> dict[str, int]:
-    """The widths in pixels that a figure asks for in `layout.meta`: "min_width" (scrolls where there is less room) and
-    "max_width" (for square figures: no wider, and lower where there is less room)."""
+    """The widths in pixels that a figure asks for in `layout.meta`: "min_width" (scrolls if there is less room) and
+    "max_width" (for square figures: no wider, and lower if there is less room)."""
     meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
     return {name: int(meta[name]) for name in ("min_width", "max_width") if isinstance(meta.get(name), int | float)}
 

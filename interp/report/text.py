@@ -29,7 +29,7 @@ def format_table(
         fmt: "table" for people; "json" (a list of records, with tuples as lists, missing values as null and the
             infinities, which JSON lacks, as strings) and "csv" for programs, both with every digit.
         formats: how the columns of a "table" are written, e.g. {"s_acc": ".3f"}.
-        width: of a "table", in characters; by default that of the terminal, unlimited where there is none.
+        width: of a "table", in characters; by default that of the terminal, unlimited if there is none.
 
     Raises:
         InterpError: `fmt` is unknown, or `formats` does not fit the frame.

@@ -38,7 +38,7 @@ LARGEST_TABLE = 40_000
 MOST_NUMBER_HEADS = 4
 """Heads up to which each gets a sentence on how it reads numbers."""
 SAMPLED_GROUPS = 320
-"""Groups of heads behind Figure 4: every size 20 times, where there are 16 heads."""
+"""Groups of heads behind Figure 4: every size 20 times, if there are 16 heads."""
 
 
 def numbers_in_words(study: Study) -> str:
@@ -231,7 +231,7 @@ def context_outputs(study: Study) -> HeadOutputs:
 
 
 def optimum_gap(study: Study) -> memorization.OptimumGap:
-    """The model beside the best map of its rank. Raises UnsupportedError where there is none, or it takes too long."""
+    """The model beside the best map of its rank. Raises UnsupportedError if there is none, or it takes too long."""
     size = memorization.table_of(study.subject).conditional.size
     if size > LARGEST_TABLE:
         raise UnsupportedError(f"the table has {size:,} entries, more than {LARGEST_TABLE:,}; see optimum_gap")
@@ -239,7 +239,7 @@ def optimum_gap(study: Study) -> memorization.OptimumGap:
 
 
 def known_optimum(study: Study) -> memorization.OptimumGap | None:
-    """optimum_gap, or None where there is none."""
+    """optimum_gap, or None if there is none."""
     try:
         return study.once(optimum_gap)
     except UnsupportedError:

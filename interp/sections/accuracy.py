@@ -201,7 +201,7 @@ def _verdict_of(found: Certificate) -> str:
 
 
 def quoted_input(counterexample: str) -> str:
-    """A counterexample with its input in quotation marks: ")(((: the answer at ..." is no end of a bracket."""
+    """A counterexample with its input in quotation marks: ")(((: the answer at ..." is not the end of a bracket."""
     for said in (": the answer at position ", ": the generated answer is "):
         text, colon, rest = counterexample.rpartition(said)
         if colon:

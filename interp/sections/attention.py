@@ -30,7 +30,7 @@ def needs(study: Study) -> str | None:
 
 
 def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.DataFrame | None, pd.DataFrame | None]:
-    """Mean weights by position and by token, and where heads look from the reads; None where that is not shown."""
+    """Mean weights by position and by token, and where heads look from the reads; None if that is not shown."""
     reads = subject.read_at != "all"
     short, few = batch.tokens.shape[1] <= LONGEST, subject.task.d_vocab <= MOST_TOKENS
     return (

@@ -54,7 +54,7 @@ def counting_attention(study: Study, report: Report) -> None:
 
 
 def _course(table: pd.DataFrame) -> str:
-    """How the weight on [BOS] goes with the count, where there is a [BOS]."""
+    """How the weight on [BOS] goes with the count, if there is a [BOS]."""
     given = table[table["relation"] == "BOS"].sort_values("count")
     if len(given) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""What one part reads from another directly: the exact effect of every edge; on request where there are many."""
+"""What one part reads from another directly: the exact effect of every edge; on request if there are many."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def make(study: Study, report: Report) -> None:
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     report.section(
         "A circuit of heads",
-        "Heads are taken in the order of what silencing each costs (in loss, where there is one, else in accuracy), as "
+        "Heads are taken in the order of what silencing each costs (in loss, if there is one, else in accuracy), as "
         f"many as it takes, found by bisection, to bring accuracy with all other heads mean-ablated within "
         f"{TOLERANCE:g} of the whole model's. MLPs stay as they are.\n\n" + sentence(found, n, inputs),
     )

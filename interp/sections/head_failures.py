@@ -35,7 +35,7 @@ def needs(study: Study) -> str | None:
 
 @section("head_failures", title="Why heads fail", order=315, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """The shares of attention by token, a bar a head, and how much the outputs vary."""
+    """The shares of attention by token, a bar per head, and how much the outputs vary."""
     table = study.once(shares)
     heads = study.once(shared.singles).set_index("head")["category"]
     groups = [one for one in ("successful", "mixed", "failed") if (heads == one).any()]

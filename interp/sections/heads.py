@@ -88,7 +88,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
 
 def lost(table: pd.DataFrame, whole: float, chance: float, population: Population) -> pd.Series:
     """The parts that the model needs, with its accuracy without each, lowest first: it falls by more than NEEDED, and
-    by more than these inputs may be off. None where the model answers no better than the most frequent answer."""
+    by more than these inputs may be off. None if the model answers no better than the most frequent answer."""
     without = table.set_index("part")["accuracy_mean"]
     if whole <= chance + NEEDED:
         return without[:0]

@@ -41,7 +41,7 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a certificate speaks of, so that the panel can say whether an input is one of these.
 
     ranges: (token, least, most) of a box of counts. lengths: else, least and largest number of tokens, where every
-    row of such a length in the frame of the inputs is one of these; None where only some rows are.
+    row of such a length in the frame of the inputs is one of these; None if only some rows are.
     """
     found = study.certificate
     if not isinstance(found, Certificate) or found.status == "undecided":
@@ -61,7 +61,7 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
 def all_rows(n_inputs: int, alphabet: int, marks: int, shortest: set[int]) -> list[int] | None:
     """From and up to how many tokens every row is an input: marks, and any tokens of the alphabet between them.
 
-    None where no range of lengths that begins with one of the shortest has as many rows as there are inputs.
+    None if no range of lengths that begins with one of the shortest has as many rows as there are inputs.
     """
     for least in sorted(shortest):
         rows, most = 0, least - 1
@@ -84,7 +84,7 @@ def live(
     """The live panel alone, as a page that shows itself in Jupyter and can be saved.
 
     source: a name, a path or a model; a HookedTransformer of your own needs its task, and tokens, outputs and padding
-    are as in analyze. Raises UnsupportedError with the reason where there is no panel.
+    are as in analyze. Raises UnsupportedError with the reason if there is no panel.
 
     Example:
 

@@ -18,7 +18,7 @@ FITTED_ROWS = 2_000
 
 
 def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
-    """Which tokens get a slider (those whose number varies), what stays, and each head's plane; None where no counts
+    """Which tokens get a slider (those whose number varies), what stays, and each head's plane; None if no counts
     vary, or the answer is read at different tokens.
 
     sliders: token and largest number seen in any split. fixed: how often each token stands in every input.

@@ -51,7 +51,7 @@ class Inputs:
 
     @cached_property
     def frame(self) -> dict[str, Any]:
-        """Tokens that every sample begins and ends with, those between, and the only length, where there is one."""
+        """Tokens that every sample begins and ends with, those between, and the only length, if there is one."""
         rows = [row.tolist() for row in self.rows]
         shortest = min(map(len, rows))
         same = [len({row[i] for row in rows}) == 1 for i in range(shortest)]

@@ -34,7 +34,7 @@ MAX_WEIGHT_BYTES = 2_000_000
 def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
     """The panel's data. load: Python that makes `model`, for "copy as Python".
 
-    Raises UnsupportedError with the reason where there is no panel: too many weights, parts that the page's forward
+    Raises UnsupportedError with the reason if there is no panel: too many weights, parts that the page's forward
     pass has no word for, or a task without samples.
     """
     model, task = subject.model, subject.task

@@ -42,7 +42,7 @@ def _without_shouting() -> Iterator[None]:
 class DaskPool(Generic[Result]):
     """Runs `work` on jobs on the cluster at `address`, such as tcp://host:8786; the face of LocalPool.
 
-    Raises InterpError where Dask is not installed, where nothing answers at the address within `timeout` seconds,
+    Raises InterpError if Dask is not installed, where nothing answers at the address within `timeout` seconds,
     where the cluster has no workers, or workers with another version of interp.
     """
 

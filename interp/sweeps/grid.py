@@ -187,7 +187,7 @@ def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes
 
 
 def _points(given: Any) -> list[tuple[Any, Changes]] | None:
-    """The values of an axis with their changes, or None where it has neither of the two forms."""
+    """The values of an axis with their changes, or None if it has neither of the two forms."""
     if not isinstance(given, Mapping):
         return None
     if set(given) == {"choices"}:
@@ -247,7 +247,7 @@ def _is_index(part: str) -> bool:
 
 
 def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
-    """Set one field in place; a sentence where there is no such place. Whether the spec knows the field, it says."""
+    """Set one field in place; a sentence if there is no such place. Whether the spec knows the field, it says."""
     *parents, last = path.split(".")
     node: Any = plain
     for depth, part in enumerate(parents):
@@ -269,7 +269,7 @@ def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
 
 
 def _get(plain: Any, path: str) -> Any:
-    """What stands at a path that `_set` has set; None where it is gone."""
+    """What stands at a path that `_set` has set; None if it is gone."""
     for part in path.split("."):
         try:
             plain = plain[int(part) if isinstance(plain, list) else part]

@@ -32,7 +32,7 @@ RESULT_COLUMNS = (
 )  # fmt: skip
 """seed; accuracy after the last epoch and the best of all epochs (0 to 1); mean training loss of the last epoch (nats);
 epochs; engine and device that trained; seconds of wall time and of CPU time (shares of one run, where several train
-together); error, empty where there is none; file of the curve; spec id; host name; time of the end (UTC). In a table
+together); error, empty if there is none; file of the curve; spec id; host name; time of the end (UTC). In a table
 version.* of the libraries and spec.* fields of the spec follow."""
 
 Key = tuple[str, int]
@@ -48,7 +48,7 @@ def key_of(row: Mapping[str, Any]) -> Key:
 class RunTable:
     """The table of one folder, held by one sweep at a time: `with RunTable(folder) as table: ...`.
 
-    rows: the latest row of each run. Raises InterpError where another sweep holds the folder, where a line is not a
+    rows: the latest row of each run. Raises InterpError if another sweep holds the folder, where a line is not a
     row, and where the disk has no room; what was there before then stays.
     """
 
@@ -96,7 +96,7 @@ class RunTable:
         self.rows = {key_of(row): row for row in rows}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Add rows for good, all in one piece. Raises InterpError, with the table as it was, where there is no room."""
+        """Add rows for good, all in one piece. Raises InterpError, with the table as it was, if there is no room."""
         data = "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in rows).encode()
         done = 0
         try:
@@ -136,7 +136,7 @@ class RunTable:
 
 
 def write_at(handle: int, data: bytes, offset: int) -> int:
-    """Write at a place of a file, as os.pwrite does where there is one (not on Windows); how many bytes were taken."""
+    """Write at a place of a file, as os.pwrite does if there is one (not on Windows); how many bytes were taken."""
     os.lseek(handle, offset, os.SEEK_SET)
     return os.write(handle, data)
 
@@ -163,7 +163,7 @@ def read_runs(*folders: str | Path) -> pd.DataFrame:
     """The table of a sweep, finished or not: a row per run (see RESULT_COLUMNS), after the columns of its axes.
 
     Several folders are parts of one grid that were run apart. Of a run that was done twice its last row counts, one
-    without an error before one with. Raises InterpError where a folder has no table.
+    without an error before one with. Raises InterpError if a folder has no table.
     """
     found: dict[Key, Row] = {}
     for path in (Path(folder) / FILE for folder in folders):

@@ -30,7 +30,7 @@ class NumberTask(Task):
 
     @abstractmethod
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """These rows with their labels. Raises InterpError for a row that is no input."""
+        """These rows with their labels. Raises InterpError for a row that is not an input."""
 
     def parse(self, text: str) -> list[int]:
         """Token ids of words between spaces or commas, such as "3 1 4 1 =". Raises InterpError for what is no input."""
@@ -46,7 +46,7 @@ class NumberTask(Task):
         if not good.all():
             row = int((~good).int().argmax())
             shown = self.format([t for t in tokens[row].tolist() if 0 <= t < self.d_vocab][:20])
-            raise InterpError(f"row {row}, {shown!r}, is no input of task {self.name}: it must be {form}")
+            raise InterpError(f"row {row}, {shown!r}, is not an input of task {self.name}: it must be {form}")
 
 
 class EqualsTask(NumberTask):
@@ -74,7 +74,7 @@ class EqualsTask(NumberTask):
         return self.batch(torch.nn.functional.pad(numbers, (0, 1), value=self.base))
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows of tokens with their labels. Raises InterpError for a row that is no input."""
+        """Rows of tokens with their labels. Raises InterpError for a row that is not an input."""
         self.check_input(tokens)
         lengths = torch.full((len(tokens),), self.terms + 1, device=tokens.device)
         return Batch(tokens, lengths, self.answer(tokens[:, :-1]))
@@ -83,7 +83,7 @@ class EqualsTask(NumberTask):
         """Raise InterpError unless every row is `terms` numbers and '='."""
         form = f"{self.terms} numbers below {self.base} and '='"
         if tokens.shape[1] != self.terms + 1:
-            raise InterpError(f"rows of {tokens.shape[1]} tokens are no inputs of task {self.name}: it must be {form}")
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: it must be {form}")
         numbers = tokens[:, :-1]
         self.refuse(((numbers >= 0) & (numbers < self.base)).all(1) & (tokens[:, -1] == self.base), tokens, form)
 

@@ -171,7 +171,7 @@ class Addition(NumberTask):
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
         """Rows of tokens with the right output at each position that is read, -1 elsewhere.
 
-        Raises InterpError for a row that is no input: another form, or digits of the answer that are not right.
+        Raises InterpError for a row that is not an input: another form, or digits of the answer that are not right.
         """
         self.check_input(tokens)
         lengths = torch.full((len(tokens),), self.length, device=tokens.device)
@@ -185,7 +185,7 @@ class Addition(NumberTask):
         """Raise InterpError unless every row is two numbers with their marks, and the digits of their sum so far."""
         form = f"{self.length} tokens: two numbers of {self.n_digits} digits and those of their sum that are read from"
         if tokens.shape[1] != self.length:
-            raise InterpError(f"rows of {tokens.shape[1]} tokens are no inputs of task {self.name}: it must be {form}")
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: it must be {form}")
         first, second = self.numbers(tokens)
         good = ((first >= 0) & (first < self.base) & (second >= 0) & (second < self.base)).all(1)
         for at, token in self.fixed.items():
@@ -302,7 +302,7 @@ class Addition(NumberTask):
         yield Automaton(tuple(order), 0, self._step, tuple(reads))
 
     def _step(self, state: int, position: int, token: int) -> int | None:
-        """The sum after one more token, None where the row is no input."""
+        """The sum after one more token, None if the row is not an input."""
         if position in self.fixed:
             return state if token == self.fixed[position] else None
         if token >= self.base:

@@ -96,7 +96,7 @@ class Induction(NumberTask):
         return torch.where(last >= 0, followed, -1)
 
     def last_seen(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """The position of each token's last earlier occurrence, -1 where there is none and at [BOS]."""
+        """The position of each token's last earlier occurrence, -1 if there is none and at [BOS]."""
         place = torch.arange(tokens.shape[1], device=tokens.device)
         same = (tokens[:, :, None] == tokens[:, None, :]) & (place[None, :] < place[:, None])
         last = torch.where(same, place, -1).amax(-1)
@@ -106,7 +106,7 @@ class Induction(NumberTask):
         """Raise InterpError unless every row is [BOS] and tokens that are not."""
         if tokens.shape[1] < 2:
             raise InterpError(
-                f"rows of {tokens.shape[1]} tokens are no inputs of task {self.name}: [BOS], then one or more"
+                f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: [BOS], then one or more"
             )
         good = (tokens[:, 0] == self.v) & ((tokens[:, 1:] >= 0) & (tokens[:, 1:] < self.v)).all(1)
         self.refuse(good, tokens, f"[BOS] and numbers below {self.v}")

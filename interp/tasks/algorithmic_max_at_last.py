@@ -48,7 +48,7 @@ class MaxAtLast(EqualsTask):
         return self.batch(numbers)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows of tokens with their labels. Raises InterpError for a row that is no input."""
+        """Rows of tokens with their labels. Raises InterpError for a row that is not an input."""
         self.check_input(tokens)
         lengths = torch.full((len(tokens),), self.terms, device=tokens.device)
         return Batch(tokens, lengths, self.answer(tokens))
@@ -57,7 +57,7 @@ class MaxAtLast(EqualsTask):
         """Raise InterpError unless every row is `terms` numbers."""
         form = f"{self.terms} numbers below {self.base}"
         if tokens.shape[1] != self.terms:
-            raise InterpError(f"rows of {tokens.shape[1]} tokens are no inputs of task {self.name}: it must be {form}")
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: it must be {form}")
         self.refuse(((tokens >= 0) & (tokens < self.base)).all(1), tokens, form)
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:

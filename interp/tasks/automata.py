@@ -5,7 +5,7 @@ the parity of a string, the height of brackets and the largest number so far are
 
 The automaton says which rows are inputs (its paths) and what is right at each position that is read. Both are compared
 with the task's own: the number of paths with n_inputs, samples of each split with the paths, and the labels with those
-of `batch`, on every input where there are at most LISTED, else on a sample, and `unchecked` says so.
+of `batch`, on every input if there are at most LISTED, else on a sample, and `unchecked` says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from interp.tasks.roles import AUTOMATA, lacks
 LISTED = 1 << 20
 """Inputs whose labels are all compared; a few seconds."""
 SAMPLED = 4096
-"""Inputs of each length whose labels are compared where there are more."""
+"""Inputs of each length whose labels are compared if there are more."""
 ROWS_AT_ONCE = 1 << 16
 MOST_STATES = 4096
 """An automaton with more states at one place is refused."""
@@ -55,7 +55,7 @@ class Automaton:
     """How an automaton reads the rows of one length.
 
     order: every position of the row once, in the order in which the automaton reads them. start: its state before the
-    first. step(state, position, token): its next state, or None where no input has this token there. reads: the
+    first. step(state, position, token): its next state, or None if no input has this token there. reads: the
     positions whose outputs are read, and what is right there.
 
     Example, the parity of two bits before "=" (token 2), where it is read:
@@ -133,7 +133,7 @@ class Paths:
                 stack.append((place + 1, grown[start : start + ROWS_AT_ONCE], states[start : start + ROWS_AT_ONCE]))
 
     def walk(self, rows: Int[Tensor, "rows length"]) -> Int[np.ndarray, "rows places"]:
-        """The state before each place and after the last; -1 from where on a row is no input."""
+        """The state before each place and after the last; -1 from where on a row is not an input."""
         tokens, width = rows.numpy(), self.following[0].shape[1]
         states = np.zeros((len(tokens), self.length + 1), dtype=np.int64)
         for place, (position, table) in enumerate(zip(self.order, self.following)):
@@ -212,7 +212,7 @@ def _pruned(
         here = [state for state, ok in zip(states[read.after], alive[read.after]) if ok]
         answers = np.array([read.answer(state) for state in here])
         if read.at in reads or ((answers < 0) | (answers >= max(2, task.n_out))).any():
-            raise UnsupportedError(f"{name} reads position {read.at} twice, or says what is no output of the task")
+            raise UnsupportedError(f"{name} reads position {read.at} twice, or gives something else than an output")
         reads[read.at] = read.after, answers
     completions = tuple(tuple(way for way in here if way) for here in ways)
     return Paths(automaton.order, tuple(kept), reads, completions)
@@ -221,7 +221,7 @@ def _pruned(
 def declared(task: Task) -> list[Paths]:
     """The automata that a task declares, as tables, of different lengths.
 
-    Raises UnsupportedError with the reason where there are none, or too many.
+    Raises UnsupportedError with the reason if there are none, or too many.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -265,7 +265,7 @@ def _compare(task: Task, paths: Paths, rows: Int[Tensor, "rows length"]) -> None
         task.check_input(rows)
         classes = task.classes(task.batch(rows))
     except InterpError as error:
-        raise UnsupportedError(f"an automaton of task {task.name} reads what is no input: {error}") from None
+        raise UnsupportedError(f"an automaton of task {task.name} reads a row that is not an input: {error}") from None
     other = (classes != paths.right(rows)).any(1)
     if bool(other.any()):
         text = task.format(rows[int(other.int().argmax())])

@@ -165,13 +165,13 @@ class Task(ABC):
         """Given rows of tokens, as a model reads them, with their labels: the base of most of what follows.
 
         Example: return Batch(tokens, torch.full((len(tokens),), 3), (tokens[:, 0] + tokens[:, 1]) % self.p)
-        Raises UnsupportedError where a task does not define it.
+        Raises UnsupportedError if a task does not define it.
         """
         raise UnsupportedError(f"task {self.name} does not label given tokens; define batch(tokens) -> Batch in it")
 
     @property
     def n_inputs(self) -> int | None:
-        """How many inputs `inputs` yields, known before they are made; None where they are not finitely many.
+        """How many inputs `inputs` yields, known before they are made; None if they are not finitely many.
 
         Example: return self.p**2
         """
@@ -181,12 +181,12 @@ class Task(ABC):
         """Every input once, in batches of at most `chunk` rows.
 
         Example: for rows in torch.cartesian_prod(a, b).split(chunk): yield self.batch(rows)
-        Raises UnsupportedError where a task does not define it.
+        Raises UnsupportedError if a task does not define it.
         """
         raise UnsupportedError(f"task {self.name} cannot list its inputs; define n_inputs and inputs(chunk) in it")
 
     def weights(self, batch: Batch) -> Float[Tensor, "rows"] | None:
-        """How likely the sampler draws each of these inputs, up to one factor; None where a task does not say.
+        """How likely the sampler draws each of these inputs, up to one factor; None if a task does not say.
 
         A share of all inputs can then be given twice: each input once, and as the sampler draws them.
         Example: return 0.5 ** batch.lengths.double()
@@ -198,7 +198,7 @@ class Task(ABC):
         with how many inputs it stands for.
 
         Example: yield self.batch(sorted_rows), orders_of(sorted_rows)
-        Raises UnsupportedError where a task does not define it.
+        Raises UnsupportedError if a task does not define it.
         """
         raise UnsupportedError(f"task {self.name} cannot list its inputs up to order; define multisets(chunk) in it")
 
@@ -224,7 +224,7 @@ class Task(ABC):
         return self.answer_words[answer]
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """Named variables of an input, one value a row, (rows,), or a position, (rows, length).
+        """Named variables of an input, one value per row, (rows,), or a position, (rows, length).
 
         Example: return {"a": batch.tokens[:, 0], "b": batch.tokens[:, 1], "sum": batch.labels}
         """
@@ -241,7 +241,7 @@ class Task(ABC):
     @property
     def example(self) -> Batch | None:
         """One short input for the first screen of a report; here the shortest of 20 samples, one of several tokens
-        where there is one: a single token gives heads no choice where to look.
+        if there is one: a single token gives heads no choice where to look.
         """
         batch = self.sample(20, self.splits[-1], seed=0)
         row = int(torch.where(batch.lengths > 1, batch.lengths, batch.tokens.shape[1] + 1).argmin())
@@ -288,7 +288,7 @@ class Task(ABC):
             raise InterpError(one_of(f"token of task {self.name}", token, self.vocabulary)) from None
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of a string, longest token first. Raises InterpError for what is no token.
+        """Token ids of a string, longest token first. Raises InterpError for anything that is not a token.
 
         Spaces are ignored, unless a token begins another, such as "1" and "12": then they part tokens.
         """
@@ -305,7 +305,7 @@ class Task(ABC):
             end = match.end()
         if end != len(squeezed):
             raise InterpError(
-                f"{squeezed[end]!r} at position {end} is no token of task {self.name}: {', '.join(self.vocabulary)}"
+                f"{squeezed[end]!r} at position {end} is not a token of task {self.name}: {', '.join(self.vocabulary)}"
             )
         return ids
 
@@ -319,7 +319,7 @@ class Task(ABC):
         return any(a != b and b.startswith(a) for a in self.vocabulary for b in self.vocabulary)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (not every task has to refuse)
-        """Raise InterpError for a row that is no input of this task; here every row of tokens is one."""
+        """Raise InterpError for a row that is not an input of this task; here every row of tokens is one."""
 
     def check_split(self, split: str) -> str:
         if split not in self.splits:
@@ -334,7 +334,7 @@ class Task(ABC):
 def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
     """Where `token` stands first in each row; "first" and "last" are the first position and the last without padding.
 
-    Raises InterpError where a row has no such token.
+    Raises InterpError if a row has no such token.
     """
     if token == "first":
         return torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)

@@ -19,7 +19,7 @@ IGNORED = -100
 class Batch:
     """Inputs with their labels: tokens padded on the right to one length.
 
-    labels are in the task's own units: one answer a row, or one a position (then -1 where there is none).
+    labels are in the task's own units: one answer per row, or one a position (then -1 if there is none).
 
     Example:
 

@@ -37,7 +37,7 @@ def check_task(kind: type[Task]) -> None:
 def check_made(task: Task) -> None:
     """The same for a task as it was made, registered or not; tests check those of this folder."""
     if not isinstance(task, Task):
-        raise InterpError(f"{of_type(task)} is no task; give a name such as 'count01', or an interp.Task")
+        raise InterpError(f"expected a task, got {of_type(task)}: pass a name such as 'count01', or an interp.Task")
     if not type(task).__module__.startswith(f"{__package__}."):
         refuse(task, _of_task(task))
 
@@ -58,7 +58,7 @@ def check_batch(task: Task, batch: Batch, what: str) -> None:
 
 
 def check_tokens(task: Task, tokens: Tensor) -> None:
-    """Raise InterpError for what are no rows of the task's token ids."""
+    """Raise InterpError for anything but rows of the task's token ids."""
     if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise InterpError(f"tokens of shape {tuple(tokens.shape)} and {tokens.dtype} must be rows of integer ids")
     if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < task.d_vocab:
@@ -234,7 +234,7 @@ def _tokens_named(task: Task) -> Iterator[str]:
     named += [(f"cyclic[{name!r}]", token) for name, group in task.cyclic.items() for token in group]
     for what, token in named:
         if token not in task.vocabulary:
-            yield f"{what} names {token!r}, which is no token of its vocabulary {', '.join(task.vocabulary)}"
+            yield f"{what} names {token!r}, which is not a token of its vocabulary {', '.join(task.vocabulary)}"
 
 
 def _counts(task: Task) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Tasks whose answer is a comparison of two counts: which inputs there are, and what their answers depend on.
 
-A task of this shape declares counted = (less, more, noise), contrast = (answer where there is more, answer elsewhere)
+A task of this shape declares counted = (less, more, noise), contrast = (answer if there is more, answer elsewhere)
 and count_ranges, the numbers of each counted token by split. Its inputs are some marks, the same in every input, around
 counted tokens in any order. Count01 is one (Zsámboki et al. 2025, Definition 3.1); a majority vote over two of three
 letters is another.
@@ -82,7 +82,7 @@ class CountedShape:
     query: int
     marks: Int[Tensor, "d_vocab"]
     after: tuple[tuple[int, int], int] | None = None
-    """The next read, where there is one: its query tokens after either answer, and what is right there."""
+    """The next read, if there is one: its query tokens after either answer, and what is right there."""
 
     def label(self, counts: Int[Tensor, "*rows 3"]) -> Int[Tensor, "*rows"]:
         """The right output at these counts."""
@@ -95,7 +95,7 @@ class CountedShape:
         return torch.full((len(counts),), self.query), keys, self.label(counts)
 
     def end_rows(self, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
-        """The same one token later, at the right answer. Raises UnsupportedError where nothing is read there."""
+        """The same one token later, at the right answer. Raises UnsupportedError if nothing is read there."""
         if self.after is None:
             raise UnsupportedError("nothing is read after the answer")
         _, keys, labels = self.answer_rows(counts)
@@ -194,7 +194,7 @@ def _shape_of(task: Task, seed: int) -> CountedShape:
     if not said.equal(right):
         row = int((said != right).int().argmax())
         raise UnsupportedError(
-            f"task {task.name} declares {task.contrast[0]!r} where there are more {task.counted[1]!r} than "
+            f"task {task.name} declares {task.contrast[0]!r} if there are more {task.counted[1]!r} than "
             f"{task.counted[0]!r}, and {task.contrast[1]!r} elsewhere, but labels {counts[row].tolist()} otherwise"
         )
     return CountedShape(counted, (more, otherwise), int(query[0]), marks[0], _after(batch, classes, at, right, more))  # type: ignore[arg-type]

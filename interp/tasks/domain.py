@@ -104,7 +104,7 @@ class _Once:
         self.bytes = 0
 
     def add(self, rows: Integer[np.ndarray, "rows length"]) -> None:
-        """Raises UnsupportedError where the rows so far are in no order, and too many to remember."""
+        """Raises UnsupportedError if the rows so far are in no order, and too many to remember."""
         width = max(rows.shape[1], self.last.shape[1])
         chain = np.concatenate([_fit(self.last, width), _fit(rows, width)])
         lengths = (chain > 0).sum(1, keepdims=True)  # of two rows the shorter comes first
@@ -157,7 +157,7 @@ class Drawn:
         self.missing = {split: batch[~found(batch)] if len(batch) else batch for split, batch in self.missing.items()}
 
     def finish(self) -> None:
-        """Raises InterpError where every split has a sample that was not found."""
+        """Raises InterpError if every split has a sample that was not found."""
         if self.missing and all(map(len, self.missing.values())):
             split, batch = list(self.missing.items())[-1]
             text = short(_text(self.task, _as_array(batch)[0]))

@@ -150,7 +150,7 @@ class Histogram(Task):
         return math.comb(self.T + self.L - 1, self.L)
 
     def all_sequences(self) -> Batch:
-        """Every one of the T^L sequences. Raises InterpError where there are more than two million."""
+        """Every one of the T^L sequences. Raises InterpError if there are more than two million."""
         _few_enough(self.n_sequences, f"sequences (T = {self.T}, L = {self.L})")
         index = torch.arange(self.n_sequences)
         digits = [index // self.T**power % self.T for power in reversed(range(self.L))]
@@ -159,7 +159,7 @@ class Histogram(Task):
     def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
         """One sorted sequence for every multiset of L tokens, and in how many orders it occurs.
 
-        They decide whatever does not depend on order. Raises InterpError where there are more than two million.
+        They decide whatever does not depend on order. Raises InterpError if there are more than two million.
         """
         _few_enough(self.n_multisets, f"multisets (T = {self.T}, L = {self.L})")
         rows = torch.tensor(list(combinations_with_replacement(range(self.T), self.L)))
@@ -170,7 +170,7 @@ class Histogram(Task):
         return batch, logs.exp().round()
 
     def enumerate(self) -> Batch:
-        """All sequences where there are few enough, else all multisets. Raises InterpError for too many of those."""
+        """All sequences if there are few enough, else all multisets. Raises InterpError for too many of those."""
         return self.all_sequences() if self.n_sequences <= ENUMERATION_LIMIT else self.all_multisets()[0]
 
     # ------------------------------------------------------------ labels, classes, answers

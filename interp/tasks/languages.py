@@ -116,7 +116,7 @@ class Language(Task):
     def of_symbols(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Batch:
         """Rows of tokens with their labels, from symbols (places in the alphabet) and lengths of at least 1."""
         if len(lengths) and int(lengths.min()) < 1:
-            raise InterpError(f"a string of length 0 is no input of task {self.name}: lengths start at 1")
+            raise InterpError(f"a string of length 0 is not an input of task {self.name}: lengths start at 1")
         width = symbols.shape[1]
         inside = torch.arange(width) < lengths[:, None]
         symbols = torch.where(inside, symbols, 0)
@@ -198,7 +198,7 @@ class Language(Task):
             row = int((~good).int().argmax())
             form = "[CLS], at least one symbol" + (", [EOS]" if self.ends else "") + ", then only [PAD]"
             raise InterpError(
-                f"row {row}, {self._short(tokens[row])}, is no input of task {self.name}: it must be {form}"
+                f"row {row}, {self._short(tokens[row])}, is not an input of task {self.name}: it must be {form}"
             )
 
     def _short(self, row: Int[Tensor, "width"]) -> str:
@@ -279,7 +279,7 @@ class Language(Task):
         return ("not a member", "a member")
 
     def enumerate(self, length: int) -> Batch:
-        """Every string of one length, in lexicographic order. Raises InterpError where there are too many."""
+        """Every string of one length, in lexicographic order. Raises InterpError if there are too many."""
         check_size("length", length)
         base = len(self.alphabet)
         if base**length > ENUMERATION_LIMIT:

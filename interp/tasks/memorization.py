@@ -186,7 +186,7 @@ class TableTask(Task):
     def sequences(self, n: int, length: int, seed: int = 0) -> Int[Tensor, "rows length"]:
         """n sequences: k tokens from the prior, then each next token from the table, given the last k.
 
-        Raises InterpError where outputs are not the input tokens, or the table lacks contexts.
+        Raises InterpError if outputs are not the input tokens, or the table lacks contexts.
         """
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)

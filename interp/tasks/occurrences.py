@@ -4,7 +4,7 @@ A task of this shape declares readout = "all" and counted, its alphabet. Its inp
 alphabet, perhaps after one mark such as [BOS], and what is right at a token depends on how often it occurs in its row.
 The histogram is one (Behrens et al. 2024, section 4); "which letters of this word stand alone?" is another.
 
-The declaration is compared with the task's own labels, on every row where there are at most LISTED of them. Of more
+The declaration is compared with the task's own labels, on every row if there are at most LISTED of them. Of more
 rows a sample is compared, and `unchecked` says so, unless the task defines what is right as a function: label_counts,
 from how often a token occurs to the right output index.
 """
@@ -24,7 +24,7 @@ from interp.tasks.domain import Drawn
 from interp.tasks.roles import defines_labels
 
 CHECKED = 2048
-"""Rows that are compared where there are too many to compare all, about."""
+"""Rows that are compared if there are too many to compare all, about."""
 LISTED = 1 << 17
 ROWS_AT_ONCE = 1 << 13
 
@@ -129,7 +129,7 @@ def unchecked(task: Task, shape: Occurrences) -> tuple[str, ...]:
 
 
 def _own_classes(task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-    """What the task itself says at every token of the alphabet. Raises UnsupportedError where it says nothing."""
+    """What the task itself says at every token of the alphabet. Raises UnsupportedError if it says nothing."""
     try:
         task.check_input(shape.rows(sequences))
         classes = task.classes(shape.batch(task, sequences))

@@ -75,7 +75,7 @@ def one_token_pairs(
 
 
 def _listed(task: Labels) -> set[tuple[int, ...]] | None:
-    """Every input without its padding, for a task that lists a few; None where that is not known."""
+    """Every input without its padding, for a task that lists a few; None if that is not known."""
     try:
         if task.n_inputs is None or task.n_inputs > MOST_LISTED:
             return None

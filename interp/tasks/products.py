@@ -4,7 +4,7 @@ A task of this shape defines products() -> Iterator[Product]. Inputs with 4 the 
 first, then any two up to 4; any below 4, then 4, then any up to 4; any two below 4, then 4.
 
 Products must be the task's inputs, each once: they are compared with the task's number of inputs and with each other.
-Their answers are compared with the task's own labels on every input where there are at most LISTED, else on a sample,
+Their answers are compared with the task's own labels on every input if there are at most LISTED, else on a sample,
 and `unchecked` says so.
 """
 
@@ -29,7 +29,7 @@ from interp.tasks.roles import PRODUCTS, lacks
 LISTED = 1 << 25
 """Inputs: about two seconds for rows of five tokens."""
 SAMPLED = 16
-"""Rows of each product that are compared where there are more."""
+"""Rows of each product that are compared if there are more."""
 ROWS_AT_ONCE = 1 << 18
 COMPARED = 1 << 26
 """Comparisons of a listed input with a product: about two seconds."""
@@ -165,7 +165,9 @@ def _labeled(task: Task, number: int, product: Product, every: bool) -> None:
             task.check_input(rows)
             classes = task.classes(task.batch(rows))
         except InterpError as error:
-            raise UnsupportedError(f"product {number} of task {task.name} holds what is no input: {error}") from None
+            raise UnsupportedError(
+                f"product {number} of task {task.name} holds a row that is not an input: {error}"
+            ) from None
         read = classes >= 0
         wrong = (read.sum(1) != 1) | (classes.amax(1) != product.right)
         if bool(wrong.any()):
@@ -175,7 +177,7 @@ def _labeled(task: Task, number: int, product: Product, every: bool) -> None:
 
 def read_at(task: Task, products: Sequence[Product], where: str) -> int:
     """The position at which `where` (a token, "first" or "last") reads every input of the products, which all have the
-    same token there. Raises UnsupportedError where there is none."""
+    same token there. Raises UnsupportedError if there is none."""
     length = len(products[0].places)
     if where in ("first", "last") and task.pad_id is None:
         at = 0 if where == "first" else length - 1

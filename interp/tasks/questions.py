@@ -41,7 +41,7 @@ class Questions(Task):
 
     @abstractmethod
     def answer(self, question: str) -> str:
-        """The right answer to a question, with the stop token where there is one."""
+        """The right answer to a question, with the stop token if there is one."""
 
     @property
     def answer_words(self) -> tuple[str, ...]:

@@ -299,7 +299,7 @@ def _tables(task: Any, what: str, given: Any, first: Any) -> Any:
 def _check_input(task: Any, what: str, given: Any, tokens: Any) -> None:
     if given is not None:
         raise TaskError(
-            f"task {task.name}: {what} gives {quoted(given)}; it must raise interp.InterpError for what is no input, "
+            f"task {task.name}: {what} gives {quoted(given)}; it must raise interp.InterpError for anything else, "
             "and give nothing"
         )
 

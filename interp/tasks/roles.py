@@ -38,6 +38,6 @@ def defines_labels(task: Task) -> bool:
 
 
 def lacks(task: Task, names: tuple[str, ...]) -> str | None:
-    """The reason, where a task lacks some of these; None where it has all."""
+    """The reason, where a task lacks some of these; None if it has all."""
     missing = [name for name in names if not hasattr(task, name)]
     return f"task {task.name} declares no {', '.join(missing)}" if missing else None

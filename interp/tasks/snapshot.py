@@ -37,7 +37,7 @@ class Uncomparable(Exception):
 def snapshot(task: Task) -> Task:
     """A fresh task of the same class, parameters, data seed and tables.
 
-    Raises UnsupportedError where its class makes another task of these, or none, and where the task holds what cannot
+    Raises UnsupportedError if its class makes another task of these, or none, and where the task holds what cannot
     be compared.
     """
     if (reason := patched(type(task))) is not None:
@@ -66,7 +66,7 @@ def impostor(task: Task) -> str | None:
 
 
 def patched(kind: type) -> str | None:
-    """Which function of a class of this package, or of a library, was replaced from outside; None where none was."""
+    """Which function of a class of this package, or of a library, was replaced from outside; None if none was."""
     for owner in kind.__mro__:
         home = owner.__module__.partition(".")[0]
         if home not in ("interp", "transformer_lens", "torch"):

@@ -51,7 +51,7 @@ def lookup_construction(
     scale         lambda: 'entropy', the print's equation with its sign mended (softmax gives g probability e^-H);
                   'match', softmax gives g its own probability pi_g; 'optimal', the least divergence
     targets       g; the most likely output of each context when not given
-    Raises InterpError where lambda would be infinite (a context with entropy 0): its divergence is zero in the limit
+    Raises InterpError if lambda would be infinite (a context with entropy 0): its divergence is zero in the limit
     only; and for 'entropy' where w_g . w_g is not the largest u_j, for then the equation need not have a solution.
     Source: Dana 2024, Theorem 3; erratum 16.
     """

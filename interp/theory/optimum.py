@@ -34,7 +34,7 @@ class RankDOptimum(RankDMap):
     method         the start that won, and what finished it
     restarts       DataFrame, one row a start: start, kl, iterations, gradient_norm, best (within 1e-7 of the least)
     gradient_norm  norm of the gradient in balanced factors (W_U W_U^T = W_E^T diag(prior) W_E)
-    curvature      least eigenvalue of the Hessian on W_U (W_E eliminated), symmetries left out; NaN where too large
+    curvature      least eigenvalue of the Hessian on W_U (W_E eliminated), symmetries left out; NaN if too large
     exact          whether the optimum is proved to be zero by the rank condition
     attained       False where the table has zeros: the optimum is then an infimum, approached as logits grow
     evidence       what speaks for optimality, in a sentence or two

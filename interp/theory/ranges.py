@@ -160,7 +160,7 @@ def token_mixing(
     """The mixing layer of a histogram model, value and output the identity.
 
     `embedding` has T rows, for the bos kinds T + 1 with BOS last. dot and bos kinds need W_Q and W_K (scale is
-    1/sqrt(d) unless given), lin kinds W_mix (the logits where there is a softmax). The dtype is the embedding's.
+    1/sqrt(d) unless given), lin kinds W_mix (the logits if there is a softmax). The dtype is the embedding's.
     Raises InterpError on an unknown kind, missing matrices or sizes that do not fit.
     """
     if kind not in get_args(MixingKind):

@@ -21,7 +21,7 @@ def compact(history: pd.DataFrame) -> dict[str, list[float | None]]:
     """At most 100 epochs, the first and the last among them, denser at the start; 5 digits of each number."""
     n = len(history)
     chosen = np.unique(np.geomspace(1, n, min(n, MOST_POINTS)).round().astype(int)) - 1
-    # No loss is known before the first epoch, and NaN is no JSON.
+    # No loss is known before the first epoch, and NaN is not JSON.
     return {
         name: [None if value != value else float(f"{value:.5g}") for value in history[name].iloc[chosen]]
         for name in COLUMNS

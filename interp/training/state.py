@@ -42,7 +42,7 @@ def save_state(folder: Path, key: dict[str, Any], run: RunState) -> None:
 
 
 def load_state(folder: Path, key: dict[str, Any]) -> RunState | None:
-    """The state of the run `key` in a folder, or None where there is none. Refuses another run's state."""
+    """The state of the run `key` in a folder, or None if there is none. Refuses another run's state."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -70,7 +70,7 @@ def load_state(folder: Path, key: dict[str, Any]) -> RunState | None:
 
 
 def saved_engine(folder: Path) -> str | None:
-    """The name of the engine that began the run in a folder, or None where there is no readable run."""
+    """The name of the engine that began the run in a folder, or None if there is no readable run."""
     try:
         with safe_open(folder / FILE, framework="pt") as file:
             name = json.loads(file.metadata()["interp"])["key"]["engine"]

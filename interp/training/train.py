@@ -165,7 +165,7 @@ def train_parameters(
         task = make_task(spec.task)
         spec = spec.replace(task=task.ref)  # a default that is spelled out is left out: one model, one name
     if not isinstance(task, Task):
-        raise InterpError(f"task = {quoted(task)} is no task; the spec's own is made where none is given")
+        raise InterpError(f"task = {quoted(task)} is not a task; the spec's own is made where none is given")
     spec = spec.read_as(task.readout)
     if task.ref != spec.task:
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")

@@ -58,7 +58,7 @@ def drawn(rng: random.Random, names: list[str] | None = None) -> tuple[TaskModel
 
 
 def said_of(model: TaskModel, options: dict[str, Any]) -> tuple[Any, ...]:
-    """What a certificate says; ("refused",) where there is none."""
+    """What a certificate says; ("refused",) if there is none."""
     try:
         found = interp.certify(model, **options)
     except InterpError:

@@ -177,7 +177,7 @@ def in_float32_alone(model, tokens):
 
 
 def test_what_an_average_does_not_look_at_may_overflow():
-    """0 times an infinite key is no number, and an average of layer 1 never asks for a key."""
+    """0 times an infinite key is not a number, and an average of layer 1 never asks for a key."""
     model = interp.build("languages/one")
     with torch.no_grad():
         model.blocks[0].attn.W_K.fill_(2.0**126)
@@ -191,7 +191,7 @@ def test_what_an_average_does_not_look_at_may_overflow():
 
 
 def test_what_stands_later_in_a_row_may_overflow():
-    """A causal query does not see it, and 0 times its infinite value is no number."""
+    """A causal query does not see it, and 0 times its infinite value is not a number."""
     model = one_layer(readout_at="all")
     with torch.no_grad():
         model.blocks[0].attn.W_Q.zero_()

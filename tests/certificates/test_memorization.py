@@ -159,7 +159,7 @@ def test_refusals(change: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"batch": "one label"}, "labels '7 7' [0-9]+, which is no most likely next token of its table"),
+        ({"batch": "one label"}, "labels '7 7' [0-9]+, which is not a most likely next token of its table"),
         ({"prior": lambda task: task.table.prior * 3}, "sum"),
         ({"conditional": lambda task: task.table.conditional * 2}, "sum"),
         ({"contexts": lambda task: (task.table.contexts[0],) * len(task.table.contexts)}, "must all be different"),

@@ -37,7 +37,7 @@ def test_averages_of_the_mirror_are_rounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_binary_weights_are_stored_rounded() -> None:
-    """2^i / (2^n - 1) is no number of float32: the bound is that of rounded weights, of all three worst strings."""
+    """2^i / (2^n - 1) is not a number of float32: the bound is that of rounded weights, of all three worst strings."""
     model = interp.build("languages/palindrome", dtype="float32")
     margin, bound = palindrome_proof._binary(model, LENGTH)
     assert margin == pytest.approx(1 / (2**TOKENS - 1))

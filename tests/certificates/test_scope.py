@@ -241,7 +241,7 @@ def rare(symbols: Tensor) -> Tensor:
 
 
 def test_one_string_of_a_language_that_promises_otherwise_is_found() -> None:
-    """FIRST, but 11111 is no member, or batch says so, or enumerate leaves it out: all were certified."""
+    """FIRST, but 11111 is not a member, or batch says so, or enumerate leaves it out: all were certified."""
     member = decided_by(places=(0,))(lambda self, symbols, lengths: (symbols[:, 0] == 1) & ~rare(symbols))
     plain = decided_by(places=(0,))(lambda self, symbols, lengths: symbols[:, 0] == 1)
 

@@ -201,7 +201,7 @@ def test_refusals():
         probe_two(build("dot"))
     with pytest.raises(InterpError, match="different tokens, not 1, 1"):
         probe_two(build("lin"), "1", "1")
-    with pytest.raises(InterpError, match=r"'\[BOS\]' is no token of the alphabet"):
+    with pytest.raises(InterpError, match=r"'\[BOS\]' is not a token of the alphabet"):
         probe_two(build("bos-softmax"), "[BOS]", "1")
     with pytest.raises(InterpError, match="steps = 1"):
         probe_three(build("lin"), steps=1)

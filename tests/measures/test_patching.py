@@ -78,7 +78,7 @@ def test_bad_pairs_are_one_sentence(model) -> None:
     for arguments, sentence in [
         ((tokens, other[:2], (1, 2)), "3 clean rows and 2 corrupted ones are no pairs"),
         ((tokens, tokens, (1, 2)), "there is nothing to recover"),
-        ((tokens, other, (1, 9)), "answer 9 is no output token of the model, which has 0 to 8"),
+        ((tokens, other, (1, 9)), "answer 9 is not an output token of the model, which has 0 to 8"),
         ((tokens, other, (1, 1)), "the same token"),
         ((tokens, other, torch.tensor([1, 2, 3])), r"answers has shape \(3,\)"),
         ((tokens, other, (1, 2), 4), "position 4 is outside the rows"),

@@ -1,4 +1,4 @@
-"""Waves on a cyclic group: frequencies of the exact construction, and none where there is no group."""
+"""Waves on a cyclic group: frequencies of the exact construction, and none if there is no group."""
 
 from __future__ import annotations
 

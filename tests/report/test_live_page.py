@@ -114,7 +114,7 @@ def test_typing_menus_positions_and_what_cannot_be_typed(page: Page, tmp_path: P
     set_value(page, ".live-menus select:nth-of-type(9)", "4", "change")
     assert page.run("document.querySelectorAll('.live-positions button span')[9].textContent") == "5"
     set_value(page, "#live-text", "1 2 x")
-    assert '"x" is no token' in text(page, ".live-trouble")
+    assert '"x" is not a token' in text(page, ".live-trouble")
     assert page.run("document.querySelector('#live-text').getAttribute('aria-invalid')") == "true"
 
 

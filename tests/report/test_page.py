@@ -283,14 +283,14 @@ def test_the_first_screen_says_what_each_sentence_is_about_with_its_picture_and_
     said = report.html().split('<section class="verdict"')[1].split("</section>")[0]
     labels = re.findall(r'<p class="label">(.*?)</p>', said)
     assert labels == ["The task", "How", "Is it proved?"]
-    assert said.index("Proved wrong on some inputs") > said.index("By heads.")
+    assert said.index("Proved wrong; a counterexample") > said.index("By heads.")
     assert re.findall(r'data-source="(.*?)"', said) == ["figure-pairs-data"]
     assert 'aria-hidden="true"' in said
     whole = Report("both")
     whole.attach(report, prefix="a")
     said = whole.html().split('<section class="verdict"')[1].split("</section>")[0]
     assert re.findall(r'data-source="(.*?)"', said) == ["figure-a-pairs-data"]
-    assert "Proved wrong on some inputs" in said
+    assert "Proved wrong; a counterexample" in said
 
 
 def test_a_verdict_that_is_one_text_has_no_labels():

@@ -28,7 +28,7 @@ def test_table():
 
 def test_json_has_lists_nulls_and_every_digit():
     def refuse(constant):
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     assert json.loads(format_table(FRAME, "json"), parse_constant=refuse) == [
         {"heads": [0], "s_acc": 0.98765432109, "w": "inf", "right": True, "n": 1},

@@ -1,4 +1,4 @@
-"""Addition: rows and labels by hand and by Python's own sums, in every format, and what is no input."""
+"""Addition: rows and labels by hand and by Python's own sums, in every format, and something that is not an input."""
 
 from __future__ import annotations
 

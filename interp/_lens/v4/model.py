@@ -63,7 +63,7 @@ def quiet_construction() -> Iterator[None]:
 
 
 def config_fields() -> dict[str, Any]:
-    """The fields of a config and their defaults; None where there is no default."""
+    """The fields of a config and their defaults; None if there is no default."""
     found: dict[str, Any] = {}
     for kind in reversed(HookedTransformerConfig.__mro__[:-1]):
         found |= {

@@ -41,7 +41,7 @@ ENGINE = ("numbers", "positions", "forward", "counts", "truth", "run", "generate
 
 
 def script(panels: Sequence[Panel]) -> str:
-    """The script of a page with these panels, "" where there are none: only the files that they need."""
+    """The script of a page with these panels, "" if there are none: only the files that they need."""
     names = tuple(name for name, needed in FILES.items() if any(map(needed, panels)))
     return f'(() => {{\n"use strict";\n{_joined(names)}}})();\n' if panels else ""
 

@@ -9,7 +9,7 @@ function parseTokens(vocabulary, text) {
   for (const word of words) {
     for (let rest = word; rest;) {
       const found = ordered.find(([token]) => token && rest.startsWith(token));
-      if (!found) throw new Error(`"${rest[0]}" is no token here: ${vocabulary.slice(0, 12).join(" ")}${vocabulary.length > 12 ? " \u2026" : ""}`);
+      if (!found) throw new Error(`"${rest[0]}" is not a token here: ${vocabulary.slice(0, 12).join(" ")}${vocabulary.length > 12 ? " \u2026" : ""}`);
       ids.push(found[1]);
       rest = rest.slice(found[0].length);
     }

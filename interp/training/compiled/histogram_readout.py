@@ -273,7 +273,7 @@ def count_right(s: Any, params: Any, w: Any, batch: int) -> float:
     logits_of(s, params, w, rows)
     logits, C = w.logits, w.logits.shape[1]
     for r in range(rows):
-        best, nothing = 0, get(logits, r * C) - get(logits, r * C)  # 0, or NaN where a logit is not finite
+        best, nothing = 0, get(logits, r * C) - get(logits, r * C)  # 0, or NaN if a logit is not finite
         for c in range(1, s.classes):
             nothing += get(logits, r * C + c) - get(logits, r * C + c)
             if get(logits, r * C + c) > get(logits, r * C + best):

@@ -45,7 +45,7 @@ class ExactKLEngine(StackEngine):
     @classmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
         if not isinstance(task, TableTask):
-            return f"task {task.name} is no conditional table"
+            return f"task {task.name} is not a conditional table"
         if spec.training.data == "fresh":
             return "tables are trained whole (data = 'exact') or on a fixed sample"
         return context_refusal(spec)
