@@ -24,10 +24,14 @@ from interp.certificates.options import options_of
 from interp.cli import app
 from interp.constructions.registry import registered_constructions
 from interp.model_files import find_checkpoint
+from interp.report.glossary import NOTES
 from interp.sections.base import _SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+RESULT = r"^print\(.*\)  # ((?:[\d\[]|certified|refuted|undecided|On every).*?)(?:: .*)?$"
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -37,12 +41,16 @@ def blocks(path: Path, language: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*HookedTransformer is deprecated.*:DeprecationWarning")
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_the_python_of_a_page_runs_in_order(path: Path, monkeypatch, tmp_path) -> None:
+def test_the_python_of_a_page_prints_what_it_says(path: Path, monkeypatch, tmp_path, capsys) -> None:
+    """A comment behind print() that starts with a number, a list or a verdict is the result."""
     (tmp_path / "models").symlink_to(ROOT / "models")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(path, "python"):
         exec(compile(block, path.name, "exec"), names)
+        printed = capsys.readouterr().out
+        for said in re.findall(RESULT, block, re.MULTILINE):
+            assert said in printed, f"{path.name} says {said!r}, printed is {printed!r}"
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
@@ -79,6 +87,13 @@ def test_every_model_of_the_gallery_is_there() -> None:
     assert len(names) >= 10
     exact = registered_constructions()
     assert all(name in exact or find_checkpoint(name).is_file() for name in names)
+
+
+def test_the_glossary_defines_each_word_as_reports_do() -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    words = [word.lower() for word, _ in rows if word != "word"]
+    assert len(words) == len(set(words)) >= 40
+    assert set(NOTES.items()) <= set(rows)
 
 
 def test_every_public_name_has_a_docstring() -> None:
