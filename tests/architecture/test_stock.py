@@ -293,7 +293,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     ):
         with pytest.raises(InterpError, match=words):
             interp.load(state, **arguments)
-    with pytest.raises(InterpError, match="a NoneType is not a model"):
+    with pytest.raises(InterpError, match="expected a model, got a NoneType"):
         interp.load(None)
     with pytest.raises(InterpError, match="cannot load an int"):
         interp.load(3, task=Largest(), config=fields)
