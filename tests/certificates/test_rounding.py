@@ -237,3 +237,14 @@ def test_scores_of_subnormal_queries_are_bounded_before_they_are_scaled_up(flush
     error = ((q.float() @ k.float().T) * 1e30).double() - q @ k.T * 1e30
     assert error.abs().max() > 1e-9
     assert (error.abs() <= found.error).all()
+
+
+@pytest.mark.parametrize(("one", "other"), [(1e10, 1e-40), (1e-40, 1e10), (-1e10, 1e-40)])
+def test_a_factor_that_is_flushed_loses_all_of_its_product(one: float, other: float) -> None:
+    """1e10 times a subnormal number is normal: flushed to zero before, it is lost."""
+    numbers = Arithmetic(2.0**-24)
+    x, y = (exact(torch.tensor([[part]], dtype=torch.float64)) for part in (one, other))
+    assert float(numbers.product(x, y).error) >= abs(one * other)
+    assert float(numbers.scores(x, y, 1.0).error) >= abs(one * other)
+    assert float(numbers.linear(x, y.value).error) >= abs(one * other)
+    assert float(numbers.product(x, y).error) <= 1e-27
