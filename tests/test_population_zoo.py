@@ -1,4 +1,4 @@
-"""Every number of a report on a model of the zoo, again by plain hooks on the same inputs: see plain_numbers.py."""
+"""Numbers of six sections of a report, for every model of the zoo, again by plain hooks: see plain_numbers.py."""
 
 from __future__ import annotations
 
@@ -102,25 +102,6 @@ def check_circuit(study: Study, plain: Plain, report: Report) -> None:
             assert row.accuracy_without == pytest.approx(without, abs=near), row.part
 
 
-def check_separation(study: Study, plain: Plain, report: Report) -> None:
-    """Accuracy with a head, and without it: both are sums of what the heads write, through the readout."""
-    batch = study.once(shared.rows, "test")
-    where, cfg, weights = plain.reads(batch), plain.model.cfg, plain.model.blocks[-1].attn
-    z = plain.cached(batch, [f"blocks.{cfg.n_layers - 1}.attn.hook_z"])[f"blocks.{cfg.n_layers - 1}.attn.hook_z"]
-    z = z[where.rows, where.positions].double()
-    unembed, b_U = plain.model.unembed.W_U.detach().double(), plain.model.unembed.b_U.detach().double()
-    bias = weights.b_O.detach().double() @ unembed + b_U
-    near = close(plain, batch)
-    for row in report.tables["separation"].itertuples():
-        alone = z[:, row.head] @ weights.W_O[row.head].detach().double() @ unembed + bias
-        if alone.shape[1] == 1:  # one output s is the pair (0, s)
-            alone = torch.nn.functional.pad(alone, (1, 0))
-        right = float((alone.argmax(1) == where.classes).double().mean())
-        assert row.l_acc == pytest.approx(right, abs=near), row.head
-        part = f"head {cfg.n_layers - 1}.{row.head}"
-        assert row.accuracy_without == pytest.approx(plain.accuracy(batch, [plain.put(part, 0.0)]), abs=near), part
-
-
 def check_variables(study: Study, plain: Plain, report: Report) -> None:
     """Values, chance, and the interchange of whole vectors; which pairs of inputs there are is the measure's choice."""
     batch = study.once(variables.population).batch
@@ -151,7 +132,6 @@ CHECKS = {
     "heads": check_heads,
     "components": check_components,
     "patching": check_patching,
-    "separation": check_separation,
     "variables": check_variables,
     "faithfulness": check_circuit,
 }
