@@ -280,7 +280,7 @@ class Wrong(MaxOfK):
         ("twice", "hold the same input"),
         ("empty", "is empty"),
         ("label", "otherwise than its product 3"),
-        ("no input", "no input"),
+        ("no input", "not an input"),
         ("token", "or none of its own"),
     ],
 )

@@ -166,7 +166,7 @@ def test_addition_of_long_numbers_follows_carries_from_end_to_end(digits: int) -
         ("induction-exact", {"beta": 1.0}, "no margin"),
         ("addition-exact", {"beta": 1.0}, "too small for base 10"),
         ("addition-exact", {"beta": -3.0}, "too small for base 10"),
-        ("addition-exact", {"plus": "7"}, "no digit, or the digit '0'"),
+        ("addition-exact", {"plus": "7"}, "not a digit, or the digit '0'"),
         ("addition-exact", {"equals": ""}, "needs a token there"),
     ],
 )

@@ -65,13 +65,13 @@ def step_of(change: Callable[[Any, int, int, Any], Any]) -> Callable[[Automaton]
         (lambda one: replace(one, reads=()), "says no answer"),
         (lambda one: replace(one, reads=one.reads[:1] * 2), "twice"),
         (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], after=99))), "of 8 places"),
-        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "no output"),
+        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "gives something else than an output"),
         (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 1))), "otherwise"),
         (lambda one: replace(one, reads=one.reads[:-1]), "otherwise"),
         (step_of(lambda s, p, t, then: None), "no row to the end"),
         (step_of(lambda s, p, t, then: None if p == 0 and t == 2 else then), "81 inputs, its automata 54"),
         (step_of(lambda s, p, t, then: 0 if p == 2 and t == 4 else then), "162"),
-        (step_of(lambda s, p, t, then: 1 if p == 0 and t == 2 else then), "no input"),
+        (step_of(lambda s, p, t, then: 1 if p == 0 and t == 2 else then), "not an input"),
     ],
 )  # fmt: skip
 def test_an_automaton_that_is_not_the_task_is_refused(change: Callable[[Automaton], Automaton], reason: str) -> None:

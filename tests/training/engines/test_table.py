@@ -110,7 +110,7 @@ def test_a_table_of_your_own_is_given_beside_the_spec() -> None:
         (plain().replace(layers=(Layer(n_heads=1, d_head=2, bias={"q": True}),)), "biases"),
         (
             ModelSpec(task=TaskRef(name="histogram"), d_model=2, layers=(Layer(d_head=2),), origin=EXACT),
-            "no conditional",
+            "not a conditional table",
         ),
     ],
 )
