@@ -65,7 +65,7 @@ def step_of(change: Callable[[Any, int, int, Any], Any]) -> Callable[[Automaton]
         (lambda one: replace(one, reads=()), "says no answer"),
         (lambda one: replace(one, reads=one.reads[:1] * 2), "twice"),
         (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], after=99))), "of 8 places"),
-        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "than an output"),
+        (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 7))), "an output"),
         (lambda one: replace(one, reads=(*one.reads[:-1], replace(one.reads[-1], answer=lambda s: 1))), "otherwise"),
         (lambda one: replace(one, reads=one.reads[:-1]), "otherwise"),
         (step_of(lambda s, p, t, then: None), "no row to the end"),
