@@ -81,6 +81,7 @@ def test_wrong_pairs_are_counted_exactly(digits: int) -> None:
     assert "right is 9" in str(found.counterexample)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_read_by_another_name_is_the_same() -> None:
     """Other ids of tokens, more outputs than answers: one that is larger is a wrong answer."""
     task = Addition(digits=3)
@@ -128,6 +129,7 @@ def test_what_is_left_open_is_an_interval() -> None:
     assert "are left open" in str(found)
 
 
+@pytest.mark.slow
 def test_a_wrong_adder_is_refuted_before_any_set_is_parted() -> None:
     task = Addition()
     model = exact(task)

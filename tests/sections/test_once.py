@@ -41,7 +41,7 @@ def test_sections_on_heads_take_outputs_once_for_each_split_and_read(monkeypatch
     spec = interp.ModelSpec(
         task=interp.TaskRef(name="count01"), d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64"
     )
-    study = Study(Subject.of(interp.build(spec, seed=1)), asked=Asked(inputs=300))
+    study = Study(Subject.of(interp.build(spec, seed=1)), asked=Asked(inputs=60))
     taken = _counted(monkeypatch, outputs, "_from_counts")
     fitted = _counted(monkeypatch, SeparatorPath, "fit")
     report = Report("two heads")
