@@ -71,7 +71,9 @@ def hooks_on(model: nn.Module) -> str | None:
 
 
 def _other_task(model: TaskModel, task: Task) -> str | None:
-    if model.spec.task == task.ref:
+    named = model.spec.task
+    changed = tuple((name, value) for name, value in named.parameters if value != task.defaults.get(name))
+    if named.model_copy(update={"parameters": changed}) == task.ref:  # a spec may state a default, too
         return None
     return f"its spec names the task {_of(model.spec.task)}, and the task at hand is {_of(task.ref)}"
 

@@ -183,6 +183,14 @@ class InOrder(Count01):
         return self.batch(super().sentences(counts, seed).tokens)
 
 
+def test_a_spec_may_state_a_default_of_its_task() -> None:
+    spec = interp.ModelSpec(
+        task=interp.TaskRef(name="max-at-last", parameters={"K": 2, "v": 64}),  # 64 is the default
+        d_model=4, layers=(interp.Layer(n_heads=1, d_head=4),), positions="learned", max_length=2, readout_at="last",
+    )  # fmt: skip
+    assert interp.certify(interp.build(spec, seed=0)).status == "refuted"
+
+
 def test_inherited_label_counts_do_not_define_the_labels_of_a_subclass() -> None:
     exact = interp.build("count01/minimal")
     task = InOrder()
