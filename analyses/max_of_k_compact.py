@@ -14,7 +14,7 @@ negative.
 
 All parameters are taken exactly and evaluated in float64; a lead counts as positive above 1e-9 of the size of the terms
 that it is a sum of, and what lies within that is counted apart. Operations: additions, multiplications and comparisons.
-Full: 150 seeds of 4 numbers below 64, then 3 seeds each of 5 and 10 numbers below 64 and 128, with at most 2e10
+Full: 150 seeds of 4 numbers below 64, then 3 seeds each of 5 and 10 numbers below 64 and 128, with at most 1e10
 operations a model; about half an hour of one core. Models are kept in DIR (rows are appended as models finish, and not
 made twice). Quick: 2 seeds of 4 numbers; smoke: one model of 3 numbers below 8, 60 steps. The table of a full run is
 analyses/sweeps/max_at_last.csv.
@@ -46,7 +46,7 @@ NUMBERS = 1 << 22
 """Leads that are looked at together."""
 LARGER = [(5, 64, 3), (5, 128, 3), (10, 64, 3), (10, 128, 3)]
 """Numbers, how many there are, seeds."""
-MOST = 2e10
+MOST = 1e10
 """Operations that a larger model may take."""
 WHOLE = dict.fromkeys(("inputs", "errors", "near", "open"), object)
 """Columns whose whole numbers may have more than 64 bits."""
@@ -176,19 +176,23 @@ def cells(K: int, v: int, g: Float[np.ndarray, "query place number answer"]) -> 
 def count(model: interp.TaskModel, most: float = math.inf) -> dict[str, object]:
     """Inputs proved right by each bound, the errors and what is too near to tell, with operations.
 
-    most: operations, shared among cells by how many inputs they have; what stays open then is counted as such.
+    most: operations that fix more places, shared among cells by how many inputs they have; what a cell does not spend
+    is left to the next ones, and what stays open is counted as such.
     """
     started, (g, cost) = time.perf_counter(), added(model)
     K, v = model.task.terms, model.task.base
     books, left = Books([0] * K, 0, 0, np.zeros(K)), 0
     books.operations[0] = cost + 2 * sum(K * (m + 1) * (v - 1) for _, m in zip(*np.triu_indices(v)))
+    rest = v**K
     for cell in cells(K, v, g):
         books.operations[0] += (len(cell.tables) + 1) * v
         whole = cell.sizes[0]
         if (cell.fixed + cell.least[0] > cell.safe).all():
             books.right[0] += whole
         else:
-            left += cell.narrowed().settle(books, most * whole / v**K)
+            unspent = most - float(books.operations[1:].sum())
+            left += cell.narrowed().settle(books, unspent * whole / rest)
+        rest -= whole
     total, right = v**K, np.cumsum(books.right)
     assert int(right[-1]) + books.wrong + books.near + left == total
     spent = np.cumsum(books.operations)
