@@ -98,6 +98,11 @@ class Books:
     near: int
     operations: Float[np.ndarray, " depth"]
 
+    def add(self, other: Books) -> None:
+        """Take over its inputs."""
+        self.right = [mine + theirs for mine, theirs in zip(self.right, other.right)]
+        self.wrong, self.near = self.wrong + other.wrong, self.near + other.near
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -176,23 +181,35 @@ def cells(K: int, v: int, g: Float[np.ndarray, "query place number answer"]) -> 
 def count(model: interp.TaskModel, most: float = math.inf) -> dict[str, object]:
     """Inputs proved right by each bound, the errors and what is too near to tell, with operations.
 
-    most: operations that fix more places, shared among cells by how many inputs they have; what a cell does not spend
-    is left to the next ones, and what stays open is counted as such.
+    most: operations that fix more places, about, shared among cells by how many inputs they have. What settled cells do
+    not spend is left to the others, which begin again with more; what stays open then is counted as such.
     """
     started, (g, cost) = time.perf_counter(), added(model)
     K, v = model.task.terms, model.task.base
     books, left = Books([0] * K, 0, 0, np.zeros(K)), 0
     books.operations[0] = cost + 2 * sum(K * (m + 1) * (v - 1) for _, m in zip(*np.triu_indices(v)))
-    rest = v**K
-    for cell in cells(K, v, g):
-        books.operations[0] += (len(cell.tables) + 1) * v
-        whole = cell.sizes[0]
-        if (cell.fixed + cell.least[0] > cell.safe).all():
-            books.right[0] += whole
-        else:
-            unspent = most - float(books.operations[1:].sum())
-            left += cell.narrowed().settle(books, unspent * whole / rest)
-        rest -= whole
+    again: dict[int, int] | None = None  # cells that their share did not settle, and how many inputs each has
+    for last in (False, False, False, True):
+        rest, unsettled = v**K if again is None else sum(again.values()), {}
+        for number, cell in enumerate(cells(K, v, g)):
+            if again is not None and number not in again:
+                continue
+            whole, share = cell.sizes[0], (most - float(books.operations[1:].sum())) * cell.sizes[0] / rest
+            rest -= whole
+            if again is None:
+                books.operations[0] += (len(cell.tables) + 1) * v
+            trial = Books([0] * K, 0, 0, np.zeros(K))
+            if (cell.fixed + cell.least[0] > cell.safe).all():
+                open_, trial.right[0] = 0, whole
+            else:
+                open_ = cell.narrowed().settle(trial, share)
+            books.operations += trial.operations
+            if open_ and not last:
+                unsettled[number] = whole
+                continue
+            books.add(trial)
+            left += open_
+        again = unsettled
     total, right = v**K, np.cumsum(books.right)
     assert int(right[-1]) + books.wrong + books.near + left == total
     spent = np.cumsum(books.operations)
