@@ -18,16 +18,16 @@ is right to 256 u of each component. Products of three may be formed in either o
 that stand later in a row, or nowhere, may take part with weight 0: a claim that names a format is therefore refused
 where a number on the way might come near the format's limits. Every input is run as a row of its own, without padding.
 
-To trust one claim, read the first eight files and the one of its kind:
+To trust one claim, read the files on the left and the one of its kind:
 
 reading      a file that may be hostile                inputs     a table of them, all run
 enclosures   numbers, matrices, layer norm             strings    of 0 and 1
-attention    softmax and the average it weighs         counts     boxes of three counts
-positions    codes that are formulas                   maxima     the largest of K numbers
-layer        one block                                 sequences  every position says how often its token occurs
-decoder      today's norms, rotations, neurons         places     rows that an automaton reads, place by place
-forms        sets of vectors as linear bounds
-model        spec and weights
+weights      spec and tensors, as the file has them    counts     boxes of three counts
+attention    softmax and the average it weighs         maxima     the largest of K numbers
+positions    codes that are formulas                   sequences  every position says how often its token occurs
+layer        one block                                 places     rows that an automaton reads, place by place
+decoder      today's norms, rotations, neurons         forms      sets of vectors as linear bounds (for places)
+model        what spec and weights compute
 tasks        tasks that are known: inputs, labels, where they are read
 verdict      the claim, its sentence, the command line
 checkpoint   are the weights those of a file?
@@ -40,9 +40,9 @@ from .enclosures import REALS as REALS
 from .enclosures import Format as Format
 from .enclosures import fixed as fixed
 from .model import Model as Model
-from .model import weights_sha256 as weights_sha256
 from .reading import Fault as Fault
 from .reading import read as read
 from .verdict import SCHEMA as SCHEMA
 from .verdict import check as check
 from .verdict import main as main
+from .weights import weights_sha256 as weights_sha256

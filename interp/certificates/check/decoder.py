@@ -12,13 +12,11 @@ from fractions import Fraction
 from functools import lru_cache
 from math import isqrt, log
 from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .enclosures import ONE, REALS, Matrix, P, Vec, ceil_div, exp_between, fixed, plus, up
 from .reading import need, whole
-
-if TYPE_CHECKING:
-    from .model import Model
+from .weights import Weights
 
 Pair = tuple[int, int]
 
@@ -35,7 +33,7 @@ class Neurons(NamedTuple):
 class Decoder:
     """The weights of a model of this shape; anything else is refused."""
 
-    def __init__(self, model: Model, layer: dict[str, Any]) -> None:
+    def __init__(self, model: Weights, layer: dict[str, Any]) -> None:
         self.model, self.layer, spec = model, layer, model.spec
         plain = {"mixing": "dot", "normalizer": "softmax", "log_length": "none", "query_key": "learned",
                  "value_output": "learned", "key_value_heads": None}  # fmt: skip

@@ -6,20 +6,18 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import isqrt
 from operator import add, mul
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .attention import attend
 from .enclosures import ONE, Matrix, P, Vec, fixed, log_between, plus, relu, up
 from .reading import need, whole
-
-if TYPE_CHECKING:
-    from .model import Model
+from .weights import Weights
 
 
 class Layer:
     """Attention and neurons of one block."""
 
-    def __init__(self, model: Model, index: int, spec: dict[str, Any], inside: bool) -> None:
+    def __init__(self, model: Weights, index: int, spec: dict[str, Any], inside: bool) -> None:
         self.spec, self.model, d, name = spec, model, model.d, f"blocks.{index}."
         heads, width, biases = spec["n_heads"], whole(spec["d_head"], 1, 4096, "d_head"), spec["bias"]
         need(type(biases) is dict and all(k in "qkvo" and v is True for k, v in biases.items()), "bias is q, k, v or o")

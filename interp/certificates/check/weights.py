@@ -1,0 +1,129 @@
+"""Spec and weights as a file states them. Every field of a spec is known or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from .enclosures import Format, Matrix, Vec, fixed, layer_norm
+from .reading import NAME, fields, hexadecimal, listed, need, whole, wholes
+
+LAYER = {
+    "n_heads": 1, "mixing": "dot", "normalizer": "softmax", "scale": "inv_sqrt_d_head", "log_length": "none",
+    "query_key": "learned", "value_output": "learned", "bias": {}, "mlp": None, "norm": "none", "norm_eps": 1e-5,
+    "norm_kind": "layer", "key_value_heads": None, "query_key_norm": False,
+}  # fmt: skip
+SPEC = {
+    "direction": "causal", "embedding": "learned", "positions": "none", "positions_enter": "residual",
+    "max_length": None, "final_norm": "none", "readout": "linear", "readout_width": None, "readout_bias": True,
+    "readout_at": "all", "n_out": None, "decision": "argmax", "tolerance": None, "dtype": "float32", "origin": None,
+    "tied_embeddings": False, "rotary_base": 10_000.0, "rotary_dim": None, "rotary_pairs": "halves",
+}  # fmt: skip
+FREE = ("origin", "dtype", "embedding", "n_out")
+"""Fields that do not change what the weights compute (n_out is the readout's own shape)."""
+TODAY = (
+    "norm_kind",
+    "key_value_heads",
+    "query_key_norm",
+    "tied_embeddings",
+    "rotary_base",
+    "rotary_dim",
+    "rotary_pairs",
+)
+"""Fields of today's decoders, which decoder.py reads: a model in which one is not its default has no other layers."""
+KNOWN: dict[str, Sequence[Any]] = {
+    "n_heads": range(1, 1025), "mixing": ("dot", "linear"), "normalizer": ("softmax", "none"),
+    "query_key": ("learned", "full"), "value_output": ("learned", "full", "identity"), "norm": ("none", "pre", "post"),
+    "log_length": ("none", "current", *range(1, 10**6)), "direction": ("causal", "bidirectional"),
+    "positions_enter": ("residual", "attention"), "final_norm": ("none", "layer_norm", "rms_norm"),
+    "readout": ("linear", "scalar", "relu_mlp"), "readout_bias": (True, False),
+    "decision": ("argmax", "sigmoid", "indicator"),
+}  # fmt: skip
+
+
+class Weights:
+    """A spec and its tensors. A spec field that is not known here, or a value that cannot be read, is refused."""
+
+    longest: int | None = None
+    """Most tokens of a row; None: any number."""
+    causal = True
+
+    def __init__(self, spec: Any, weights: Any, name: Any, digest: Any, f: Format) -> None:
+        need(type(spec) is dict and type(spec.get("layers")) is list, "spec must be an object with layers")
+        need({"task", "d_model", "layers"} <= set(spec) <= {"task", "d_model", "layers", *SPEC}, "unknown spec field")
+        need(spec["layers"] and all(type(layer) is dict for layer in spec["layers"]), "a layer must be an object")
+        need(all({"d_head"} <= set(layer) <= {"d_head", *LAYER} for layer in spec["layers"]), "unknown layer field")
+        self.given, self.spec = spec, {**SPEC, **spec}
+        self.layer_specs: list[dict[str, Any]] = [{**LAYER, **layer} for layer in spec["layers"]]
+        for key, known in KNOWN.items():
+            for owner in self.layer_specs if key in LAYER else [self.spec]:
+                right = any(type(owner[key]) is type(value) and owner[key] == value for value in known)
+                need(right, f"{key} = {owner[key]!r:.60} is not known to this checker")
+        self.d, self.f = whole(spec["d_model"], 1, 4096, "d_model"), f
+        need(type(self.spec["readout_at"]) is str, "readout_at must be a text")
+        tolerance = self.spec["tolerance"]
+        need(tolerance is None or (type(tolerance) is float and tolerance > 0), "tolerance must be a positive number")
+        task = spec["task"]
+        allowed = {"name", "parameters", "data_seed", "table_sha256"}
+        need(type(task) is dict and "name" in task and set(task) <= allowed, "spec.task must name a task")
+        self.task, self.parameters = task["name"], task.get("parameters", {})
+        plain = type(self.task) is str and NAME.fullmatch(self.task)  # no name that reads like another claim
+        need(plain and type(self.parameters) is dict, "spec.task must name a task in letters and digits")
+        canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        said = f"{self.task}-d{self.d}-h{self.layer_specs[0]['n_heads']}-{hashlib.sha256(canonical).hexdigest()[:10]}"
+        need(name == said, f"the model is called {name!r:.80}, and its spec {said}")
+        self.name = said
+        need(type(weights) is dict and len(weights) <= 1000, "weights must be an object")
+        self.shapes: dict[str, list[int]] = {}
+        self.values: dict[str, list[float]] = {}
+        for key in weights:
+            shape, values = fields(weights[key], "shape values", "each of the weights")
+            self.shapes[key] = wholes(shape, 1, 1 << 24, "a shape")
+            need(len(self.shapes[key]) <= 4, "a tensor has more than four axes")
+            listed(values, "values of weights", math.prod(self.shapes[key]))
+            self.values[key] = [hexadecimal(value, "a weight") for value in values]
+        weights_digest = weights_sha256(self.shapes, self.values)
+        need(digest == weights_digest, f"weights_sha256 is {digest!r:.80}, that of the weights is {weights_digest}")
+        self.sha256 = hashlib.sha256(canonical + b"\n" + weights_digest.encode()).hexdigest()
+        for values in self.values.values() if f.bits else ():
+            need(all(abs(v) < 2.0**f.weight for v in values), "a weight is so large that something might overflow")
+            right = f.bits == 53 or all(struct.unpack("<f", struct.pack("<f", v))[0] == v for v in values)
+            need(right, "a weight is no float32 number")
+        self.unused = set(self.shapes)
+
+    def tensor(self, name: str, *shape: int) -> list[int]:
+        """Its numbers; a size of 0 stands for any."""
+        found = self.shapes.get(name, [])
+        right = len(found) == len(shape) and all(n in (0, m) for n, m in zip(shape, found))
+        need(right, f"{name} has shape {found}, not {list(shape)}")
+        self.unused.discard(name)
+        return [fixed(value, name) for value in self.values[name]]
+
+    def table(self, name: str) -> list[Vec]:
+        """The rows of a matrix of d_model columns."""
+        flat = self.tensor(name, 0, self.d)
+        return [Vec.exact(flat[i : i + self.d]) for i in range(0, len(flat), self.d)]
+
+    def matrix(self, name: str, rows: int, bias: str | None = None) -> Matrix:
+        flat = self.tensor(name, rows, 0)
+        width = self.shapes[name][1]
+        return Matrix([flat[j::width] for j in range(width)], self.tensor(bias, width) if bias else None)
+
+    def norm(self, name: str, eps: Any) -> Callable[[Vec], Vec]:
+        need(type(eps) is float and eps >= 0, "norm_eps must be a number")
+        w, b = self.tensor(f"{name}.w", self.d), self.tensor(f"{name}.b", self.d)
+        return partial(layer_norm, weight=w, bias=b, eps=fixed(eps, "norm_eps"), f=self.f)
+
+
+def weights_sha256(shapes: dict[str, list[int]], values: dict[str, list[float]]) -> str:
+    """Over the tensors in the order of their names: name, shape, and the numbers as little-endian float64."""
+    digest = hashlib.sha256()
+    for name in sorted(shapes):
+        digest.update(f"{name} {','.join(map(str, shapes[name]))}\n".encode())
+        digest.update(struct.pack(f"<{len(values[name])}d", *values[name]))
+    return digest.hexdigest()
