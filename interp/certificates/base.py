@@ -6,6 +6,7 @@ among them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,6 +89,15 @@ class Certificate:
     about: str = FRESH
     confidence: float | None = None
     on_record: bool = False
+
+    def __post_init__(self) -> None:
+        """One error among 64^10 inputs rounds to an accuracy of 1, which no model that errs may have; nor does a model
+        of which something is open have at least 1."""
+        below = math.nextafter(1.0, 0.0)
+        if self.accuracy == 1.0 and self.n_errors:
+            object.__setattr__(self, "accuracy", below)
+        elif isinstance(self.accuracy, tuple) and self.accuracy[0] == 1.0:
+            object.__setattr__(self, "accuracy", (below, self.accuracy[1]))
 
     def evidence(self, path: str | Path) -> Path:
         """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.

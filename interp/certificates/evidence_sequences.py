@@ -33,6 +33,8 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
         return counterexamples(model, certificate)
     if certificate.accuracy != 1.0 or not certificate.worst_margin > 0:
         raise InterpError("evidence of this kind is for a model that is right on every sequence")
+    if not np.isfinite(certificate.worst_margin):
+        raise InterpError("a model of one output has no margin: no evidence")
     tables, parts, bounds = tables_of(model), [], []
     for token in range(tables.T):
         space = space_of(tables, token)

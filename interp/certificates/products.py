@@ -63,9 +63,12 @@ def refusal(model: TaskModel) -> str | None:
     if model.spec.layers[0].n_heads != 1:
         return f"{model.spec.layers[0].n_heads} heads have sums of weights of their own, so that margins are no sums"
     try:
-        read_at(model.task, declared(model.task), model.spec.readout_at)
+        products = declared(model.task)
+        read_at(model.task, products, model.spec.readout_at)
     except UnsupportedError as error:
         return str(error)
+    if (held := model.spec.max_length) is not None and held < (length := len(products[0].places)):
+        return f"it has {held} positions, and rows of the task {length} tokens"
     return None
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pandas as pd
 import pytest
+import torch
 
+import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates.base import Certificate, noted, within_rounding
 from interp.certificates.certify import method_for
 from interp.errors import UnsupportedError
+from interp.sections.accuracy import certificate_sentence
 from interp.spec import Layer, ModelSpec, TaskRef
 
 
@@ -59,6 +65,20 @@ def test_one_line_and_one_row_say_what_a_claim_rests_on() -> None:
     ]  # fmt: skip
     assert "(two inputs), accuracy 0.5" in str(plain)
     assert list(plain.to_frame().iloc[0][["on_trust", "confidence", "notes"]]) == [None, None, None]
+
+
+def test_a_model_that_errs_once_among_8_20_inputs_is_below_1() -> None:
+    model = interp.build("algorithmic/max-of-k-exact", K=20, v=8)
+    with torch.no_grad():
+        model.unembed.b_U[0] -= 100  # only a row of zeros has the answer 0
+    found = interp.certify(model)
+    assert (found.n_errors, found.n_inputs) == (1, 8**20)
+    assert 1 - 1e-15 < found.accuracy < 1
+    assert "accuracy 0.9999999999999999; wrong at" in str(found)
+    assert "Accuracy 0.99999" in certificate_sentence(found)
+    left = refuted(1e-9, 1e-8, status="undecided", n_errors=None)
+    assert replace(left, accuracy=(1.0, 1.0)).accuracy == (math.nextafter(1.0, 0.0), 1.0)
+    assert replace(left, accuracy=1.0).accuracy == 1.0  # right in exact arithmetic, and not proved as it runs
 
 
 def test_a_refusal_says_why_of_each_method_for_such_a_task_and_what_the_task_lacks() -> None:

@@ -131,6 +131,39 @@ def test_histogram_models_hold(tmp_path, name):
         faulty(evidence, parts=[*evidence["parts"][:3], cuts, *evidence["parts"][4:]])
 
 
+@pytest.mark.parametrize("changes", [{"query_key": "full"}, {"bias": {"q": True, "k": True}}, {"bias": {"k": True}}])
+@pytest.mark.parametrize("normalizer", ["softmax", "none"])
+def test_evidence_of_biased_scores_holds(tmp_path, changes, normalizer):
+    """A histogram of one class apart from the others: two tokens of one place each are always seen once."""
+    layer = {"d_head": 2, "value_output": "identity", "normalizer": normalizer, **changes}
+    spec = {"task": {"name": "histogram", "parameters": {"T": 2, "L": 1, "zero_class": True}}, "d_model": 2,
+            "layers": [layer], "direction": "bidirectional", "readout": "relu_mlp", "readout_width": 2,
+            "dtype": "float64"}  # fmt: skip
+    model = interp.build(ModelSpec.from_dict(spec), seed=0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "attn.b_" in name:
+                parameter += 1
+        model.unembed.b_out[1] += 10
+    evidence = json.loads(interp.certify(model).evidence(tmp_path / "proof.json").read_text())
+    assert check.check(evidence)[1].startswith("histogram: in all 2^1 sequences of 1 tokens among 0..1, every token")
+    faulty(evidence, claim__margin=(1.01 * interp.certify(model).worst_margin).hex())
+
+
+def test_a_model_of_one_output_has_no_evidence(tmp_path):
+    model = interp.build("histogram/dot-exact", T=3, L=1)
+    with pytest.raises(InterpError, match="a model of one output has no margin"):
+        interp.certify(model).evidence(tmp_path / "proof.json")
+
+
+def test_evidence_of_maxima_read_at_the_last_token_holds(tmp_path):
+    exact = interp.build("algorithmic/max-of-k-exact", K=3, v=4)
+    spec = exact.spec.model_copy(update={"readout_at": "last", "origin": None})
+    model = TaskModel(spec, tensors=dict(exact.named_parameters()))
+    path = interp.certify(model).evidence(tmp_path / "proof.json")
+    assert check.check(json.loads(path.read_text()))[1].startswith("max-of-k: at '=' the largest of 3 numbers below 4")
+
+
 @pytest.mark.parametrize("name", ["parity", "one", "first"])
 def test_strings_hold(tmp_path, name):
     path = tmp_path / "proof.json"

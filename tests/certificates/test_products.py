@@ -247,6 +247,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
         ({"layers": (Layer(d_head=3, normalizer="none"),)}, "normalizer = 'none'"),
         ({"final_norm": "layer_norm"}, "final_norm"),
         ({"positions": "sinusoidal"}, "positions = 'sinusoidal'"),
+        ({"positions": "learned", "max_length": 3}, "it has 3 positions, and rows of the task 4 tokens"),
     ],
 )
 def test_models_that_it_does_not_understand(changes: dict[str, Any], sentence: str) -> None:

@@ -27,7 +27,7 @@ def maxima(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     K, v = (whole(model.parameters.get(name, size), 1, 512, name) for name, size in (("K", 4), ("v", 64)))
     need(len(model.words) == v + 1 and model.n_out == v, "words are v numbers and '='")
     need(model.longest in (None, K + 1), "positions are for K numbers and '='")
-    need(model.spec["readout_at"] == "=", "answers are read at '='")
+    need(model.spec["readout_at"] in ("=", "last"), "answers are read at '='")
     wrong, rounding = errors_of_maxima(model, K, v, margin, spread)
     need(errors == wrong, f"errors are {wrong[:9]}, not as claimed")
     return sentence(K, v, wrong), rounding

@@ -201,6 +201,7 @@ def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread
     linear = model.layers[0].linear
     model.require(direction=("bidirectional",), readout=("relu_mlp",), readout_width=None, norm_eps=None, scale=None,
                   mixing=("dot", "linear"), normalizer=("softmax", "none"), value_output=("identity",),
+                  query_key=("learned", "full"), bias=({}, {"q": True}, {"k": True}, {"q": True, "k": True}),
                   max_length=(L if linear else None,))  # fmt: skip
     need(not (linear and marks), "a fixed pattern is checked without marks")
     work = list(zip(range(T), listed(parts, "parts", T)))
