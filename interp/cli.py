@@ -50,7 +50,7 @@ def _print(frame: pd.DataFrame, format: Format) -> None:
     typer.echo(format_table(frame, format.value))
 
 
-LongOption = Annotated[bool, typer.Option("--long", "-l", help="Every column, however wide.")]
+LongOption = Annotated[bool, typer.Option("--long", "-l", help="Show all columns, in full width.")]
 
 IMPORTED: list[Path] = []
 """The files that this command was told to run first."""
@@ -120,7 +120,7 @@ def tasks(format: FormatOption = Format.table, long: LongOption = False) -> None
 
 @app.command()
 def models(format: FormatOption = Format.table, long: LongOption = False) -> None:
-    """List all models, exact and trained. Green: proved right; red: proved wrong."""
+    """List all models, exact and trained. Green means proved right, red proved wrong."""
     import interp
 
     _print_lines(interp.list_models(), ["name", "state", "about"], format, long)
@@ -138,7 +138,7 @@ def train(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
-    """Train seeds of a spec together; writes seed-N.safetensors files. Exit code 1 if a seed diverged."""
+    """Train several seeds of a spec at once and write seed-N.safetensors files. Exit code 1: a seed diverged."""
     import pandas as pd
 
     import interp
@@ -190,16 +190,18 @@ def sweep(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output folder (default out/<grid>).")] = None,
     workers: Annotated[int, typer.Option(help="Processes on this machine, one thread each.")] = 2,
     dask: Annotated[str | None, typer.Option(help="Run on the Dask cluster at this address instead.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the table in the output folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted sweep in the output folder.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the number of runs and their cost, and exit.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Run only AXIS=VALUE; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run only cells with AXIS=VALUE; repeatable.")] = None,
     seeds: Annotated[str, typer.Option(help="Run only these seeds, e.g. 0,1.")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     format: FormatOption = Format.table,
 ) -> None:
-    """Train every run of a grid, once, into a durable table. Exit code 1 if runs failed, with a table of them."""
+    """Train every run of a grid and save the results as one table. If runs fail, list them and exit with code 1."""
     import pandas as pd
 
     import interp
@@ -284,7 +286,7 @@ def analyze(
 
 @app.command()
 def sections(
-    checkpoints: Annotated[list[str], typer.Argument(help="Model names or files; several share one table.")],
+    checkpoints: Annotated[list[str], typer.Argument(help="Model names or files; one table for all.")],
     inputs: InputsOption = None,
     seconds: SecondsOption = None,
     task: TaskOption = "",
@@ -354,7 +356,7 @@ def certify(
 ) -> None:
     """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided.
 
-    Each method has options of its own, such as the part of the inputs to look at: `interp certify MODEL --options`.
+    Options depend on the method, e.g. which inputs to check; `interp certify MODEL --options` lists them.
     """
     import interp
     from interp.errors import InterpError
@@ -392,8 +394,8 @@ def inspect(
     config: ConfigOption = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """Say what a file is, which reader takes it, its config, and what is missing to analyze it. Exit code 3: something
-    besides the task is.
+    """Print the format of a file, its reader, its config and what you must add to analyze it. Exit code 3: more than
+    the task is missing.
     """
     from interp.readers.inspection import inspect as look
     from interp.zoo import settings_of

@@ -23,20 +23,20 @@ ConfigOption = Annotated[
 ]
 TokensOption = Annotated[
     str,
-    typer.Option("--tokens", help='The model\'s id of each token of the task: a JSON file, or {"a": 0, "b": 1}.'),
+    typer.Option("--tokens", help='The model\'s id of each token of the task: a JSON file, or text: {"a": 0, "b": 1}.'),
 ]
 OutputsOption = Annotated[
     str,
-    typer.Option("--outputs", help="The model's output for each answer of the task: a JSON file, or the same in text."),
+    typer.Option("--outputs", help="The model's output for each answer of the task: a JSON file or text."),
 ]
 PaddingOption = Annotated[
-    str, typer.Option("--padding", help="Padding in bidirectional models: mask it, or attend to it (mask or attend).")
+    str, typer.Option("--padding", help="How a bidirectional model treats padding: mask or attend.")
 ]
 InputsOption = Annotated[
     int | None, typer.Option("--inputs", help="Number of inputs to measure on (all, if there are fewer).")
 ]
 SecondsOption = Annotated[
-    float | None, typer.Option("--seconds", help="Time limit per section, in seconds; decides the number of inputs.")
+    float | None, typer.Option("--seconds", help="Time limit per section, in seconds; sets the number of inputs.")
 ]
 
 

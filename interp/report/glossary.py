@@ -9,39 +9,43 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 NOTES: dict[str, str] = {
-    "s-acc": "Separation accuracy: the share of inputs that the best straight line (or plane) through a head's outputs "
-    "sorts rightly into the answers. Fitted on the training set, measured on the test set.",
-    "l-acc": "Learned accuracy: the share of inputs that the model's own readout answers rightly when all other heads "
-    "are silenced.",
+    "s-acc": "Separation accuracy: the share of inputs that a straight line (or plane) through a head's outputs "
+    "classifies correctly. The best line is fitted on the training set; the accuracy is measured on the test set.",
+    "l-acc": "Learned accuracy: the share of inputs that the model's own readout answers correctly when all other "
+    "heads are silenced.",
     "ROC AUC": "The chance that a score is larger for a random input of one answer than for a random input of the "
     "other: 1 tells them apart, 0.5 is a coin.",
-    "pseudo-ensemble": "Heads that each could answer alone, but are read out together, as if they voted.",
-    "w01": "A head's attention to one '0' over its attention to one '1' (in general: the first counted token over the "
-    "second), from where the answer is read.",
-    "w02": "A head's attention to one '0' over its attention to one '2' (in general: the first counted token over the "
-    "third), from where the answer is read.",
-    "value vectors": "What a head would put out if it attended to one token alone.",
+    "pseudo-ensemble": "Heads that could each answer alone, but are read out together, as if they voted.",
+    "w01": "A head's attention to one '0' divided by its attention to one '1', at the position where the answer is read. "
+    "(In general: attention to the first counted token, divided by attention to the second.)",
+    "w02": "A head's attention to one '0' divided by its attention to one '2', at the position where the answer is read. "
+    "(In general: attention to the first counted token, divided by attention to the third.)",
+    "value vectors": "The head's output if it attended to one token alone.",
     "separator": "The straight line (or plane) that best divides the outputs of one answer from those of the others.",
-    "mean-ablated": "Replaced by its mean over training inputs, so that it says the same whatever the input: at each "
-    "position its own mean where all inputs have one length; else one mean where answers are read and one for all "
-    "other positions, which also takes away what a part says of its position.",
+    "mean-ablated": "Replaced by its mean over training inputs, so that it carries no information about the input. If "
+    "all inputs have the same length, each position has its own mean. Otherwise there is one mean for positions where "
+    "answers are read and one for all others, so that information about the position is lost, too.",
     "residual stream": "The vector at each position that all parts of a transformer read from and add to.",
-    "direct logit attribution": "The output is a sum of what each part writes; each part's share of it.",
-    "induction": "Attention to what followed an earlier occurrence of the same token.",
+    "direct logit attribution": "A logit is the sum of what each part of the model writes to it. This is each part's "
+    "share.",
+    "induction": "Attention to the token that followed an earlier occurrence of the current token.",
     "nats": "A unit of information: 1 nat is 1.44 bits.",
-    "Patching": "One site of a run is given the value that it has in the run of another input; what changes tells what "
-    "the site carries.",
+    "Patching": "Run the model on one input, but give one site the value that it has on another input. If the output "
+    "changes, the site carries what differs between the two inputs.",
     "linear probe": "A linear map fitted to read a variable off a vector, and tested on other inputs.",
-    "relation-based": "The count shows in how much attention equal tokens draw, the same for every token.",
-    "inventory-based": "The mixture of all tokens says how often each occurs; neurons read one token's share each.",
-    "divergence": "Kullback-Leibler divergence: by how much the model's distribution misses the table's, averaged over "
-    "contexts; 0 where they are equal.",
-    "false accepts": "Strings outside of the language that the model accepts.",
-    "false rejects": "Strings of the language that the model rejects.",
-    "cross-entropy": "The mean of minus the logarithm of the probability that the model gives to the right answer.",
-    "QK": "What makes a head look: the score of a query token for a key token.",
-    "OV": "What a head adds when it looks at a token.",
-    "interchange": "One site is given its value on another input; does the answer change as if the variable had?",
+    "relation-based": "Equal tokens attract attention, whatever the token; the count shows in how much they attract "
+    "together.",
+    "inventory-based": "Attention mixes all tokens, and the share of each token in the mixture gives its count; each "
+    "neuron reads the share of one token.",
+    "divergence": "Kullback-Leibler divergence of the model's distribution from the table's, averaged over contexts; "
+    "0 if they are equal.",
+    "false accepts": "Strings outside the language that the model accepts.",
+    "false rejects": "Strings in the language that the model rejects.",
+    "cross-entropy": "The mean of -log p, where p is the probability that the model gives to the right answer.",
+    "QK": "Decides where a head attends: the score of a query token for a key token.",
+    "OV": "What a head writes when it attends to a token.",
+    "interchange": "Give one site its value on another input. If the site holds a variable, the answer changes as if "
+    "that variable had changed.",
 }  # fmt: skip
 """Word and note. Words are found as they are written here, or with a capital at the start of a sentence."""
 
