@@ -18,7 +18,7 @@ def test_pages_and_index(tmp_path: Path) -> None:
     assert "<script" not in index
     asked = gallery(tmp_path / "asked", names, sections=["question", "accuracy"]).read_text("utf-8")
     assert ">Task first" not in asked  # it has a column of its own
-    assert '<td data-label="what it computes">Exactly what is asked' in asked
+    assert '<td data-label="what it computes">Always right' in asked
     first, second = (row for row in index.splitlines() if row.startswith("<tr><td "))
     assert "proved" in first
     assert "needs table" in second

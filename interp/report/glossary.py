@@ -16,10 +16,10 @@ NOTES: dict[str, str] = {
     "ROC AUC": "The chance that a score is larger for a random input of one answer than for a random input of the "
     "other: 1 tells them apart, 0.5 is a coin.",
     "pseudo-ensemble": "Heads that could each answer alone, but are read out together, as if they voted.",
-    "w01": "A head's attention to one '0' divided by its attention to one '1', at the position where the answer is read. "
-    "(In general: attention to the first counted token, divided by attention to the second.)",
-    "w02": "A head's attention to one '0' divided by its attention to one '2', at the position where the answer is read. "
-    "(In general: attention to the first counted token, divided by attention to the third.)",
+    "w01": "A head's attention to one '0' divided by its attention to one '1', at the position where the answer is "
+    "read. (In general: attention to the first counted token, divided by attention to the second.)",
+    "w02": "A head's attention to one '0' divided by its attention to one '2', at the position where the answer is "
+    "read. (In general: attention to the first counted token, divided by attention to the third.)",
     "value vectors": "The head's output if it attended to one token alone.",
     "separator": "The straight line (or plane) that best divides the outputs of one answer from those of the others.",
     "mean-ablated": "Replaced by its mean over training inputs, so that it carries no information about the input. If "

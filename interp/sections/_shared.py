@@ -52,13 +52,13 @@ def numbers_in_words(study: Study) -> str:
         copied = (
             ""
             if np.isnan(row.copied)
-            else f" What it adds for a number, with the readout's bias, is largest at that number for "
+            else f" What it adds for a number, plus the readout's bias, is largest at that number for "
             f"{words.portion(row.copied, 3)} of them."
         )
         sentences.append(
-            f"At '{study.subject.read_at}', head {row.layer}.{row.head}'s score grows at "
-            f"{words.portion(row.grows, 3)} of the steps from one "
-            f"number to the next, by {row.range:.4g} from the first to the last.{copied}"
+            f"At '{study.subject.read_at}', the score of head {row.layer}.{row.head} grows in "
+            f"{words.portion(row.grows, 3)} of the steps from one number to the next, and by {row.range:.4g} from the "
+            f"first to the last.{copied}"
         )
     return " ".join(sentences)
 

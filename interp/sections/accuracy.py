@@ -43,12 +43,12 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
         report.say(rule_sentence(found.tables["errors"], task.counted, task.contrast), "what", ["errors"])
     if found.status == "certified":
         word = ", if the task labels its inputs as it declares" if found.on_trust else ""
-        report.say(f"Exactly what is asked{word}: it is right on every input of the domain.", "what")
+        report.say(f"Always right{word}: the model gives the right answer on every input of the domain.", "what")
     if found.status == "refuted":
         report.say(not_as_asked(found), "what")
     report.mark = mark_of(found)
     report.section("Accuracy on every input", certificate_sentence(found))
-    report.add_table("certificate", _as_rows(found), f"The certificate, by {found.method}.")
+    report.add_table("certificate", _as_rows(found), f"The certificate. Method: {found.method}.")
     for name, (caption, formats) in TABLES.items():
         if name in found.tables:
             report.add_table(name, found.tables[name], caption, formats)
@@ -56,16 +56,16 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
         report.add_figure(
             "errors",
             draw.error_by_difference(found.tables["errors"], tokens=task.counted, answers=task.contrast or ("", "")),
-            "Where the errors lie: the share of wrong answers among all inputs with the same difference n1 - n0 of the "
+            "Errors by difference: the share of wrong answers among all inputs with the same difference n1 - n0 of the "
             f"numbers of '{task.counted[1]}' and '{task.counted[0]}'.",
         )
     elif len(found.tables.get("errors", ())):
-        report.add_table("errors", found.tables["errors"], "Inputs that are answered wrongly.", max_rows=12)
+        report.add_table("errors", found.tables["errors"], "Inputs that the model gets wrong.", max_rows=12)
     if found.n_errors and "frontier" in found.tables:
         report.add_figure(
             "frontier",
             draw.error_frontier(found.tables["frontier"], task.counted),
-            "The frontier of errors: the range of n1 - n0 in which the model still errs, for each number n2 of "
+            "The error frontier: the range of n1 - n0 in which the model is wrong, for each number n2 of "
             f"'{task.counted[2]}'.",
         )
     if "lengths" in found.tables:
@@ -76,8 +76,8 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
             report.add_figure(
                 "margins",
                 draw.lines(both, "length", "value", "quantity", "symbols", "size of the logit", y_type="log"),
-                "The margin of the string nearest to a wrong answer, and how much rounding may move it, in any order "
-                "of evaluation. Where the margin is larger, every string of that length is right.",
+                "The smallest margin over all strings of a length, and how much rounding can change it, in any order "
+                "of evaluation. If the margin is larger, every string of that length is right.",
             )
         report.add_table("lengths", found.tables["lengths"], LENGTHS, max_rows=12)
     report.add_fact("accuracy", share(found))
@@ -119,10 +119,9 @@ def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
     exact: with each input once. weighted: with the weights that the task declares; without them a sample tells, and is
     named only where its interval does not hold the exact number.
     """
-    by = "Inputs drawn as the task's sampler draws them are answered"
     if weighted is not None:
         same = abs(weighted - exact) < 1e-9
-        return "" if same else f"{by} rightly with probability {words.share(weighted, 6)}."
+        return "" if same else f"On inputs drawn with the task's sampler, accuracy is {words.share(weighted, 6)}."
     try:
         drawn = study.population("accuracy", _run, fixed=False, exact=False)
     except InterpError:  # the task has no sampler for these inputs
@@ -137,20 +136,21 @@ def drawn_sentence(found: Accuracy, exact: float, drawn: Population) -> str:
     if found.low <= exact <= found.high:
         return ""
     return (
-        f"Inputs drawn as the task's sampler draws them are answered rightly in {words.share(found.accuracy)} "
-        f"{drawn.on} (95% interval {words.at_least(found.low)} to {words.at_most(found.high)})."
+        f"With the task's sampler, accuracy is {words.share(found.accuracy)} {drawn.on} "
+        f"(95% interval {words.at_least(found.low)} to {words.at_most(found.high)})."
     )
 
 
 LENGTHS = (
-    "The certificate by length. smallest_margin: of the string nearest to a wrong answer, below 0 where it is answered "
-    "wrongly. rounding: how much that may move in any order of evaluation; inf where no bound holds."
+    "The certificate by length. smallest_margin: over all strings of that length; negative if a string is wrong. "
+    "rounding: how much rounding can change it, in any order of evaluation; inf if there is no bound."
 )
 TABLES: dict[str, tuple[str, dict[str, str]]] = {
     "accuracy": ("Exact accuracy of each answer that is read.", {"accuracy": ".6f"}),
     "counts": (
-        "Pairs of a sequence and a position by the count that is right there: proved right, proved wrong, right but "
-        "within rounding (close), too near to tell (tied), and undecided when the budget was used up.",
+        "Pairs of a sequence and a position by the count that is right there: proved right; proved wrong; right, but "
+        "with a margin below the rounding error (close); too close to decide (tied); and undecided when the time ran "
+        "out.",
         {},
     ),
 }
@@ -182,19 +182,19 @@ def _verdict_of(found: Certificate) -> str:
     number = ""
     if found.n_errors:
         of = "them" if found.n_answers is None else f"the {found.n_answers:,} answers"
-        number = f" It errs on {found.n_errors:,} of {of}."
+        number = f" It is wrong on {found.n_errors:,} of {of}."
     real = " in exact arithmetic" if found.status == "undecided" else ""
     if isinstance(found.accuracy, float):
         answers = found.n_answers or found.n_inputs
         even = found.n_errors is None or abs(found.accuracy - 1 + found.n_errors / answers) < 1e-6
         weighted = "" if even else ", each input weighted by its probability"
         if found.accuracy == 1 and real:
-            why = "not proved as the model runs, because a margin does not exceed what rounding may do"
+            why = "not proved for the model as it runs, because a margin does not exceed the rounding error"
             return f"Accuracy 1{real} over {where}; {why}."
         return f"Accuracy {words.share(found.accuracy, 6)}{real}, exact over {where}{weighted}.{number}{wrong}"
-    lies = f"is known to lie from {share(found)}"
+    lies = f"is in the range {share(found)}"
     if found.confidence is not None:
-        lies = f"lies from {share(found)}, by a sample (confidence {100 * found.confidence:g}%)"
+        lies = f"is in the range {share(found)}, from a sample (confidence {100 * found.confidence:g}%)"
     if found.status == "undecided":
         return f"Not decided: the accuracy{real} over {where} {lies}.{wrong}"
     return f"Not right on all of {where}; its accuracy {lies}.{number}{wrong}"
@@ -222,20 +222,19 @@ def accuracy_sentence(found: Accuracy, inputs: Population) -> str:
 def not_as_asked(found: Certificate) -> str:
     """What a refuted model does not do, with the number of its errors where that is known."""
     if not found.n_errors:
-        return "Not always what is asked: it is wrong on some inputs of the domain."
+        return "Not always right: it is wrong on some inputs of the domain."
     several, what = (found.n_inputs, "input") if found.n_answers is None else (found.n_answers, "answer")
     of = words.counted(several, what)
-    return f"Not always what is asked: wrong in {found.n_errors:,} of the {of}."
+    return f"Not always right: wrong on {found.n_errors:,} of the {of}."
 
 
 def as_asked(found: Accuracy) -> str:
     """Whether a model computes what its task asks, as far as it was run."""
     wrong = round((1 - found.accuracy) * found.answers)
-    run = f"the {words.counted(found.answers, 'answer')} {'there are' if found.exact else 'that were sampled'}"
+    run = f"the {words.counted(found.answers, 'answer')} {'of all inputs' if found.exact else 'that were sampled'}"
     if not wrong:
-        asked = "Exactly what is asked" if found.exact else "What is asked, as far as it was run"
-        return f"{asked}: right in all of {run}."
-    return f"Not always what is asked: wrong in {wrong:,} of {run}."
+        return f"{'Always right: no' if found.exact else 'No'} error in {run}."
+    return f"Not always right: wrong on {wrong:,} of {run}."
 
 
 def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[str, str]) -> str:
@@ -254,7 +253,7 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
     sure = says[~says["mixed"]]
     first = sure[sure["always"]]["difference"].min()
     last = sure[~sure["always"]]["difference"].max()
-    name, where = f"the number of '{one}' minus that of '{zero}'", "On the inputs that were checked it answers"
+    name, where = f"the number of '{one}' minus that of '{zero}'", "On the inputs that were checked, it answers"
     if pd.isna(first) or pd.isna(last):
         said = contrast[0 if pd.isna(last) else 1]
         return f"{where} '{said}' whatever the counts." if len(sure) == len(says) else ""
@@ -266,8 +265,8 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
     if middle.min() < last or middle.max() > first:
         return ""
     return (
-        f"{where} '{contrast[0]}' wherever {name} is at least {first}, '{contrast[1]}' wherever it is at most {last}; "
-        "in between it depends on the other counts."
+        f"{where} '{contrast[0]}' if {name} is at least {first}, and '{contrast[1]}' if it is at most {last}; in "
+        "between, the answer depends on the other counts."
     )
 
 
@@ -279,8 +278,8 @@ def accuracy_caption(found: Accuracy) -> str:
     if found.exact:
         said = _all_run(found.rows)
         return f"{said[0].upper()}{said[1:]}."
-    several = " It counts rows, because answers of one row may go wrong together." * (found.answers > found.rows)
-    return f"{found.rows:,} inputs as the task's sampler draws them; the interval is Wilson's, 95%.{several}"
+    several = " Each row is one observation: the answers in a row are not independent." * (found.answers > found.rows)
+    return f"{found.rows:,} inputs drawn with the task's sampler; 95% Wilson interval.{several}"
 
 
 def share(found: Certificate) -> float | str:

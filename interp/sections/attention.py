@@ -15,16 +15,16 @@ from interp.tasks import Batch
 
 MOST_HEADS, LONGEST, MOST_TOKENS = 24, 24, 16
 SHARES = (
-    "Where heads look from the position that is read: entropy (nats; uniform: of equal attention to all that is "
-    "visible), and the shares of"
+    "Where heads attend from the position that is read: entropy (in nats; uniform: the entropy of equal attention to "
+    "all visible positions), and the shares of"
 )
-SCORES = "What heads give from the position that is read, as raw scores (no softmax, so no shares), to"
+SCORES = "Raw scores from the position that is read (without a softmax, these are not shares) for"
 
 
 def needs(study: Study) -> str | None:
     """Few enough heads to draw, and something to choose from."""
     if study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1] == 1:
-        return "each input is one token, so that heads can look at nothing else"
+        return "each input is a single token, so heads have nothing else to attend to"
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     return f"the patterns of {n} heads are too many to draw" if n > MOST_HEADS else None
 
@@ -49,7 +49,7 @@ def make(study: Study, report: Report) -> None:
     """Mean patterns by position (short inputs) and by token (few tokens), and where heads look at the reads."""
     subject, inputs = study.subject, study.once(population)
     batch = inputs.batch
-    report.section("Mean attention", f"Averages {inputs.on}; padding does not count.")
+    report.section("Mean attention", f"Averages {inputs.on}, without padding.")
     shape = {"layer": study.model.cfg.n_layers > 1}
     by_position, by_token, found = study.on_population("attention", inputs)
     if by_position is not None:
@@ -61,7 +61,7 @@ def make(study: Study, report: Report) -> None:
                 "key position",
                 color_title="mean weight",
             ),
-            "Mean weight from each position (rows) to each (columns), over the inputs that have both.",
+            "Mean attention from each position (rows) to each position (columns), over the inputs that have both.",
         )
     if by_token is not None:
         at = "" if subject.read_at == "all" else ", where answers are read"
@@ -70,7 +70,7 @@ def make(study: Study, report: Report) -> None:
         report.add_figure(
             "attention_by_token",
             draw.circuit(_named(table, **shape), color_title="weight to all of a kind"),
-            f"What a query token (rows) gives to all tokens of a kind together (columns){at}, mean over queries.",
+            f"Total attention from a query token (rows) to all tokens of one kind (columns){at}, mean over queries.",
         )
     if found is not None:
         found = found.copy()
@@ -78,8 +78,9 @@ def make(study: Study, report: Report) -> None:
         report.add_table(
             "attention_at_reads",
             found.drop(columns=["layer", "head"]).dropna(axis=1, how="all"),
-            f"{SHARES if found['entropy'].notna().any() else SCORES} the position itself, the one before, the first, "
-            "others with the same token, and those behind an earlier same token.",
+            f"{SHARES if found['entropy'].notna().any() else SCORES} the position itself, the previous one, the "
+            "first one, other positions with the same token, and positions after an earlier occurrence of the same "
+            "token.",
             dict.fromkeys(KINDS, ".3f"),
         )
 

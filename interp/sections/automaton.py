@@ -26,7 +26,7 @@ def needs(study: Study) -> str | None:
     """A task of strings, each with an answer."""
     subject = study.subject
     if subject.read_at == "all" and study.model.cfg.attention_dir != "causal":
-        return "every position has an answer, which may depend on what stands behind it"
+        return "every position has an answer, which may depend on later tokens"
     return None if study.once(strings).longest(subject, STRINGS) >= 2 else "the model has too few positions for strings"
 
 
@@ -72,8 +72,8 @@ def make(study: Study, report: Report, longest: int | None = None) -> None:
     learned = study.once(found, study.once(affordable) if longest is None else longest)
     report.section(
         "As an automaton",
-        f"{sentence(learned)} Learned by Angluin's L* from the answers to all of these strings; no smaller automaton "
-        "gives them.",
+        f"{sentence(learned)} It was learned by Angluin's L* from the answers to all of these strings. No smaller "
+        "automaton gives the same answers.",
     )
     shown = []
     if learned.shown is not None:

@@ -26,9 +26,8 @@ def circuits(study: Study, report: Report) -> None:
     rank = (shares.sum() ** 2 / shares.agg(lambda s: (s**2).sum())).unstack()  # participation ratio
     report.section(
         "Circuits",
-        "W_QK says which directions attract attention, W_OV what attending moves. Gains of norms are folded in, their "
-        "scales "
-        "are not, so tables are up to a positive factor behind a norm.",
+        "W_QK says which directions attract attention, and W_OV what a head writes when it attends. Gains of norms "
+        "are folded in, but their scales are not, so after a norm the tables are right up to a positive factor.",
     )
     order = list(dict.fromkeys(values["head"]))  # by number: 0.2 before 0.10
     table = largest.join(rank.add_suffix("_rank")).loc[order].reset_index()
@@ -36,9 +35,8 @@ def circuits(study: Study, report: Report) -> None:
     report.add_table(
         "circuits",
         table,
-        "The largest singular value of each circuit, and its effective rank (squared sum over sum of squares of the "
-        "squared "
-        "singular values).",
+        "The largest singular value of each circuit, and its effective rank: with s the squared singular values, the "
+        "square of their sum divided by the sum of their squares.",
     )
     if 1 < n_heads <= MOST_HEADS or values["index"].max() > 0:
         shown = values[values["head"].isin(table["head"][:MOST_HEADS])]
@@ -60,7 +58,7 @@ def _tables(study: Study, report: Report) -> None:
     subject, most = study.subject, study.task.d_vocab
     capped = ", before the soft cap" if getattr(study.model.cfg, "attn_scores_soft_cap", -1.0) > 0 else ""
     if words := numbers_in_words(study):
-        report.add_text(words + " Positions and the attention's biases aside.")
+        report.add_text(words + " Positions and attention biases are left out.")
     for which in ("QK", "OV"):
         if no_table(subject, which) is not None:
             continue
@@ -70,7 +68,7 @@ def _tables(study: Study, report: Report) -> None:
         report.add_figure(
             f"circuits_{which.lower()}",
             draw.circuit(table, rows, columns, color_title="score" if which == "QK" else "output"),
-            f"QK: the score of a query token (rows) for a key token (columns), positions and biases aside{capped}."
+            f"QK: the score of a query token (rows) for a key token (columns), without positions and biases{capped}."
             if which == "QK"
             else "OV: what attending to a token (rows) adds directly to each output (columns).",
         )
@@ -81,7 +79,8 @@ def _composition(study: Study, report: Report) -> None:
     long = found.melt(["writer", "reader"], ["Q", "K", "V"], "through", "score")
     best = long.loc[long["score"].idxmax()]
     report.add_text(
-        f"Heads of two layers compose most through the { {'Q': 'query', 'K': 'key', 'V': 'value'}[best['through']] }: "
+        "The strongest composition between heads is through the "
+        f"{ {'Q': 'query', 'K': 'key', 'V': 'value'}[best['through']] }: "
         f"{best['reader']} reads {best['writer']} with a score of "
         f"{words.share(best['score'], 3)} (random matrices: about {study.model.cfg.d_model**-0.5:.3f})."
     )
@@ -102,7 +101,7 @@ def _composition(study: Study, report: Report) -> None:
 def needs(study: Study) -> str | None:
     """One attention layer without positions, on tokens few enough to draw."""
     if not study.subject.count_space:
-        return "token by token circuits are exact for one attention layer without positions and a linear readout only"
+        return "token-by-token circuits are exact only with one attention layer, no positions and a linear readout"
     cells = study.task.d_vocab * max(study.task.d_vocab, study.task.n_out) * study.model.cfg.n_heads
     return f"{cells:,} pairs of tokens and heads are too many to draw" if cells > 40_000 else None
 

@@ -55,12 +55,11 @@ def make(study: Study, report: Report) -> None:
     mean = float(found.difference.mean())
     report.section(
         "What each part adds",
-        "The logit of the right answer minus that of its best rival is a sum of what every part writes into the "
-        "residual "
-        "stream, at the scale that the run itself gives to a final norm (direct logit attribution). What a part does "
-        "through later parts is not in its share.\n\n"
-        f"The mean difference {inputs.on} ({counted(len(found.difference), 'answer')}) is {number(mean)}; most of all, "
-        f"{most} adds {number(first['effect'])}"
+        "Take the logit of the right answer minus the logit of its best rival. This difference is a sum of what "
+        "every part writes to the residual stream, with the scale of the final norm as in the run (direct logit "
+        "attribution). Effects of a part through later parts are not included.\n\n"
+        f"The mean difference {inputs.on} ({counted(len(found.difference), 'answer')}) is {number(mean)}. The "
+        f"largest share is that of {most}: {number(first['effect'])}"
         + (f" (95% interval ±{number(half_width(first['spread'], inputs), 2)})." if not inputs.exact else "."),
     )
     shown = table.loc[sorted(by_size.index[:SHOWN])]
@@ -74,8 +73,7 @@ def make(study: Study, report: Report) -> None:
         "components",
         table.drop(columns=["layer", "head"]),
         "effect: mean share of the difference, in logits. spread: its standard deviation. negative: share of the "
-        "answers "
-        f"for which it speaks for the rival. Measured {inputs.measured}.",
+        f"answers for which the part favors the rival. Measured {inputs.measured}.",
     )
     if 2 <= len(found.classes.unique()) <= 12 and len(table) <= SHOWN:
         by_answer = found.by_answer(study.task.word)
@@ -87,7 +85,7 @@ def make(study: Study, report: Report) -> None:
                 matrix.to_numpy(), list(matrix.columns), list(matrix.index), "right answer", "part", "logits", 0.0,
                 square=False,
             ),
-            "The same for each right answer: mean share of the difference to its best rival.",
+            "The same, separately for each right answer.",
         )  # fmt: skip
     report.add_fact("largest_component", str(first["component"]))
     report.add_fact("mean_difference", mean)

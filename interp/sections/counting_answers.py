@@ -40,8 +40,8 @@ def counting_answers(study: Study, report: Report) -> None:
             "tokens",
             [[by_cell.get((count, answer), "") for answer in table.columns] for count in table.index],
         ),
-        "How often each count (row) is answered as each count (column); rows add up to 1 (Figure 7, top). A click on a "
-        "cell loads one of its sequences.",
+        "How often the right count (row) gets each answer (column); rows add up to 1 (Figure 7, top). Click a cell "
+        "to load one of its sequences.",
     )
     by_count, by_distinct = (
         counting.accuracy_by_count(counter, predicted=predicted),
@@ -50,7 +50,7 @@ def counting_answers(study: Study, report: Report) -> None:
     report.add_figure(
         "accuracy_by_count",
         draw.bars(by_count.assign(input=by_count["count"].map(worst)), "count", "accuracy", tokens="input"),
-        "Accuracy of the positions of each count.",
+        "Accuracy by count.",
     )
     report.say(answers_sentence(by_count.set_index("count")["accuracy"]), "what", ["confusion"])
     report.add_table("accuracy_by_count", by_count, "The same as numbers, with the mean answer.")
@@ -78,12 +78,12 @@ def answers_sentence(accuracy: pd.Series) -> str:
         return ""
     low, high = float(accuracy.min()), float(accuracy.max())
     if low == high:
-        return f"In a sample it answers every count equally often rightly ({words.share(low, 3)})."
-    least = f"{which(accuracy, low)} the least often ({words.share(low, 3)})"
+        return f"In a sample, its accuracy is the same for every count ({words.share(low, 3)})."
+    least = f"least accurate for {which(accuracy, low)} ({words.share(low, 3)})"
     if perfect.empty:
-        most = f"{which(accuracy, high)} rightly the most often ({words.share(high, 3)})"
-        return f"In a sample it answers {most}, {least}."
-    return f"In a sample it always answers {which(accuracy, 1.0)} rightly, {least}."
+        most = f"most accurate for {which(accuracy, high)} ({words.share(high, 3)})"
+        return f"In a sample, it is {most} and {least}."
+    return f"In a sample, it is always right for {which(accuracy, 1.0)} and {least}."
 
 
 def which(accuracy: pd.Series, value: float) -> str:
@@ -124,8 +124,8 @@ def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
         draw.lines(
             first, "count", "logit", "answer", x_title="times token 1 occurs, the rest being token 0", tokens="input"
         ),
-        "Each answer's logit at a position of token 1, by its count (Figures 8 and 9): the highest line should be the "
-        "count's own.",
+        "The logit of each answer at a position of token 1, by the count of token 1 (Figures 8 and 9). At each "
+        "count, the line of that count should be the highest.",
     )
     right = table.loc[table.groupby(["token", "count"])["logit"].idxmax(), ["token", "count", "answer"]]
     wide = right.pivot(index="token", columns="count", values="answer").reset_index()
@@ -148,10 +148,11 @@ def counting_mechanism(study: Study, report: Report) -> None:
     found = mechanism(counter)
     report.section(
         "Mechanism",
-        "The mixed token that the readout sees is, exactly, the own token, plus weights (how much is attended, along "
-        "the mean of the alphabet and [BOS]), plus contents (to which tokens). In relation-based counting the weights "
-        "carry the count, in inventory-based counting the contents do. So weights and contents are taken from "
-        "different positions of the same token, with different counts, and the answer is regressed on both counts.",
+        "The readout sees a mixed token, which is exactly the sum of three terms: the current token, the weights "
+        "(how much attention is paid, along the mean of the alphabet and [BOS]) and the contents (to which tokens). "
+        "In relation-based counting, the weights carry the count; in inventory-based counting, the contents do. To "
+        "tell which, weights and contents are taken from two positions with the same token but different counts, and "
+        "the answer is regressed on both counts.",
     )
     slopes = pd.DataFrame(
         {"part": ["weights", "contents"], "slope": [found.by_weights, found.by_contents],
@@ -160,8 +161,8 @@ def counting_mechanism(study: Study, report: Report) -> None:
     report.add_figure(
         "conflict",
         draw.bars(slopes, "part", "slope", x_title="part that holds the count", y_title="rise of the answer per count"),
-        "Weights against contents: how much the answer rises when the count in this part rises by one. A relation has "
-        "1 and 0, an inventory 0 and 1.",
+        "Weights against contents: how much the answer rises when the count in this part rises by one. "
+        "Relation-based counting has 1 and 0, inventory-based counting 0 and 1.",
     )
     alone = found.without_contents, found.without_weights
     evidence = [
@@ -171,12 +172,12 @@ def counting_mechanism(study: Study, report: Report) -> None:
         ("information left without contents", alone[0], "relation 1, inventory 0"),
         ("information left without weights", alone[1], "relation 0, inventory 1"),
         ("accuracy lost on a token whose neurons are silenced", found.own_loss, ""),
-        ("accuracy lost on the other tokens by that", found.other_loss, "relation: as much; inventory: none"),
+        ("accuracy lost on the other tokens", found.other_loss, "relation: as much; inventory: none"),
     ]
     report.add_table(
         "mechanism",
         pd.DataFrame(evidence, columns=["evidence", "value", "of the constructions"]),
-        f"Causal evidence, over {found.positions:,} positions. Information: squared correlation of answer and count. "
+        f"Causal evidence, from {found.positions:,} positions. Information: squared correlation of answer and count. "
         f"Silenced: {found.neurons} of {counter.W_in.shape[1]} hidden neurons for each token.",
         {"value": ".3f"},
     )
@@ -195,7 +196,7 @@ def mechanism_sentence(found: Mechanism) -> str:
     """The verdict in words, from the numbers alone."""
     if found.verdict == "does not count":
         right = words.share(found.accuracy, 3)
-        return f"It does not count well enough to ask how: accuracy {right}, averaged over the counts."
+        return f"It does not count well enough to study how: accuracy {right}, averaged over the counts."
     how = "is partly relation-based and partly inventory-based" if found.verdict == "mixed" else f"is {found.verdict}"
     weights, contents = (words.number(round(by, ROUNDING), 2) for by in (found.by_weights, found.by_contents))
     said = (
@@ -229,7 +230,7 @@ def counting_probes(study: Study, report: Report) -> None:
     counter = study.once(shared.counter)
     report.section(
         "The readout on artificial mixtures",
-        "The readout alone, on mixtures of embeddings made by hand: what does its answer depend on?",
+        "The readout alone, on artificial mixtures of embeddings. What does its answer depend on?",
     )
     pairs = [(own, other) for own, other in (("1", "2"), ("2", "3"), ("3", "0"), ("0", "1"))
              if max(int(own), int(other)) < counter.task.T]  # fmt: skip
@@ -243,7 +244,7 @@ def counting_probes(study: Study, report: Report) -> None:
     report.add_figure(
         "probe_two",
         draw.lines(probes, "alpha", "answer", "tokens", x_title=f"share of {key} in the mixture", y_title="answer"),
-        "The own token, plus a mixture of two. Lines that agree for all tokens mean that the share alone decides"
+        "The current token, plus a mixture of two tokens. If the lines agree for all tokens, only the share matters"
         + (
             "; the last line is the mean share that attention gives [BOS] at each count (Figures 3 and 15)."
             if counter.task.bos
@@ -260,6 +261,6 @@ def counting_probes(study: Study, report: Report) -> None:
                 grid.to_numpy(float), label, label, "share of token 2", "share of the own token 1", "answer",
                 ends=(1, counter.task.L),
             ),
-            "The own token 1, plus a mixture of 1, 2 and 3 whose shares add up to one. Horizontal bands: the answer "
-            "depends on the own share alone (Figures 4 and 5).",
+            "The current token 1, plus a mixture of 1, 2 and 3 whose shares add up to one. Horizontal bands mean "
+            "that the answer depends only on the share of token 1 (Figures 4 and 5).",
         )  # fmt: skip

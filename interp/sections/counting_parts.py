@@ -35,7 +35,7 @@ def counting_attention(study: Study, report: Report) -> None:
             center=0.0 if (run.pattern < 0).any() else None,
             ends=(0.0,) if softmax else (),
         ),
-        "The attention pattern on one sequence: rows look at columns. Blocks mean that it compares tokens.",
+        "The attention pattern on one sequence: rows attend to columns. Blocks mean that attention compares tokens.",
     )
     table = study.once(shared.by_relation)
     known = {"self": "itself", "same": "the same token elsewhere", "different": "other tokens", "BOS": "[BOS]"}
@@ -45,12 +45,10 @@ def counting_attention(study: Study, report: Report) -> None:
             table, "count", "mean", "relation", markers=True, x_title="count of the position's token",
             y_title="attention weight" if softmax else "raw score", spread="std",
         ),
-        f"Mean attention of a position to {words.joined(known[r] for r in table['relation'].unique())}, by the "
-        f"position's own count; the bands are one standard deviation of single weights.{_course(table)}",
+        f"Mean attention of a position to {words.joined(known[r] for r in table['relation'].unique())}, by the count "
+        f"of the position's token. Bands: one standard deviation of single weights.{_course(table)}",
     )  # fmt: skip
-    report.add_table(
-        "attention_by_relation", table, "The same as numbers; total is the sum over a position's keys.", max_rows=12
-    )
+    report.add_table("attention_by_relation", table, "The same as numbers; total: the sum over all keys.", max_rows=12)
 
 
 def _course(table: pd.DataFrame) -> str:
@@ -93,7 +91,8 @@ def counting_embeddings(study: Study, report: Report) -> None:
                 draw.lines(frame, quantity, "share", "relation", y_title="share of the pairs", markers=True),
                 "Distribution of the cosines of different tokens, by relation (Figures 3 and 7)."
                 if quantity == "cosine"
-                else "Distribution of the attention scores of pairs, before any softmax: is same apart from different?",
+                else "Distribution of the attention scores of pairs, before any softmax. Do pairs of equal tokens "
+                    "differ from pairs of different ones?",
             )  # fmt: skip
 
 
@@ -123,14 +122,15 @@ def counting_neurons(study: Study, report: Report) -> None:
     T, p = counter.task.T, counter.W_in.shape[1]
     report.section(
         "Hidden neurons",
-        f"An inventory needs at least as many neurons as tokens: this model has {p} for {T}. A neuron reads "
-        f"{tokens:.1f} tokens on average (1: one token alone, {T}: all alike), weighted by how much it tells.",
+        f"Inventory-based counting needs at least as many neurons as tokens. This model has {p} for {T}. A neuron "
+        f"reads {tokens:.1f} tokens on average (1: only one token, {T}: all equally), weighted by how much it says "
+        "about the count.",
     )
     report.add_table(
         "counting_neurons",
         selectivity,
-        "Response: how much the neuron tells the readout about the count, summed over tokens. Tokens: the effective "
-        "number of tokens it reads. Favorite: the token it tells most about, and that token's share.",
+        "Response: how much the neuron says about the count, summed over tokens. Tokens: the effective number of "
+        "tokens it reads. Favorite: the token it says most about, and that token's share.",
         max_rows=SHOWN_NEURONS,
     )
     activity = counting_readout.hidden_by_count(counter)
@@ -141,8 +141,8 @@ def counting_neurons(study: Study, report: Report) -> None:
     report.add_figure(
         "hidden_by_count",
         draw.lines(shown, "count", "activation", "neuron", y_title="mean activation", markers=True, spread="spread"),
-        "The neurons that tell most: activation by the count of the own token, mean over all tokens; the bands are one "
-        "standard deviation between tokens.",
+        "The most informative neurons: activation by the count of the current token, mean over all tokens. Bands: "
+        "one standard deviation between tokens.",
     )
     if counter.W_in.shape[1] > 1 and (spectrum.values > 0).any():
         frame = spectrum.to_frame()

@@ -56,9 +56,8 @@ def make(study: Study, report: Report) -> None:
     best = found.loc[found["recovered"].abs().idxmax()]
     report.section(
         "Edges between parts",
-        "What one part writes in the clean run is put into the input of one later part of the corrupted run, and "
-        "nowhere "
-        "else; then all runs on. Nothing is linearized.\n\n"
+        "Take what one part writes in the clean run, and put it into the input of one later part in the corrupted "
+        "run, and nowhere else. Then run the rest of the model. Nothing is linearized.\n\n"
         f"On {words.counted(len(given), 'pair')} of inputs, made {inputs.on}, the strongest edge is from "
         f"{best['sender']} to {best['receiver']}: it recovers "
         f"{words.number(float(best['recovered']), 3)} of the clean run's logit difference.",
@@ -72,7 +71,7 @@ def make(study: Study, report: Report) -> None:
             matrix.to_numpy(), list(matrix.columns), list(matrix.index), "reads", "writes", "recovered", 0.0,
             square=False, show_values=matrix.size <= 100,
         ),
-        "The effect of every edge; cells without color are no edges.",
+        "The effect of every edge. Cells without color are not edges.",
     )  # fmt: skip
     ordered = found.reindex(found["recovered"].abs().sort_values(ascending=False).index).reset_index(drop=True)
     report.add_table("edges", ordered, "All edges, the strongest first.", max_rows=20)

@@ -25,7 +25,7 @@ def needs(study: Study) -> str | None:
     n = study.task.d_vocab
     if n > MOST_TOKENS and not study.task.cyclic:
         return f"the embeddings of {n} tokens are too many to draw"
-    return "two tokens have no geometry but their distance" if n < 3 else None
+    return "the geometry of two embeddings is only their distance" if n < 3 else None
 
 
 @section("embeddings", title="Embeddings", order=600, needs=needs)
@@ -55,7 +55,7 @@ def make(study: Study, report: Report) -> None:
             "embeddings_cosines",
             draw.heatmap(matrix, words, words, "token", "token", "cosine", 0.0, ends=(-1.0, 1.0),
                          show_values=len(words) <= 10),
-            "Cosine of the angle between each two embeddings.",
+            "Cosine similarity of each pair of embeddings.",
         )  # fmt: skip
         off = matrix[~np.eye(len(words), dtype=bool)]
         if np.isfinite(off).any():  # the one farthest from 0, with its sign
@@ -108,9 +108,8 @@ def _waves(study: Study, report: Report) -> None:
     report.add_figure(
         "embeddings_waves",
         draw.bars(table, "frequency", "power", "which", x_title="frequency", y_title="share of the power"),
-        "Fourier power over the cycle on which addition acts (Nanda et al. 2023); even power at all frequencies means "
-        "no "
-        "waves.",
+        "Fourier power over the cyclic group (Nanda et al. 2023). Equal power at all frequencies means that there "
+        "are no waves.",
     )
     ordered = table.drop(columns="which").sort_values("power", ascending=False, ignore_index=True)
     report.add_table("embeddings_waves", ordered, "Shares of the power by frequency, the largest first.", max_rows=12)

@@ -25,7 +25,7 @@ def needs(study: Study) -> str | None:
         return f"task {study.task.name} gives no example"
     length = int(batch.lengths[0])
     if length == 1:
-        return "the example is one token, so that heads can look at nothing else"
+        return "the example is a single token, so heads have nothing else to attend to"
     if study.spec is not None and study.spec.max_length is not None and length > LONGEST:
         return f"the shortest example has {length} tokens, too many to draw"
     return None
@@ -63,5 +63,5 @@ def make(study: Study, report: Report) -> None:
         report.add_figure(
             f"attention_layer_{layer}",
             inputs(draw.circuit(frame, color_title="attention weight"), "tokens", token_ids(tokens[0].tolist())),
-            f"Rows: the token that looks; columns: the token it looks at (layer {layer}, one input).",
+            f"Rows: the query token; columns: the token it attends to (layer {layer}, one input).",
         )

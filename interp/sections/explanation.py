@@ -10,11 +10,11 @@ from interp.populations import Asked
 from interp.report import Report
 from interp.sections.base import Study, section
 
-NOT_SEARCHED = "No explanation was searched for: interp.explain(model) searches for one."
+NOT_SEARCHED = "No explanation has been searched for. interp.explain(model) searches for one."
 NAMED_SECONDS = 60.0
 """What the search may take where the section is asked for by name, without seconds."""
 DRAWN = (
-    "From the tokens to the answer: the parts that are needed and what each does. Dashed: the output of this part "
+    "From the tokens to the answer: the parts that are needed, and the role of each. Dashed: the output of this part "
     "is not explained."
 )
 
@@ -48,9 +48,10 @@ def make(study: Study, report: Report) -> None:
     report.add_table(
         "explanation_parts",
         found.to_frame(),
-        "The role of each head and MLP. cut: its mean at each position does as well. explained: its output can be "
-        "replaced by the mean over all positions with the same value of what it carries. kept: neither. The numbers "
-        "are the shares of the model's answers that stay when this part alone is replaced, with the cut parts cut.",
+        "The role of each head and MLP. cut: not needed; it can be replaced by its mean at each position. explained: "
+        "it can be replaced by its mean over all positions with the same value of the quantity that it carries. "
+        "kept: neither works. The numbers are shares of the model's answers that stay the same when this part is "
+        "replaced (with all cut parts cut).",
     )
     report.add_fact("explanation_constants", found.constants)
     report.add_fact("explanation_share", found.agreement.share)
@@ -68,8 +69,9 @@ def evidence(found: Explanation) -> str:
     if found.recovered is not None:
         loss = f" and {words.portion(min(1.0, found.recovered))} of the loss is recovered"
     return (
-        f"The program needs {found.size}. Parts of the model: {parts}. Tested on {found.tested_on}, a quarter of them "
-        f"with rare answers if there are any: {words.portion(found.cut)} of the model's answers stay when the parts "
-        f"that are not needed are cut, {words.portion(found.joint)} when the explained parts are also replaced{loss}, "
-        f"and {words.portion(found.empty)} when every part is cut."
+        f"The program needs {found.size}. Parts of the model: {parts}. Tested on {found.tested_on} "
+        "(a quarter of them with rare answers, if there are any). "
+        f"With the parts cut that are not needed, {words.portion(found.cut)} of the model's answers stay the same. "
+        f"With the explained parts replaced, too, {words.portion(found.joint)} stay the same{loss}. With every part "
+        f"cut, {words.portion(found.empty)} stay the same."
     )

@@ -76,7 +76,7 @@ def sentence(found: CircuitTest, n: int, population: Population) -> str:
     borne_out = population.interval(found.circuit.accuracy)[0] >= found.model.accuracy - TOLERANCE
     verb = ("suffices", "suffice") if borne_out else ("reaches that", "reach that")
     suffice = words.counted(len(found.kept), f"head {verb[0]}", f"heads {verb[1]}")
-    beyond = "" if borne_out else "; whether so few suffice on all inputs, so few inputs do not tell"
+    beyond = "" if borne_out else "; these inputs are too few to say whether so few heads suffice on all inputs"
     measured = f"accuracy is {alone} with the others silenced, {every} with all heads, {none} without any"
     return f"{on} {suffice} of {n} ({named}): {measured}{beyond}."
 
@@ -90,9 +90,10 @@ def make(study: Study, report: Report) -> None:
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     report.section(
         "A circuit of heads",
-        "Heads are taken in the order of what silencing each costs (in loss, if there is one, else in accuracy), as "
-        f"many as it takes, found by bisection, to bring accuracy with all other heads mean-ablated within "
-        f"{TOLERANCE:g} of the whole model's. MLPs stay as they are.\n\n" + sentence(found, n, inputs),
+        "Heads are sorted by how much silencing each one costs (in loss or, without a loss, in accuracy). The circuit "
+        "is as many of the first heads as are needed (found by bisection) to keep accuracy within "
+        f"{TOLERANCE:g} of the whole model's when all other heads are mean-ablated. MLPs stay as they are.\n\n"
+        + sentence(found, n, inputs),
     )
     report.add_table(
         "circuit",
@@ -103,15 +104,14 @@ def make(study: Study, report: Report) -> None:
         report.add_table(
             "circuit_minimality",
             found.minimality,
-            "Is a head idle? Accuracy and loss of the circuit with that head silenced too.",
+            "Is a head of the circuit unnecessary? Accuracy and loss of the circuit without that head.",
         )
     if len(found.completeness) and len(found.kept) < n:  # the circuit of all heads is the model itself
         report.add_table(
             "circuit_completeness",
             found.completeness,
-            "Is something missing? The same heads taken out of the circuit and out of the model: a complete circuit "
-            "loses as "
-            "much as the model does (Wang et al. 2022).",
+            "Is the circuit incomplete? The same heads are removed from the circuit and from the model: a complete "
+            "circuit loses as much as the model does (Wang et al. 2022).",
         )
     report.add_fact("circuit_heads", len(found.kept))
     report.add_fact("circuit_accuracy", found.circuit.accuracy)

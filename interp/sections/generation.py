@@ -45,16 +45,16 @@ def make(study: Study, report: Report) -> None:
         draw.bars(
             long, "place", "right", "tokens before it", x_title="place in the answer", y_title="share of right tokens"
         ),
-        f"Share of right tokens at each place of the answer, {drawn.on}: with the right tokens before it, and with the "
-        "model's own.",
+        f"Share of right tokens at each place of the answer, {drawn.on}: if the tokens before it are the right ones, "
+        "and if they are the model's own.",
     )
-    report.add_table("generation", table, "Shares of right tokens per place; rows: answers that have this place.")
+    report.add_table("generation", table, "Shares of right tokens per place; rows: answers that reach this place.")
     report.add_fact("exact_match", float(np.round(float(found.exact.double().mean()), 6)))
 
 
 def sentence(exact: str, forced: float, on: str) -> str:
     """Exact match, then single tokens."""
     return (
-        f"The model generates the whole answer right, token by token from its own, with a share of {exact} {on}. With "
-        f"the right tokens before it, it gives {words.share(forced)} of single tokens right on the same inputs."
+        f"Exact match: the model generates {exact} of the answers without an error, {on}. Given the right tokens "
+        f"before it, a single token is right with a share of {words.share(forced)} on the same inputs."
     )

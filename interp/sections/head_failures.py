@@ -26,7 +26,7 @@ def needs(study: Study) -> str | None:
         [
             shared.needs_two_answers(study),
             None if study.task.counted else f"task {study.task.name} declares no tokens that are counted",
-            "there is one head, so there is none to compare with" if study.model.cfg.n_heads < 2 else None,
+            "the model has only one head" if study.model.cfg.n_heads < 2 else None,
             None if study.model.cfg.n_layers == 1 else "heads of several layers do not share one input",
             None if study.once(divided) else "the weights are raw scores (no softmax), of which there are no shares",
         ]
@@ -43,8 +43,8 @@ def make(study: Study, report: Report) -> None:
     said = [sentence(table, one, study.task.counted, at) for one in groups]
     report.section(
         "Why heads fail" if "failed" in groups else "Where heads look",
-        f"Each head divides its attention from '{at}' among the tokens that it sees. A head can only tell answers "
-        f"apart by what it gives to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(said),
+        f"Each head divides its attention from '{at}' among the tokens that it sees. It can only distinguish answers "
+        f"by its attention to {words.joined(map(repr, study.task.counted))}.\n\n" + " ".join(said),
     )
     drawn = table.assign(
         name=[f"{head} {heads[head]}" for head in table["head"]], key=lambda one: one["token"].map("to '{}'".format)
@@ -56,8 +56,8 @@ def make(study: Study, report: Report) -> None:
             drawn.sort_values("place", kind="stable"), "name", "share", "key", x_title="head and category",
             y_title=f"share of the attention of '{at}'", stacked=True,
         ),
-        f"Mean share of the attention of '{at}' that goes to all tokens of a kind together, over the test inputs; the "
-        "heads in the order of their s-acc.",
+        f"Mean share of the attention of '{at}' that goes to all tokens of a kind together, over the test inputs; "
+        "heads sorted by s-acc.",
     )  # fmt: skip
     wide = table.pivot(index="head", columns="token", values="share")[list(dict.fromkeys(table["token"]))]
     wide.columns = [f"to '{token}'" for token in wide.columns]
@@ -66,7 +66,7 @@ def make(study: Study, report: Report) -> None:
     report.add_table(
         "head_shares",
         full.sort_values("head", key=lambda column: column.map(study.once(shared.by_category).index)),
-        "The same as numbers. spread: how far a head's output lies from its mean, root mean square over the inputs.",
+        "The same as numbers. spread: root mean square distance of a head's output from its mean.",
         {"spread": ".3g"},
     )
     for one in groups:

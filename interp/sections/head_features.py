@@ -41,14 +41,14 @@ def make(study: Study, report: Report) -> None:
     inputs, table = study.once(population), study.once(measured)
     reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
     if table.empty:
-        report.section("Heads by feature", f"No feature of the task can be measured here.{reasons}")
+        report.section("Heads by feature", f"No feature of the task can be measured.{reasons}")
         return
     report.section("Heads by feature", f"Measured {inputs.measured}. {sentence(table)}{reasons}")
     shown = table.assign(name=[f"head {row.layer}.{row.head}" for row in table.itertuples()])
     for quantity, title, caption in (
         ("variance", "share of variance", "Share of the variance of each head's output that a feature explains."),
-        ("interchange", "interchange accuracy", "Share of the answers that become what they must be where the head's "
-         "output is that of another input, among pairs of inputs whose answer must change."),
+        ("interchange", "interchange accuracy", "Interchange: replace the head's output by that for another input. "
+            "Among pairs of inputs whose answer should then change, the share that gets the expected answer."),
     ):  # fmt: skip
         frame = shown.dropna(subset=[quantity])
         if frame.empty:
@@ -64,8 +64,8 @@ def make(study: Study, report: Report) -> None:
     report.add_table(
         "head_features",
         table,
-        "variance: corrected for the number of values. probe: accuracy of a logistic regression on inputs it was not "
-        "fitted on; chance: share of the most frequent value. interchange: among pairs whose answer must change.",
+        "variance: corrected for the number of values. probe: accuracy of a logistic regression on held-out inputs; "
+        "chance: share of the most frequent value. interchange: among pairs whose answer should change.",
         max_rows=60,
     )
 
@@ -82,4 +82,4 @@ def sentence(table: pd.DataFrame) -> str:
             found.append(f"{name} {words.share(float(best['variance']), 2)} of head {best['layer']}.{best['head']}'s")
     if not found:
         return "No feature explains half of the variance of a head's output."
-    return f"Of the variance of what heads put out, features explain: {'; '.join(found)}."
+    return f"Variance of head outputs that features explain: {'; '.join(found)}."

@@ -41,8 +41,9 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     report.add_table(
         "heads",
         shown,
-        "effect: what the part adds directly to the right answer over its best rival, in logits. accuracy_*, loss_*: "
-        f"of the whole model with the part set to zero, to {mean_of(table)}, or to its value on another input (nats). "
+        "effect: what the part adds directly to the logit of the right answer minus that of its best rival. "
+        f"accuracy_*, loss_*: of the whole model with the part set to zero, to {mean_of(table)}, or to its value on "
+        "another input (nats). "
         f"{separable(table, C)} {looking(table)} Measured {population.measured}{fewer}; separators and means are from "
         f"{words.counted(table.attrs['train'], 'input')} of the training split.",
         {name: form for name, form in sizes.items() if name in shown},
@@ -65,7 +66,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     )  # fmt: skip
     heads = table[table["kind"] == "head"]
     if normalized(heads) and heads["uniform"].max() == 0:
-        report.add_text("No position sees more than one token, so heads have no choice where to look.")
+        report.add_text("No position sees more than one token, so heads cannot choose where to attend.")
     elif len(heads) and heads[list(KINDS)].notna().any(axis=None):
         given = (
             "Share of each head's attention" if normalized(heads) else "Scores of each head (no softmax, so no shares)"
@@ -77,8 +78,9 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
                 "key", "head", "share of attention" if normalized(heads) else "score", square=False,
                 show_values=len(heads) <= 16,
             ),
-            f"{given}, averaged over the positions that are read: to the position itself, the one before, the first "
-            "one, others with the same token, and those behind an earlier same token (induction).",
+            f"{given}, averaged over the positions that are read. Shares go to the position itself, the previous "
+            "one, the first one, other positions with the same token, and positions after an earlier occurrence of "
+            "the same token (induction).",
         )  # fmt: skip
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
     report.say(needed(table, whole, chance, population), "how", ["heads_ablated"], aside=True)
@@ -135,8 +137,8 @@ def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
     if (reason := table.attrs["no_s_acc"]) is not None:
         return f"There is no s_acc: {reason}."
     return (
-        "s_acc: accuracy of the best linear separator of the head's output where answers are read, of each answer "
-        f"against the rest{shared.weighed(C)}."
+        "s_acc: accuracy of the best linear separator (each answer against the rest) of the head's output where "
+        f"answers are read{shared.weighed(C)}."
     )
 
 
@@ -148,10 +150,10 @@ def normalized(heads: pd.DataFrame) -> bool:
 def looking(table: pd.DataFrame) -> str:
     """What the columns from entropy on are."""
     if normalized(table):
-        return "entropy to after_same: where the head looks from the positions that are read (nats, shares)."
+        return "entropy to after_same: where the head attends from the positions that are read (nats; shares)."
     return (
-        "self to after_same: scores of the head for such keys together, mean over the positions that are read; there "
-        "is no softmax that makes shares of them."
+        "self to after_same: the sum of the head's scores for such keys, mean over the positions that are read; "
+        "without a softmax, these are not shares."
     )
 
 
@@ -170,7 +172,7 @@ def lowest(table: pd.DataFrame, population: Population) -> str:
     least = population.leaders(dict(without), least=True)
     if len(least) == len(without):
         same = without.nunique() == 1
-        return said + ("." if same or population.exact else "; these inputs do not tell which part costs most.")
+        return said + ("." if same or population.exact else "; too few inputs to say which part matters most.")
     return f"{said}; it is lowest without {words.either(least)}."
 
 
@@ -189,7 +191,7 @@ def readable(table: pd.DataFrame, population: Population) -> str:
         )
     heads = population.leaders(dict(separable))
     return (
-        f"The answers are most nearly read off {words.either(heads)}: a linear separator of its output is right on "
+        f"The output of {words.either(heads)} says most about the answers: a linear separator of it is right on "
         f"{words.portion(float(separable.max()))} of the answers."
     )
 
@@ -199,7 +201,8 @@ def induction(table: pd.DataFrame) -> str:
     shares of attention."""
     heads = table[(table["kind"] == "head") & table["entropy"].notna() & (table["after_same"] > 0.5)]
     return (
-        "From the positions that are read, most attention goes behind an earlier same token (induction) in "
+        "From the positions that are read, these heads attend mostly to the position after an earlier occurrence of "
+        "the same token (induction): "
         f"{', '.join(heads['part'])}."
         if len(heads)
         else ""

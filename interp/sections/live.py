@@ -18,8 +18,8 @@ from interp.sections.live_payload import payload
 from interp.tasks import Task
 
 INTRODUCTION = (
-    "This is the model itself, in this page: change the input, switch parts off, and every number is computed anew. "
-    "Grey shows the untouched model on the same input. Nothing leaves your computer."
+    "The model runs in this page. Change the input or switch parts off, and every number is computed again. Gray "
+    "shows the unchanged model on the same input. Nothing leaves your computer."
 )
 
 

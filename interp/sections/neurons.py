@@ -53,15 +53,14 @@ def make(study: Study, report: Report) -> None:
     )
     report.section(
         "Neurons",
-        f"Silenced one by one, by their mean over the answers: {fewer}. {most_needed(table, inputs)}",
+        f"Neurons replaced by their mean over the answers, one at a time: {fewer}. {most_needed(table, inputs)}",
     )
     shown = table.drop(columns=["layer", "index"]).dropna(axis=1, how="all")
     report.add_table(
         "neurons",
         shown,
-        "accuracy, loss: of the whole model without the neuron; change: of the loss, in nats. active: share of the "
-        "answers at "
-        f"which it is above 0. Measured {inputs.measured}.",
+        "accuracy, loss: of the whole model without the neuron. change: of the loss, in nats. active: share of the "
+        f"answers at which the neuron is above 0. Measured {inputs.measured}.",
     )
     if study.task.cyclic:
         _waves(study, report)
@@ -106,7 +105,7 @@ def _waves(study: Study, report: Report) -> None:
             "al. 2023).",
         )
         ordered = live.sort_values("power", ascending=False, ignore_index=True)
-        report.add_table(f"neurons_waves_{group}", ordered, "Neuron by neuron, the purest waves first.", max_rows=12)
+        report.add_table(f"neurons_waves_{group}", ordered, "One row per neuron, the purest waves first.", max_rows=12)
 
 
 def _features(study: Study) -> tuple[str, ...]:
@@ -134,5 +133,5 @@ def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None
     report.add_figure(
         "neurons_response",
         figure,
-        f"Mean activation of the first neurons of the table, by {name}; with one standard deviation up and down.",
+        f"Mean activation of the first neurons of the table, by {name}, with one standard deviation.",
     )

@@ -71,7 +71,7 @@ def told_apart(clean: float, corrupted: float) -> str:
     """
     if clean * corrupted < 0:
         return ""
-    return "On average the model prefers the same answer in both runs, so shares of their difference say little. "
+    return "On average, the model prefers the same answer in both runs, so these numbers say little. "
 
 
 @section("patching", title="Patching", order=500, needs=needs)
@@ -83,14 +83,13 @@ def make(study: Study, report: Report) -> None:
     half = NORMAL_95 * float(best["error"])
     report.section(
         "Patching",
-        "Pairs of inputs that differ in one small change and in their answers. One site of the corrupted run is given "
-        "its "
-        "value in the clean run, and all else runs on: 0 is the corrupted run's difference of the two answers' logits, "
-        "1 "
-        f"the clean run's ({words.number(found.corrupted)} and {words.number(found.clean)}, means over "
+        "Each pair of inputs, clean and corrupted, differs by one small change and has different answers. One site "
+        "of the corrupted run gets its value from the clean run, and the rest of the model runs on. The result is "
+        "the difference of the two answers' logits, scaled so that the corrupted run has 0 and the clean run has 1 "
+        f"(unscaled: {words.number(found.corrupted)} and {words.number(found.clean)}, means over "
         f"{words.counted(found.reads, 'answer')}). The pairs are made {inputs.on}.\n\n"
         f"{told_apart(found.clean, found.corrupted)}"
-        f"Of single parts, {words.either(first['part'])} recovers most: {words.number(float(best['recovered']), 3)}"
+        f"Among single parts, {words.either(first['part'])} recovers most: {words.number(float(best['recovered']), 3)}"
         f"{'' if inputs.exact else f' (95% interval ±{words.number(half, 2)})'}.",
     )
     stream = found.stream.pivot(index="layer", columns="position", values="recovered")
@@ -127,8 +126,7 @@ def make(study: Study, report: Report) -> None:
         "patching",
         found.parts.drop(columns=["layer", "head"]),
         f"On {words.counted(found.reads, 'answer')}. recovered: share of the clean run's logit difference; error: its "
-        "standard error. flipped: share of the answers that become the clean "
-        "input's right ones, and are not without the patch.",
+        "standard error. flipped: share of the answers that the patch changes to the right answer of the clean input.",
     )
     report.add_fact("patched_most", words.either(first["part"]))
     report.add_fact("recovered_most", float(np.round(best["recovered"], 6)))

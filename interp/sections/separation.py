@@ -46,7 +46,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         "s-acc: accuracy of the best linear separator of the head's outputs, fitted on the training "
         f"set{shared.weighed(C)}. l-acc: "
         f"accuracy when all other heads are silenced. ROC AUC: {scored}. weight: the head's share in the readout of "
-        f"'{one}' against '{other}'. accuracy_without: of the whole model when the head is silenced.",
+        f"'{one}' against '{other}'. accuracy_without: accuracy of the model when the head is silenced.",
     )
     report.say(sentence(facts), "how", ["best_head", "heads_s_acc"], aside=True)
     report.add_table("separation", heads, "Every head, measured on the test set (section 5 of the paper).")
@@ -65,7 +65,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
         report.add_figure(
             "pair_gain",
             draw.heatmap(pair_gains(small, order), order, order, "head", "head", "gain of s-acc", center=0.0),
-            "Pair gain: by how much a pair separates better than its better member (Figure 12), heads as above.",
+            "Pair gain: s-acc of a pair minus that of its better head (Figure 12), heads as above.",
         )
     report.add_table("groups", small, "The same as numbers: single heads, then pairs.", max_rows=20)
     if len(heads) > 2:
@@ -75,7 +75,7 @@ def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: f
             "groups_by_size",
             draw.metrics_by_size(sampled),
             f"{which} groups of heads by size, {len(sampled)} in all: median, quartiles, least and largest (Figure 4). "
-            "analyses/count01_subsets.py takes every group, and adds Shapley values and synergies.",
+            "analyses/count01_subsets.py uses every group, and adds Shapley values and synergies.",
         )
 
 
@@ -143,12 +143,13 @@ def sentence(facts: Mapping[str, int | float]) -> str:
     heads, good, pairs = int(facts["heads"]), int(facts["successful"]), int(facts["pairs"])
     if facts["model"] < facts["guess"] + SOLVES * (1 - facts["guess"]):
         found = [
-            f"The model does not solve the task: it is right for {words.portion(facts['model'])} of the test inputs, "
-            f"where the most frequent answer alone has {words.share(facts['guess'])}. So its heads neither compete nor "
+            f"The model does not solve the task: it is right on {words.portion(facts['model'])} of the test inputs, "
+            f"and always giving the most frequent answer is right on {words.share(facts['guess'])}. So its heads "
+            "neither compete nor "
             "cooperate in solving it."
         ]
     elif heads == 1:
-        return "The model has one head, which answers alone."
+        return "The model has only one head."
     elif good >= 2:
         found = ["The heads are a pseudo-ensemble: several of them each separate the answers alone."]
     elif good == 1:
@@ -156,7 +157,10 @@ def sentence(facts: Mapping[str, int | float]) -> str:
     elif facts["best pair"] >= SUCCESSFUL:
         found = ["The heads cooperate: none separates the answers alone, and some pair does."]
     else:
-        found = ["No head and no pair of heads separates the answers; larger groups, or what else the model has, must."]
+        found = [
+            "No head and no pair of heads separates the answers. Larger groups, or other parts of the model, "
+            "must do it."
+        ]
     found.append(
         f"{good} of {words.counted(heads, 'head')} {'is' if good == 1 else 'are'} successful (s-acc of at least .98), "
         f"{facts['failed']} failed, {facts['mixed']} mixed."

@@ -42,13 +42,13 @@ def string_attention(study: Study, report: Report) -> None:
             "tokens",
             token_ids(tokens[0].tolist()),
         ),
-        f"One string of 16 symbols, {task.format(tokens[0])}: the weights of the row that is read, head by head.",
+        f"One string of 16 symbols, {task.format(tokens[0])}: each head's attention from the position that is read.",
     )
     sums = frame.groupby(["part", "token"], as_index=False)["weight"].sum()
     report.add_figure(
         "attention_by_symbol",
         draw.bars(sums, "part", "weight", "token", "head", "total weight", stacked=True),
-        "The same, added up by token: uniform attention gives each token its share of the string.",
+        "The same, summed by token. Uniform attention would give each token its share of the string.",
     )
 
 
@@ -61,10 +61,10 @@ def string_components(study: Study, report: Report) -> None:
     table = measures.components_read(model, None if exact else _named_inputs(model))
     report.section(
         "What the heads read and write",
-        "QK: which component of the asking row meets which of the row it looks at, with its coefficient in the score. "
-        "OV: which component is moved, and where it is written. "
+        "QK: which component of the query meets which component of the key, and the coefficient of their product in "
+        "the score. OV: which component is read, and where it is written. "
         + ("Components are those of the proof." if exact else
-           "Components are the token embeddings and position codes; after a layer norm rows are mixtures of more."),
+           "Components are the token embeddings and position codes. After a layer norm, vectors mix more than these."),
     )  # fmt: skip
     table = table[table["coefficient"].abs() > 1e-3 * table["coefficient"].abs().max()]
     if table.empty:
@@ -83,7 +83,7 @@ def string_components(study: Study, report: Report) -> None:
                 f"components_{circuit}",
                 draw.circuit(cells, "source", "target", "coefficient", "score" if circuit == "QK" else "coefficient"),
                 f"{circuit} of each head (layer.head): "
-                + ("rows ask, columns are looked at." if circuit == "QK" else "rows are read, columns written."),
+                + ("rows are queries, columns are keys." if circuit == "QK" else "rows are read, columns written."),
             )
     report.add_table("string_components", table, "Every coefficient that is not negligible.", max_rows=30)
 
@@ -123,7 +123,7 @@ def string_lengths(study: Study, report: Report) -> None:
     most = model.spec.max_length
     if most is not None:  # it has weights for so many positions, and no more
         lengths = [n for n in lengths if task.strings(1, n, seed=0).tokens.shape[1] <= most]
-    beyond = ", also beyond the length for which the model is made" if max(lengths) > max(made_for) else ""
+    beyond = ", also beyond the length that the model is made for" if max(lengths) > max(made_for) else ""
     own = str(model.embed.W_E.dtype).removeprefix("torch.")
     frames = []
     for name in (own, *(name for name in FORMATS if name != own)):
@@ -135,8 +135,8 @@ def string_lengths(study: Study, report: Report) -> None:
     always = max(float(baseline), 1 - float(baseline))
     report.section(
         "Length and number format",
-        f"{STRINGS} strings of each length from the language's distribution, with the weights rounded to each format "
-        f"and all arithmetic in it{beyond}. Always giving the more frequent answer would be right on "
+        f"{STRINGS} strings of each length from the language's distribution, with weights and arithmetic in each "
+        f"number format{beyond}. Always giving the more frequent answer would be right on "
         f"{words.portion(always, 3)} of {SAMPLED:,} sampled strings of {lengths[-1]} symbols.",
     )
     report.add_figure(
@@ -151,7 +151,7 @@ def string_lengths(study: Study, report: Report) -> None:
             "cross_entropy_by_length",
             draw.lines(curve[curve["cross_entropy_bits"] > 0], "length", "cross_entropy_bits", "dtype", "symbols",
                        "cross-entropy (bits)", "log", "log", markers=True),
-            "Cross-entropy against length: 1 bit is a coin's."
+            "Cross-entropy against length. A coin toss has 1 bit."
             + (" A proof of the sign alone leaves it near 1." if shared.is_exact(study) else ""),
         )  # fmt: skip
     mine = curve[curve["dtype"] == own]
@@ -163,16 +163,17 @@ def string_lengths(study: Study, report: Report) -> None:
             draw.lines(kinds, "length", "rate", "kind", "symbols", "rate", "log", markers=True).update_yaxes(
                 range=SHARES
             ),
-            f"Share of the strings outside the language that are accepted, and of members that are rejected ({own}).",
+            "False accepts as a share of the strings outside the language, and false rejects as a share of the "
+            f"members ({own}).",
         )
     if (mine["smallest_logit"] > 0).any():
         report.add_figure(
             "smallest_logit",
             draw.lines(curve[curve["smallest_logit"] > 0], "length", "smallest_logit", "dtype", "symbols",
                        "smallest |logit|", "log", "log", markers=True),
-            "The answer that is nearest to a wrong one.",
+            "The smallest margin of an answer.",
         )  # fmt: skip
-    report.add_table("by_length", curve, "The same as numbers, false accepts and false rejects apart.", max_rows=12)
+    report.add_table("by_length", curve, "The same as numbers, with false accepts and false rejects.", max_rows=12)
     trained_on = None if shared.is_exact(study) else int(task.parameters["length"])
     report.say(sentence(mine, trained_on), "what", ["accuracy_by_length", "cross_entropy_by_length"])
     report.add_fact("cross_entropy_bits", float(mine["cross_entropy_bits"].iloc[-1]))
@@ -184,12 +185,12 @@ def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
     """What the curve in the model's own number format says, in words; trained_on: symbols of the training strings."""
     low, longest = curve[curve["accuracy"] < 0.999], int(curve["length"].iloc[-1])
     if low.empty:
-        where = f"Sampled strings of up to {longest} symbols are all answered rightly"
+        where = f"Sampled strings of up to {longest} symbols are all classified correctly"
     else:
         worst = low.loc[low["accuracy"].idxmin()]
         accepts, rejects = int(low["false_accepts"].sum()), int(low["false_rejects"].sum())
         good = curve[curve["length"] < int(low["length"].iloc[0])]["length"]
-        upto = f"Sampled strings of up to {int(good.max())} symbols are all answered rightly. " if len(good) else ""
+        upto = f"Sampled strings of up to {int(good.max())} symbols are all classified correctly. " if len(good) else ""
         where = (
             f"{upto}By length, sampled accuracy is lowest at {int(worst['length'])} symbols "
             f"({words.share(float(worst['accuracy']), 3)}); in all {words.counted(accepts, 'false accept')} and "
@@ -203,7 +204,11 @@ def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
         f"{words.share(float(mine['accuracy'].iloc[0]), 3)}."
     )
     bits = float(curve["cross_entropy_bits"].iloc[-1])
-    coin = " (a coin has 1: the sign of the output is right, its size small)" if 0.9 < bits < 1 and low.empty else ""
+    coin = (
+        " (a coin toss has 1: the sign of the output is right, but its size is small)"
+        if 0.9 < bits < 1 and low.empty
+        else ""
+    )
     loss = "" if bits != bits else f" Cross-entropy at {longest} symbols: {words.number(bits, 3)} bits{coin}."
     return f"{where} ({curve['dtype'].iloc[0]}).{trained}{loss}"
 
@@ -217,8 +222,8 @@ def string_sensitivity(study: Study, report: Report) -> None:
     frame = measures.sensitivity(model, lengths, strings=4, places=8)
     report.section(
         "Sensitivity to one symbol",
-        "How far one changed symbol moves the output. For a fixed softmax transformer it is at most of the order of "
-        "1/n (Hahn 2020); layer norm with a small eps and log-length scaling are ways around the bound.",
+        "How much the output changes when one symbol changes. For a fixed softmax transformer, the change is at most "
+        "of order 1/n (Hahn 2020). Layer norm with a small eps and log-length scaling avoid the bound.",
     )
     falling = float(frame["max_change"].iloc[0]) * frame["n"].iloc[0] / frame["n"]
     bound = pd.DataFrame({"n": frame["n"], "change": falling, "what": "falling like 1/n"})
@@ -230,9 +235,10 @@ def string_sensitivity(study: Study, report: Report) -> None:
         report.add_figure(
             "sensitivity",
             draw.lines(both, "n", "change", "what", "n (tokens)", "change of the logit", "log", "log", markers=True),
-            "Change of the logit by one symbol against the number of tokens, over 4 strings and up to 8 places.",
+            "Change of the logit when one symbol changes, against the number of tokens; over 4 strings and up to 8 "
+            "places.",
         )
-    report.add_table("sensitivity", frame, "max_change_times_n stays bounded where the bound holds.")
+    report.add_table("sensitivity", frame, "If the bound holds, max_change_times_n stays bounded.")
     report.add_fact("sensitivity_times_n", float(frame["max_change_times_n"].iloc[-1]))
 
 

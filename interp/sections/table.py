@@ -36,8 +36,8 @@ def table(study: Study, report: Report) -> None:
     report.section(
         "The whole table",
         f"{len(task.contexts):,} contexts of {task.order} token{'s' * (task.order > 1)}, {task.n_out} next tokens. "
-        "Nothing is sampled: every context is run. A context is memorized if the largest logit is at a most likely "
-        "next token; accuracy is the prior probability of these contexts.",
+        "Every context is run; nothing is sampled. A context is memorized if the largest logit is at a most likely "
+        "next token. Accuracy is the prior probability of the memorized contexts.",
     )
     numbers: dict[str, Any] = {
         "divergence (nats)": found.kl,
@@ -82,7 +82,7 @@ def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least:
     if gap is not None and gap.optimum > 1e-9:
         sentences.append(f"The best rank-{gap.d} map found has divergence {gap.optimum:.4g}; the model {above(gap)}.")
     elif gap is not None:
-        more = f"; the model has {gap.d}, of which the rest is of no use" if gap.d > least else ""
+        more = f"; the model has {gap.d}, more than it needs" if gap.d > least else ""
         sentences.append(f"Width {least} is enough for divergence zero{more}.")
     if found.formula is not None and found.formula < found.contexts:
         more = "; this model, of this table, memorizes more" if found.memorized > found.formula else ""
@@ -97,7 +97,7 @@ def above(gap: OptimumGap) -> str:
     if abs(gap.gap) <= 1e-6 * gap.optimum:
         return "reaches it"
     if gap.gap < 0:
-        return f"is {-gap.gap:.2g} nats below it, so the search has missed the best"
+        return f"is {-gap.gap:.2g} nats below it, so the search did not find the best map"
     share = gap.gap / gap.optimum
     much = f"{100 * share:.2g}%" if share < 1 else f"{words.number(share, 2)} times as much"
     return f"is {gap.gap:.2g} nats, {much}, above it"
@@ -116,13 +116,14 @@ def table_attention(study: Study, report: Report) -> None:
     found = attention_matrix(subject, study.once(shared.context_outputs))
     report.section(
         "The attention matrix",
-        "The outputs of all heads at the last token, a row for each context. Where its rank, with the embedding of the "
-        "last token, is the number of contexts, attention can compute any map of the contexts (Theorem 1).",
+        "A matrix with one row per context: the outputs of all heads at the last token. If its rank, together with "
+        "the embedding of the last token, equals the number of contexts, attention can compute any function of the "
+        "contexts (Theorem 1).",
     )
     if task.order == 1:
         report.add_text(
-            "Contexts of one token: every head sees that token alone, so the heads only repeat what the embedding "
-            "could say (erratum 4)."
+            "Contexts of one token: every head sees only that token, so heads add nothing that the embedding could "
+            "not (erratum 4)."
         )
     numbers: dict[str, Any] = {
         "contexts": found.contexts,
@@ -168,7 +169,7 @@ def table_contexts(study: Study, report: Report) -> None:
             rows, x, "kl", "memorized", "context", x_title=title, y_title="divergence (nats)",
             x_type="linear" if even else "log", tokens="input",
         ),
-        "Each dot is a context: how far the model's distribution is from the table's.",
+        "Each dot is a context: the divergence of the model's distribution from the table's.",
     )  # fmt: skip
     if gap is not None and gap.optimum > 1e-9:
         report.add_figure(
@@ -176,14 +177,15 @@ def table_contexts(study: Study, report: Report) -> None:
             draw.scatter(rows, "optimum", "kl", "memorized", "context", diagonal=True,
                          x_title=f"divergence of the best rank-{gap.d} map (nats)", y_title="divergence (nats)",
                          tokens="input"),
-            "The same beside the best map of this rank: which contexts the model gives up, and the best map does not.",
+            "The same, against the best map of this rank: contexts that the model gets wrong and the best map does "
+            "not stand out.",
         )  # fmt: skip
     worst = found.rows.assign(loss=found.rows["prior"] * found.rows["kl"]).sort_values("loss", ascending=False)
     report.add_table(
         "rows",
         worst.drop(columns="loss").reset_index(drop=True),
-        "Contexts by what they add to the divergence, the largest first. p and q: what the table and the model give "
-        "the most likely next token.",
+        "Contexts by their contribution to the divergence, the largest first. p and q: the probability of the most "
+        "likely next token in the table and in the model.",
         max_rows=12,
     )
 
@@ -245,7 +247,7 @@ def table_heads(study: Study, report: Report) -> None:
     report.add_figure(
         "table_heads",
         draw.bars(named, "head", "kl_increase", y_title="rise of the divergence (nats)"),
-        "By how much the divergence rises when the head alone is left out.",
+        "How much the divergence rises without this head.",
     )
     report.add_table("table_heads", table, "rms: root mean square of what a head adds to the logits, centered.")
 
@@ -257,7 +259,7 @@ def table_optimum(study: Study, report: Report) -> None:
     task, gap = table_of(study.subject), study.once(shared.optimum_gap)
     report.section("Distance to the best map of this width")
     report.add_text(
-        f"All logits of a model of width d are a map of rank d; its best divergence is a matter of the table alone. "
+        "All logits of a model of width d are a map of rank d; its best divergence depends only on the table. "
         f"Search: {gap.evidence}."
     )
     rows = [("the model", gap.kl), (f"best rank-{gap.d} map found", gap.optimum)]

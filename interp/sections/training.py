@@ -17,7 +17,7 @@ def make(study: Study, report: Report) -> None:
     report.section(
         "Training",
         f"{counted(int(last['epoch']), 'epoch')}; at the end the training loss is {last['loss']:.4g} nats and the "
-        f"accuracy on inputs to validate on {share(last['accuracy'])}.",
+        f"validation accuracy is {share(last['accuracy'])}.",
     )
-    report.add_figure("training", draw.history(curve), "Loss in training, accuracy on inputs to validate on.")
+    report.add_figure("training", draw.history(curve), "Training loss and validation accuracy.")
     report.add_fact("final_loss", float(last["loss"]))

@@ -40,8 +40,8 @@ def head_logits(study: Study, report: Report) -> None:
     report.add_figure(
         "logit_distributions",
         draw.logit_distributions(logit_distributions(study.subject, batch, found), study.once(shared.by_category)),
-        f"What each head alone, and the whole model, gives to {named} and what follows them, by current and true next "
-        "token: most heads of a trained model are biased toward one of the answers (Figure 1).",
+        f"Logits of {named} and of the tokens after them, from each head alone and from the whole model, by current "
+        "and true next token. In a trained model, most heads are biased toward one of the answers (Figure 1).",
     )
 
 
@@ -54,7 +54,7 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
     axes = {1: "across is its one coordinate, up the answer", 2: "the axes are its two coordinates"}
     report.section(
         "Head outputs",
-        f"A dot is an input of the test set, seen by one head; "
+        f"Each dot is one head's output on one test input; "
         f"{axes.get(d_head, 'the axes are the first two principal components of its outputs')}.",
     )
     seen = study.once(tokens_seen)
@@ -149,7 +149,7 @@ def reweighting_needs(study: Study) -> str | None:
     """Three counted tokens, and outputs that counts decide."""
     three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
     counts = None if study.subject.count_space else (
-        "a model that is run on whole sequences takes minutes; call interp.reweight_attention for it"
+        "this would take minutes on whole sequences; call interp.reweight_attention instead"
     )  # fmt: skip
     return first_reason([three, shared.needs_two_answers(study), counts])
 
@@ -178,8 +178,9 @@ def reweighting(
     )
     report.section(
         "Interventions on attention",
-        f"The attention at '{study.subject.read_at}' is set by hand, everything else stays: what a head could do if it "
-        "looked elsewhere. s-acc: accuracy of the best linear separator of its outputs, fitted on the training "
+        f"The attention at '{study.subject.read_at}' is set by hand, and everything else stays: what could a head do "
+        "if it attended differently? s-acc: accuracy of the best linear separator of its outputs, fitted on the "
+        "training "
         f"set{shared.weighed(C)}.",
     )
     swept = {
@@ -196,4 +197,4 @@ def reweighting(
             draw.intervention_curve(frame.rename(columns={key: "ratio"}), x=key, tokens=counted),
             f"{captions[key]}: mean s-acc over the heads, the band is one standard deviation ({figure}).",
         )
-        report.add_table(f"intervention_{key}", frame, "The same as numbers, head by head.", max_rows=8)
+        report.add_table(f"intervention_{key}", frame, "The same as numbers, one row per head.", max_rows=8)

@@ -41,10 +41,10 @@ def make(study: Study, report: Report) -> None:
     reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
     report.section(
         "Variables",
-        f"Measured {inputs.measured}. Is a variable of the task there (a linear probe of the residual stream tells it, "
-        "on inputs it was not fitted on), and is it used (given another input's value at one site, does the model "
-        "answer as if this variable alone were that input's)? Interchanged are the whole vector of a site, or only "
-        "what the probe reads in it." + reasons,
+        f"Measured {inputs.measured}. Two questions for each variable of the task. Is it there? A linear probe tries "
+        "to read it from the residual stream, on held-out inputs. Is it used? One site gets its value on another "
+        "input (interchange): either the whole vector, or only the directions that the probe reads. The model should "
+        "then answer as if this variable alone had changed." + reasons,
     )
     for quantity, title in (("probe", "probe accuracy"), ("along_probe", "interchange accuracy")):
         if table[quantity].isna().all():
@@ -64,16 +64,16 @@ def make(study: Study, report: Report) -> None:
                 grid.to_numpy(), columns, list(grid.index), "residual stream", "variable", title, ends=(0.0, 1.0),
                 square=False, show_values=grid.size <= 80,
             ),
-            "Accuracy of a linear probe."
+            "Accuracy of the linear probe."
             if quantity == "probe"
-            else "Share of the answers that become what they must be where what the probe reads is interchanged, among "
-            "pairs of inputs whose answer must change.",
+            else "Interchange of the directions that the probe reads: among pairs of inputs whose answer should "
+                "change, the share that gets the expected answer.",
         )  # fmt: skip
     report.add_table(
         "variables",
         table,
-        "chance: share of the most frequent value. probe: share of the answers told right by logistic regression, each "
-        "by one that was fitted on other inputs; fitted: on the inputs of its own fit. interchange: of the whole "
-        "vector; along_probe: of what the probe reads; both on the same pairs, whose answer must change.",
+        "chance: share of the most frequent value. probe: accuracy of a logistic regression on held-out inputs "
+        "(cross-validated); fitted: its accuracy on the inputs it was fitted on. interchange: of the whole vector; "
+        "along_probe: of the directions that the probe reads; both on the same pairs, whose answer should change.",
         max_rows=60,
     )

@@ -22,4 +22,4 @@ def test_of_one_token_no_attention_is_drawn() -> None:
     study = Study(Subject.of(interp.load("memorization/bigram")))
     known = {one.name: one for one in all_sections()}
     for name, what in (("attention", "each input"), ("example", "the example")):
-        assert known[name].why_not(study) == f"{what} is one token, so that heads can look at nothing else"
+        assert known[name].why_not(study) == f"{what} is a single token, so heads have nothing else to attend to"

@@ -48,7 +48,7 @@ def test_an_interval_is_said_in_words(monkeypatch):
     monkeypatch.setattr("interp.certificates.known._all", dict)  # it came with an exact certificate
     report = interp.analyze("histogram/dot-softmax")
     low, high = re.search(
-        r"\(all 32\^10 .*\); its accuracy lies from ([\d.]+) to ([\d.]+\d), by a sample \(confidence 99.9%\)\.",
+        r"\(all 32\^10 .*\); its accuracy is in the range ([\d.]+) to ([\d.]+\d), from a sample \(confidence 99.9%\)\.",
         report.verdict,
     ).groups()
     assert 0 < float(low) <= float(high) < 1

@@ -25,7 +25,7 @@ def test_geometry(name) -> None:
 
 
 def test_two_tokens_have_none() -> None:
-    with pytest.raises(UnsupportedError, match="two tokens have no geometry"):
+    with pytest.raises(UnsupportedError, match="geometry of two embeddings"):
         one_section("balance", "embeddings")
 
 

@@ -20,11 +20,11 @@ NAN = float("nan")
 CASES = {
     "perfect": (
         rows((0, "a", 1.0), (1, "a", 0.2)),
-        "Of the variance of what heads put out, features explain: a 1 of head 0.0's.",
+        "Variance of head outputs that features explain: a 1 of head 0.0's.",
     ),
     "two": (
         rows((0, "a", 0.999), (1, "b", 0.7)),
-        "Of the variance of what heads put out, features explain: a 0.999 of head 0.0's; b 0.70 of head 0.1's.",
+        "Variance of head outputs that features explain: a 0.999 of head 0.0's; b 0.70 of head 0.1's.",
     ),
     "random": (rows((0, "a", -0.01), (1, "a", 0.02)), "No feature explains half of the variance of a head's output."),
     "broken": (rows((0, "a", NAN)), "No feature explains half of the variance of a head's output."),

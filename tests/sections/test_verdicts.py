@@ -47,7 +47,7 @@ def certificate(
         ("certified", 1.0, 0, None, "Proved right on all of the 1,000 inputs", "wrong"),
         ("refuted", 0.5, 500, "a b", "Accuracy 0.500000, exact", "Proved"),
         ("refuted", 1 - 3e-10, 320, "a b", "Accuracy 0.9999999997, exact", "Accuracy 1 "),
-        ("refuted", (0.999, 0.9999999), None, "a b", "known to lie from 0.999000 to 0.9999999", "Accuracy exactly"),
+        ("refuted", (0.999, 0.9999999), None, "a b", "is in the range 0.999000 to 0.9999999", "Accuracy exactly"),
         ("refuted", (0.5123457, 0.9123451), None, "a b", "from 0.512345 to 0.912346.", "Proved"),  # rounded outward
         ("refuted", 0.0, 1000, "a b", "Accuracy 0, exact", "Proved"),
         ("undecided", (0.999718, 1.0), None, None, "Not decided: the accuracy in exact arithmetic", "Proved"),
@@ -66,9 +66,9 @@ def test_certificates(status, accuracy, errors, wrong, says, never) -> None:
 def test_an_interval_that_rests_on_a_sample_is_not_known(status: str) -> None:
     found = replace(certificate(status, (0.9, 0.99), None, None), confidence=0.999)
     text = certificate_sentence(found)
-    assert "lies from 0.900000 to 0.990000, by a sample (confidence 99.9%)." in text
+    assert "is in the range 0.900000 to 0.990000, from a sample (confidence 99.9%)." in text
     assert "known" not in text
-    assert "known to lie" in certificate_sentence(replace(found, confidence=None))
+    assert "from a sample" not in certificate_sentence(replace(found, confidence=None))
 
 
 def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
@@ -80,21 +80,21 @@ def test_one_input_is_no_inputs() -> None:
     assert "exact: the only input was run." in accuracy_sentence(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True), every(1))
     assert accuracy_caption(Accuracy(1.0, 1.0, 1.0, 1, 1, exact=True)) == "The only input was run."
     found = replace(certificate("refuted", 0.0, 1, "a"), n_inputs=1)
-    assert not_as_asked(found) == "Not always what is asked: wrong in 1 of the 1 input."
+    assert not_as_asked(found) == "Not always right: wrong on 1 of the 1 input."
     assert " on 1 input (" in str(found)
 
 
 def test_errors_of_inputs_with_several_answers_count_answers() -> None:
     found = replace(certificate("refuted", 1 - 7 / 8000, 7, "a b"), n_answers=8000)
     text = certificate_sentence(found)
-    assert "It errs on 7 of the 8,000 answers." in text
+    assert "It is wrong on 7 of the 8,000 answers." in text
     assert "weighted" not in text
 
 
 def test_a_refuted_model_does_not_always_do_what_is_asked() -> None:
     found = certificate("refuted", 0.915, 85, "1 1")
-    assert not_as_asked(found) == "Not always what is asked: wrong in 85 of the 1,000 inputs."
-    assert not_as_asked(replace(found, n_answers=8000)).endswith("wrong in 85 of the 8,000 answers.")
+    assert not_as_asked(found) == "Not always right: wrong on 85 of the 1,000 inputs."
+    assert not_as_asked(replace(found, n_answers=8000)).endswith("wrong on 85 of the 8,000 answers.")
     assert not_as_asked(replace(found, n_errors=None)).endswith("it is wrong on some inputs of the domain.")
 
 
@@ -126,7 +126,8 @@ def test_how_the_sampler_draws_inputs_is_a_number_of_its_own() -> None:
     found = Accuracy(0.499, 0.4681, 0.53, 1000, 1000, exact=False)
     assert drawn_sentence(found, 0.51, some(1000)) == ""
     said = drawn_sentence(found, 0.9974, some(1000))
-    assert "answered rightly in 0.4990 on a sample of 1,000 inputs (split test, seed 0) (95% interval 0.4681" in said
+    assert "With the task's sampler, accuracy is 0.4990 on a sample of 1,000 inputs" in said
+    assert "(95% interval 0.4681" in said
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def errors_of(answers_one: dict[int, float]) -> pd.DataFrame:
     [
         ({-1: 0, 0: 0, 1: 1, 2: 1}, "'4' exactly if the number of '1' minus that of '0' is at least 1."),
         ({-1: 0, 0: 0, 1: 0, 2: 1}, "'4' exactly if the number of '1' minus that of '0' is at least 2."),
-        ({-1: 0, 0: 0.3, 1: 0.6, 2: 1}, "at least 2, '5' wherever it is at most -1; in between"),
+        ({-1: 0, 0: 0.3, 1: 0.6, 2: 1}, "at least 2, and '5' if it is at most -1; in between"),
         ({-1: 0, 0: 0, 1: 0, 2: 0}, "it answers '5' whatever the counts"),
         ({-1: 1, 0: 1, 1: 1, 2: 1}, "it answers '4' whatever the counts"),
         ({-1: 1, 0: 0, 1: 1, 2: 0}, ""),  # no rule
@@ -194,7 +195,7 @@ def facts(**changes: float) -> dict[str, float]:
         ({"model": 0.03, "successful": 0, "better pairs": 30}, "does not solve the task", "The heads cooperate"),
         ({"model": 0.51, "successful": 4}, "does not solve the task", "pseudo-ensemble"),  # untrained, lucky heads
         ({"heads": 1, "pairs": 0, "successful": 0, "mixed": 1, "best s_acc": 0.97, "model": 1.0},
-         "one head, which answers alone", "0 of 1"),
+         "has only one head", "0 of 1"),
     ],
 )  # fmt: skip
 def test_heads(changes: dict[str, float], says: str, never: str) -> None:
@@ -321,14 +322,14 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
             "read off head 0.0: a linear separator of its output is right on all",
             "cannot",
         ),
-        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read off a single head", "most nearly"),
-        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "most nearly"),
+        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read off a single head", "says most"),
+        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "says most"),
         ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
         ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read off head 0.0 or head 0.1: a linear", "cannot"),
         ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read off any of 9, such as head 0.0: a linear", "cannot"),
         ({"head 0.0": float("nan")}, 0.5, "", "read off"),
-        ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "most nearly read off head 0.0", "cannot"),
-        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read off", "most nearly"),
+        ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "The output of head 0.0 says most about the answers", "cannot"),
+        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read off", "says most"),
         ({"head 0.0": 1.0}, 1.0, "", "read off"),  # one answer: nothing to read
     ],
 )
@@ -351,10 +352,10 @@ def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> Non
 @pytest.mark.parametrize(
     ("accuracy", "exact", "says"),
     [
-        (1.0, True, "Exactly what is asked: right in all of the 200 answers there are."),
-        (1.0, False, "What is asked, as far as it was run: right in all of the 200 answers that were sampled."),
-        (0.995, False, "Not always what is asked: wrong in 1 of the 200 answers that were sampled."),
-        (0.0, True, "Not always what is asked: wrong in 200 of the 200 answers there are."),
+        (1.0, True, "Always right: no error in the 200 answers of all inputs."),
+        (1.0, False, "No error in the 200 answers that were sampled."),
+        (0.995, False, "Not always right: wrong on 1 of the 200 answers that were sampled."),
+        (0.0, True, "Not always right: wrong on 200 of the 200 answers of all inputs."),
     ],
 )
 def test_whether_a_model_computes_what_is_asked(accuracy: float, exact: bool, says: str) -> None:
@@ -370,10 +371,11 @@ def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("accuracies", "bits", "trained_on", "says", "never"),
     [
-        ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all answered rightly (float32).", "false"),
+        ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all classified correctly (float32).", "false"),
         ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin has 1: the sign of the output is right", "1 bits"),
         ({2: 1.0, 10: 1.0, 100: 59 / 60}, 0.1, 10,
-         "up to 10 symbols are all answered rightly. By length, sampled accuracy is lowest at 100 symbols (0.983); in "
+         "up to 10 symbols are all classified correctly. By length, sampled accuracy is lowest at 100 symbols "
+         "(0.983); in "
          "all 1 false accept and 0 false rejects (float32). At 10 symbols, as in training, sampled accuracy is 1.",
          "1 false accepts"),
         ({2: 0.5, 10: 1.0}, 1.2, 10, "lowest at 2 symbols (0.500)", "up to"),
@@ -394,7 +396,7 @@ def test_lengths(accuracies, bits, trained_on, says, never) -> None:
         ({"by_weights": 0.9999, "by_contents": 3e-5}, "the weights by 0.9999 and the contents by 3e-05."),
         ({"own_loss": 0.8, "other_loss": 0.8}, "costs every token the same, 0.8 of accuracy."),
         ({"own_loss": 0.8, "other_loss": 0.1}, "costs that token 0.8 of accuracy, the others 0.1."),
-        ({"verdict": "does not count", "accuracy": 0.03}, "It does not count well enough to ask how: accuracy 0.030"),
+        ({"verdict": "does not count", "accuracy": 0.03}, "It does not count well enough to study how: accuracy 0.030"),
     ],
 )
 def test_mechanisms(changes, says) -> None:
@@ -436,12 +438,15 @@ def test_a_verdict_goes_from_the_task_to_the_proof() -> None:
     ("accuracy", "says"),
     [
         ([1.0, 1.0, 1.0], ""),
-        ([1.0, 1.0, 0.93], "In a sample it always answers counts 1 and 2 rightly, count 3 the least often (0.930)."),
-        ([1.0, 0.9996, 0.99999], "always answers count 1 rightly, count 2 the least often (0.9996)."),
-        ([0.5, 0.9, 0.0], "answers count 2 rightly the most often (0.900), count 3 the least often (0)."),
-        ([1.0, 0.0, 0.0], "always answers count 1 rightly, counts 2 and 3 the least often (0)."),
-        ([0.5, 0.5, 0.2], "answers counts 1 and 2 rightly the most often (0.500), count 3 the least often (0.200)."),
-        ([0.0, 0.0, 0.0], "In a sample it answers every count equally often rightly (0)."),
+        (
+            [1.0, 1.0, 0.93],
+            "In a sample, it is always right for counts 1 and 2 and least accurate for count 3 (0.930).",
+        ),
+        ([1.0, 0.9996, 0.99999], "always right for count 1 and least accurate for count 2 (0.9996)."),
+        ([0.5, 0.9, 0.0], "most accurate for count 2 (0.900) and least accurate for count 3 (0)."),
+        ([1.0, 0.0, 0.0], "always right for count 1 and least accurate for counts 2 and 3 (0)."),
+        ([0.5, 0.5, 0.2], "most accurate for counts 1 and 2 (0.500) and least accurate for count 3 (0.200)."),
+        ([0.0, 0.0, 0.0], "In a sample, its accuracy is the same for every count (0)."),
     ],
 )
 def test_which_counts_are_right(accuracy: list[float], says: str) -> None:
