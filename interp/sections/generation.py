@@ -55,6 +55,6 @@ def make(study: Study, report: Report) -> None:
 def sentence(exact: str, forced: float, on: str) -> str:
     """Exact match, then single tokens."""
     return (
-        f"Exact match: the model generates {exact} of the answers without an error, {on}. Given the right tokens "
+        f"The model generates the whole answer without an error with a share of {exact} {on}. Given the right tokens "
         f"before it, a single token is right with a share of {words.share(forced)} on the same inputs."
     )

@@ -191,7 +191,7 @@ def readable(table: pd.DataFrame, population: Population) -> str:
         )
     heads = population.leaders(dict(separable))
     return (
-        f"The output of {words.either(heads)} says most about the answers: a linear separator of it is right on "
+        f"The answers are best read from {words.either(heads)}: a linear separator of its output is right on "
         f"{words.portion(float(separable.max()))} of the answers."
     )
 

@@ -35,7 +35,12 @@ def test_a_task_without_generated_answers_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("forced", "words"), [(1.0, "gives 1 of"), (0.5, "gives 0.5000 of"), (0.99999, "gives 0.99999 of")]
+    ("forced", "words"),
+    [
+        (1.0, "a share of 1 on the same"),
+        (0.5, "a share of 0.5000 on the same"),
+        (0.99999, "a share of 0.99999 on the same"),
+    ],
 )
 def test_the_sentence(forced: float, words: str) -> None:
     assert words in sentence("1", forced, "on all 100 inputs")

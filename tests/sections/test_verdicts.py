@@ -48,7 +48,14 @@ def certificate(
         ("refuted", 0.5, 500, "a b", "Accuracy 0.500000, exact", "Proved"),
         ("refuted", 1 - 3e-10, 320, "a b", "Accuracy 0.9999999997, exact", "Accuracy 1 "),
         ("refuted", (0.999, 0.9999999), None, "a b", "is in the range 0.999000 to 0.9999999", "Accuracy exactly"),
-        ("refuted", (0.5123457, 0.9123451), None, "a b", "from 0.512345 to 0.912346.", "Proved"),  # rounded outward
+        (
+            "refuted",
+            (0.5123457, 0.9123451),
+            None,
+            "a b",
+            "in the range 0.512345 to 0.912346.",
+            "Proved",
+        ),  # rounded outward
         ("refuted", 0.0, 1000, "a b", "Accuracy 0, exact", "Proved"),
         ("undecided", (0.999718, 1.0), None, None, "Not decided: the accuracy in exact arithmetic", "Proved"),
         ("undecided", 1.0, 0, None, "Accuracy 1 in exact arithmetic", "Proved"),
@@ -72,7 +79,9 @@ def test_an_interval_that_rests_on_a_sample_is_not_known(status: str) -> None:
 
 
 def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
-    assert "lie from 0.900000 to less than 1." in certificate_sentence(certificate("refuted", (0.9, 1.0), None, "a"))
+    assert "in the range 0.900000 to less than 1." in certificate_sentence(
+        certificate("refuted", (0.9, 1.0), None, "a")
+    )
     assert "lie from 0.900000 to 1." in certificate_sentence(certificate("undecided", (0.9, 1.0), None, None))
 
 
@@ -319,17 +328,17 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
         (
             {"head 0.0": 1.0, "head 0.1": 0.5},
             0.5,
-            "read off head 0.0: a linear separator of its output is right on all",
+            "read from head 0.0: a linear separator of its output is right on all",
             "cannot",
         ),
-        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read off a single head", "says most"),
-        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "says most"),
+        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read off a single head", "best read"),
+        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "best read"),
         ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
-        ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read off head 0.0 or head 0.1: a linear", "cannot"),
-        ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read off any of 9, such as head 0.0: a linear", "cannot"),
+        ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read from head 0.0 or head 0.1: a linear", "cannot"),
+        ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read from any of 9, such as head 0.0: a linear", "cannot"),
         ({"head 0.0": float("nan")}, 0.5, "", "read off"),
-        ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "The output of head 0.0 says most about the answers", "cannot"),
-        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read off", "says most"),
+        ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "best read from head 0.0", "cannot"),
+        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read off", "best read"),
         ({"head 0.0": 1.0}, 1.0, "", "read off"),  # one answer: nothing to read
     ],
 )
@@ -342,7 +351,7 @@ def test_answers_are_read_off_a_head_where_that_beats_guessing(
     assert never not in readable(table, every(100_000))
 
 
-@pytest.mark.parametrize(("entropy", "says"), [(0.3, "(induction) in head 0.0."), (float("nan"), "")])
+@pytest.mark.parametrize(("entropy", "says"), [(0.3, "(induction): head 0.0."), (float("nan"), "")])
 def test_only_shares_of_attention_go_somewhere(entropy: float, says: str) -> None:
     table = pd.DataFrame({"part": ["head 0.0"], "kind": ["head"], "entropy": [entropy], "after_same": [0.9]})
     assert induction(table).endswith(says)
@@ -372,7 +381,7 @@ def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
     ("accuracies", "bits", "trained_on", "says", "never"),
     [
         ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all classified correctly (float32).", "false"),
-        ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin has 1: the sign of the output is right", "1 bits"),
+        ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin toss has 1: the sign of the output is right", "1 bits"),
         ({2: 1.0, 10: 1.0, 100: 59 / 60}, 0.1, 10,
          "up to 10 symbols are all classified correctly. By length, sampled accuracy is lowest at 100 symbols "
          "(0.983); in "
