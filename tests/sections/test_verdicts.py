@@ -82,7 +82,7 @@ def test_an_interval_of_a_model_that_errs_does_not_reach_1() -> None:
     assert "in the range 0.900000 to less than 1." in certificate_sentence(
         certificate("refuted", (0.9, 1.0), None, "a")
     )
-    assert "lie from 0.900000 to 1." in certificate_sentence(certificate("undecided", (0.9, 1.0), None, None))
+    assert "in the range 0.900000 to 1." in certificate_sentence(certificate("undecided", (0.9, 1.0), None, None))
 
 
 def test_one_input_is_no_inputs() -> None:
@@ -381,7 +381,7 @@ def curve(accuracies: dict[int, float], bits: float = 0.1) -> pd.DataFrame:
     ("accuracies", "bits", "trained_on", "says", "never"),
     [
         ({2: 1.0, 100: 1.0}, 0.1, None, "up to 100 symbols are all classified correctly (float32).", "false"),
-        ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin toss has 1: the sign of the output is right", "1 bits"),
+        ({2: 1.0, 100: 1.0}, 0.99999, None, "0.99999 bits (a coin toss has 1: the sign of the output", "1 bits"),
         ({2: 1.0, 10: 1.0, 100: 59 / 60}, 0.1, 10,
          "up to 10 symbols are all classified correctly. By length, sampled accuracy is lowest at 100 symbols "
          "(0.983); in "
