@@ -129,6 +129,26 @@ def test_what_count01_counts_is_not_the_files_to_say(minimal, domain):
     refused(forged)
 
 
+NONSENSE = (-1, 7, 10**400, 0.5, "", "=", "0x1p+0", [], [0], {"a": 1}, {"": True}, {"qk": True})
+SPEC_FIELDS = sorted(set(check.weights.SPEC) - {"origin", "n_out"})  # where it comes from; its own shape
+LAYER_FIELDS = sorted(check.weights.LAYER)
+
+
+@pytest.mark.parametrize("name", [*SPEC_FIELDS, *LAYER_FIELDS])
+def test_no_field_holds_nonsense_where_nothing_reads_it(minimal, name):
+    """A reader of the spec sees no value that the model does not have, wherever it changes nothing."""
+    (layer,) = minimal["spec"]["layers"]
+    fitting = {"readout_at": ["="], "log_length": [7], "scale": [0.5], "norm_eps": [0.5], "n_heads": [7]}
+    for value in NONSENSE:
+        if value not in fitting.get(name, []):
+            more = {"layers": [{**layer, name: value}]} if name in LAYER_FIELDS else {name: value}
+            refused(changed(minimal, spec={**minimal["spec"], **more}))
+
+
+def test_a_task_without_parameters_has_none(minimal):
+    assert "has the parameters" in refused(changed(minimal, spec__task__parameters={"tie": "4"}))
+
+
 def test_answers_are_read_where_the_spec_reads_them(minimal):
     for at in ("all", "first", "last", "5"):
         assert "Count01 has other" in refused(changed(minimal, spec__readout_at=at))

@@ -13,6 +13,7 @@ from .enclosures import ONE, P, Vec, about, ceil_div, up
 from .inputs import Found, Spread, said_of
 from .model import Model
 from .reading import fields, listed, need, whole, wholes
+from .tasks import parameters_of
 
 
 class Zone(NamedTuple):
@@ -118,7 +119,9 @@ def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     need(token in marks and not set(counted) & set(marks), "the token that is read is a mark, and no mark is counted")
     known = ([1, 2, 3], [0, 4], 4, [5, 6], "=")
     at = model.spec["readout_at"]
-    need(model.task != "count01" or (counted, marks, token, answers, at) == known, "Count01 has other tokens")
+    if model.task == "count01":
+        parameters_of(model)
+        need((counted, marks, token, answers, at) == known, "Count01 has other tokens")
     need(at not in ("all", "first"), f"answers are read at {at!r}, not after what is counted")
     rows = [model.words[t] for t in (*counted, *marks)]
     asked = asked_by(model, model.words[token], rows)

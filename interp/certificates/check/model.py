@@ -50,9 +50,7 @@ class Model(Weights):
         self.layers = [Layer(self, i, layer, inside) for i, layer in enumerate(layers)]
         self.final = self.norm("ln_final", layers[-1]["norm_eps"]) if spec["final_norm"] == "layer_norm" else None
         relu_mlp = spec["readout"] == "relu_mlp"
-        need((spec["readout_width"] is not None) == relu_mlp, "readout_width goes with readout = relu_mlp")
         need((spec["readout"] == "scalar") == (spec["decision"] != "argmax"), "decision and readout do not fit")
-        need((spec["tolerance"] is not None) == (spec["decision"] == "indicator"), "tolerance goes with an indicator")
         if relu_mlp:
             width = whole(spec["readout_width"], 1, 4096, "readout_width")
             self.hidden = self.matrix("unembed.W_in", d, "unembed.b_in")

@@ -93,6 +93,7 @@ def _equals(model: Model) -> Known:
 
 
 def _count01(model: Model) -> Known:
+    parameters_of(model)
     need(len(model.words) == 8 and model.n_out == 8, "words are [BOS] 0 1 2 = 4 5 [EOS]")
     need(model.spec["readout_at"] == "=", "answers are read at '='")
 

@@ -42,7 +42,9 @@ KNOWN: dict[str, Sequence[Any]] = {
     "log_length": ("none", "current", *range(1, 10**6)), "direction": ("causal", "bidirectional"),
     "positions_enter": ("residual", "attention"), "final_norm": ("none", "layer_norm", "rms_norm"),
     "readout": ("linear", "scalar", "relu_mlp"), "readout_bias": (True, False),
-    "decision": ("argmax", "sigmoid", "indicator"),
+    "decision": ("argmax", "sigmoid", "indicator"), "norm_kind": ("layer", "rms"), "query_key_norm": (True, False),
+    "tied_embeddings": (True, False), "rotary_pairs": ("halves", "adjacent"), "embedding": ("learned", "frozen"),
+    "dtype": ("float64", "float32", "float16", "bfloat16"),
 }  # fmt: skip
 
 
@@ -64,10 +66,22 @@ class Weights:
             for owner in self.layer_specs if key in LAYER else [self.spec]:
                 right = any(type(owner[key]) is type(value) and owner[key] == value for value in known)
                 need(right, f"{key} = {owner[key]!r:.60} is not known to this checker")
+        for layer in self.layer_specs:
+            scale, eps, bias = layer["scale"], layer["norm_eps"], layer["bias"]
+            right = 0 < scale < 1e9 if type(scale) is float else scale in ("inv_sqrt_d_head", "inv_sqrt_d_model")
+            need(right, f"scale = {scale!r:.60} is not known to this checker")
+            need(type(eps) is float and eps >= 0, f"norm_eps = {eps!r:.60} must be a number")
+            right = type(bias) is dict and set(bias) <= set("qkvo") and all(v is True for v in bias.values())
+            need(right, f"bias = {bias!r:.60} must be q, k, v or o")
         self.d, self.f = whole(spec["d_model"], 1, 4096, "d_model"), f
         need(type(self.spec["readout_at"]) is str, "readout_at must be a text")
         tolerance = self.spec["tolerance"]
         need(tolerance is None or (type(tolerance) is float and tolerance > 0), "tolerance must be a positive number")
+        inert = [key for key in ("rotary_base", "rotary_dim", "rotary_pairs") if self.spec[key] != SPEC[key]]
+        need(self.spec["positions"] == "rotary" or not inert, f"{inert} go with rotary positions")
+        need((self.spec["readout_width"] is not None) == (self.spec["readout"] == "relu_mlp"),
+             "readout_width goes with readout = relu_mlp")  # fmt: skip
+        need((tolerance is not None) == (self.spec["decision"] == "indicator"), "tolerance goes with an indicator")
         task = spec["task"]
         allowed = {"name", "parameters", "data_seed", "table_sha256"}
         need(type(task) is dict and "name" in task and set(task) <= allowed, "spec.task must name a task")
@@ -115,7 +129,6 @@ class Weights:
         return Matrix([flat[j::width] for j in range(width)], self.tensor(bias, width) if bias else None)
 
     def norm(self, name: str, eps: Any) -> Callable[[Vec], Vec]:
-        need(type(eps) is float and eps >= 0, "norm_eps must be a number")
         w, b = self.tensor(f"{name}.w", self.d), self.tensor(f"{name}.b", self.d)
         return partial(layer_norm, weight=w, bias=b, eps=fixed(eps, "norm_eps"), f=self.f)
 
