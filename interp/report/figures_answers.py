@@ -83,7 +83,7 @@ def error_by_difference(
     wrong = frame.loc[frame["errors"] > 0, "difference"]
     low, high = min([0, *wrong]) - margin, max([0, *wrong]) + margin
     near = frame[frame["difference"].between(low, high)].sort_values("difference")
-    drawn = theme.figure(y="share of inputs answered wrongly", height=360, barmode="overlay", showlegend=True)
+    drawn = theme.figure(y="share of wrong answers", height=360, barmode="overlay", showlegend=True)
     drawn.update_xaxes(
         title_text=f"n<sub>1</sub> − n<sub>0</sub>: how many more '{plain(tokens[1])}' than '{plain(tokens[0])}'"
     )

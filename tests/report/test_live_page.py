@@ -123,7 +123,7 @@ def test_what_is_no_input_of_the_task_is_not_judged(page: Page, tmp_path: Path) 
     set_value(page, "#live-text", "100 20")
     assert text(page, ".live-decision") == "The model answers 7, which is right."
     set_value(page, "#live-text", "20")
-    assert "not known to this page" in text(page, ".live-decision")
+    assert "does not know" in text(page, ".live-decision")
 
 
 def test_strings_grow_and_their_first_error_is_found(page: Page, tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_a_click_on_a_figure_loads_its_input_and_the_domain_of_the_proof_is_show
     assert (counts[1] - counts[0], counts[2]) == (2, 160)
     for slider, value in enumerate((180, 190, 20)):
         set_value(page, f"#live-count-{slider}", value)
-    assert "lies inside the inputs that were checked" in text(page, ".live-steady")
+    assert "is among the inputs that were checked" in text(page, ".live-steady")
     set_value(page, "#live-count-0", 150)
-    assert "of this one nothing is claimed" in text(page, ".live-steady")
+    assert "nothing is claimed about this input" in text(page, ".live-steady")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-// The answer: logits as bars with the untouched model's beside them, the decision in words, right or not.
+// The answer: logits as bars with the unchanged model's beside them, the decision in words, right or not.
 
 const SHOWN = 12;
 
@@ -12,7 +12,7 @@ function answerPart(panel) {
 
   function scalar(found) {
     const s = found.logits[0], before = found.ghostLogits[0];
-    const edge = decision === "indicator" ? `${answers[1]} where |s| is at most ${model.task.tolerance}` : `${answers[1]} where s > 0`;
+    const edge = decision === "indicator" ? `${answers[1]} if |s| is at most ${model.task.tolerance}` : `${answers[1]} if s > 0`;
     const reach = Math.max(Math.abs(s), Math.abs(before), 1e-300);
     bars([["s", s, before, null, null]], reach, `One number s decides: ${edge}.`);
   }
@@ -34,7 +34,7 @@ function answerPart(panel) {
       setText(row.target, target === null || target === undefined ? "" : share(target));
       place(row.bar, value / reach);
       place(row.ghost, value === before ? 0 : before / reach);
-      row.node.title = value === before ? "" : `untouched model: ${number(before)}`;
+      row.node.title = value === before ? "" : `unchanged model: ${number(before)}`;
     });
   }
   const head = el("tr", {});
@@ -48,32 +48,32 @@ function answerPart(panel) {
     head.replaceChildren(...["", "", "logit", decision === "argmax" && found.logits.length > 1 ? "share" : "", goal ? "table" : ""].map((word) => el("th", { scope: "col", class: "number" }, word)));
     if (decision === "set") {
       const outs = Array.from(found.logits.keys()), reach = Math.max(...outs.flatMap((o) => [Math.abs(found.logits[o]), Math.abs(found.ghostLogits[o])]), 1e-300);
-      bars(outs.map((o) => [answers[o], found.logits[o], found.ghostLogits[o], null, null]), reach, "In the set: every output above 0. Grey: the untouched model.");
+      bars(outs.map((o) => [answers[o], found.logits[o], found.ghostLogits[o], null, null]), reach, "In the set: every output above 0. Gray: the unchanged model.");
     } else if (decision !== "argmax" || found.logits.length === 1) scalar(found);
     else {
       const chances = softmax(found.logits), order = Array.from(found.logits.keys());
-      // Many answers: the likeliest, those of the untouched model among them, in a fixed order.
+      // Many answers: the likeliest, those of the unchanged model among them, in a fixed order.
       const rank = order.slice().sort((a, b) => Math.max(found.logits[b], found.ghostLogits[b]) - Math.max(found.logits[a], found.ghostLogits[a]));
       const kept = order.length > SHOWN ? new Set([...rank.slice(0, SHOWN - 1), ...(goal ? [argmax(goal)] : [])]) : new Set(order);
       const shown = order.filter((o) => kept.has(o)), reach = Math.max(...shown.flatMap((o) => [Math.abs(found.logits[o]), Math.abs(found.ghostLogits[o])]), 1e-300);
       bars(shown.map((o) => [answers[o], found.logits[o], found.ghostLogits[o], chances[o], goal && goal[o]]), reach,
-        order.length > kept.size ? `The ${kept.size} likeliest of ${order.length} answers.` : "Grey: the untouched model.");
+        order.length > kept.size ? `The ${kept.size} most likely of ${order.length} answers.` : "Gray: the unchanged model.");
     }
     const words = sentence(found);
     setText(verdict, words);
     verdict.dataset.right = found.right === null ? "unknown" : String(found.right === found.answer);
-    setText(proof, panel.store.edited ? "The model is edited here: what the report says of it, or proves, need not hold." : payload.proved ? domainNote(found) : "");
+    setText(proof, panel.store.edited ? "You have edited the model, so the statements and proofs of the report may no longer hold." : payload.proved ? domainNote(found) : "");
     panel.say(words);
   };
 
   // Is this input one of those that a certificate speaks of?
   function domainNote({ tokens }) {
     const { status, domain, ranges, lengths } = payload.proved;
-    const what = status === "certified" ? "All of those are proved right" : "Some of those are answered wrongly";
-    if (!ranges && !lengths) return `The inputs that were checked: ${domain}. ${what}. Whether this input is one of them is not known to this page.`;
+    const what = status === "certified" ? "All of these are proved right" : "The model is wrong on some of these";
+    if (!ranges && !lengths) return `The inputs that were checked: ${domain}. ${what}. This page does not know whether this input is one of them.`;
     const inside = ranges ? ranges.every(([token, low, high]) => { const n = tokens.filter((each) => each === token).length; return n >= low && n <= high; })
       : tokens.length >= lengths[0] && tokens.length <= lengths[1] && framed(tokens);
-    return `This input lies ${inside ? "inside" : "outside"} the inputs that were checked: ${domain}. ${what}${inside ? "" : "; of this one nothing is claimed"}.`;
+    return `This input is ${inside ? "among" : "not among"} the inputs that were checked: ${domain}. ${what}${inside ? "" : "; nothing is claimed about this input"}.`;
   }
 
   // Does a row begin and end as all inputs do, with tokens between that stand there?
@@ -85,8 +85,8 @@ function answerPart(panel) {
   function sentence({ answer, before, right, where }) {
     const said = `${where ? `${where}: ` : ""}the model answers ${answerWord(model.task, answer)}`;
     const judged = right === null ? "" : right === answer ? ", which is right" : `, which is wrong: right is ${answerWord(model.task, right)}`;
-    const changed = before === answer ? "" : ` The untouched model answers ${answerWord(model.task, before)}.`;
-    return `${said[0].toUpperCase()}${said.slice(1)}${judged}.${changed}${right === null ? " Whether that is right is not known to this page." : ""}`;
+    const changed = before === answer ? "" : ` The unchanged model answers ${answerWord(model.task, before)}.`;
+    return `${said[0].toUpperCase()}${said.slice(1)}${judged}.${changed}${right === null ? " This page does not know whether that is right." : ""}`;
   }
   return { node, update };
 }
@@ -96,7 +96,7 @@ function positionsPart(panel) {
   const { model, store } = panel, { vocabulary } = model.task, answers = (answer) => answerWord(model.task, answer);
   const list = el("div", { class: "live-positions", role: "group", "aria-label": "Answer at each position" });
   const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Answer at each position"), list,
-    el("p", { class: "live-note" }, "Token, answer, and what is right where the answer is wrong. Choose a position to look at it."));
+    el("p", { class: "live-note" }, "Token, answer and, if it is wrong, the right answer. Click a position to select it."));
   const update = (found) => {
     while (list.children.length > found.places.length) list.lastChild.remove();
     while (list.children.length < found.places.length) {

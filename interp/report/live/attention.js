@@ -33,8 +33,8 @@ function attentionPart(panel) {
   const pair = el("div", { class: "live-pair" }, held.node, now.node);
   const pin = el("button", { type: "button", onclick: () => store.set({ pin: store.state.pin ? null : store.state.tokens }) });
   const pinned = pinnedRun(panel);
-  const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Attention, head by head"),
-    el("p", { class: "live-note" }, "Rows look at columns. A switch silences a head or an MLP; a click on a picture enlarges it. A pinned input stays beside the next ones."), grid, title, pair);
+  const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Attention of each head"),
+    el("p", { class: "live-note" }, "Rows attend to columns. Switches silence heads and MLPs. Click a picture to enlarge it. A pinned input stays next to later ones."), grid, title, pair);
   const all = (on) => el("button", { type: "button", onclick: () => store.set({ off: on ? [] : heads.map(({ part }) => part) }) }, on ? "All on" : "All heads off");
   grid.before(el("div", { class: "live-row" }, all(true), all(false), pin));
 
@@ -78,7 +78,7 @@ function attentionPart(panel) {
     setText(name, `${whose}: ${shown} The model answers ${answerWord(model.task, lookedAt(model, found).answer)}${task.readout === "all" ? ` at position ${found.at}` : ""}.`);
     let most = 0;
     for (let j = 1; j < n; j++) if (Math.abs(mine[found.at * n + j]) > Math.abs(mine[found.at * n + most])) most = j;
-    setText(words, `Position ${found.at} (${word(found.at)}) ${head.layer.softmax ? "looks" : "weighs"} most at position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
+    setText(words, `Position ${found.at} (${word(found.at)}) ${head.layer.softmax ? "attends" : "gives the largest weight"} ${head.layer.softmax ? "most " : ""}to position ${most} (${word(most)}): ${number(mine[found.at * n + most])}.`);
     if (n > NUMBERS) {
       const canvas = el("canvas", { class: "live-large", role: "img", "aria-label": words.textContent });
       drawCells(canvas, n, n, (x, y) => shade(mine[y * n + x]));
@@ -94,7 +94,7 @@ function attentionPart(panel) {
       const channels = shade(mine[i * n + j]).map(Math.round), was = before[i * n + j];
       return el("td", {
         style: `background:rgb(${channels.slice(0, 3).join()});color:${dark(channels) ? "#fff" : "#111"}`,
-        title: was === mine[i * n + j] ? false : `untouched model: ${number(was)}`,
+        title: was === mine[i * n + j] ? false : `unchanged model: ${number(was)}`,
       }, short(mine[i * n + j]));
     };
     const places = [...Array(n).keys()];
@@ -150,7 +150,7 @@ function attributionPart(panel) {
     const now = attribution(model, found.now, found.at, a, b), before = attribution(model, found.ghost, found.at, a, b);
     const total = now.reduce((sumSoFar, [, value]) => sumSoFar + value, 0);
     list.show(now.map(([word, value], i) => [word, value, before[i][1]]),
-      `${several ? `Logit of ${answers[a]} minus ${b === null ? "the mean" : b < 0 ? "nothing" : answers[b]}` : "The number s"}: ${number(total)} in all.${model.arch.final_norm ? " The scale of the final norm is held fixed." : ""}`);
+      `${several ? `Logit of ${answers[a]} minus ${b === null ? "the mean" : b < 0 ? "nothing" : answers[b]}` : "The number s"}: ${number(total)} in all.${model.arch.final_norm ? " The scale of the final norm is kept fixed." : ""}`);
   };
   return { node, update };
 }

@@ -105,7 +105,7 @@ function ratiosPart(panel) {
   return { node, update };
 }
 
-// Each head: its switch, its attention on each token (the untouched model's below), its output in its plane.
+// Each head: its switch, its attention on each token (the unchanged model's below), its output in its plane.
 function headsPart(panel) {
   const { model, store, payload } = panel, { heads, d_head, vocabulary } = model.tables, words = model.task.vocabulary;
   const shown = payload.counts.tokens, planes = payload.counts.planes, grid = el("div", { class: "live-planes" });
@@ -121,7 +121,7 @@ function headsPart(panel) {
     return { turn, now, ghost, attention, picture, node };
   });
   const node = el("div", { class: "live-card live-wide" }, el("h4", {}, "Heads: attention and output"), legend, grid, el("p", { class: "live-note" },
-    "Bar: attention on all keys of a token together (thin: the untouched model). " + (planes ? `${payload.counts.plane_words} Dot: the head's output; ring: the untouched model's; letters: the value vectors of the tokens, between which it moves; line: the separator of the two answers, fitted on training inputs.` : "")));
+    "Bar: total attention to all keys of one token (thin: the unchanged model). " + (planes ? `${payload.counts.plane_words} Dot: the head's output; ring: that of the unchanged model; letters: the value vectors of the tokens (the dot moves between them); line: the separator of the two answers, fitted on training inputs.` : "")));
 
   // The plane of one head: value vectors and separator stand still, the dot moves.
   function plane(h) {
@@ -215,7 +215,7 @@ function mapPart(panel) {
     const counts = input(Math.floor(event.offsetX / canvas.clientWidth * columns), Math.floor(event.offsetY / canvas.clientHeight * (2 * HALF + 1)));
     if (fitsCounts(payload, counts) && counts[b] >= 0) store.set({ counts });
   });
-  // What is right, and what the untouched model says, stay the same while other things are changed.
+  // What is right, and what the unchanged model says, stay the same while other things are changed.
   let known = "", goals = [], ghosts = [];
   const remember = () => {
     const others = store.state.counts.filter((_, i) => i !== a && i !== b).join();
@@ -247,7 +247,7 @@ function mapPart(panel) {
     const counts = store.state.counts, y = HALF - (counts[b] - counts[a]);
     mark.style.cssText = `left:${(counts[a] / step + 0.5) / columns * 100}%;top:${(Math.min(2 * HALF, Math.max(0, y)) + 0.5) / (2 * HALF + 1) * 100}%;opacity:${y < 0 || y > 2 * HALF ? 0.35 : 1}`;
     const others = sliders.map(({ token }, i) => (i === a || i === b ? "" : `${counts[i]} × '${vocabulary[token]}'`)).filter(Boolean).join(", ");
-    setText(words, `${others ? `With ${others}: ` : ""}${wrong} of the ${seen} inputs shown are answered wrongly${now ? `, ${before} by the untouched model (grey where only it errs)` : ""}. A click loads an input.`);
+    setText(words, `${others ? `With ${others}: ` : ""}${wrong} of the ${seen} inputs shown are answered wrongly${now ? `, ${before} by the unchanged model (grey where only it errs)` : ""}. A click loads an input.`);
   };
   return { node, update };
 }

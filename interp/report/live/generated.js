@@ -1,6 +1,6 @@
 // A whole answer, token by token, each behind the model's own tokens before it.
 
-// What the model generates behind a row's question: {question, made, before (by the untouched model), right (null where
+// What the model generates behind a row's question: {question, made, before (by the unchanged model), right (null where
 // this page does not know it)}, all as output indices but the question; null where the row has no question.
 function generated(model, payload, truth, state) {
   const { start, stop, length, tokens } = payload.generates, row = state.tokens, { arch } = model;
@@ -39,7 +39,7 @@ function generatedPart(panel) {
   const { model, payload, truth, store } = panel, { vocabulary, answers } = model.task, { start } = payload.generates;
   const words = el("p", { class: "live-decision" }), list = el("div", { class: "live-positions", "aria-hidden": "true" });
   const node = el("div", { class: "live-card live-wide live-generated" }, el("h4", {}, "Generated answer"), words, list,
-    el("p", { class: "live-note" }, "Each token is read behind the model's own tokens before it, not behind those of the input."));
+    el("p", { class: "live-note" }, "The model reads the tokens that it generated itself, not the answer in the input."));
   const said = (outputs) => (outputs.length ? written(answers, outputs) : "nothing");
   const update = () => {
     const found = generated(model, payload, truth, store.state);
@@ -50,9 +50,9 @@ function generatedPart(panel) {
       return;
     }
     const { question, made, before, right } = found, same = right !== null && made.join() === right.join();
-    const judged = right === null ? ". Whether that is right is not known to this page." : same ? ", which is right." : `, which is wrong: right is ${said(right)}.`;
-    const changed = made.join() === before.join() ? "" : ` The untouched model generates ${said(before)}.`;
-    setText(words, `Behind ${written(vocabulary, question)} the model generates ${said(made)}${judged}${changed}`);
+    const judged = right === null ? ". This page does not know whether that is right." : same ? ", which is right." : `, which is wrong: right is ${said(right)}.`;
+    const changed = made.join() === before.join() ? "" : ` The unchanged model generates ${said(before)}.`;
+    setText(words, `After ${written(vocabulary, question)} the model generates ${said(made)}${judged}${changed}`);
     words.dataset.right = right === null ? "unknown" : String(same);
     const chip = (word, state) => el("span", { class: "live-made", "data-right": state }, word);
     list.replaceChildren(...question.map((token) => chip(vocabulary[token], "question")),

@@ -20,10 +20,10 @@ function parseTokens(vocabulary, text) {
 // Why these tokens cannot be run, or null.
 function refuse(model, tokens) {
   const { arch, task } = model, n = tokens.length;
-  if (tokens.some((token) => token >= task.vocabulary.length)) return "There is a token outside the vocabulary.";
+  if (tokens.some((token) => token >= task.vocabulary.length)) return "A token is not in the vocabulary.";
   if (arch.fixed_length && n !== arch.max_length) return `This model needs exactly ${arch.max_length} tokens, not ${n}.`;
-  if (arch.max_length && n > arch.max_length) return `This model has ${arch.max_length} positions; these are ${n} tokens.`;
-  if (arch.positions.tables && !arch.positions.tables[n]) return `Position codes of ${n} tokens did not travel with this page.`;
+  if (arch.max_length && n > arch.max_length) return `This model has ${arch.max_length} positions, but there are ${n} tokens.`;
+  if (arch.positions.tables && !arch.positions.tables[n]) return `This page has no position codes for ${n} tokens.`;
   const cost = n * n * arch.layers.reduce((total, layer) => total + layer.n_heads * layer.d_head, 0);
   if (cost > 6e7) return `${n} tokens are too many for a page to answer at once.`;
   if (!n || !readPositions(model, tokens).every((place) => place >= 0) || !readPositions(model, tokens).length) {

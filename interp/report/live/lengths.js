@@ -50,8 +50,8 @@ function lengthsPart(panel) {
     const first = curve.find(({ wrong }) => wrong), done = curve.length === curve.wanted.length;
     const text = task.vocabulary.length ? written(task.vocabulary, pattern) : "";
     const tail = curve.wanted.length < most ? ` (${curve.wanted.length} lengths up to ${most})` : ` (every length up to ${most})`;
-    setText(words, first ? `Repeating ${text}: the answer first goes wrong at length ${first.length}${tail}.` : `Repeating ${text}: right ${done ? "at all lengths tried" : "so far"}${tail}.`);
-    if (!good.length) setText(words, "What is right is not known to this page for other lengths.");
+    setText(words, first ? `Repeating ${text}: the first wrong answer is at length ${first.length}${tail}.` : `Repeating ${text}: right ${done ? "at all lengths tried" : "so far"}${tail}.`);
+    if (!good.length) setText(words, "This page does not know the right answer at other lengths.");
   }
 
   let known = "";

@@ -12,7 +12,7 @@ function makePanel(section, payload) {
   section.dataset.selfTest = tested.ok ? "ok" : "mismatch";
   section.dataset.deviation = tested.worst.toExponential(2);
   if (!tested.ok) {
-    const words = `This browser does not give the model's numbers (they are off by ${number(tested.worst, 6)} of their spread), so the live panel is switched off.`;
+    const words = `This browser does not reproduce the model's numbers (they differ by ${number(tested.worst, 6)} of their spread), so the live panel is switched off.`;
     section.querySelector(".live-body").replaceChildren(el("p", { class: "warning" }, words));
     return null;
   }

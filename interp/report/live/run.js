@@ -1,4 +1,4 @@
-// From a state to numbers: the model as edited, and the untouched model on the same input as its ghost.
+// From a state to numbers: the model as edited, and the unchanged model on the same input as its ghost.
 
 const partName = (part) => {
   const [layer, head] = part.split(".");
@@ -63,7 +63,7 @@ function runSequence(model, truth, state) {
   }
 }
 
-// The answer at the position that is looked at, the untouched model's, and what is right (null: not known).
+// The answer at the position that is looked at, the unchanged model's, and what is right (null: not known).
 function lookedAt(model, { answers, at, logits, ghostLogits }) {
   return answers.find(({ place }) => place === at) || { answer: decide(model.task, logits), before: decide(model.task, ghostLogits), right: null };
 }

@@ -38,7 +38,7 @@ function tablePart(panel) {
       cell.tabIndex = i === (here === undefined ? 0 : here) ? 0 : -1;
     });
     const right = losses.filter((loss) => loss.right).length;
-    setText(words, `${right} of ${contexts.length} contexts get the table's likeliest next token. ${order > 1 ? `Rows: first token, columns: last. ` : ""}A cell loads its context.`);
+    setText(words, `${right} of ${contexts.length} contexts get the table's most likely next token. ${order > 1 ? `Rows: first token, columns: last. ` : ""}A cell loads its context.`);
   };
   return { node, update };
 }
