@@ -136,7 +136,7 @@ def load(
             raise InterpError("a spec names its task: give spec= or task= with config=, not both")
         return _load_foreign(name_or_path, task, config, tokens, outputs, padding, device, dtype)
     if config is not None or tokens is not None or outputs is not None:
-        raise InterpError('a model from elsewhere needs its task: task="count01", or a task of your own')
+        raise InterpError('an external model needs its task: task="count01", or a task of your own')
     _check_name(name_or_path)
     name_or_path = _spelled(name_or_path) if isinstance(name_or_path, str) else name_or_path
     exact = isinstance(name_or_path, str) and name_or_path in registered_constructions()

@@ -33,7 +33,7 @@ def encoder_refusal(spec: ModelSpec) -> str | None:
     if spec.positions in RELATIVE_POSITIONS:
         return f"{spec.positions} positions act on pairs of positions, so equal tokens have different rows"
     if spec.positions == "learned":
-        return "learned positions are no formula: every position has a code of its own that is trained"
+        return "learned positions have no formula: the code of every position is trained"
     for layer in spec.layers:
         if layer.mixing != "dot" or layer.normalizer != "softmax" or layer.query_key != "learned":
             return "distinct rows are built for softmax attention with learned queries and keys"

@@ -68,8 +68,8 @@ def _spec_beside(path: Path, spec: ModelSpec | str | Path | None) -> ModelSpec:
         if choice.is_file():
             return _read_spec(choice)
     raise CheckpointError(
-        f"{path} needs the spec of its model beside it: none of {', '.join(c.name for c in choices)} exists; a model "
-        "from elsewhere needs its task: task=, or --task NAME"
+        f"{path} needs the spec of its model beside it: none of {', '.join(c.name for c in choices)} exists; an "
+        "external model needs its task: task=, or --task NAME"
     )
 
 

@@ -384,7 +384,9 @@ class TaskCache(ActivationCache):
     def logit_attrs(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("logit_attrs")
         if self.task_model.spec.readout == "relu_mlp":
-            self.task_model._refuse("logit_attrs", "its readout is a ReLU MLP, so logits are no sum over components")
+            self.task_model._refuse(
+                "logit_attrs", "its readout is a ReLU MLP, so the logits are not a sum over components"
+            )
         return super().logit_attrs(*args, **kwargs)
 
 
@@ -426,7 +428,7 @@ def not_folded(spec: ModelSpec) -> str:
     if spec.positions == "none":
         lacks.append("no position table")
     if spec.layers[0].norm == "post":
-        lacks.append("layer norm behind its blocks")
+        lacks.append("layer norm after its blocks")
     if lacks:
         return f"this model has {' and '.join(lacks)}, where folding gives other outputs or fails"
     return "folded weights would be those of another spec; fold a stock HookedTransformer with these weights instead"

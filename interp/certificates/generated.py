@@ -58,7 +58,7 @@ class Whole:
         right = self.rows - self.wrong
         return (
             f"{EXACT_MATCH}generated token by token, {right:,} of {self.rows:,} answers are right as a whole (a model "
-            "generates an answer right if and only if each token is right behind the right ones before it)"
+            "generates an answer right if and only if each token is right after the right ones before it)"
         )
 
     def counterexample(self, subject: Subject) -> str | None:

@@ -73,10 +73,10 @@ def refusal(model: TaskModel) -> str | None:
     known = {field.path + field.where: field.value for field in fields(proved.spec)}
     for field in fields(model.spec):
         if field.path not in ("task", "dtype") and field.value != known.get(field.path + field.where):
-            return f"{field.where} = {field.value!r} is no longer the construction's"
+            return f"{field.where} = {field.value!r} differs from the construction's"
     for name, parameter in model.named_parameters():
         if not torch.equal(parameter.detach().cpu(), proved.weights.tensors[name].to(parameter.dtype)):
-            return f"{name} is no longer the construction's"
+            return f"{name} differs from the construction's"
     return None
 
 

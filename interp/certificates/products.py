@@ -61,7 +61,7 @@ def refusal(model: TaskModel) -> str | None:
     if model.spec.readout_at == "all" or model.spec.decision != "argmax":
         return "products are certified for models that are read at one token, by an argmax"
     if model.spec.layers[0].n_heads != 1:
-        return f"{model.spec.layers[0].n_heads} heads have sums of weights of their own, so that margins are no sums"
+        return f"{model.spec.layers[0].n_heads} heads each have their own sum of weights, so margins are not sums"
     try:
         products = declared(model.task)
         read_at(model.task, products, model.spec.readout_at)

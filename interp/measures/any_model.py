@@ -63,7 +63,7 @@ def from_model(
 def check_tokens(model: HookedTransformer, tokens: Tensor) -> None:
     """Raise InterpError unless these are rows of the model's token ids."""
     if not isinstance(model, HookedTransformer):
-        raise InterpError(f"{of_type(model)} is no HookedTransformer; see interp.load and interp.build")
+        raise InterpError(f"{of_type(model)} is not a HookedTransformer; see interp.load and interp.build")
     if tokens.ndim != 2 or 0 in tokens.shape:
         raise InterpError(f"tokens has shape {tuple(tokens.shape)}, but (rows, length) with at least one is needed")
     low, high = int(tokens.min()), int(tokens.max())

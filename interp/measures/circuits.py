@@ -50,13 +50,13 @@ def no_table(subject: Subject, which: str) -> str | None:
     """Why a circuit (QK or OV) is no table of tokens, or None."""
     cfg = subject.model.cfg
     if getattr(cfg, "post_embedding_ln", False):
-        return "a norm follows the embedding, so what heads read is no linear map of it"
+        return "a norm follows the embedding, so what heads read is not a linear map of it"
     if getattr(cfg, "clip_qkv", None) is not None:
-        return "queries, keys and values are clipped, so they are no linear maps of what heads read"
+        return "queries, keys and values are clipped, so they are not linear maps of what heads read"
     if which == "OV":
         return not_additive(subject)
     if getattr(cfg, "use_qk_norm", False) or (post_norm(subject.model) and not isinstance(subject.model, TaskModel)):
-        return "queries and keys are normalized before they meet, so scores are no table of tokens"
+        return "queries and keys are normalized before they meet, so scores are not a function of two tokens"
     return None
 
 

@@ -187,7 +187,7 @@ def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Bat
         with torch.no_grad():
             outputs = model.read(part)
         if not bool(answered(outputs).all()):
-            raise InterpError(f"{model.spec.id} has outputs that are not finite, which are no counts")
+            raise InterpError(f"{model.spec.id} has outputs that are not finite, so they cannot be counts")
         found.append(model.task.answers(decide(outputs, model.spec), part))
     return batch, torch.cat(found).cpu()
 

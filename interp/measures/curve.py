@@ -18,7 +18,7 @@ def no_curve(model: Model) -> str | None:
     """Why there is no curve, or None."""
     subject = Subject.of(model)
     if not isinstance(subject.model, TaskModel):
-        return "the history of a model from elsewhere is not known"
+        return "the training history of an external model is not known"
     if subject.model.history is not None:
         return None
     if "curve" not in subject.model.summary:

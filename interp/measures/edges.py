@@ -47,7 +47,7 @@ def nodes(subject: Subject) -> list[Node]:
     if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
         raise UnsupportedError("after post-layer-norm a part's input is not a sum of what other parts wrote")
     if norm_follows_attention(subject.model):
-        raise UnsupportedError("where a norm follows the attention, what a head writes is no linear map of its output")
+        raise UnsupportedError("if a norm follows the attention, what a head writes is not a linear map of its output")
     if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
         raise UnsupportedError("edges are known for blocks whose MLP reads what the attention wrote, no parallel ones")
     parts = sorted([*heads_of(subject), *mlps_of(subject)], key=lambda part: (part.layer, part.head is None))

@@ -114,7 +114,7 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
     subject = Subject.of(model)
     groups = {g: words for g, words in subject.task.cyclic.items() if tuple(words) == tuple(subject.task.answer_words)}
     if not groups:
-        raise UnsupportedError(f"the answers of task {subject.task.name} are no tokens on which addition acts")
+        raise UnsupportedError(f"the answers of task {subject.task.name} are not tokens on which addition acts")
     p = subject.task.n_out
     k = torch.arange(1, p // 2 + 1)
     wave, total, number = torch.zeros(len(k), dtype=torch.complex128), 0.0, 0

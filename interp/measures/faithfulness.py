@@ -184,7 +184,7 @@ def _of_edges(
 
     if mode == "zero":
         raise InterpError(
-            "an edge that carries nothing is not an input the model knows: mode = 'mean', 'pooled_mean' or 'resample'"
+            "the model has never seen an edge without a value: mode = 'mean', 'pooled_mean' or 'resample'"
         )
     kept, known = check_edges(subject, wanted), nodes(subject)
     circuits = [kept, [], *([edge for edge in kept if edge != one] for one in kept)]

@@ -76,7 +76,7 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
     if declared is not None and (reason := _not_as_declared(name, declared, read, starts, wanted, stop)):
         return reason
     if subject.model.cfg.attention_dir != "causal" and bool((starts != starts[0]).any()):
-        return f"a bidirectional model sees the padding behind what it generates: rows of task {name} differ in length"
+        return f"a bidirectional model sees the padding after its own text: rows of task {name} differ in length"
     given = batch.tokens.gather(1, (at + 1).clamp_max(read.shape[1] - 1))[:, : wanted.shape[1]]
     follows = (wanted != IGNORED) & (at[:, : wanted.shape[1]] + 1 < batch.lengths[:, None])
     if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):

@@ -35,7 +35,7 @@ def language_of(model: TaskModel) -> Language:
     reason = lacks(model.task, STRINGS)
     if reason is not None or model.spec.readout != "scalar":
         raise UnsupportedError(
-            f"{model.spec.id} is no recognizer of strings with one scalar output: {reason or model.spec.readout}"
+            f"{model.spec.id} does not recognize strings with one scalar output: {reason or model.spec.readout}"
         )
     return cast(Language, model.task)
 

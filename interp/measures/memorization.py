@@ -189,9 +189,9 @@ def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
     """W_U in the order of the task's outputs. Raises UnsupportedError unless logits are W_U times the last stream."""
     subject = Subject.of(model)
     if getattr(subject.model, "ln_final", None) is not None:
-        raise UnsupportedError("behind a final layer norm the logits are no linear map of the last stream")
+        raise UnsupportedError("after a final layer norm, the logits are not a linear map of the last stream")
     if isinstance(subject.model, TaskModel) and not subject.model.spec.linear_readout:
-        raise UnsupportedError("behind a ReLU readout there is no unembedding whose row space could be compared")
+        raise UnsupportedError("a ReLU readout has no unembedding with a row space to compare")
     if bool((subject.model.b_U.detach() != 0).any()):
         raise UnsupportedError("with a bias of the readout the logits have rank d + 1, not d")
     return subject.columns(subject.model.W_U.detach().double().cpu()).numpy()

@@ -51,7 +51,7 @@ class HeadOutputs:
         out = self.contributions[:, list(group)].sum(1) + self.bias
         out = out + self.skip if with_skip else out
         if not bool(out.isfinite().all()):
-            raise InterpError(f"the logits of heads {[*group]} are not finite everywhere, so they are no answers")
+            raise InterpError(f"the logits of heads {[*group]} are not finite everywhere, so they give no answers")
         return out
 
 
@@ -74,7 +74,9 @@ def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: 
     if (reason := not_additive(subject)) is not None:
         raise UnsupportedError(reason)
     if subject.decision.kind == "indicator":
-        raise UnsupportedError("an answer that is |s| within a tolerance is no largest of logits, so heads have none")
+        raise UnsupportedError(
+            "the answer depends on |s| and a tolerance, not on the largest logit, so single heads have no answer"
+        )
     if read is None:
         where = reads_of(subject, batch)
     else:

@@ -56,7 +56,7 @@ def patch_heads(
     for tokens in (clean, corrupted):
         check_tokens(model, tokens)
     if len(clean) != len(corrupted):
-        raise InterpError(f"{len(clean)} clean rows and {len(corrupted)} corrupted ones are no pairs")
+        raise InterpError(f"{len(clean)} clean rows and {len(corrupted)} corrupted rows do not form pairs")
     here = positions_of(clean, position)
     there = positions_of(corrupted, position if corrupted_position is None else corrupted_position)
     right, wrong = _answer_columns(model, answers, len(clean))

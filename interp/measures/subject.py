@@ -76,7 +76,7 @@ class Subject:
             _check_nothing_else(model.task, "a subject", task, tokens, outputs, padding)
             return model
         if not isinstance(model, HookedTransformer):
-            raise InterpError(f"{of_type(model)} is no HookedTransformer; see interp.load and interp.build")
+            raise InterpError(f"{of_type(model)} is not a HookedTransformer; see interp.load and interp.build")
         if next(model.parameters()).is_meta:
             raise InterpError(ON_META)
         if isinstance(model, TaskModel):
@@ -324,16 +324,17 @@ class Subject:
         cfg = self.model.cfg
         if isinstance(self.model, TaskModel):
             if not self.model.spec.additive_residual:
-                return "after post-layer-norm the logits are no sum over heads"
+                return "after post-layer-norm, the logits are not a sum over heads"
             if self.model.spec.final_norm != "none":
-                return "behind a final layer norm the logits are no sum over heads"
+                return "after a final layer norm, the logits are not a sum over heads"
             if not self.model.spec.linear_readout:
-                return "behind a ReLU readout the logits are no sum over heads"
+                return "after a ReLU readout, the logits are not a sum over heads"
         elif cfg.normalization_type is not None:
-            return f"behind a final layer norm ({cfg.normalization_type}) the logits are no sum over heads"
+            return f"after a final layer norm ({cfg.normalization_type}), the logits are not a sum over heads"
         if layer % cfg.n_layers != cfg.n_layers - 1 or not _attention_only(self.model.blocks[layer]):
             return (
-                "what follows the heads (an MLP or a further layer) is not linear, so the logits are no sum over heads"
+                "what follows the heads (an MLP or a further layer) is not linear, so the logits are not a sum over "
+                "heads"
             )
         return no_sum(self.model)
 
@@ -382,13 +383,13 @@ def no_sum(model: HookedTransformer) -> str | None:
     """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None if they are."""
     if isinstance(model, TaskModel):
         if not model.spec.additive_residual:
-            return "after post-layer-norm the outputs are no sum over the parts"
+            return "after post-layer-norm, the outputs are not a sum over the parts"
         if model.spec.readout == "relu_mlp":
-            return "behind a ReLU readout the outputs are no sum over the parts"
+            return "after a ReLU readout, the outputs are not a sum over the parts"
     if norm_follows_attention(model):
-        return "where a norm follows the attention, what a head writes is no linear map of its output"
+        return "if a norm follows the attention, what a head writes is not a linear map of its output"
     if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
-        return "behind a soft cap the outputs are no sum over the parts"
+        return "after a soft cap, the outputs are not a sum over the parts"
     norm = getattr(model, "ln_final", None)
     if norm is not None and not isinstance(norm, torch.nn.Identity) and not final_scale(model):
         return f"the final norm is {of_type(norm)} without a hook_scale, so nobody knows what it divides by"

@@ -86,7 +86,7 @@ def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, 
     most_values = min(MAX_VALUES, len(reads_of(subject, batch)) // ROWS_A_VALUE)
     where, streams = reads_of(subject, batch), _streams(subject, batch)
     inputs = torch.unique(batch.tokens, dim=0, return_inverse=True)[1].cpu()[where.rows]
-    reasons = {name: f"{name} has values that are no whole numbers" for name in found if name not in values}
+    reasons = {name: f"{name} has values that are not whole numbers" for name in found if name not in values}
     values = {name: value for name, value in values.items() if 2 <= len(value.unique()) <= most_values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():
@@ -225,10 +225,7 @@ def pairs_of(
     where = reads_of(subject, batch)
     kept = others_that_decide(name, values, where.classes)
     if kept is None:
-        return (
-            f"no other features determine the answer together with {name} but not without it, so nothing says what it "
-            "alone would change"
-        )
+        return f"no set of features needs {name} to determine the answer, so its own effect cannot be measured"
     table = {key: int(c) for key, c in zip(_keys(values, (name, *kept)), where.classes)}
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(where))

@@ -129,7 +129,7 @@ def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str,
         found[f"{ours}mlp.W_gate"] = weights.take(f"{gate}.weight", inner, d).T
         found[f"{ours}mlp.W_in"] = weights.take(f"{up}.weight", inner, d).T
         if weights.has(f"{up}.bias") and weights.maybe(f"{up}.bias", inner).any():
-            raise CheckpointError(f"{source.where}: {prefix}{up}.bias cannot be expressed: it enters behind the gate")
+            raise CheckpointError(f"{source.where}: {prefix}{up}.bias cannot be expressed: it enters after the gate")
         found[f"{ours}mlp.b_in"] = torch.zeros(inner)
         found[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.down_proj.weight", d, inner).T
         found[f"{ours}mlp.b_out"] = weights.maybe(f"{theirs}mlp.down_proj.bias", d)

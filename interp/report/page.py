@@ -172,7 +172,7 @@ class Report:
 
         self._check_key(key, "table", self.tables)
         if not isinstance(frame, pd.DataFrame):
-            raise UnsupportedError(f"table {key!r} is {of_type(frame)}; a pandas DataFrame is wanted")
+            raise UnsupportedError(f"table {key!r} is {of_type(frame)}; expected a pandas DataFrame")
         if max_rows < 1:
             raise InterpError(f"max_rows of table {key!r} is {max_rows}; it must be at least 1")
         frame = frame.copy()
@@ -193,7 +193,7 @@ class Report:
 
         self._check_key(key, "figure", self.figures)
         if not isinstance(figure, go.Figure):
-            raise UnsupportedError(f"figure {key!r} is {of_type(figure)}; a plotly Figure is wanted")
+            raise UnsupportedError(f"figure {key!r} is {of_type(figure)}; expected a plotly Figure")
         self.items.append(FigureItem(key, str(caption), figure))
         self.figures[key] = figure
 

@@ -28,7 +28,7 @@ def needs(study: Study) -> str | None:
             None if study.task.counted else f"task {study.task.name} declares no tokens that are counted",
             "the model has only one head" if study.model.cfg.n_heads < 2 else None,
             None if study.model.cfg.n_layers == 1 else "heads of several layers do not share one input",
-            None if study.once(divided) else "the weights are raw scores (no softmax), of which there are no shares",
+            None if study.once(divided) else "the weights are raw scores (no softmax), so there are no shares",
         ]
     )
 

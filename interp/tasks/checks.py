@@ -207,7 +207,7 @@ def _words(task: Task) -> Iterator[str]:
         yield f"contrast = {quoted(pair)} must be a tuple of two different answer_words"
     for answer in pair or ():
         if answer not in answers:
-            yield f"contrast names {answer!r}, which is none of its answer_words {', '.join(answers)}"
+            yield f"contrast names {answer!r}, which is not in its answer_words: {', '.join(answers)}"
     yield from _counts(task)
     for name in ("label_counts", "products"):
         if not callable(getattr(task, name, print)):
@@ -245,7 +245,7 @@ def _counts(task: Task) -> Iterator[str]:
         return
     for split, box in ranges.items():
         if split not in task.splits:
-            yield f"count_ranges names the split {quoted(split)}, which is none of {', '.join(task.splits)}"
+            yield f"count_ranges names the split {quoted(split)}, which is not one of {', '.join(task.splits)}"
         pairs = [*box] if isinstance(box, tuple | list) else [None]
         if len(pairs) != (len(task.counted) or len(pairs)) or not all(map(_is_range, pairs)):
             yield f"count_ranges[{split!r}] = {quoted(box)} must be (lowest, highest) for each of its counted tokens"

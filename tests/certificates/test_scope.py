@@ -146,7 +146,7 @@ def test_a_palindrome_of_another_scale_is_not_the_proof_s() -> None:
     batch = other.task.enumerate_up_to(8)
     assert not torch.equal(other.predict(batch.tokens), batch.labels)
     why = registered_methods()["proof of PALINDROME"].refusal(other)
-    assert why == "layer 0: scale = 0.5 is no longer the construction's"
+    assert why == "layer 0: scale = 0.5 differs from the construction's"
     assert interp.certify(other).status != "certified"
 
 

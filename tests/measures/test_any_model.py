@@ -58,7 +58,7 @@ def test_shares_bias_and_rest_are_the_models_logits(norm, data) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"output_logits_soft_cap": 2.0}, "behind a soft cap"),
+        ({"output_logits_soft_cap": 2.0}, "after a soft cap"),
         ({"normalization_type": "RMS", "use_normalization_before_and_after": True}, "a norm follows the attention"),
         ({"normalization_type": "RMS", "original_architecture": "Olmo2ForCausalLM"}, "a norm follows the attention"),
     ],

@@ -174,7 +174,7 @@ def test_waves_in_the_outputs_are_the_diagonal_of_their_transform() -> None:
             waves = {np.cos(angle).tobytes(): np.cos(angle)} | ({} if 2 * k == p else {b"": np.sin(angle)})
             share = sum((wave * logits.numpy()).sum() ** 2 / (wave**2).sum() for wave in waves.values()) / total
             assert power == pytest.approx(share, rel=1e-9)
-    with pytest.raises(UnsupportedError, match="are no tokens on which addition acts"):
+    with pytest.raises(UnsupportedError, match="are not tokens on which addition acts"):
         output_spectra(interp.build("count01/minimal"), interp.build("count01/minimal").task.sample(4))
 
 

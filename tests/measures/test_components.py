@@ -83,7 +83,7 @@ def test_shipped_models_add_up(name) -> None:
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [("histogram/dot", "behind a ReLU readout"), ("languages/first-learned", "after post-layer-norm")],
+    [("histogram/dot", "after a ReLU readout"), ("languages/first-learned", "after post-layer-norm")],
 )
 def test_what_is_no_sum_is_refused(name, sentence) -> None:
     model = interp.load(name)

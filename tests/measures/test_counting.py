@@ -233,5 +233,5 @@ def test_outputs_that_are_not_finite_are_no_counts() -> None:
     model = build("dot")
     with torch.no_grad():
         model.unembed.b_out.fill_(float("inf"))
-    with pytest.raises(InterpError, match="has outputs that are not finite, which are no counts"):
+    with pytest.raises(InterpError, match="has outputs that are not finite, so they cannot be counts"):
         confusion(model, n=50)

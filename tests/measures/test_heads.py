@@ -212,9 +212,9 @@ def test_what_is_no_sum_over_heads_is_refused() -> None:
         layers=[{"n_heads": 2, "d_head": 4}],
     )  # fmt: skip
     model = interp.build(spec)
-    with pytest.raises(UnsupportedError, match="ReLU readout the outputs are no sum over the parts"):
+    with pytest.raises(UnsupportedError, match="ReLU readout, the outputs are not a sum over the parts"):
         heads.head_outputs(model, model.task.sample(4, "train", seed=0))
-    with pytest.raises(InterpError, match="no HookedTransformer"):
+    with pytest.raises(InterpError, match="not a HookedTransformer"):
         Subject.of("count01/paper")  # type: ignore[arg-type]
 
 

@@ -148,5 +148,5 @@ def test_measures_leave_the_limit_in_place_and_refuse() -> None:
         value_against_proof(trained_like(), made.task.strings(2, 5))
     with pytest.raises(InterpError, match="directions is empty"):
         components_read(trained_like(), {})
-    with pytest.raises(UnsupportedError, match="no recognizer"):
+    with pytest.raises(UnsupportedError, match="does not recognize"):
         answer_logits(construct("count01/minimal").model(), torch.zeros(1, 4, dtype=torch.long))

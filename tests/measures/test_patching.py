@@ -76,7 +76,7 @@ def test_bad_pairs_are_one_sentence(model) -> None:
     tokens = torch.zeros(3, 4, dtype=torch.long)
     other = tokens + 1
     for arguments, sentence in [
-        ((tokens, other[:2], (1, 2)), "3 clean rows and 2 corrupted ones are no pairs"),
+        ((tokens, other[:2], (1, 2)), "3 clean rows and 2 corrupted rows do not form pairs"),
         ((tokens, tokens, (1, 2)), "there is nothing to recover"),
         ((tokens, other, (1, 9)), "answer 9 is not an output token of the model, which has 0 to 8"),
         ((tokens, other, (1, 1)), "the same token"),

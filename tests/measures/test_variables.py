@@ -125,7 +125,7 @@ def test_features_of_another_shape_and_of_broken_numbers_are_refused() -> None:
     model.task.features = lambda batch: {"half": halves[: len(batch)], "whole": 2 * halves[: len(batch)]}  # type: ignore[method-assign]
     table = variables(model, batch)
     assert set(table["feature"]) == {"whole"}
-    assert table.attrs["reasons"]["half"] == "half has values that are no whole numbers"
+    assert table.attrs["reasons"]["half"] == "half has values that are not whole numbers"
     model.task.features = lambda batch: {"short": batch.labels[:1]}  # type: ignore[method-assign]
     with pytest.raises(InterpError, match=r"feature short of task parity has shape \(1,\); it must be \(200,\)"):
         variables(model, batch)
@@ -137,6 +137,5 @@ def test_the_reason_is_true_where_another_feature_alone_decides() -> None:
     batch = subject.task.sample(60, seed=1)
     values = {"bit": torch.arange(60) % 2, "sum": reads_of(subject, batch).classes}
     assert pairs_of(subject, batch, "bit", values, 20, 0) == (
-        "no other features determine the answer together with bit but not without it, so nothing says what it alone "
-        "would change"
+        "no set of features needs bit to determine the answer, so its own effect cannot be measured"
     )

@@ -157,9 +157,9 @@ def test_keys_are_refused_when_taken_or_empty():
 
 def test_wrong_kinds_are_refused():
     report = Report("t")
-    with pytest.raises(InterpError, match="figure 'f' is a dict; a plotly Figure is wanted"):
+    with pytest.raises(InterpError, match="figure 'f' is a dict; expected a plotly Figure"):
         report.add_figure("f", {}, "")
-    with pytest.raises(InterpError, match="table 't' is a list; a pandas DataFrame is wanted"):
+    with pytest.raises(InterpError, match="table 't' is a list; expected a pandas DataFrame"):
         report.add_table("t", [], "")
     with pytest.raises(InterpError, match="max_rows of table 't' is 0"):
         report.add_table("t", pd.DataFrame({"a": [1]}), "", max_rows=0)

@@ -30,5 +30,5 @@ def test_answers_stand_in_the_order_of_the_outputs_not_of_the_alphabet(monkeypat
 
 
 def test_what_is_no_sum_says_so() -> None:
-    with pytest.raises(UnsupportedError, match="behind a ReLU readout"):
+    with pytest.raises(UnsupportedError, match="after a ReLU readout"):
         one_section("histogram/dot", "components")

@@ -81,7 +81,7 @@ def test_a_model_with_an_mlp_and_a_comparison() -> None:
     assert list(table["certificate"]) == ["refuted", "refuted"]
     assert (table["above optimum"] > 0).all()
     assert "table_heads" in interp.analyze(models[0], sections=["table_heads"]).tables
-    with pytest.raises(UnsupportedError, match="no sum over heads"):
+    with pytest.raises(UnsupportedError, match="not a sum over heads"):
         interp.analyze(models[1], sections=["table_heads"])
 
 

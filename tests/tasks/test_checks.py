@@ -75,7 +75,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"pad": "x"}, "pad names 'x', which is not a token"),
     ({"readout": "="}, "readout names '=', which is not a token"),
     ({"counted": ("2",)}, "counted names '2'"),
-    ({"contrast": ("0", "2")}, "contrast names '2', which is none of its answer_words 0, 1"),
+    ({"contrast": ("0", "2")}, "contrast names '2', which is not in its answer_words: 0, 1"),
     ({"cyclic": {"a": ("0", "7")}}, r"cyclic\['a'\] names '7'"),
     ({"n_out": 0}, "n_out = 0 must be a positive integer"),
     ({"answer_words": ("one",)}, "answer_words has 1 words for 2 answers"),
