@@ -69,8 +69,8 @@ def evidence(found: Explanation) -> str:
     if found.recovered is not None:
         loss = f" and {words.portion(min(1.0, found.recovered))} of the loss is recovered"
     return (
-        f"The program needs {found.size}. Parts of the model: {parts}. Tested on {found.tested_on} "
-        "(a quarter of them with rare answers, if there are any). "
+        f"The program needs {found.size}. Parts of the model: {parts}. Tested on {found.tested_on}; a "
+        "quarter of them have rare answers, if there are any. "
         f"With the parts cut that are not needed, {words.portion(found.cut)} of the model's answers stay the same. "
         f"With the explained parts replaced, too, {words.portion(found.joint)} stay the same{loss}. With every part "
         f"cut, {words.portion(found.empty)} stay the same."

@@ -79,7 +79,7 @@ def sentence(table: pd.DataFrame) -> str:
             continue
         best = known.loc[known["variance"].idxmax()]
         if best["variance"] >= 0.5:
-            found.append(f"{name} {words.share(float(best['variance']), 2)} of head {best['layer']}.{best['head']}'s")
+            found.append(f"{name} {words.share(float(best['variance']), 2)} (head {best['layer']}.{best['head']})")
     if not found:
         return "No feature explains half of the variance of a head's output."
-    return f"Variance of head outputs that features explain: {'; '.join(found)}."
+    return f"Share of the variance of head outputs that features explain: {'; '.join(found)}."
