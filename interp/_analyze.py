@@ -52,17 +52,18 @@ def analyze(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
 ) -> Report:
-    """A report on a model: exact accuracy where it can be had, what its parts do, a verdict in words.
+    """A report on a model: its accuracy (exact if possible), what its parts do, and a verdict in words.
 
     source: a name ("count01/paper"), a checkpoint's path, a model, or several of them (one comparison table first).
-    A HookedTransformer of your own needs its task; `tokens` says its id of each token of the task, `outputs` its output
-    of each answer word, `padding` whether it attends to padding ("mask": it does not). A file from elsewhere needs its
-    `config` too, as in interp.load.
-    sections: names of those to make, all that apply by default; list_sections(model) has them. options: keyword
+    A HookedTransformer of your own needs its task; `tokens` gives its id of each token of the task, `outputs` its
+    output of each answer word, and `padding` whether it attends to padding ("mask": it does not). A file of an external
+    model also needs its `config`, as in interp.load.
+    sections: names of the sections to make; by default, all that apply (see list_sections). options: keyword
     arguments of sections by name, {"heads": {...}}.
-    inputs: measure on this many inputs in every section, or on all if there are no more. seconds: what a section may
-    take; left out, a few seconds decide how many inputs it gets. One section: options={"heads": {"inputs": 5000}}.
-    out: where to save the page, one HTML file. Raises InterpError for what is unknown or does not fit.
+    inputs: the number of inputs to measure on in every section (all, if there are fewer). seconds: time limit per
+    section; by default, a few seconds, which set the number of inputs. For one section only:
+    options={"heads": {"inputs": 5000}}.
+    out: where to save the page, one HTML file. Raises InterpError for unknown names and for arguments that do not fit.
 
     Example:
 
@@ -110,7 +111,7 @@ def certify(
     """Is the model right on every input? See Certificate; options name the domain (Count01: box="test", "cube").
 
     A model of your own needs its task (and `config`, `tokens`, `outputs`, `padding` as in analyze): every input that
-    the task lists is run. Raises UnsupportedError with the reason where no method holds for the model.
+    the task lists is run. Raises UnsupportedError with the reason if no method applies to the model.
 
     Example:
 
@@ -176,9 +177,9 @@ def list_sections(
     seconds: float | int | None = None,
     device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
-    """Every section of a report on a model: whether it applies, is made on request only (and how long), or why not.
+    """Every section of a report on a model: whether it applies, runs on request only (and for how long), or why not.
 
-    Columns section, title, status, note. Of several models: section, title, and for each model what is so there.
+    Columns: section, title, status, note. For several models: section, title, and one column per model.
 
     Example:
 
@@ -324,10 +325,11 @@ def explain(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
 ) -> Explanation:
-    """The algorithm of a model as a short program, and on which share of inputs it gives the model's answers.
+    """The algorithm of a model as a short program, with the share of the model's answers that the program gives.
 
-    source, task, config, tokens, outputs, padding: as in analyze. seconds: how long it may search, about. share: so
-    many of the model's answers the program has to give, and must stay when a part is cut or replaced by its ideal form.
+    source, task, config, tokens, outputs, padding: as in analyze. seconds: approximate time limit of the search. share:
+    the share of the model's answers that the program must give, and that must stay the same when a part is cut or
+    replaced by its ideal form.
 
     Example:
 

@@ -42,11 +42,11 @@ def build(
     variant: str | None = None,
     **sizes: Any,
 ) -> TaskModel:
-    """A fresh task model: exact where the origin is a construction, with random weights from `seed` otherwise.
+    """A fresh task model: exact if the origin is a construction, otherwise with random weights from `seed`.
 
     name_or_spec: the name of a construction (`variant` and `sizes` go to it), a ModelSpec, the path of a TOML spec, or
-    the name of a trained model, whose spec is taken. Raises InterpError for unknown names and for a spec whose
-    construction does not build just that spec.
+    the name of a trained model, to use its spec. Raises InterpError for unknown names, and if the construction cannot
+    build exactly that spec.
 
     Example:
 
@@ -115,16 +115,16 @@ def load(
     "count01/paper" is the default checkpoint of that model, "count01/paper/seed-2" another. A HookedTransformer state
     dict of your own (.pt, .pth or plain .safetensors) needs its spec: `spec`, or a TOML or JSON file of the same stem.
 
-    With `task`, a model from elsewhere: a state dict (a file, or the mapping itself) with its TransformerLens `config`
+    With `task`, an external model: a state dict (a file, or the mapping itself) with its TransformerLens `config`
     (a dict, a JSON or TOML file, a config object), a HookedTransformer, or a TransformerBridge. tokens: the model's id
-    of each token of the task, where they differ; outputs: its output of each of the task's answer words; padding:
-    whether a bidirectional model attends to padding. Where a spec can express the model, it comes back as a TaskModel
-    in the task's own ids; else as a Subject, which analyze and every measure take like one.
+    of each token of the task, if they differ; outputs: its output of each answer word of the task; padding: whether a
+    bidirectional model attends to padding. If a spec can describe the model, the result is a TaskModel with the task's
+    own ids; otherwise it is a Subject, which analyze and every measure accept, too.
 
         model = interp.load("theirs.pt", task="count01", config="theirs.json", tokens={"0": 3, "1": 4, ...})
         interp.analyze(model)
 
-    Raises InterpError with the places tried and the closest names, CheckpointError for a broken file.
+    Raises InterpError with the places searched and similar names, and CheckpointError for a broken file.
 
     Example:
 

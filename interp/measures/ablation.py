@@ -56,14 +56,14 @@ def ablate_heads(
     reference: Batch | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy and loss of the whole model when groups of heads are silenced, in every layer alike.
+    """Accuracy and loss of the whole model when groups of heads are silenced, in any layer.
 
     groups: "singles", "pairs", "singles+pairs", "all", or tuples of heads: numbers (head h of layer l is number
     l * n_heads + h) or names ("1.0", "head 1.0"). mode: zero, mean, pooled_mean or resample (see the module). test:
     as in populations.usual by default. reference: where means and other inputs' values
     come from (the training set by default); seed: of the drawn inputs.
     Columns heads, size, layer (of groups within one layer), mode, accuracy, change, loss (nats; NaN without a loss).
-    The first row, with no heads, is the untouched model.
+    The first row, with no heads, is the unchanged model.
 
     Example:
 

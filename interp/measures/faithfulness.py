@@ -93,10 +93,11 @@ def test_circuit(
 ) -> CircuitTest:
     """Silence everything but a circuit and measure what accuracy and loss remain.
 
-    heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"). mlps: layers whose MLP is kept; left out, all
-    MLPs stay as they are. edges: instead, pairs (sender, receiver) of names; then every other edge is silenced.
+    heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"). mlps: layers whose MLP is kept (by default, all).
+    edges: instead, pairs (sender, receiver) of names; then every other edge is silenced.
     mode: mean (over `reference`, the training data by default), pooled_mean, resample, or zero (not for edges). test:
-    what is measured on. draws: how many sets of parts are taken out for completeness, beside single ones.
+    the inputs to measure on. draws: the number of random sets of parts to remove in the completeness test, in addition
+    to single parts.
 
     Example:
 

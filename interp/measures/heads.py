@@ -58,11 +58,11 @@ def head_metrics(
     sample: int | None = None,
     C: float = 1000.0,
 ) -> pd.DataFrame:
-    """One row a group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
+    """One row per group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
 
     Any number of classes, any layer, answers at one or all positions. Heads are numbered l * n_heads + h over all
-    layers, or within one `layer`; the column layer is that of groups within one layer. What heads below the last layer
-    add to the logits is their direct contribution; behind a final norm it is taken at the scale of the whole run.
+    layers, or within one `layer`; the column layer is that of groups within one layer. Heads below the last layer count
+    with their direct contribution to the logits; a final norm keeps the scale of the whole run.
 
     groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads; "all" with sample=500 draws 500
     of all groups. s-acc fits on the task's training set and is measured, as the others, on its test set; train and

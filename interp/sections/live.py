@@ -81,7 +81,7 @@ def live(
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
 ) -> Report:
-    """The live panel alone, as a page that shows itself in Jupyter and can be saved.
+    """The live panel alone: Jupyter displays it, and it can be saved as a page.
 
     source: a name, a path or a model; a HookedTransformer of your own needs its task, and tokens, outputs and padding
     are as in analyze. Raises UnsupportedError with the reason if there is no panel.

@@ -32,16 +32,16 @@ def sweep(
     device: str = "cpu",
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Train every run of a grid and return the table of runs; what the folder's table has already is not done again.
+    """Train every run of a grid and return the table of runs; runs that the folder's table already has are skipped.
 
     path: a grid in TOML (see interp.sweeps.grid), or a Grid. out: the folder of the table, by default out/<grid name>.
     workers: processes on this machine, each with one thread; or dask: the address of a Dask scheduler. resume: continue
-    where the folder's table stops; with False a folder that has one is refused.
+    an interrupted sweep; with False, a folder that already has a table is refused.
 
     Returns one row per run of the grid (columns: interp.sweeps.table.RESULT_COLUMNS, after those of its axes), sorted
-    by cell and seed. A run that failed has its error there and is tried again by the next sweep in the folder.
-    The sweep may be killed at any moment: rows are appended as runs end, and nothing else counts.
-    Raises InterpError for a bad grid, with all its problems, and where the table cannot be written.
+    by cell and seed. If a run failed, its row has the error, and the next sweep in the folder tries it again. You may
+    kill the sweep at any moment: a row is appended when its run ends. Raises InterpError for a bad grid, with all its
+    problems, and if the table cannot be written.
 
     Example:
 

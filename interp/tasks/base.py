@@ -25,17 +25,17 @@ from interp.tasks.sets import set_word
 
 
 class Task(ABC):
-    """One task. A subclass needs a name, a vocabulary and sample(); with batch(tokens) most of a report applies.
+    """One task. A subclass needs a name, a vocabulary and sample(); with batch(tokens), most of a report applies.
 
-    name: how specs call it. family: which of the papers' families it belongs to, or a word of your own.
+    name: its name in specs. family: one of the papers' families, or a word of your own.
     vocabulary: the tokens in the order of their ids. pad: the token that fills up short rows, or None.
     splits: the names that sample(split=) understands.
     readout: whose outputs are read: "all" positions, the "first", the "last", or the position of a token.
     defaults: parameters with their default values; anything else is refused.
-    needs_tables: there is no such task without tables of the user's (see `tables`).
+    needs_tables: the task cannot be made without tables from the user (see `tables`).
 
-    What follows "what a task may declare" below is optional: each declaration opens more of a report. Five of them are
-    plain attributes, of the class or set in __init__:
+    What follows "what a task may declare" below is optional: each declaration adds sections to the report. Some of them
+    are plain attributes, of the class or set in __init__:
 
     counted: the tokens whose numbers alone decide the answer, e.g. counted = ("0", "1", "2").
     contrast: the two answers of a difference of logits, e.g. contrast = ("4", "5").
@@ -44,8 +44,8 @@ class Task(ABC):
     label_counts: not an attribute but a method, where a function of counts defines what is right: see tasks.counted and
     tasks.occurrences. Without it, what counted says is compared with the labels as far as that can be done, and
     certificates say how far.
-    products: a method, too, that cuts all inputs into products of token sets with one answer each: see tasks.products.
-    automata: a method, too, for labels that a finite automaton computes place by place: see tasks.automata.
+    products: also a method: it splits all inputs into products of token sets with one answer each; see tasks.products.
+    automata: also a method: for labels that a finite automaton computes position by position; see tasks.automata.
     decision: "set" where an answer is a set of outputs, each of them above 0 or not; see tasks.sets.
     generates: where an answer is generated token by token, see tasks.generation.
     rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.

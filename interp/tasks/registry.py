@@ -23,8 +23,8 @@ _REGISTRY: dict[str, type[Task]] = {}
 def register_task(kind: T) -> T:
     """Make a Task subclass known by its name; usable as a decorator.
 
-    Raises InterpError on a name that is taken, and, one sentence, for what keeps the task from working: members that
-    are missing, tokens that occur twice, a sample that is no Batch, classes out of range (see tasks.checks).
+    Raises InterpError if the name is taken or the task cannot work, with one sentence that says why: a missing member,
+    a token that occurs twice, a sample that is not a Batch, classes out of range (see tasks.checks).
 
     Example:
 
