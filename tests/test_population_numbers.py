@@ -24,16 +24,16 @@ def test_a_hook_that_stands_on_a_model_is_named_first_and_the_panel_is_left_out(
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=4)
     model.add_perma_hook("blocks.0.hook_resid_pre", lambda value, hook: 0 * value)
     report = interp.analyze(model, sections=["question", "live", "accuracy"], inputs=16)
-    assert report.verdict.splitlines()[0].startswith("A hook stands on this model, at blocks.0.hook_resid_pre: every")
-    with pytest.raises(UnsupportedError, match="a hook stands at blocks"):
+    assert report.verdict.splitlines()[0].startswith("This model has a hook at blocks.0.hook_resid_pre: every")
+    with pytest.raises(UnsupportedError, match="there is a hook at blocks"):
         payload(Subject.of(model), None)
     assert interp.analyze(interp.load("count01/minimal"), sections=["question"]).verdict.startswith("Task count01")
 
 
 @pytest.mark.parametrize(
     ("names", "says"),
-    [([], ""), (["a"], "A hook stands on this model, at a: "), (["a", "b"], "at a and b: every number here is of the "),
-     (list("abcde"), "Hooks stand on this model, at a, b, c and 2 more places: ")],
+    [([], ""), (["a"], "This model has a hook at a: "), (["a", "b"], "at a and b: every number here is of the "),
+     (list("abcde"), "This model has hooks at a, b, c and 2 more places: ")],
 )  # fmt: skip
 def test_hooks_in_words(names: list[str], says: str) -> None:
     assert says in hooks_sentence(names)

@@ -66,7 +66,9 @@ def hooks_on(model: nn.Module) -> str | None:
         return "a global forward hook of torch is registered, and a certificate is about the model without hooks"
     for name, module in model.named_modules():
         if any(getattr(module, hooks) for hooks in OWN):
-            return f"a hook stands at {name or 'the model itself'}, and a certificate is about the model without hooks"
+            return (
+                f"there is a hook at {name or 'the model itself'}, and a certificate covers only models without hooks"
+            )
     return None
 
 

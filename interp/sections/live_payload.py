@@ -39,7 +39,7 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
     """
     model, task = subject.model, subject.task
     if names := standing_hooks(model):
-        raise UnsupportedError(f"a hook stands at {names[0]}, and a page has the model without hooks")
+        raise UnsupportedError(f"there is a hook at {names[0]}, and a page runs only models without hooks")
     arch = plain.describe(model)
     tensors = _in_task_order(subject, plain.weights(model))
     n_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -29,8 +29,8 @@ def hooks_sentence(names: Sequence[str]) -> str:
     if not names:
         return ""
     where = words.joined([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
-    stands, them = ("A hook stands", "it") if len(names) == 1 else ("Hooks stand", "them")
-    return f"{stands} on this model, at {where}: every number here is of the model with {them}."
+    hooks, them = ("a hook", "it") if len(names) == 1 else ("hooks", "them")
+    return f"This model has {hooks} at {where}: every number here is of the model with {them}."
 
 
 def sentence(task: Task) -> str:

@@ -71,7 +71,7 @@ def patched(model: HookedTransformer) -> None:
 
 
 @pytest.mark.parametrize(("change", "why"), [
-    (hooked, r"a hook stands at blocks\.0\.attn"), (patched, r"blocks\.0\.attn .*: its forward was replaced by"),
+    (hooked, r"there is a hook at blocks\.0\.attn"), (patched, r"blocks\.0\.attn .*: its forward was replaced by"),
 ])  # fmt: skip
 def test_what_was_changed_is_not_converted(change: Any, why: str) -> None:
     model = stranger()

@@ -140,7 +140,7 @@ def test_a_model_of_someone_else_with_other_ids(majority: Task) -> None:
     assert found.n_errors == wrong
     assert found.n_inputs == 32
     model.blocks[0].hook_attn_out.add_hook(lambda out, hook: out)
-    with pytest.raises(UnsupportedError, match=r"a hook stands at blocks\.0\.hook_attn_out"):
+    with pytest.raises(UnsupportedError, match=r"there is a hook at blocks\.0\.hook_attn_out"):
         interp.certify(model, task=majority, tokens=ids, outputs=outputs)
 
 

@@ -80,7 +80,7 @@ def test_every_shipped_certificate_is_read() -> None:
 def test_a_hooked_model_is_refused(found: Certificate) -> None:
     model = interp.build(NAME, **SIZES)
     model.add_perma_hook("blocks.0.attn.hook_z", lambda value, hook: value * 0)
-    with pytest.raises(UnsupportedError, match="a hook stands at"):
+    with pytest.raises(UnsupportedError, match="there is a hook at"):
         known(model)
 
 

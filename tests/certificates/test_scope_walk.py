@@ -192,12 +192,12 @@ def test_no_method_takes_a_hook(name: str, where: str) -> None:
     assert registered_methods()[name].refusal(model) is None
     with (
         model.hooks([(where, lambda x, hook: x)]),
-        pytest.raises(UnsupportedError, match=f"a hook stands at {where}"),
+        pytest.raises(UnsupportedError, match=f"there is a hook at {where}"),
     ):
         interp.certify(model, **options)
     part = dict(model.named_modules())["unembed"]
     for register in (part.register_forward_hook, part.register_forward_pre_hook):
         handle = register(lambda *arguments: None)
-        with pytest.raises(UnsupportedError, match="a hook stands at unembed"):
+        with pytest.raises(UnsupportedError, match="there is a hook at unembed"):
             interp.certify(model, **options)
         handle.remove()
