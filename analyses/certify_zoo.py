@@ -89,7 +89,7 @@ def hidden(table: pd.DataFrame) -> pd.DataFrame:
     """Exact error rates of the models that make no error on a sample and err somewhere, in order for each sampler."""
     clean = table[(table["sampled"] == 1) & (table["accuracy low"] == table["accuracy high"])]
     rates = clean.assign(
-        sampler=clean["name"].str.rpartition(", ")[2].str.removesuffix(" sampler"),
+        sampler=clean["name"].str.split(", ").str[-1].str.removesuffix(" sampler"),
         **{"error rate": 1 - clean["accuracy low"].astype(float)},
     )
     rates = rates[rates["error rate"] > 0].sort_values("error rate")
