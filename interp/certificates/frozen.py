@@ -20,7 +20,7 @@ from interp.architecture.task_model import TaskModel
 from interp.errors import InterpError, UnsupportedError, quoted, short
 from interp.spec import TaskRef
 from interp.tasks import Batch, Task
-from interp.tasks.snapshot import impostor, patched, snapshot
+from interp.tasks.snapshot import Uncomparable, impostor, patched, same, snapshot
 
 NO_VALUE = object()
 PROBED = 256
@@ -29,6 +29,7 @@ STEPS = 64.0
 """Units in the last place of the largest output by which two runs of one model may differ."""
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 OWN = ("_forward_hooks", "_forward_pre_hooks")
+FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def frozen(model: TaskModel) -> TaskModel:
@@ -43,6 +44,8 @@ def frozen(model: TaskModel) -> TaskModel:
     if len(kinds) > 1:
         refuse(f"its parameters have several number formats: {', '.join(sorted(map(str, kinds)))}")
     for name, parameter in model.named_parameters():
+        if parameter.dtype not in FORMATS or parameter.layout != torch.strided:
+            refuse(f"{name} is stored as {parameter.dtype}, {parameter.layout}, in which no model runs here")
         if not bool(parameter.isfinite().all()):
             raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
     try:
@@ -115,7 +118,7 @@ def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
             continue
         if isinstance(value, bool | int | float | str) and value != other:
             return f"{name} is {value!r}, not {other!r}"
-        if callable(value) and getattr(value, "__code__", value) is not getattr(other, "__code__", other):
+        if callable(value) and not _alike(value, other):
             return f"its {name} was replaced by {quoted(value)}"
     constants = dict(twin.named_buffers(recurse=False))
     for name, buffer in module.named_buffers(recurse=False):
@@ -123,6 +126,14 @@ def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
         if other is None or buffer.shape != other.shape or not bool((buffer.cpu() == other.cpu()).all()):
             return f"the constant {name} was changed"
     return None
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Are two functions the same, also where a copied model has a partial of its own?"""
+    try:
+        return same(one, other, {})
+    except Uncomparable:
+        return False
 
 
 # ---------------------------------------------------------------- both models on the same inputs

@@ -12,6 +12,7 @@ the task defines what is right as a function: label_counts, from counts to the r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +20,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.errors import InterpError, UnsupportedError, one_of, short
+from interp.errors import InterpError, UnsupportedError, one_of, quoted, short
 from interp.tasks.base import Task
 from interp.tasks.batch import IGNORED, Batch, find_first
 from interp.tasks.roles import defines_labels
@@ -30,6 +31,8 @@ ORDERS = 3
 """Orders of their tokens."""
 LISTED = 1 << 22
 COUNTS_AT_ONCE = 1 << 10
+MOST = 1 << 36
+"""Inputs of a box: more would take hours."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,12 @@ class CountBox:
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.ranges.items():
+            if type(low) is not int or type(high) is not int:
+                raise InterpError(f"the range of {name} is {quoted(low)}..{quoted(high)}; give two integers")
             if not 0 <= low <= high:
                 raise InterpError(f"the range of {name} is {low}..{high}; it must satisfy 0 <= low <= high")
+        if (inputs := math.prod(self.sides)) > MOST:
+            raise InterpError(f"the box {self} holds {inputs:,} inputs, more than {MOST:,}: all of them are run")
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:

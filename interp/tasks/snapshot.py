@@ -125,7 +125,7 @@ def _difference(task: Task, fresh: Task) -> str | None:
         if wanted is ABSENT and callable(held):
             return f"a {type(held).__name__} was put in the place of its {name}"
         try:
-            if not _same(held, wanted, {}):
+            if not same(held, wanted, {}):
                 shown, right = _shown(held), _shown(wanted)
                 return f"its {name} is {shown}" + (f", not {right}" if right != shown else "")
         except Uncomparable as kind:
@@ -143,7 +143,7 @@ def _shown(value: object) -> str:
     return quoted(value) if isinstance(value, PLAIN | list | tuple | dict) else f"another {type(value).__name__}"
 
 
-def _same(one: Any, other: Any, seen: dict[tuple[int, int], bool]) -> bool:
+def same(one: Any, other: Any, seen: dict[tuple[int, int], bool]) -> bool:
     """Do two values hold the same? Raises Uncomparable for kinds that are not known."""
     if one is other or seen.get((id(one), id(other))):
         return True
@@ -157,24 +157,24 @@ def _same(one: Any, other: Any, seen: dict[tuple[int, int], bool]) -> bool:
         return alike and bool(((one == other) | ((one != one) & (other != other))).all())
     if isinstance(one, np.ndarray):
         alike = one.dtype == other.dtype and one.shape == other.shape
-        return alike and all(_same(a, b, seen) for a, b in zip(one.ravel().tolist(), other.ravel().tolist()))
+        return alike and all(same(a, b, seen) for a, b in zip(one.ravel().tolist(), other.ravel().tolist()))
     if isinstance(one, Mapping):
-        return list(one) == list(other) and all(_same(one[name], other[name], seen) for name in one)
+        return list(one) == list(other) and all(same(one[name], other[name], seen) for name in one)
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(_same(a, b, seen) for a, b in zip(one, other))
+        return len(one) == len(other) and all(same(a, b, seen) for a, b in zip(one, other))
     if isinstance(one, set | frozenset | range | slice):
         return bool(one == other)
     if isinstance(one, FunctionType):
         held = [[cell.cell_contents for cell in code.__closure__ or ()] for code in (one, other)]
         defaults = [(code.__defaults__, code.__kwdefaults__) for code in (one, other)]
-        same = one.__code__ is other.__code__ and _same(held[0], held[1], seen)
-        return same and _same(defaults[0], defaults[1], seen)
+        code = one.__code__ is other.__code__ and same(held[0], held[1], seen)
+        return code and same(defaults[0], defaults[1], seen)
     if isinstance(one, MethodType):
-        return one.__func__ is other.__func__ and _same(one.__self__, other.__self__, seen)
+        return one.__func__ is other.__func__ and same(one.__self__, other.__self__, seen)
     if isinstance(one, partial):
-        return _same([one.func, one.args, one.keywords], [other.func, other.args, other.keywords], seen)
+        return same([one.func, one.args, one.keywords], [other.func, other.args, other.keywords], seen)
     if isinstance(one, torch.Generator):
         return bool((one.get_state() == other.get_state()).all())
     if isinstance(one, BuiltinFunctionType) or not hasattr(one, "__dict__"):
         raise Uncomparable(of_type(one))
-    return _same(vars(one), vars(other), seen)
+    return same(vars(one), vars(other), seen)

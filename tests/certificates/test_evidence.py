@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import json
 import subprocess
@@ -20,6 +21,7 @@ import interp
 from interp.architecture.task_model import TaskModel
 from interp.certificates import check, evidence_strings
 from interp.certificates.base import Certificate, Source
+from interp.certificates.check import verdict
 from interp.certificates.evidence import model_sha256, write_evidence
 from interp.certificates.evidence_inputs import work
 from interp.errors import InterpError, UnsupportedError
@@ -64,6 +66,20 @@ def test_holds_on_a_bare_python(minimal):
     other = run_checker(minimal, "--sha256", "0" * 64)
     assert other.returncode == 1
     assert "DOES NOT HOLD" in other.stdout
+
+
+def test_no_more_processes_are_started_than_there_are_cores(minimal, monkeypatch):
+    """A number with a zero too many starts no thousands of processes."""
+    asked = []
+
+    def pool(many, **rest):
+        asked.append(many)
+        return concurrent.futures.ThreadPoolExecutor(many, **rest)
+
+    monkeypatch.setattr(verdict.concurrent.futures, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(verdict.os, "cpu_count", lambda: 2)
+    check.check(json.loads(minimal.read_text()), processes=10**5)
+    assert asked == [2]
 
 
 @pytest.mark.slow

@@ -145,6 +145,17 @@ def test_no_field_holds_nonsense_where_nothing_reads_it(minimal, name):
             refused(changed(minimal, spec={**minimal["spec"], **more}))
 
 
+@pytest.mark.parametrize("name", ["\ud800", "embed W_E", "W\u00e9", ""])
+def test_tensors_have_plain_names(minimal, name):
+    weights = dict(minimal["weights"])
+    weights[name] = weights.pop("embed.W_E")
+    assert "no name of a tensor" in refused({**minimal, "weights": weights})
+
+
+def test_a_number_that_no_float_holds_is_refused(minimal):
+    assert "is cut when it is read" in refused(changed(minimal, claim__margin="0x1.8p-1075"))
+
+
 def test_a_task_without_parameters_has_none(minimal):
     assert "has the parameters" in refused(changed(minimal, spec__task__parameters={"tie": "4"}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -87,6 +88,30 @@ def test_what_is_not_seen_on_the_parts_is_seen_in_what_they_do(what: str, monkey
     CHANGES[what](model)
     with pytest.raises(UnsupportedError, match=r"something else runs|it raises|not what its spec describes"):
         compare_with_fresh(model, fresh, [batch])
+
+
+@pytest.mark.parametrize("name", ["languages/first", "languages/parity"])
+def test_a_copied_model_is_the_same_model(name: str) -> None:
+    """Its position code is a function of its own, which is the same."""
+    model = interp.build(name)
+    assert interp.certify(copy.deepcopy(model), longest=3).status == interp.certify(model, longest=3).status == "certified"
+    other = copy.deepcopy(model)
+    other.pos_embed.formula = partial(other.pos_embed.formula.func, "fraction")
+    with pytest.raises(UnsupportedError, match="its formula was replaced"):
+        interp.certify(other, longest=3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda w: w.to(torch.float8_e4m3fn), lambda w: w.to_sparse(), lambda w: w.to(torch.complex64)],
+)
+def test_weights_that_no_model_runs_on_are_refused(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    model = interp.build("histogram/dot-exact", T=3, L=2)
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(change(parameter.detach()), requires_grad=False))
+    with pytest.raises(UnsupportedError, match="is stored as torch.*in which no model runs here"):
+        interp.certify(model)
 
 
 def test_predict_that_was_patched_for_all_models_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

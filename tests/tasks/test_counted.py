@@ -60,6 +60,16 @@ def test_declarations_that_are_missing_or_not_true(changes: dict[str, Any], sent
         shape_of(type("Changed", (Majority,), changes)())
 
 
+@pytest.mark.parametrize(
+    ("ends", "sentence"),
+    [((0, 10**7), "more than 68,719,476,736"), ((0, 2**64), "more than"),
+     ((True, True), "give two integers"), ((3, 1), "0 <= low <= high")],
+)  # fmt: skip
+def test_boxes_of_no_integers_or_of_too_many_inputs(ends: Any, sentence: str) -> None:
+    with pytest.raises(InterpError, match=sentence):
+        CountBox(ends, ends, ends)
+
+
 def test_every_label_of_a_box_is_compared() -> None:
     class OneOff(Count01):
         name = "counted-test-one-off"

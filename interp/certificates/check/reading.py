@@ -79,6 +79,7 @@ def wholes(value: Any, low: int, high: int, what: str, length: int | None = None
 def hexadecimal(value: Any, what: str) -> float:
     """A number written as a hexadecimal float."""
     need(type(value) is str and HEX.fullmatch(value), f"{what} = {value!r:.40} is no hexadecimal number")
+    need(int(value.rpartition("p")[2]) >= -1022, f"{what} = {value} is cut when it is read")
     try:
         number = float.fromhex(value)
     except OverflowError:

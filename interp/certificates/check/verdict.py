@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -52,11 +53,12 @@ def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, flo
     need(model.decoder is None or kind == "places", f"a model of these parts is not checked by {kind}")
 
     def spread(work: Callable[..., Any], items: list[Any]) -> list[Any]:
-        if processes == 1:
+        many = min(processes, len(items), os.cpu_count() or 1)  # all of them are started at once
+        if many <= 1:
             return [work(*item) for item in items]
-        with concurrent.futures.ProcessPoolExecutor(processes, initializer=_begin, initargs=(work,)) as pool:
+        with concurrent.futures.ProcessPoolExecutor(many, initializer=_begin, initargs=(work,)) as pool:
             try:
-                return list(pool.map(_do, items, chunksize=max(1, len(items) // (processes * 16))))
+                return list(pool.map(_do, items, chunksize=max(1, len(items) // (many * 16))))
             except concurrent.futures.BrokenExecutor:
                 raise Fault("a process was stopped before it had checked its part; nothing is known") from None
 

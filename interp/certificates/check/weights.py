@@ -96,6 +96,7 @@ class Weights:
         self.shapes: dict[str, list[int]] = {}
         self.values: dict[str, list[float]] = {}
         for key in weights:
+            need(NAME.fullmatch(key), f"{key!r:.80} is no name of a tensor")
             shape, values = fields(weights[key], "shape values", "each of the weights")
             self.shapes[key] = wholes(shape, 1, 1 << 24, "a shape")
             need(len(self.shapes[key]) <= 4, "a tensor has more than four axes")
