@@ -86,7 +86,7 @@ def certify_subject(
             f"{_name(model)} cannot be certified: task {task.name} has {total:,} inputs, more than most = {most:,}"
         )
     slip = _difference(subject, total, batch_size)
-    if (reason := sees_its_answers(subject, next(task.inputs(batch_size)))) is not None:
+    if (reason := sees_its_answers(subject, next(filter(len, task.inputs(batch_size))))) is not None:
         raise UnsupportedError(f"{_name(model)} cannot be certified: {reason}")
     found = Found(whole=None if task.generates is None else Whole())
     for ran in _all_run(subject, batch_size):
@@ -254,13 +254,14 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
     exact = replace(subject, model=copy.deepcopy(subject.model).to(torch.float64, print_details=False))
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
     eps = torch.finfo(next(subject.model.parameters()).dtype).eps
-    for batch in islice(subject.task.inputs(batch_size), 0, None, step):
+    for batch in islice(filter(len, subject.task.inputs(batch_size)), 0, None, step):
         check_batch(subject.task, batch, f"inputs({batch_size})")
         own = subject.logits(batch, chunk=len(batch))
         other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
         if not bool((finite := answered(own)).any()):
             continue  # these answers are wrong whatever else is true
-        moved = (_margins(subject, batch, own) - _margins(exact, batch, other))[finite].abs()
+        one, two = _margins(subject, batch, own), _margins(exact, batch, other)
+        moved = torch.where(one == two, 0.0, one - two)[finite].abs()  # equal where both are infinite: one output
         worst = max(worst, float(moved.nan_to_num(nan=torch.inf).max()), eps * float(own[finite].abs().max()))
     return worst
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, count, product
 from typing import Any, ClassVar
 
 import pytest
@@ -198,6 +198,33 @@ def test_a_task_that_lists_less_than_it_says_is_refused(majority: Task, monkeypa
     model = counting(majority, 0.0)
     with pytest.raises(InterpError, match="lists 32 inputs, and says that there are 33"):
         interp.certify(model)
+
+
+def test_inputs_that_never_end_are_refused(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, drawn = torch.tensor([[0, 1, 0, 1, 0, 2]]), majority.sample(3)
+    monkeypatch.setattr(type(majority), "sample", lambda self, n, split="test", seed=0: drawn[slice(0, n)])
+    monkeypatch.setattr(type(majority), "inputs", lambda self, chunk=1: (self.batch(row) for _ in count()))
+    with pytest.raises(InterpError, match="lists 33 inputs, and says that there are 32"):
+        interp.certify(counting(majority, 0.0))
+
+
+def test_a_batch_without_rows_is_left_out(majority: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, drawn = type(majority).inputs, next(majority.inputs())
+    monkeypatch.setattr(type(majority), "sample", lambda self, n, split="test", seed=0: drawn[slice(0, n)])
+    empty = torch.zeros(0, 6, dtype=torch.long)
+    monkeypatch.setattr(type(majority), "inputs", lambda self, chunk=9: chain([self.batch(empty)], plain(self, chunk)))
+    assert interp.certify(counting(majority, 0.0)).status == "certified"
+
+
+def test_a_model_of_one_output_is_right(majority: Task) -> None:
+    """No other output is larger: both margins are infinite, and differ by nothing."""
+    only = type("Only", (type(majority),), {
+        "name": "five-only", "n_out": property(lambda self: 1),
+        "batch": lambda self, tokens: Batch(tokens, torch.full((len(tokens),), 6), torch.zeros(len(tokens)).long()),
+    })()  # fmt: skip
+    spec = ModelSpec(task=only.ref, d_model=2, layers=(Layer(d_head=2),), readout_at="last", dtype="float64")
+    found = interp.certify(TaskModel(spec, only, seed=0))
+    assert (found.status, found.accuracy) == ("certified", 1.0)
 
 
 def test_outputs_that_share_a_label_have_no_margin() -> None:
