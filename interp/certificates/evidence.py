@@ -83,10 +83,12 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
         raise UnsupportedError(f"a certificate by {source.method} has no evidence; those by {', '.join(_WRITERS)} have")
     model = source.model
     try:
-        checked(model)
+        read = checked(model)
     except check.Fault as fault:
         raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker cannot read it: {fault}") from None
     found = _WRITERS[source.method](model, certificate, source.options)
+    if read.decoder is not None and found.kind != "places":
+        raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker knows its parts by places alone")
     number_format = _format(model, found, certificate)
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
     evidence = {

@@ -166,6 +166,16 @@ def test_evidence_of_biased_scores_holds(tmp_path, changes, normalizer):
     faulty(evidence, claim__margin=(1.01 * interp.certify(model).worst_margin).hex())
 
 
+def test_rows_of_a_model_of_todays_parts_have_no_evidence(tmp_path):
+    """So few pairs are run one by one, and the checker knows an RMS norm in a proof by places alone."""
+    layer = {"d_head": 2, "norm": "pre", "norm_kind": "rms"}
+    task = {"name": "addition", "parameters": {"base": 2, "digits": 1}}
+    model = interp.build(ModelSpec.from_dict({"task": task, "d_model": 2, "layers": [layer]}), seed=0)
+    with pytest.raises(UnsupportedError, match="the checker knows its parts by places alone"):
+        interp.certify(model).evidence(tmp_path / "proof.json")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_model_of_one_output_has_no_evidence(tmp_path):
     model = interp.build("histogram/dot-exact", T=3, L=1)
     with pytest.raises(InterpError, match="a model of one output has no margin"):
