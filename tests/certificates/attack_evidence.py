@@ -58,9 +58,9 @@ def any_maximum(rng: random.Random) -> ModelSpec:
 def one(rng: random.Random, folder: Path) -> str:
     """What came of one model; an AssertionError for anything false."""
     model = drawn(rng.choice([any_counter, any_maximum])(rng), rng, rng.choice([0.3, 1.0, 3.0]))
-    if model.task.name == "histogram" and model.task.parameters["L"] == 1:
+    if model.task.name == "histogram" and model.task.parameters["L"] == 1:  # once: the last class
         with torch.no_grad():
-            model.unembed.b_out[-1] += 1000 * rng.choice([0, 1])  # a single token occurs once: the last class, if any
+            model.unembed.b_out[-1] += 1000 * rng.choice([0, 1])
     try:
         found = interp.certify(model, **({"samples": 0} if model.task.name == "histogram" else {}))
     except InterpError as error:
