@@ -49,7 +49,7 @@ def any_maximum(rng: random.Random) -> ModelSpec:
     layer["bias"] = {name: True for name in ("qvo" if full else "qkvo") if rng.random() < 0.3}
     spec: dict[str, Any] = {"task": {"name": "max-of-k", "parameters": {"K": K, "v": v}}, "d_model": d,
                             "layers": [layer] * rng.choice([1, 1, 2]), "readout_at": rng.choice(["=", "last"]),
-                            "direction": rng.choice(["causal", "causal", "bidirectional"]), "dtype": "float64"}  # fmt: skip
+                            "direction": rng.choice(["causal", "bidirectional"]), "dtype": "float64"}  # fmt: skip
     spec |= rng.choice([{}, {"readout_bias": False}, {"readout": "relu_mlp", "readout_width": 2}])
     placed = {"positions": "learned", "max_length": K + rng.choice([0, 1, 2])}
     return ModelSpec.from_dict(spec | (placed if rng.random() < 0.5 else {}))
@@ -64,7 +64,8 @@ def one(rng: random.Random, folder: Path) -> str:
     try:
         found = interp.certify(model, **({"samples": 0} if model.task.name == "histogram" else {}))
     except InterpError as error:
-        assert "positions" in str(error) or "at most" in str(error), error
+        if "at most" not in str(error):  # too few positions are the only reason
+            raise
         return "refused"
     margins = true_margins(model)
     wrong, near = int((margins <= 0).sum()), int((margins.abs() < 1e-12).sum())

@@ -17,7 +17,8 @@ sys.path.pop(0)
 
 def test_evidence_of_random_models_holds(tmp_path: Path) -> None:
     found = Counter(attack_evidence.one(random.Random(seed), tmp_path) for seed in (18, 43, 45, *range(5)))
-    assert found["refuted, evidence holds"] and found["certified, evidence holds"]
+    assert found["refuted, evidence holds"]
+    assert found["certified, evidence holds"]
 
 
 @pytest.mark.slow
