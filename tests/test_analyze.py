@@ -37,7 +37,7 @@ def test_it_holds_what_the_paper_shows(report) -> None:
 
 
 @pytest.mark.slow
-def test_accuracy_is_that_of_the_certificate_and_the_verdict_counts_heads(report) -> None:
+def test_accuracy_is_the_certificate_s_and_heads_are_counted(report) -> None:
     exact = interp.certify("count01/paper")
     assert report.tables["accuracy"]["accuracy"][0] == exact.accuracy
     good = int((report.tables["separation"]["s_acc"] >= 0.98).sum())

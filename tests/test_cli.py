@@ -87,7 +87,7 @@ def test_train_keeps_snapshots_and_history(tmp_path: Path) -> None:
     assert (code, err.strip()) == (2, "interp: --snapshots many: give epochs, such as 0,100,200")
 
 
-def test_train_writes_checkpoints_and_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+def test_train_writes_checkpoints_and_skips_a_finished_run(tmp_path: Path) -> None:
     (tmp_path / "model.toml").write_text(SHORT)
     code, out, _ = run(
         "train", str(tmp_path / "model.toml"), "--seeds", "2", "-o", str(tmp_path / "runs"), "--format", "json"

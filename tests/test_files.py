@@ -13,7 +13,7 @@ from interp.errors import InterpError
 from interp.files import no_empty_folder, write_atomically
 
 
-def test_others_may_read_what_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_written_files_are_readable_and_nothing_else_is_left(tmp_path: Path) -> None:
     """A temporary file is its owner's alone: its mode must not become the file's."""
     path = write_atomically(tmp_path / "a.txt", "ä")
     assert path.read_bytes() == "ä".encode()
@@ -88,7 +88,7 @@ def test_a_name_of_300_letters_is_one_short_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_folders_made_for_what_fails_are_removed_as_far_as_they_are_empty(tmp_path: Path) -> None:
+def test_empty_folders_of_a_failed_write_are_removed(tmp_path: Path) -> None:
     new = tmp_path / "a" / "b"
 
     @no_empty_folder(new)

@@ -32,7 +32,7 @@ def test_a_wrong_dtype_fails() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_every_test_is_checked_whatever_was_called_in_those_before(again: bool) -> None:
+def test_every_test_is_checked_whatever_ran_before(again: bool) -> None:
     with pytest.raises(jaxtyping.TypeCheckError):
         Count01.label_counts(torch.zeros(3, 4, dtype=torch.long))
     for _ in range(300):

@@ -188,7 +188,7 @@ def test_a_mask_hides_tokens_from_a_bidirectional_model() -> None:
     close(model(tokens(), attention_mask=mask)[:, :6], model(tokens()[:, :6]))
 
 
-def test_hooks_that_are_switched_off_are_refused_and_devices_move() -> None:
+def test_switched_off_hooks_are_refused_and_devices_move() -> None:
     model = v4.HookedTransformer(v4.config(**(BASE | CONFIGS["folded"])))
     with pytest.raises(AssertionError, match="use_attn_result"):
         model.add_hook("blocks.0.attn.hook_result", lambda value, hook: None)

@@ -49,7 +49,7 @@ def test_it_proves_exactly_the_patterns_without_an_error(positions: str) -> None
     assert len(sizes) > 1
 
 
-def test_the_exact_model_is_proved_right_where_nothing_can_be_listed() -> None:
+def test_the_exact_model_is_proved_right_on_too_many_inputs() -> None:
     found = prove(interp.build("algorithmic/max-of-k-exact", K=30, v=40))
     assert found.proved == found.inputs == 40**30
 

@@ -63,7 +63,7 @@ def test_the_accuracies_of_models_readme_are_the_certificates(row: tuple[str, st
     re.findall(r"^\| (histogram/\S+) \| ([\d.]+) \| (\w+) \| ([\d.]+) to ([\d.]+) \|", README, re.MULTILINE),
     ids=lambda row: row[0],
 )
-def test_the_histogram_rows_of_models_readme_agree_with_certificates_without_search(row: tuple[str, ...]) -> None:
+def test_readme_histogram_rows_agree_with_quick_certificates(row: tuple[str, ...]) -> None:
     """The intervals there are narrower (they took ten seconds and samples); what is sound without must meet them."""
     name, last, status, low, high = row
     model = interp.load(name)
@@ -80,7 +80,7 @@ def test_models_readme_has_a_row_for_every_histogram_checkpoint() -> None:
     assert shipped == set(re.findall(r"^\| (histogram/\S+/seed-\d+) \|", README, re.MULTILINE))
 
 
-def test_the_histogram_rows_of_models_readme_are_those_of_certificates() -> None:
+def test_readme_histogram_rows_are_those_of_certificates() -> None:
     """Intervals are rounded outward, and say 1 of nothing that is refuted."""
     table = pd.read_csv(ROOT / "models" / "certificates.csv", keep_default_na=False, dtype=str)
     table = table.set_index(table["name"] + "/" + table["variant"])
@@ -93,7 +93,7 @@ def test_the_histogram_rows_of_models_readme_are_those_of_certificates() -> None
         assert (said[-1] == 1) == (status == "certified")
 
 
-def test_certificates_hold_a_row_for_every_checkpoint_and_every_exact_model() -> None:
+def test_certificates_have_a_row_per_checkpoint_and_exact_model() -> None:
     table = pd.read_csv(ROOT / "models" / "certificates.csv", keep_default_na=False)
     trained = table[table["kind"] == "trained"]
     assert set(trained["name"] + "/" + trained["variant"]) == {name(path) for path in CHECKPOINTS}
@@ -118,7 +118,7 @@ def test_certificates_hold_a_row_for_every_checkpoint_and_every_exact_model() ->
     ("model", "length", "errors", "yes"),
     [("palindrome-learned", 8, (33, 10), (49, 26)), ("parity-learned", 10, (1, 1), (513, 513))],
 )
-def test_models_readme_says_what_learned_recognizers_do_on_every_string(model, length, errors, yes) -> None:
+def test_readme_rows_of_learned_recognizers_hold_on_all_strings(model, length, errors, yes) -> None:
     """Counted here over all strings of the trained length, not sampled."""
     for seed in range(2):
         found = interp.load(f"languages/{model}/seed-{seed}")

@@ -20,7 +20,7 @@ from interp.sections.question import hooks_sentence
 from interp.tasks import Batch
 
 
-def test_a_hook_that_stands_on_a_model_is_named_first_and_the_panel_is_left_out() -> None:
+def test_a_hooked_model_is_named_first_and_has_no_live_panel() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=4)
     model.add_perma_hook("blocks.0.hook_resid_pre", lambda value, hook: 0 * value)
     report = interp.analyze(model, sections=["question", "live", "accuracy"], inputs=16)
@@ -71,7 +71,7 @@ class Longer(Recall):
     [(Beyond(), r"task recall-beyond: classes\(batch\) runs from 1 to 3, outside 0 to 2"),
      (Longer(), "inputs of task recall-longer have 9 tokens; the model's n_ctx is 7")],
 )  # fmt: skip
-def test_a_task_that_does_not_fit_the_model_is_refused_in_one_sentence(task: Recall, says: str) -> None:
+def test_a_task_that_does_not_fit_is_refused_in_one_sentence(task: Recall, says: str) -> None:
     with pytest.raises(InterpError, match=says):
         interp.analyze(standin("recall").model, task=task, sections=["accuracy"])
 
@@ -123,7 +123,7 @@ def _mean_hook(name: str, layer: int, head: int, reference: Batch, means: dict[i
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_numbers_of_a_report_are_those_of_plain_hooks_on_the_same_inputs(name: str) -> None:
+def test_report_numbers_equal_plain_hooks_on_the_same_inputs(name: str) -> None:
     """Accuracy, heads, components, patching, and the circuit, of models that others trained."""
     study = Study(standin(name), asked=Asked(inputs=300))
     report = Report(name)

@@ -42,7 +42,7 @@ COUNT01 = make_task("count01")
         (5.0, 0.05, 200),
     ],
 )
-def test_the_size_of_a_sample_is_the_largest_that_its_cost_allows(
+def test_a_sample_is_as_large_as_its_cost_allows(
     monkeypatch: pytest.MonkeyPatch, fixed: float, per_input: float, n: int
 ) -> None:
     clock = Clock(monkeypatch, fixed, per_input)
@@ -61,7 +61,7 @@ def test_work_beyond_twenty_seconds_is_done_on_request_only(monkeypatch: pytest.
     assert choose(Recall(), clock.work, Asked(seconds=41.0)).n == 200
 
 
-def test_what_is_asked_needs_no_clock_and_seconds_change_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requested_sizes_need_no_clock_and_seconds_change_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 0.0, 2e-3)
     assert choose(Recall(), clock.work, Asked(inputs=77)).n == 77
     assert clock.runs == []
@@ -82,7 +82,7 @@ def test_a_domain_that_costs_little_is_used_whole(monkeypatch: pytest.MonkeyPatc
     assert choose(STRINGS, cheap.work, Asked(inputs=511)).on == "on a sample of 511 inputs (split test, seed 0)"
 
 
-def test_a_fixed_data_set_stays_the_population_and_only_cost_or_a_user_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fixed_data_set_is_cut_only_by_cost_or_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 0.0, 1e-3)
     found = choose(COUNT01, clock.work)
     assert (found.kind, found.n, found.on) == ("dataset", 1_500, "on the 1,500 inputs of the test set")
@@ -102,7 +102,7 @@ def test_fewer_than_200_are_said_to_be_few() -> None:
     assert given(Balance().sample(1)).on == "on the 1 input given"
 
 
-def test_repetitions_stay_as_they_come_and_weights_are_those_of_the_sampler() -> None:
+def test_repetitions_stay_and_weights_are_the_sampler_s() -> None:
     task = make_task(TaskRef(name="bigram", parameters={"N": 6, "prior": "zipf"}))
     found = everything(task)
     assert found.weights is not None
@@ -124,7 +124,7 @@ def test_weights_that_are_no_probabilities_are_refused() -> None:
         populations.weights_of(Crooked(), Recall().sample(3))
 
 
-def test_a_task_without_a_sampler_for_its_inputs_is_drawn_from_their_list() -> None:
+def test_a_task_without_a_sampler_is_drawn_from_its_inputs() -> None:
     task = make_task(TaskRef(name="histogram", parameters={"T": 2, "L": 3}))
     found = sample(task, 5)
     assert (found.kind, found.n) == ("sample", 5)
@@ -141,7 +141,7 @@ def test_wilson_against_scipy_and_its_ends_exactly(right: int, n: int) -> None:
     assert (high == 1) == (right == n)
 
 
-def test_a_share_says_its_interval_and_compares_only_where_that_bears_it_out() -> None:
+def test_a_share_states_its_interval_and_compares_within_it() -> None:
     population = sample(Recall(), 200)
     half = population.share(0.5)
     assert str(half) == "0.5000 (95% interval 0.4313 to 0.5687)"

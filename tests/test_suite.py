@@ -19,7 +19,7 @@ def mirrors(file: Path) -> bool:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "tests")))
-def test_a_file_mirrors_a_module_or_its_first_line_says_what_it_covers(file: Path) -> None:
+def test_a_file_mirrors_a_module_or_names_what_it_covers(file: Path) -> None:
     first = file.read_text("utf-8").splitlines()[0]
     assert mirrors(file) or (first.startswith('"""') and len(first) > 30)
 

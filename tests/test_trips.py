@@ -192,7 +192,7 @@ def test_the_bar_names_the_engine(monkeypatch) -> None:
     assert titles == [f"training 1 x {SPEC.id} ({model.summary['engine']})"]
 
 
-def test_batches_specs_and_certificates_show_themselves_in_notebooks() -> None:
+def test_batches_specs_and_certificates_display_in_notebooks() -> None:
     model = interp.build("count01/minimal")
     batch = model.task.batch(torch.tensor([model.task.parse("[BOS]0110=")]))
     ids = " ".join(map(str, batch.tokens[0].tolist()))

@@ -37,7 +37,7 @@ def outside() -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_fresh_environment_with_what_the_wheel_asks_for_and_no_more(wheel: Path, tmp_path: Path) -> None:
+def test_a_fresh_environment_with_only_the_wheel_s_requirements(wheel: Path, tmp_path: Path) -> None:
     """No extras, and the newest TransformerLens that the wheel allows. Two minutes and 1.8 GB, for a while."""
     run([sys.executable, "-m", "venv", str(tmp_path / "venv")], tmp_path)
     python = str(tmp_path / "venv" / "bin" / "python")

@@ -243,7 +243,7 @@ def test_save_and_load_keep_everything(tmp_path: Path) -> None:
     assert zoo.load(zoo.save(model, path, {"epochs": 5})).summary == {"epochs": 5}
 
 
-def test_a_model_in_another_dtype_is_saved_only_if_nothing_is_lost(tmp_path: Path) -> None:
+def test_another_dtype_is_saved_only_if_nothing_is_lost(tmp_path: Path) -> None:
     model = zoo.build(SPEC, dtype="float64")
     path = zoo.save(model, tmp_path / "a.safetensors")
     assert zoo.load(path).W_E.dtype == torch.float32

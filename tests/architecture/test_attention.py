@@ -194,7 +194,7 @@ def test_patterns_are_distributions_over_what_may_be_seen(name: str) -> None:
 
 
 @EVERY
-def test_the_pattern_of_one_position_is_that_of_the_whole_pattern(name: str) -> None:
+def test_the_pattern_at_one_position_equals_the_whole_pattern(name: str) -> None:
     model, (tokens, lengths) = make(name), ragged()
     with torch.no_grad(), explicitly():
         _, cache = model.run_with_cache(tokens, attention_mask=(tokens != PAD).int())

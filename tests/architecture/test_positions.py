@@ -43,7 +43,7 @@ def test_none_is_zero_and_no_parameter() -> None:
     assert model.state_dict().keys().isdisjoint({"pos_embed.W_pos"})
 
 
-def test_without_positions_order_is_nothing_to_a_bidirectional_model() -> None:
+def test_a_bidirectional_model_without_positions_ignores_order() -> None:
     model = make(SPEC)
     order = torch.tensor([3, 1, 4, 0, 2])
     torch.testing.assert_close(model(TOKENS[:1])[:, order], model(TOKENS[:1, order]), rtol=1e-12, atol=1e-12)
@@ -129,7 +129,7 @@ def test_a_formula_needs_room() -> None:
 
 
 @pytest.mark.parametrize("name", ["learned", "sinusoidal"])
-def test_tokens_behind_others_have_the_positions_that_they_have_among_them(name: str) -> None:
+def test_appended_tokens_keep_their_own_positions(name: str) -> None:
     """What generate asks for: the last tokens of a row, the others remembered."""
     model = make(SPEC.replace(positions=name, direction="causal", max_length=5 if name == "learned" else None))
     whole = model.pos_embed(TOKENS)

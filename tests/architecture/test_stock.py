@@ -193,7 +193,7 @@ def test_what_no_spec_expresses_stays_under_study(changes: dict[str, Any], word:
     torch.testing.assert_close(subject.logits(batch), wanted.detach())
 
 
-def test_a_norm_that_was_replaced_stays_under_study_and_a_model_that_is_given_stays_as_it_is() -> None:
+def test_a_replaced_norm_is_studied_and_the_model_is_unchanged() -> None:
     _, own = made(attn_only=True, d_vocab_out=4)
     own.ln_final = torch.nn.Identity()
     assert refusal(own) == "its ln_final was replaced by an Identity"

@@ -139,7 +139,7 @@ def test_a_frozen_embedding_is_not_trained() -> None:
 
 
 @EVERY
-def test_one_seed_fixes_all_weights_and_no_global_generator_moves(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_fixes_all_weights_and_no_global_generator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPECS[name]
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     monkeypatch.setattr(random, "seed", None)  # its state moves all the same: the checks of types draw from it

@@ -222,7 +222,7 @@ def test_a_final_norm_is_that_of_a_stock_model() -> None:
         torch.testing.assert_close(ours[name], value, rtol=1e-11, atol=1e-11, msg=name)
 
 
-def test_a_final_norm_is_in_the_spec_s_identity_only_where_there_is_one() -> None:
+def test_a_final_norm_enters_the_spec_id_only_if_present() -> None:
     spec = SPECS["count01"]
     assert "final_norm" not in spec.to_dict()
     assert spec.replace(final_norm="layer_norm").id != spec.id
@@ -319,7 +319,7 @@ def test_generation_stops_where_the_positions_end() -> None:
         make("raw causal").generate(rows(1, 4), max_new_tokens=10)
 
 
-def test_generation_refuses_padding_that_stock_code_would_attend_to() -> None:
+def test_generation_refuses_padding_that_would_be_attended_to() -> None:
     model = TaskModel(SPECS["count01"].replace(direction="bidirectional"))
     with pytest.raises(UnsupportedError, match="padding"):
         model.generate(torch.tensor([[0, 1, 7]]), max_new_tokens=1)

@@ -39,7 +39,7 @@ def refuted(worst: float, rounding: float | None, **also: object) -> Certificate
         (refuted(-1e-9, 1e-8, status="undecided", counterexample=None), False),
     ],
 )
-def test_a_certificate_says_where_a_model_is_refuted_within_rounding(found: Certificate, within: bool) -> None:
+def test_a_certificate_names_refutations_within_rounding(found: Certificate, within: bool) -> None:
     assert within_rounding(found) is within
     once = noted(found)
     assert ("another shape or order" in str(once)) is within
@@ -81,7 +81,7 @@ def test_a_model_that_errs_once_among_8_20_inputs_is_below_1() -> None:
     assert replace(left, accuracy=1.0).accuracy == 1.0  # right in exact arithmetic, and not proved as it runs
 
 
-def test_a_refusal_says_why_of_each_method_for_such_a_task_and_what_the_task_lacks() -> None:
+def test_a_refusal_names_each_method_and_what_the_task_lacks() -> None:
     layer = Layer(d_head=2)
     spec = ModelSpec(task=TaskRef(name="count01"), d_model=2, layers=(layer, layer), readout_at="=")
     with pytest.raises(UnsupportedError) as caught:

@@ -44,7 +44,7 @@ def large_output(size: float) -> interp.architecture.task_model.TaskModel:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("size", [1.7e308, 1e300, 1e200])
-def test_numbers_at_the_end_of_their_format_end_within_the_clock_and_shares_stay_below_1(size: float) -> None:
+def test_extreme_numbers_keep_to_the_clock_and_shares_below_1(size: float) -> None:
     """It took 371 seconds of 10, and left 32.5 of all inputs undecided: parts were cut at tokens that were closed."""
     found = interp.certify(large_output(size), seconds=0.1, samples=0)
     table = found.tables["classes"]

@@ -43,7 +43,7 @@ def test_a_proof_holds_for_a_strangers_weights() -> None:
     assert theirs.probed > 100
 
 
-def test_its_options_are_those_of_the_proof_and_its_errors_are_counted() -> None:
+def test_options_are_those_of_the_proof_and_errors_are_counted() -> None:
     model = stranger()
     with torch.no_grad():
         model.unembed.b_U[5] += 0.02
@@ -89,7 +89,7 @@ def test_rows_that_are_longer_than_its_positions_are_refused() -> None:
         interp.certify(stranger(n_ctx=90), task="count01")
 
 
-def test_outputs_that_the_task_does_not_name_are_no_part_of_a_spec() -> None:
+def test_outputs_that_the_task_lacks_are_left_out_of_the_spec() -> None:
     """The largest output is always the ninth, which is none of the task's."""
     model = stranger(outputs=9)
     with torch.no_grad():
@@ -100,7 +100,7 @@ def test_outputs_that_the_task_does_not_name_are_no_part_of_a_spec() -> None:
 
 
 @pytest.mark.parametrize(("shift", "status"), [(0.0, "undecided"), (1.0, "refuted")])
-def test_a_converted_model_is_not_certified_where_outputs_were_left_out(shift: float, status: str) -> None:
+def test_a_converted_model_without_some_outputs_is_not_certified(shift: float, status: str) -> None:
     """It always answers the ninth output; what was loaded of it has eight."""
     model = stranger(outputs=9)
     with torch.no_grad():

@@ -41,7 +41,7 @@ def test_a_small_box_agrees_with_running_every_sentence(seed: int) -> None:
     assert set(found.tables["frontier"]["n2"]) == set(counts[~right, 2].tolist())
 
 
-def test_a_model_that_is_wrong_on_one_input_only_is_refuted_with_that_input() -> None:
+def test_one_wrong_input_is_found_and_refutes_the_model() -> None:
     """N = 7 is right for up to 100 twos; with 101 of them only n1 = n0 + 1 goes wrong, and not everywhere."""
     weights = minimal(N=7, n_max=100)
     model = weights.model()
@@ -51,7 +51,7 @@ def test_a_model_that_is_wrong_on_one_input_only_is_refuted_with_that_input() ->
     assert found.worst_margin < 0
 
 
-def test_minimal_is_certified_on_the_test_domain_with_its_stated_margin() -> None:
+def test_minimal_is_certified_with_its_stated_margin() -> None:
     construct = minimal()
     found = interp.certify(construct.model())
     assert (found.status, found.n_inputs, found.accuracy) == ("certified", 502_500, 1.0)
@@ -103,7 +103,7 @@ def test_every_question_agrees_with_whole_sentences(gain: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["count01/paper", "count01/minimal"])
-def test_rounding_in_float32_stays_below_its_bound_and_not_absurdly(name: str) -> None:
+def test_float32_rounding_stays_below_a_bound_that_is_not_absurd(name: str) -> None:
     model, box = interp.load(name).to(torch.float32), CountBox((3, 4), (0, 40), (20, 21))
     _, small, _ = whole_sentences(model, box)
     _, large, _ = whole_sentences(model.to(torch.float64), box)
@@ -114,7 +114,7 @@ def test_rounding_in_float32_stays_below_its_bound_and_not_absurdly(name: str) -
     assert 0 < moved < bound < 0.5
 
 
-def test_layer_norm_of_nearly_equal_embeddings_has_no_certificate() -> None:
+def test_layer_norm_of_near_equal_embeddings_is_not_certified() -> None:
     """The spread of the embedding is all rounding error: the scale is unknown, and so is everything after it."""
     model = interp.build(interp.load("count01/paper").spec.replace(layers=(PAPER_LAYER,)), seed=0)
     with torch.no_grad():

@@ -101,7 +101,7 @@ def test_every_error_is_found_and_shown(majority: Task, lead: float) -> None:
     assert found.worst_margin == pytest.approx(-max(steps), abs=1e-6)
 
 
-def test_answers_that_another_order_might_turn_are_close_and_not_certified(majority: Task) -> None:
+def test_answers_that_hang_on_summation_order_are_not_certified(majority: Task) -> None:
     """The margin of three b is 1/6 - lead: about as large as the last bit of float32."""
     single = counting(majority, -1 / 6 + 2e-8)
     with torch.no_grad():

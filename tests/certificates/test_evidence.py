@@ -268,7 +268,7 @@ def test_learned_recognizers_hold_with_their_errors(tmp_path):
             assert "alike" in faulty(changed)
 
 
-def test_strings_that_are_too_many_to_be_checked_one_by_one_end_earlier(tmp_path, monkeypatch):
+def test_too_many_strings_to_check_singly_end_earlier(tmp_path, monkeypatch):
     model = interp.load("languages/palindrome-learned/seed-0", dtype="float64")
     certificate = interp.certify(model, longest=4)
     monkeypatch.setattr(evidence_strings, "MOST_WORK", work(model, 16, 5))
@@ -340,7 +340,7 @@ def test_too_many_inputs_and_none_known_to_be_wrong_are_refused(tmp_path):
         given.evidence(tmp_path / "proof.json")
 
 
-def test_a_format_that_the_checker_does_not_know_is_left_to_the_reals(tmp_path):
+def test_an_unknown_number_format_leaves_a_claim_about_the_reals(tmp_path):
     """It was a KeyError."""
     task = Listed()
     plain = {"task": {"name": task.name}, "d_model": 4, "layers": [{"d_head": 4}], "readout_at": "?"}

@@ -482,7 +482,7 @@ def test_what_is_no_input_of_a_known_task_is_refused(name, row):
     assert "row" in refused(whole_table(name, rows=rows))
 
 
-def test_what_follows_the_place_that_is_read_is_no_part_of_an_input():
+def test_tokens_after_the_place_read_are_not_part_of_an_input():
     """A bidirectional model sees it: with one more token of the file's choice it would be called wrong, or right."""
     spec = {"task": {"name": "count01"}, "direction": "bidirectional", "readout_at": "="}
     model = one_layer(**spec)
@@ -498,7 +498,7 @@ def test_what_follows_the_place_that_is_read_is_no_part_of_an_input():
 
 
 @pytest.mark.parametrize("name", ["Count01", "histograms", "Histogram", "count-01", "max-of-K", "parity2"])
-def test_a_name_that_is_nearly_a_known_one_gets_the_weaker_sentence(minimal, name):
+def test_a_name_close_to_a_known_one_gets_the_weaker_sentence(minimal, name):
     """Count01 with the answers swapped held: "Count01: at token 4 ... the largest output is 6 where n1 > n0"."""
     said = said_right(changed(minimal, spec__task__name=name))["sentence"]
     assert said.startswith(f"agrees with the rule that came with this file, named {name}: ")

@@ -72,7 +72,7 @@ def test_what_was_put_in_the_place_of_a_function_is_refused(what: str, name: str
 
 
 @pytest.mark.parametrize("name", ["count01/minimal", "languages/one", "histogram/dot-exact"])
-def test_a_forward_pass_that_errs_where_no_probe_looks_is_refused(name: str) -> None:
+def test_a_forward_pass_that_errs_beyond_the_probes_is_refused(name: str) -> None:
     model = interp.build(name)
     nearly(model)
     with pytest.raises(UnsupportedError, match=r"blocks\.0\.attn .*: its forward was replaced by"):
@@ -156,7 +156,7 @@ def test_the_model_at_hand_never_runs_for_the_proof(monkeypatch: pytest.MonkeyPa
 # ---------------------------------------------------------------- tasks that were changed
 
 
-def test_another_table_in_a_task_is_refused_and_its_evidence_with_it() -> None:
+def test_a_swapped_table_is_refused_and_so_is_its_evidence() -> None:
     """The attack: a refuted model, certified after its task got the table that the model answers."""
     assert interp.certify("memorization/bigram").status == "refuted"
     model = interp.load("memorization/bigram")  # its task has looked nothing up yet
@@ -177,7 +177,7 @@ def test_labels_by_a_partial_are_refused(name: str) -> None:
         interp.certify(model)
 
 
-def test_another_task_in_the_place_of_the_one_that_the_spec_names() -> None:
+def test_a_task_other_than_the_one_in_the_spec_is_refused() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
     model.task = MaxOfK(K=2, v=3)
     assert interp.certify(model).status == "certified"
@@ -216,7 +216,7 @@ def test_a_spec_may_state_a_default_of_its_task() -> None:
     assert interp.certify(interp.build(spec, seed=0)).status == "refuted"
 
 
-def test_inherited_label_counts_do_not_define_the_labels_of_a_subclass() -> None:
+def test_inherited_label_counts_do_not_label_a_subclass() -> None:
     exact = interp.build("count01/minimal")
     task = InOrder()
     model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
@@ -352,7 +352,7 @@ def test_products_of_less_precision_are_named(monkeypatch: pytest.MonkeyPatch) -
 # ---------------------------------------------------------------- a model of someone else's
 
 
-def test_an_output_that_the_task_does_not_name_is_no_right_answer() -> None:
+def test_an_output_that_the_task_lacks_is_not_a_right_answer() -> None:
     """Its largest output is always one that no answer of the task has."""
     with quiet_construction():
         model = HookedTransformer(config(n_layers=1, d_model=4, d_head=4, n_heads=1, n_ctx=4, d_vocab=3, d_vocab_out=5,

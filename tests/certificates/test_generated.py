@@ -132,7 +132,7 @@ class Left(Sorting):
         return torch.stack([row.roll(int((row == self.vocabulary.index("_")).sum())) for row in rows])
 
 
-def test_padding_changes_nothing_behind_a_row_and_is_refused_before_it() -> None:
+def test_padding_after_a_row_is_harmless_and_before_it_refused() -> None:
     ids = dict(SHAPES["llama"].load["tokens"])
     plain = interp.certify(sorter())
     assert interp.certify(sorter(Wide())).notes[0] == plain.notes[0]

@@ -149,7 +149,7 @@ def multisets_of(model: TaskModel) -> tuple[torch.Tensor, torch.Tensor, np.ndarr
 
 
 @pytest.mark.parametrize(("kind", "variant"), [("dot", "counter-frame"), ("bos", "counter-frame")])
-def test_a_model_that_errs_on_one_multiset_only_is_refuted_with_it(kind: str, variant: str) -> None:
+def test_one_wrong_multiset_refutes_the_model(kind: str, variant: str) -> None:
     """One hidden neuron: a threshold is moved between the lowest hidden value of count 2 and the next one."""
     model = interp.build(f"histogram/{kind}-exact", T=6, L=4, variant=variant)
     generator = torch.Generator().manual_seed(3)
@@ -177,7 +177,7 @@ def test_a_model_that_errs_on_one_multiset_only_is_refuted_with_it(kind: str, va
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_with_many_neurons_that_errs_on_one_multiset_only(kind: MixingKind) -> None:
+def test_one_wrong_multiset_refutes_a_model_with_many_neurons(kind: MixingKind) -> None:
     """A detector: neurons that change sign add up to a spike at the mixed token of one multiset, mid-range."""
     variant = "bos-zero" if kind == "bos" else None  # with bos-sum other tokens do not show in the mixed token at all
     model = interp.build(f"histogram/{kind}-exact", T=4, L=4, variant=variant)
@@ -212,7 +212,7 @@ def test_a_model_with_many_neurons_that_errs_on_one_multiset_only(kind: MixingKi
 
 
 @pytest.mark.slow
-def test_nothing_is_certified_where_rounding_could_turn_an_answer() -> None:
+def test_nothing_is_certified_if_rounding_could_turn_an_answer() -> None:
     exact = interp.certify("histogram/dot-softmax-exact", dtype="float64", seconds=1)
     assert exact.status == "certified"
     model = interp.build("histogram/dot-softmax-exact", d_model=6)
@@ -300,7 +300,7 @@ def test_samples_narrow_what_the_time_leaves_open() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_at_full_size_the_errors_of_count_nine_enclose_those_of_the_model(kind: MixingKind) -> None:
+def test_at_full_size_the_error_bounds_of_count_nine_hold(kind: MixingKind) -> None:
     """32^10 sequences are too many, but those in which a token occurs nine times can all be run.
 
     What the time leaves open depends on the machine, so the count is compared with what is proved: an enclosure.
@@ -319,7 +319,7 @@ def test_at_full_size_the_errors_of_count_nine_enclose_those_of_the_model(kind: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_margin_must_exceed_what_the_model_and_what_the_proof_itself_may_round(dtype: str) -> None:
+def test_a_margin_must_exceed_rounding_of_model_and_proof(dtype: str) -> None:
     """In float64 both compute alike: the need is at least the proof's own slack, and the model's rounding beside it."""
     model = interp.build("histogram/dot-softmax-exact", T=5, L=4).to(getattr(torch, dtype))
     need, slack = _thresholds(model, tables_of(model))

@@ -123,7 +123,7 @@ def test_the_same_certificate_and_the_same_numbers(kind: str, size: float, tmp_p
         )
 
 
-def test_evidence_of_a_histogram_cannot_be_that_of_other_tokens_or_classes(tmp_path: Path) -> None:
+def test_histogram_evidence_is_bound_to_its_tokens_and_classes(tmp_path: Path) -> None:
     model = interp.build("histogram/dot-exact", T=5, L=3)
     evidence = json.loads(interp.certify(model).evidence(tmp_path / "p.json").read_text())
     for name, value in (("classes", [1, 1, 2]), ("counted", [0, 1, 2, 3]), ("marks", [4]), ("length", 2)):
@@ -132,7 +132,7 @@ def test_evidence_of_a_histogram_cannot_be_that_of_other_tokens_or_classes(tmp_p
             check.check({**evidence, "claim": {**evidence["claim"], "domain": domain}})
 
 
-def test_any_function_of_the_own_count_is_certified_like_brute_force_says() -> None:
+def test_any_function_of_the_own_count_agrees_with_brute_force() -> None:
     """Which letters stand alone? Two classes, of which one stands for several counts."""
     for seed in range(3):
         model = translated(shaken("bos", 0.3 * seed, L=4), alone=True)
@@ -161,7 +161,7 @@ def test_what_a_task_declares_is_compared_with_its_labels(parameters: dict[str, 
         occurrences_of(Letters(**parameters))
 
 
-def test_a_label_that_deviates_on_one_row_of_78125_is_found_and_no_certificate_hides_it() -> None:
+def test_one_deviating_label_in_78125_rows_is_found() -> None:
     model = translated(shaken("dot", 0.0, L=7), rare=True)
     word = torch.tensor([RARE])
     assert (model.predict(word) != model.task.batch(word).labels).any()
@@ -170,7 +170,7 @@ def test_a_label_that_deviates_on_one_row_of_78125_is_found_and_no_certificate_h
         interp.certify(model, samples=0)
 
 
-def test_where_not_every_row_is_compared_the_certificate_says_whose_word_it_takes(
+def test_rows_that_were_not_compared_are_named_as_assumptions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = translated(shaken("dot", 0.0, L=4))
@@ -180,7 +180,7 @@ def test_where_not_every_row_is_compared_the_certificate_says_whose_word_it_take
     assert interp.certify(interp.build("histogram/dot-exact", T=5, L=4), samples=0).on_trust == ()
 
 
-def test_the_reasons_of_a_task_that_declares_little_begin_with_what_it_lacks() -> None:
+def test_reasons_begin_with_what_the_task_does_not_declare() -> None:
     class Plain(Letters):
         name = "letters-plain"
         counted = ()

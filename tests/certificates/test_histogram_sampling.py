@@ -10,7 +10,7 @@ from interp.certificates.histogram_sampling import check
 from interp.certificates.histogram_tables import tables_of
 
 
-def test_tables_that_are_wrong_about_a_right_model_refute_nothing() -> None:
+def test_wrong_tables_do_not_refute_a_right_model() -> None:
     model = interp.build("histogram/dot-exact", T=4, L=3)
     tables, slack = tables_of(model), np.zeros((4, 3, model.spec.n_out or 3))
     assert check(model, tables, [0, 1, 1], 0, slack) is None
@@ -18,7 +18,7 @@ def test_tables_that_are_wrong_about_a_right_model_refute_nothing() -> None:
     assert check(model, tables, [0, 1, 1], 0, slack) is None
 
 
-def test_an_answer_that_is_wrong_in_the_tables_and_in_the_model_is_a_counterexample() -> None:
+def test_an_answer_wrong_in_tables_and_model_is_a_counterexample() -> None:
     model = interp.build("histogram/dot-exact", T=4, L=3)
     model.unembed.b_out.data[0] -= 1e6  # never "once"
     found = check(model, tables_of(model), [0, 1, 1], 0, np.zeros((4, 3, model.spec.n_out or 3)))
@@ -26,7 +26,7 @@ def test_an_answer_that_is_wrong_in_the_tables_and_in_the_model_is_a_counterexam
     assert "occurs once, right is 1, the model says 2" in found.text
 
 
-def test_what_a_search_suspects_does_not_crowd_out_what_is_known_to_err() -> None:
+def test_suspects_do_not_crowd_out_known_errors() -> None:
     """A hundred right sequences with bounds far below the margin of the one that errs."""
     model = interp.build("histogram/dot-exact", T=4, L=3)
     model.unembed.b_out.data[0] -= 1e6

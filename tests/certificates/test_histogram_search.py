@@ -51,14 +51,14 @@ def searched(tables: Tables, token: int, need: float, slack: float) -> Search:
 
 
 @pytest.mark.parametrize("kind", ["dot", "dot-softmax", "lin"])
-def test_every_sequence_of_untrained_models_is_told_as_brute_force_tells_it(kind) -> None:
+def test_untrained_models_agree_with_brute_force(kind) -> None:
     """On most nodes of these some sequences are right and some wrong."""
     spec = histogram_spec(kind, interp.tasks.Histogram(T=3, L=4), 4, 3, origin=Training(init="normal", init_std=1.0))
     compare(interp.TaskModel(spec, seed=0, dtype="float64"))
 
 
 @pytest.mark.parametrize("kind", ["dot-exact", "dot-softmax-exact", "lin-exact"])
-def test_every_sequence_of_damaged_models_is_told_as_brute_force_tells_it(kind) -> None:
+def test_damaged_models_agree_with_brute_force(kind) -> None:
     compare(broken(kind, 0.4))
 
 

@@ -109,7 +109,7 @@ def test_every_multiset_is_what_every_sequence_says(kind: MixingKind, seed: int)
     assert counted(model) == listed(model)
 
 
-def test_softmax_weights_that_vanish_beside_others_are_not_summed() -> None:
+def test_softmax_weights_that_vanish_are_not_summed() -> None:
     """Weights of e^-745 count where no larger one is in the sequence: here 140 right answers were called wrong."""
     model = random_model("dot-softmax", 6, 5, 1, 14, 3.0)
     assert "too far for one sum" in str(why_not(tables_of(model)))
@@ -124,7 +124,7 @@ def test_softmax_weights_that_vanish_beside_others_are_not_summed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4, 19))
-def test_every_multiset_is_what_every_sequence_says_of_more_models(kind: MixingKind, seed: int) -> None:
+def test_multisets_agree_with_sequences_for_more_models(kind: MixingKind, seed: int) -> None:
     T, L = SIZES[seed % len(SIZES)]
     model = random_model(kind, T, L, 1 + seed % 7, seed, (0.3, 1.0, 3.0)[seed % 3], ("float64", "float32")[seed % 2])
     assert why_not(tables_of(model)) is not None or counted(model) == listed(model)
@@ -133,7 +133,7 @@ def test_every_multiset_is_what_every_sequence_says_of_more_models(kind: MixingK
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(19, 94))
-def test_every_multiset_is_what_every_sequence_says_of_very_many_models(kind: MixingKind, seed: int) -> None:
+def test_multisets_agree_with_sequences_for_very_many_models(kind: MixingKind, seed: int) -> None:
     T, L = SIZES[seed % len(SIZES)]
     model = random_model(kind, T, L, 1 + seed % 9, seed, (0.3, 1.0, 3.0)[seed % 3], ("float64", "float32")[seed % 2])
     assert why_not(tables_of(model)) is not None or counted(model) == listed(model)
@@ -186,7 +186,7 @@ def test_sizes_that_float32_cannot_hold_are_decided_in_float64(kind: MixingKind,
     assert total(found)[:2].min() > 0
 
 
-def test_groups_hold_every_token_once_and_have_the_sizes_that_memory_is_planned_for() -> None:
+def test_groups_hold_each_token_once_and_have_the_planned_sizes() -> None:
     for n in (0, 1, 2, 3, 5, 31):
         terms = np.random.default_rng(n).normal(size=(n, 4))
         groups = groups_of(terms)

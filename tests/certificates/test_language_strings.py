@@ -134,7 +134,7 @@ def test_margins_and_bounds_of_exactly_zero_prove_nothing() -> None:
     assert found.notes[0] == "certified at every length up to 0"
 
 
-def test_what_is_wrong_by_less_than_rounding_might_do_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_smaller_than_rounding_leaves_it_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     model = construct("languages/one").model()
     with torch.no_grad():
         for parameter in model.unembed.parameters():

@@ -108,7 +108,7 @@ def test_contexts_that_never_occur_do_not_count() -> None:
     assert (interp.certify(model).counterexample, interp.certify(model).accuracy) == ("1", 0.5)
 
 
-def test_ties_are_undecided_and_equally_likely_tokens_are_all_right() -> None:
+def test_ties_are_undecided_and_equally_likely_tokens_right() -> None:
     even = table(np.array([[0.5, 0.5, 0.0], [0.1, 0.1, 0.8]]))
     model = interp.build(memorization_spec(even, 2, 1, dtype="float64").replace(task=bigram(N=2, M=3).ref))
     twin = interp.TaskModel(model.spec.replace(task=even.ref), even, dict(model.named_parameters()))
@@ -165,7 +165,7 @@ def test_refusals(change: dict[str, str]) -> None:
         ({"contexts": lambda task: (task.table.contexts[0],) * len(task.table.contexts)}, "must all be different"),
     ],
 )
-def test_a_table_that_is_none_and_labels_of_another_one_are_refused(changes: dict[str, Any], sentence: str) -> None:
+def test_a_missing_table_and_foreign_labels_are_refused(changes: dict[str, Any], sentence: str) -> None:
     """One label of 400 was certified, because its margin was none of the smallest."""
     model = interp.load("memorization/lookup")
     kind = type(model.task)

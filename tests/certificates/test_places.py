@@ -97,7 +97,7 @@ def test_a_model_that_is_read_by_another_name_is_the_same() -> None:
     assert certify_places(Subject.of(turned, task, outputs=words)).status == "refuted"
 
 
-def test_an_output_that_is_no_answer_counts_where_it_is_the_largest() -> None:
+def test_an_output_that_is_not_an_answer_counts_if_largest() -> None:
     task = Addition(digits=3, base=5)
     old = exact(task)
     kept = ("n_layers", "d_model", "n_heads", "d_head", "n_ctx", "d_vocab", "d_mlp", "act_fn", "attn_scale")

@@ -146,7 +146,7 @@ def test_another_task_of_the_same_shape(tmp_path: Path) -> None:
     assert f"but exactly {found.n_errors} of 64 answers, which differ" in said
 
 
-def test_places_behind_the_one_that_is_read_are_seen_by_bidirectional_models_only() -> None:
+def test_only_bidirectional_models_see_later_places() -> None:
     class Early(Smallest):
         name, readout = "products-test-early", "="
 
@@ -292,7 +292,7 @@ def test_products_that_are_not_the_inputs_are_refused(way: str, sentence: str) -
         products_of(task)
 
 
-def test_the_labels_of_too_many_inputs_are_taken_at_the_task_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_of_too_many_inputs_are_a_stated_assumption(monkeypatch: pytest.MonkeyPatch) -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=3, v=3)
     assert interp.certify(model).on_trust == ()
     monkeypatch.setattr("interp.tasks.products.LISTED", 26)
@@ -301,7 +301,7 @@ def test_the_labels_of_too_many_inputs_are_taken_at_the_task_s_word(monkeypatch:
     assert products.PROBED > 100
 
 
-def test_products_that_leave_samples_out_and_labels_of_a_whole_batch_are_refused() -> None:
+def test_products_without_some_samples_are_refused() -> None:
     class Some(Smallest):
         """Those of numbers below three only."""
 

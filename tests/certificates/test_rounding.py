@@ -102,7 +102,7 @@ def test_refusals() -> None:
     assert refusal(construct("languages/one").model()) is None
 
 
-def test_layers_that_attend_to_nothing_tell_every_position_the_same() -> None:
+def test_layers_without_attention_tell_all_positions_the_same() -> None:
     """The shortcut for scores that are all zero against the whole pattern."""
     model = construct("languages/parity").model()
     tokens = model.task.strings(5, 9, seed=2).tokens
@@ -128,7 +128,7 @@ def test_one_thread_is_given_back() -> None:
 
 @pytest.mark.parametrize("power", [-12, -8, -3, 3, 8, 12])
 @pytest.mark.parametrize("name", ["one", "first"])
-def test_weights_that_make_float32_overflow_or_underflow_are_not_certified(name: str, power: int) -> None:
+def test_weights_that_overflow_or_underflow_are_not_certified(name: str, power: int) -> None:
     """All parameters times a power of ten: signs of margins stay the same in exact arithmetic for a one-layer model,
     but not in float32, whose numbers end at 1e-38 and 3e38."""
     model = interp.build(f"languages/{name}", dtype="float32")
@@ -155,7 +155,7 @@ def test_numbers_that_are_not_finite_are_refused(name: str, value: float) -> Non
         interp.certify(model)
 
 
-def test_products_below_the_smallest_number_are_lost_before_they_are_scaled_up() -> None:
+def test_products_that_underflow_are_lost_before_scaling() -> None:
     """1,024 products of 2e-45, between two numbers of float32, times 3e38: the scores are off by about 1e-4."""
     layer = Layer(n_heads=1, d_head=1024, scale=3e38)
     spec = ModelSpec(
@@ -198,7 +198,7 @@ TINY = [
 
 
 @pytest.mark.parametrize(("name", "variant", "dtype", "size"), TINY)
-def test_what_is_certified_holds_where_subnormal_numbers_are_flushed_to_zero(
+def test_certificates_hold_where_subnormals_are_flushed(
     name: str, variant: str | None, dtype: str, size: float, flushed: None
 ) -> None:
     model = interp.build(f"languages/{name}", variant=variant, dtype=dtype, output_scale=size)
@@ -211,7 +211,7 @@ def test_what_is_certified_holds_where_subnormal_numbers_are_flushed_to_zero(
         assert right or status != "certified", f"{length} symbols"
 
 
-def test_a_model_whose_answers_do_not_survive_flushing_is_not_certified() -> None:
+def test_answers_that_flushing_changes_are_not_certified() -> None:
     def mirror(size: float) -> TaskModel:
         return interp.build("languages/palindrome", variant="mirror", dtype="float32", output_scale=size)
 
@@ -230,7 +230,7 @@ def test_a_sum_of_subnormal_numbers_may_be_flushed(flushed: None) -> None:
     assert found.error[0, 1:].tolist() == [0, 0]
 
 
-def test_scores_of_subnormal_queries_are_bounded_before_they_are_scaled_up(flushed: None) -> None:
+def test_scores_of_subnormal_queries_are_bounded_before_scaling(flushed: None) -> None:
     numbers = Arithmetic(ROUNDOFF[torch.float32])
     q, k = torch.full((1, 3), 3e-39, dtype=torch.float64), torch.full((2, 3), 2.0, dtype=torch.float64)
     found = numbers.scores(exact(q), exact(k), 1e30)

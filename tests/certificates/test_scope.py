@@ -167,7 +167,7 @@ def test_positions_that_only_attention_sees_are_not_overlooked() -> None:
 
 
 @pytest.mark.parametrize("change", [{"direction": "bidirectional"}, {"readout_at": "last"}])
-def test_count_boxes_know_where_the_answer_is_read_and_what_is_seen(change: dict[str, str]) -> None:
+def test_count_boxes_know_where_the_answer_is_read(change: dict[str, str]) -> None:
     exact = interp.build("count01/minimal")
     other = TaskModel(exact.spec.replace(**change), exact.task, dict(exact.named_parameters()), dtype="float64")
     with pytest.raises(UnsupportedError, match=r"direction|the answer is read at 'last'"):
@@ -240,7 +240,7 @@ def rare(symbols: Tensor) -> Tensor:
     return (symbols.sum(1) == 5) & (symbols.shape[1] == 5)
 
 
-def test_one_string_of_a_language_that_promises_otherwise_is_found() -> None:
+def test_one_string_that_breaks_a_language_s_promise_is_found() -> None:
     """FIRST, but 11111 is not a member, or batch says so, or enumerate leaves it out: all were certified."""
     member = decided_by(places=(0,))(lambda self, symbols, lengths: (symbols[:, 0] == 1) & ~rare(symbols))
     plain = decided_by(places=(0,))(lambda self, symbols, lengths: symbols[:, 0] == 1)
@@ -262,7 +262,7 @@ def test_one_string_of_a_language_that_promises_otherwise_is_found() -> None:
             interp.certify(late_model(**changes), longest=6)
 
 
-def test_a_subclass_that_says_anew_who_is_a_member_keeps_no_promise() -> None:
+def test_a_subclass_with_new_membership_keeps_no_promise() -> None:
     from interp.tasks import First
     from interp.tasks.languages import decided
 

@@ -33,7 +33,7 @@ def test_a_tie_is_an_error() -> None:
     assert len(found.wrong) == len(BOX)
 
 
-def test_what_is_too_near_to_tell_widens_the_interval_on_both_sides() -> None:
+def test_near_ties_widen_the_interval_on_both_sides() -> None:
     wrong, none = np.zeros((10, 3), dtype=int), np.zeros(3, dtype=int)
     found = Sweep(wrong, -1.0, none, 0.1, 0, 4, 0, 0.0, wrong)
     assert count_boxes._interval(found, 100) == (pytest.approx(0.86), pytest.approx(0.94))
@@ -60,7 +60,7 @@ def test_two_logits_are_off_by_twice_as_much_as_one(dtype: str) -> None:
 
 
 @pytest.mark.slow
-def test_numbers_below_the_smallest_normal_one_are_not_certified_in_float32() -> None:
+def test_subnormal_numbers_are_not_certified_in_float32() -> None:
     """Logits that differ by 1e-36 or so, by way of products that float32 cannot hold in some order."""
     wrong = 0
     for power in range(8, 26):

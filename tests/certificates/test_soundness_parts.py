@@ -178,7 +178,7 @@ def test_scores_that_cancel_keep_the_rounding_of_their_terms() -> None:
     assert float(found.error[0, 0, 0, 0]) >= 0.5 * math.expm1(higham)
 
 
-def test_predict_folds_the_readout_where_counts_decide_and_the_bound_knows() -> None:
+def test_the_bound_covers_the_folded_readout_of_predict() -> None:
     model = one_head(40)
     tokens = model.task.enumerate(3).tokens
     _, bound = forward_with_bound(model, tokens)
@@ -307,7 +307,7 @@ def test_a_table_s_verdict_needs_more_than_a_positive_margin() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_a_margin_must_exceed_is_the_model_s_rounding_and_this_evaluation_s(dtype: str) -> None:
+def test_the_margin_must_exceed_rounding_of_both_evaluations(dtype: str) -> None:
     model = interp.build("count01/minimal", dtype=dtype)
     bounds = count_boxes.Bounds(model, count_boxes.shape_of(model.task), CountBox((0, 3), (0, 3), (0, 2)))
     need, slack = bounds[EQUALS]

@@ -73,7 +73,7 @@ def test_learned_recognizers_get_an_answer(name: str, longest: int) -> None:
         assert not torch.equal(model.predict(wrong.tokens), wrong.labels)
 
 
-def test_rearranged_strings_stand_for_one_another_only_where_they_may() -> None:
+def test_rearranged_strings_share_a_proof_only_where_valid() -> None:
     parity, dyck = random_model("post", "relu", 0, "float64"), random_model("none", "relu", 0, "float64", task="dyck1")
     rows, sizes = strings(parity, 6)
     assert rows.sum(1).tolist() == list(range(7))
@@ -105,7 +105,7 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
         assert row["smallest_margin"] == pytest.approx(least * 7 / 8)
 
 
-def test_a_language_that_says_that_counts_decide_is_compared_with_every_string() -> None:
+def test_the_claim_that_counts_decide_is_checked_on_all_strings() -> None:
     """One string stood for its rearrangements wherever the language said so, 1000 for 0001 too."""
 
     class Tilted(Parity):

@@ -47,7 +47,7 @@ def margins(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("K", "v", "beta"), [(1, 5, 1.2), (2, 6, 1.1), (3, 5, 1.5), (4, 7, 8.0)])
-def test_max_of_k_is_right_on_every_sequence_with_the_proved_margin(K: int, v: int, beta: float) -> None:
+def test_max_of_k_is_right_everywhere_with_the_proved_margin(K: int, v: int, beta: float) -> None:
     built = construct("algorithmic/max-of-k-exact", K=K, v=v, beta=beta)
     tokens = torch.cat([batch.tokens for batch in built.task.inputs()]).numpy()
     found = margins(numpy_logits(built.weights.tensors, tokens)[:, -1], tokens[:, :-1].max(1))
@@ -67,7 +67,7 @@ def test_max_of_k_at_the_published_size() -> None:
 
 
 @pytest.mark.parametrize(("p", "frequencies"), [(3, "1"), (7, "2 3"), (15, "2 3 5"), (23, "3 5 11")])
-def test_modular_addition_has_the_logits_of_its_formula_on_every_pair(p: int, frequencies: str) -> None:
+def test_modular_addition_has_its_formula_s_logits_on_all_pairs(p: int, frequencies: str) -> None:
     built = construct("algorithmic/modular-addition-fourier", p=p, frequencies=frequencies)
     tokens = torch.cat([batch.tokens for batch in built.task.inputs()]).numpy()
     a, b, c = tokens[:, :1], tokens[:, 1:2], np.arange(p)
@@ -141,7 +141,7 @@ def test_addition_is_right_on_every_pair_with_the_proved_margin(base: int, digit
 
 
 @pytest.mark.parametrize("digits", [10, 64, 1000])
-def test_addition_of_long_numbers_follows_carries_from_end_to_end(digits: int) -> None:
+def test_addition_of_long_numbers_follows_all_carries(digits: int) -> None:
     model = interp.build("algorithmic/addition-exact", digits=digits)
     task, nines, zeros = model.task, torch.full((1, digits), 9), torch.zeros(1, digits, dtype=torch.long)
     one = zeros.clone()

@@ -75,7 +75,7 @@ def test_simplices_break_the_symmetric_condition_and_work():
 
 
 @pytest.mark.slow
-def test_linear_frames_with_large_overlaps_silence_foreign_neurons(reference):
+def test_linear_frames_with_large_overlaps_silence_others(reference):
     """Erratum 13: with a = 1/L and b = -1 a foreign neuron leaks for max overlap > 1/(L+1); a or b_in mends it."""
     from interp.constructions.histogram_exact import lin_exact, lin_softmax_exact
 
@@ -91,7 +91,7 @@ def test_linear_frames_with_large_overlaps_silence_foreign_neurons(reference):
     assert reference.leads("lin-softmax", softmax, reference.all_sequences(10, 3)).min() > 0
 
 
-def test_an_overlap_between_the_two_bounds_already_makes_foreign_neurons_leak(monkeypatch):
+def test_overlaps_between_the_two_bounds_make_neurons_leak(monkeypatch):
     """Erratum 13: three points in the plane of which two overlap by .4, above 1/(L+1) and below 1/L at L = 2."""
     from interp.constructions.histogram_exact import lin_exact
 

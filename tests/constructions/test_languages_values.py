@@ -94,7 +94,7 @@ def test_binary_has_its_value_on_every_string(length: int) -> None:
     torch.testing.assert_close(slack, base_tolerance(length, math.log(2)) - wanted.abs(), atol=1e-15, rtol=0)
 
 
-def test_mirror_is_exactly_zero_on_palindromes_and_far_from_it_elsewhere() -> None:
+def test_mirror_is_exactly_zero_on_palindromes_only() -> None:
     made = construct("languages/palindrome", "mirror")
     for length in (1, 2, 3, 7, 12):
         batch = made.task.enumerate(length)

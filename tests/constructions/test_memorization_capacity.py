@@ -68,7 +68,7 @@ def test_refusals(table, sizes, word) -> None:
         capacity_weights(table, **sizes)
 
 
-def test_a_stream_wider_than_the_tokens_is_built_or_refused_in_words() -> None:
+def test_a_stream_wider_than_the_tokens_is_built_or_refused() -> None:
     """d > N: B is singular where no embedding reaches. Which sizes are built must not hang on a CPU's rounding."""
     task, built = lookup(N=4, M=4, seed=4), []
     for d, heads, d_head in itertools.product((5, 6, 8, 12), (1, 3, 6), (1, 2, 5)):
@@ -84,7 +84,7 @@ def test_a_stream_wider_than_the_tokens_is_built_or_refused_in_words() -> None:
     assert built == [(d, heads, d_head) for d in (5, 6, 8, 12) for heads, d_head in ((3, 5), (6, 2), (6, 5))]
 
 
-def test_completing_the_map_changes_nothing_that_an_embedding_reaches() -> None:
+def test_completing_the_map_changes_no_reachable_value() -> None:
     rng = np.random.default_rng(0)
     embedded = rng.standard_normal((7, 2)) @ rng.standard_normal((2, 5))
     B = np.linalg.lstsq(embedded, rng.standard_normal((7, 5)), rcond=1e-10)[0]

@@ -105,7 +105,7 @@ def test_erratum_9c_generic_embeddings_destroy_the_mask():
     assert min(outside) > 0.9
 
 
-def test_erratum_9d_values_that_carry_positions_cannot_serve_all_positions():
+def test_erratum_9d_position_values_cannot_serve_all_positions():
     # S = 5, k = 2, N = 4, d = 9: with positions in the values, ceil(N^k / d) = 2 heads have rank 15 of 64 rows or less.
     rng = np.random.default_rng(2)
     n, length, k, d = 4, 5, 2, 9

@@ -196,7 +196,7 @@ def test_one_dimension_takes_three_times_the_least_heads():
     assert built(0.25, 20) <= 2
 
 
-def test_erratum_8_ridge_over_all_contexts_and_not_interpolation_of_the_likeliest():
+def test_erratum_8_ridge_over_all_contexts_not_interpolation():
     # N=12, k=2, d=4, Zipf prior: interpolating N_eps contexts leaves gaps of 6..16 nats;
     # ridge leaves 0.0138, 0.050, 0.105, 0.195, 0.344 for eps = .01, .05, .1, .2, .4.
     table = dirichlet_table(12, 12, order=2, prior="zipf", seed=0)

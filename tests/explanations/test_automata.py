@@ -27,7 +27,7 @@ def test_languages_of_the_zoo(name, states) -> None:
 
 
 @pytest.mark.parametrize(("name", "longest"), [("ends", 5), ("balance", 8)])
-def test_a_strangers_model_answers_as_its_automaton_does_on_every_string(name, longest) -> None:
+def test_an_external_model_agrees_with_its_automaton(name, longest) -> None:
     subject = standin(name)
     found = learn_automaton(subject, longest, most_states=200)
     strings = Strings.of(subject)
@@ -57,7 +57,7 @@ def test_a_model_that_is_an_automaton_of_another_language() -> None:
     assert found.model.accepts("01") is False
 
 
-def test_an_untrained_model_that_always_says_no_and_one_without_finite_outputs() -> None:
+def test_a_model_that_always_says_no_and_one_that_is_not_finite() -> None:
     model = copy.deepcopy(interp.build("languages/parity"))
     with torch.no_grad():
         model.unembed.W_U.zero_()

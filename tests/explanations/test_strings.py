@@ -35,7 +35,7 @@ def test_letters_and_marks_of_a_stranger_are_seen_in_samples() -> None:
     assert said.task[4].tolist() == four.labels.tolist()
 
 
-def test_where_each_symbol_has_an_answer_long_strings_tell_the_short_ones() -> None:
+def test_with_answers_per_symbol_long_strings_hold_short_ones() -> None:
     subject = standin("balance")
     found = Strings.of(subject)
     assert (found.alphabet, found.fixed) == (("a", "b"), 8)

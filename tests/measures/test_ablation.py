@@ -72,7 +72,7 @@ def test_no_ablation_is_predict_and_zero_is_a_hook(name) -> None:
 
 
 @pytest.mark.parametrize("name", ["recall", "balance"])
-def test_a_mean_is_taken_at_each_position_where_all_rows_have_one_length(name) -> None:
+def test_means_are_per_position_for_rows_of_one_length(name) -> None:
     subject = standin(name)
     batch, reference = subject.task.sample(40, seed=1), subject.task.sample(50, "train", seed=2)
     _, cache = subject.model.run_with_cache(reference.tokens)
@@ -93,7 +93,7 @@ def test_a_mean_is_taken_at_each_position_where_all_rows_have_one_length(name) -
     assert pooled["loss"][1] != pytest.approx(float(wanted), rel=1e-3)
 
 
-def test_a_mean_at_each_position_needs_rows_of_one_length_on_both_sides() -> None:
+def test_means_per_position_need_rows_of_one_length() -> None:
     ends, recall = standin("ends"), standin("recall")
     assert by_position(recall.task.sample(3), recall.task.sample(3), "mean")
     assert not by_position(recall.task.sample(3), recall.task.sample(3), "pooled_mean")
@@ -193,7 +193,7 @@ def test_count_space_and_hooks_agree_in_every_mode(monkeypatch) -> None:
         assert table["loss"].to_list() == pytest.approx(slow["loss"].to_list(), rel=1e-4)
 
 
-def test_rows_of_different_lengths_lie_upon_each_other_where_they_are_read() -> None:
+def test_rows_of_different_lengths_align_at_their_read_positions() -> None:
     task = interp.load("count01/minimal").task
     subject = Subject.of(interp.load("count01/minimal"))
     here, there = task.sentences(torch.tensor([[1, 1, 1]])), task.sentences(torch.tensor([[2, 2, 2]]))
@@ -225,7 +225,7 @@ def test_means_come_from_the_reference_and_not_from_the_test() -> None:
     assert abs(own["loss"][1] - mine["loss"][1]) > 0.1
 
 
-def test_donors_are_drawn_anew_for_another_seed_and_again_for_the_same() -> None:
+def test_donors_depend_on_the_seed_alone() -> None:
     batch = standin("ends").task.sample(40, seed=1)
     first, again, other = (draw_donors(batch, batch, seed=seed) for seed in (3, 3, 4))
     assert first.equal(again)

@@ -69,7 +69,7 @@ def test_logits_that_are_no_sum_are_refused(changes, reason, data) -> None:
         heads.from_model(stock(**changes), tokens, labels, at)
 
 
-def test_a_final_norm_that_was_taken_out_divides_and_centers_nothing(data) -> None:
+def test_a_removed_final_norm_neither_divides_nor_centers(data) -> None:
     tokens, labels, at = data
     model = stock()
     model.ln_final = torch.nn.Identity()

@@ -157,7 +157,7 @@ def test_waves_have_one_frequency() -> None:
     assert even.sum() == pytest.approx(1.0)
 
 
-def test_waves_in_the_outputs_are_the_diagonal_of_their_transform() -> None:
+def test_waves_in_outputs_are_the_diagonal_of_their_transform() -> None:
     """All p^3 outputs of modular addition: power at k (a + b - c), each pair's mean aside (Nanda et al. 2023)."""
     for p in (7, 6):
         layers = (interp.Layer(n_heads=2, d_head=3, mlp=MLP(d_mlp=5)),)

@@ -103,7 +103,7 @@ def test_a_part_that_is_not_seen_is_noticed() -> None:
         handle.remove()
 
 
-def test_effect_and_spread_are_mean_and_standard_deviation_over_the_reads() -> None:
+def test_effect_and_spread_are_mean_and_deviation_over_reads() -> None:
     found = components(standin("recall"), standin("recall").task.sample(5, seed=1))
     table, values = found.to_frame(), found.values.numpy()
     for column, row in enumerate(table.itertuples()):
@@ -139,7 +139,7 @@ def test_a_strangers_model_says_the_same_as_a_task_model(name) -> None:
         ), column
 
 
-def test_the_difference_of_an_indicator_is_how_far_inside_its_tolerance() -> None:
+def test_an_indicator_s_difference_is_distance_to_its_tolerance() -> None:
     """Yes is |s| <= tolerance: tolerance - |s| where the answer is yes, |s| - tolerance where it is no."""
     subject = Subject.of(interp.build("languages/palindrome", variant="binary", tolerance=0.5))
     s, yes = torch.tensor([0.2, -0.2, 0.9, -0.9, 0.2, -0.2, 0.9, -0.9]), torch.tensor([1, 1, 1, 1, 0, 0, 0, 0])

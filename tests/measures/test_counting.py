@@ -96,7 +96,7 @@ def test_overlaps():
     assert (zero["cosine"] == 0).all()
 
 
-def test_answers_of_a_model_that_errs_on_one_count_and_on_one_token():
+def test_answers_of_a_model_wrong_on_one_count_and_one_token():
     model = build("dot")
     b_out = model.unembed.b_out.detach().clone()
     b_out[3] = -1e9  # count 4 is never answered
@@ -130,7 +130,7 @@ def test_answers_of_a_model_that_errs_on_one_count_and_on_one_token():
         assert by_distinct.loc[number, "accuracy"] == pytest.approx(float((~wrong)[distinct == number].double().mean()))
 
 
-def test_two_token_probe_of_a_relation_does_not_depend_on_the_tokens():
+def test_a_relation_s_two_token_probe_ignores_the_tokens():
     model = build("bos-softmax")
     probes = [probe_two(model, own, other, steps=201) for own, other in [("1", "2"), ("5", "3"), ("0", "7")]]
     assert all((probe["answer"] == probes[0]["answer"]).all() for probe in probes)

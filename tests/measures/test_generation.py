@@ -67,7 +67,7 @@ def test_outputs_that_are_no_numbers_are_never_right() -> None:
     assert not generate(model, model.task.sample(5)).right.any()
 
 
-def test_a_stock_model_with_tokens_of_its_own_generates_in_the_task_s() -> None:
+def test_a_stock_model_with_own_tokens_generates_in_the_task_s() -> None:
     model = exact(digits=2)
     batch = model.task.sample(20, seed=3)
     subject = interp.measures.subject.Subject(model, model.task)
@@ -83,7 +83,7 @@ def test_a_stock_model_with_tokens_of_its_own_generates_in_the_task_s() -> None:
         ("algorithmic/induction-exact", "do not stand at the end"),
     ],
 )
-def test_tasks_whose_answers_do_not_follow_one_another_are_refused(name: str, words: str) -> None:
+def test_tasks_with_answers_that_are_not_adjacent_are_refused(name: str, words: str) -> None:
     model = interp.build(name)
     with pytest.raises(UnsupportedError, match=words):
         generate(model, model.task.sample(4))
@@ -120,7 +120,7 @@ class Copy(interp.Task):
         return classes
 
 
-def test_declared_answers_of_several_lengths_stop_where_they_should() -> None:
+def test_declared_answers_of_several_lengths_stop_correctly() -> None:
     task = Copy()
     layer = interp.Layer(d_head=4, n_heads=2)
     spec = interp.ModelSpec(task=task.ref, d_model=8, layers=(layer,), positions="learned", max_length=8, n_out=3)

@@ -45,7 +45,7 @@ def circuit() -> TaskModel:
     return interp.build("algorithmic/induction-exact")
 
 
-def test_the_previous_token_head_composes_with_the_induction_head_through_its_keys(circuit: TaskModel) -> None:
+def test_the_previous_token_head_feeds_the_induction_head_s_keys(circuit: TaskModel) -> None:
     found = composition(circuit).set_index(["writer", "reader"])
     assert found["K"].idxmax() == ("head 0.0", "head 1.1")
     assert found["K"].max() > 0.1
@@ -56,7 +56,7 @@ def test_the_previous_token_head_composes_with_the_induction_head_through_its_ke
     assert twin["K"].max() < 3 * twin["K"].min()
 
 
-def test_path_patching_finds_the_edge_between_the_two_heads_and_no_other_head(circuit: TaskModel) -> None:
+def test_path_patching_finds_only_the_edge_between_the_two_heads(circuit: TaskModel) -> None:
     found = edge_effects(circuit, circuit.task.corrupt(circuit.task.sample(24, seed=3), seed=1))
     effect = found.set_index(["sender", "receiver"])["recovered"]
     assert effect[("head 1.1", "output")] > 0.9

@@ -46,7 +46,7 @@ def test_variance_of_random_groups_is_none_however_many_values() -> None:
     assert explained(x, value) == pytest.approx(1 - within / 3998 / (total / 3999))
 
 
-def test_an_output_that_does_not_vary_has_no_share_and_tells_nothing(pairing) -> None:
+def test_a_constant_output_has_no_share_and_tells_nothing(pairing) -> None:
     idle = planted()
     torch.nn.init.zeros_(idle.blocks[0].attn.W_V)
     table = head_features(Subject.of(idle, Pairing()), pairing.task.sample(60, seed=1))

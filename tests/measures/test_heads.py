@@ -45,7 +45,7 @@ def test_all_contributions_and_the_skip_add_up_to_the_logits(model, batch, read)
     torch.testing.assert_close(found.logits(range(16), with_skip=True), whole, rtol=1e-10, atol=1e-10)
 
 
-def test_learned_accuracy_is_that_of_a_model_with_the_other_heads_zeroed(model, batch) -> None:
+def test_learned_accuracy_zeroes_the_other_heads(model, batch) -> None:
     """Erratum 4: without the skip connection and the projection bias. Here by editing the residual stream."""
     found = heads.head_outputs(model, batch)
     group = (3, 5)
@@ -178,7 +178,7 @@ class Yes(Recall):
 
 
 @pytest.mark.parametrize(("task", "n_out"), [(Tens(), 2), (Yes(), 1)])
-def test_head_weights_of_answers_at_each_position_and_of_one_output(task, n_out) -> None:
+def test_head_weights_with_answers_everywhere_and_one_output(task, n_out) -> None:
     fields = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 8, "d_vocab": task.d_vocab}
     with quiet_construction():
         own = HookedTransformer(config(**fields, d_vocab_out=n_out, attn_only=True, normalization_type=None))
@@ -191,7 +191,7 @@ def test_head_weights_of_answers_at_each_position_and_of_one_output(task, n_out)
     np.testing.assert_allclose(found["weight"], lengths / lengths.sum(), rtol=1e-5)
 
 
-def test_end_accuracy_of_all_heads_is_one_where_the_model_ends_its_sentences(model) -> None:
+def test_end_accuracy_is_one_if_the_model_ends_its_sentences(model) -> None:
     test = model.task.sample(100, "test", seed=0)
     assert heads.end_accuracy(model, [tuple(range(16))], test=test, with_skip=True)["l_acc"][0] == 1.0
 

@@ -10,7 +10,7 @@ from interp.errors import InterpError
 from interp.measures.hypothesis import CodeTable
 
 
-def test_the_answer_is_computed_from_what_nothing_else_is_computed_from() -> None:
+def test_the_answer_comes_from_the_values_nothing_else_uses() -> None:
     found = Hypothesis([Variable("c", of=("a", "b")), Variable("a", at="head 0.0"), Variable("b"), Variable("d")])
     assert found.of == ("c", "d")
     assert [one.name for one in found.order] == ["a", "b", "d", "c"]

@@ -178,7 +178,7 @@ def test_the_recursion_reaches_the_tokens(name) -> None:
     assert score(subject, chain(lambda tokens: 0 * tokens), batch).scrubbed.accuracy < 0.8 * found.model.accuracy
 
 
-def test_a_subspace_is_interchanged_and_the_rest_of_the_vector_is_not(pairing) -> None:
+def test_only_the_subspace_of_a_vector_is_interchanged(pairing) -> None:
     """The stream at '=' holds both copies, in known dimensions."""
     eye = torch.eye(13, dtype=torch.float64)
     places = [Place(1, basis=eye[:, 7:10]), Place(1, basis=eye[:, 10:13] @ torch.randn(3, 3, dtype=torch.float64))]

@@ -37,7 +37,7 @@ def test_shapley_is_the_mean_gain_over_all_orders(n_heads: int) -> None:
 
 
 @pytest.mark.parametrize("n_heads", [2, 5])
-def test_interaction_is_the_mean_over_orders_with_the_pair_as_one(n_heads: int) -> None:
+def test_interaction_averages_over_orders_with_the_pair_as_one(n_heads: int) -> None:
     """Merge the pair to one player: the index is its mean joint difference on arrival, over all (n - 1)! orders."""
     table = game(1, n_heads)
     value = {frozenset(): 0.5} | {frozenset(h): v for h, v in zip(table["heads"], table["s_acc"], strict=True)}

@@ -57,7 +57,7 @@ def test_counts_and_hooks_give_the_same_reweighted_outputs(model, batch, w01, w0
     torch.testing.assert_close(counted, hooked, rtol=1e-10, atol=1e-11)
 
 
-def test_the_pattern_under_the_hook_has_the_ratios_and_sums_to_one(model, batch) -> None:
+def test_the_hooked_pattern_has_the_ratios_and_sums_to_one(model, batch) -> None:
     hook = interventions.attention_hook(model, batch, 4.0, 8.0)
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", hook)]):
         _, cache = model.run_with_cache(batch.tokens)
@@ -186,7 +186,7 @@ def test_attention_left_alone_gives_the_accuracy_of_predict(name) -> None:
         assert table["s_acc"].to_list() == metrics["s_acc"].to_list()
 
 
-def test_reweighting_sets_every_position_that_is_read_and_no_other() -> None:
+def test_reweighting_sets_only_the_positions_that_are_read() -> None:
     from standins import standin
 
     subject = standin("recall")

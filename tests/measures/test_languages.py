@@ -97,7 +97,7 @@ def test_attention_from_cls_equals_the_pattern() -> None:
             assert [model.task.vocabulary[t] for t in tokens[row][: len(part)]] == part["token"].tolist()
 
 
-def test_attention_from_a_causal_answer_includes_the_answer_and_nothing_behind_it() -> None:
+def test_a_causal_answer_attends_to_itself_and_earlier_tokens() -> None:
     model = interp.build("count01/minimal")
     tokens = model.task.sample(4, seed=1).tokens
     frame = attention_from_answer(model, tokens)

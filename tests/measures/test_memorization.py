@@ -164,7 +164,7 @@ def test_refusals() -> None:
         optimum_gap(biased)
 
 
-def test_heads_that_put_out_nothing_have_rank_0_and_the_readout_s_bias_counts() -> None:
+def test_silent_heads_have_rank_0_and_the_readout_bias_counts() -> None:
     model = interp.build(SPEC.replace(readout_bias=True), seed=1)
     with torch.no_grad():
         model.unembed.b_U.copy_(torch.arange(6.0))

@@ -62,7 +62,7 @@ def test_with_a_relation_in_a_wide_readout():
     assert copied.own_loss == pytest.approx(copied.other_loss, abs=0.05)
 
 
-def test_half_by_a_shared_direction_and_half_by_an_inventory_is_mixed():
+def test_half_shared_direction_and_half_inventory_is_mixed():
     """dot with orthogonal tokens on a shared coordinate, and as many neurons as tokens beside the one that reads it."""
     T, L, d = 8, 5, 9
     template = interp.build("histogram/dot-exact", T=T, L=L, d_model=d, p=1 + T)

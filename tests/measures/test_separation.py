@@ -249,7 +249,7 @@ def test_wrong_test_data() -> None:
         separator.accuracy(X, np.full(20, 7))
 
 
-def test_a_row_on_the_plane_gets_the_first_class_and_nothing_is_0_percent_off_from_0() -> None:
+def test_a_row_on_the_plane_gets_the_first_class() -> None:
     proof = {"objective": 0.0, "gap": 0.0, "iterations": 1, "n_active": 0, "C": 1.0, "bias": "free"}
     plane = Separator(w=np.array([1.0]), b=-2.0, classes=("no", "yes"), **proof)
     assert plane.predict([[1.0], [2.0], [3.0]]).tolist() == ["no", "no", "yes"]

@@ -33,7 +33,7 @@ def stock(**changes: Any) -> HookedTransformer:
     return model
 
 
-def test_a_bidirectional_model_of_ones_own_does_not_attend_to_padding() -> None:
+def test_an_external_bidirectional_model_ignores_padding() -> None:
     model, task = stock(), Parity(length=6, shortest=2)
     batch = task.sample(20, "train", seed=0)
     alone = [model(row[None, :length])[0, 0, 0] for row, length in zip(batch.tokens, batch.lengths.tolist())]
@@ -138,7 +138,7 @@ def test_few_inputs_are_all_run_and_many_are_sampled_once_each() -> None:
     assert sampled.rows <= 20
 
 
-def test_an_input_that_is_half_of_all_samples_is_half_of_the_accuracy() -> None:
+def test_an_input_that_is_half_the_samples_is_half_the_accuracy() -> None:
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=16)
     task = model.task
     zeros = task.of_numbers(torch.zeros(1, 2, dtype=torch.long))
@@ -201,7 +201,7 @@ def test_accuracy_is_exact_up_to_so_many_inputs() -> None:
     assert not accuracy(model, few=n - 1).exact
 
 
-def test_a_batch_of_no_tokens_or_no_rows_is_one_sentence_in_every_measure() -> None:
+def test_every_measure_refuses_an_empty_batch_in_one_sentence() -> None:
     task = Parity(length=6, shortest=2)
     subject, batch = Subject.of(stock(), task), task.sample(5)
     strange = replace(batch, tokens=batch.tokens + 7)

@@ -21,7 +21,7 @@ def _mixture(n: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
     return x, (x[:, 0] + 0.3 * torch.randn(n, generator=draw) > 0).long() + 2 * (x[:, 1] > 0).long()
 
 
-def test_a_probe_is_a_logistic_regression_that_was_fitted_on_other_inputs() -> None:
+def test_a_probe_is_a_logistic_regression_fitted_on_other_inputs() -> None:
     x, value = _mixture()
     found = probe(x, value, torch.arange(400))
     theirs = LogisticRegression(C=100.0, max_iter=2000)
@@ -34,7 +34,7 @@ def test_a_probe_is_a_logistic_regression_that_was_fitted_on_other_inputs() -> N
     close(theirs.decision_function(moved.numpy()), theirs.decision_function(x.roll(1, 0).numpy()), atol=0.05)
 
 
-def test_what_is_linearly_there_is_found_where_least_squares_finds_less() -> None:
+def test_linear_content_is_found_where_least_squares_finds_less() -> None:
     """Ten values along a line are no largest of ten linear functions by least squares, which masks those between."""
     place = torch.arange(300, dtype=torch.float64) % 10
     x = (
@@ -61,14 +61,14 @@ def test_inputs_that_come_twice_are_in_one_fold() -> None:
     assert apart.accuracy > twice.accuracy + 0.05
 
 
-def test_where_nothing_varies_the_most_frequent_value_is_all_that_can_be_said() -> None:
+def test_without_variation_only_the_most_frequent_value_is_said() -> None:
     value = (torch.arange(90) % 3 > 0).long()
     found = probe(torch.ones(90, 4).double(), value, torch.arange(90))
     assert (found.accuracy, found.fitted) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert found.projection.abs().max() == 0
 
 
-def test_each_value_of_an_enumerated_domain_is_told_where_it_is_linearly_there() -> None:
+def test_each_linearly_present_value_of_a_domain_is_told() -> None:
     """All 7 x 7 pairs, one-hot: the first number is there; their sum modulo 7 is not, and a probe may guess worse."""
     a, b = torch.arange(49) // 7, torch.arange(49) % 7
     x = torch.cat([torch.nn.functional.one_hot(a), torch.nn.functional.one_hot(b)], 1).double()
@@ -87,7 +87,7 @@ def test_which_others_decide() -> None:
 
 
 @pytest.mark.parametrize("name", ["recall", "ends", "balance"])
-def test_the_answer_is_there_and_used_at_the_end_and_not_at_the_start(name) -> None:
+def test_the_answer_is_present_and_used_at_the_end_only(name) -> None:
     subject = standin(name)
     table = variables(subject, subject.task.sample(300, seed=2))
     read = table[(table["position"] == "read") & (table["feature"] == "answer")].set_index("layer")
@@ -105,7 +105,7 @@ def test_too_few_inputs() -> None:
 
 
 @pytest.mark.parametrize("answer", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_an_interchange_without_effect_scores_nothing_even_if_the_answer_was_that_before(answer: int) -> None:
+def test_an_interchange_without_effect_scores_nothing(answer: int) -> None:
     """A model that always gives one answer: half of all pairs demand just that one."""
     model = interp.build(interp.load("languages/parity-learned").spec, seed=1)
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_an_interchange_without_effect_scores_nothing_even_if_the_answer_was_tha
     assert (table["along_probe"].dropna() == 0).all()
 
 
-def test_features_of_another_shape_and_of_broken_numbers_are_refused() -> None:
+def test_features_of_wrong_shape_or_not_finite_are_refused() -> None:
     """Halves were cut to whole numbers."""
     model = interp.build("languages/parity")
     batch = model.task.sample(200)

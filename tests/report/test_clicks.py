@@ -37,7 +37,7 @@ def page() -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("name", CLICKED)
-def test_every_figure_is_clicked_and_names_what_is_under_the_pointer(page: Page, tmp_path: Path, name: str) -> None:
+def test_every_clicked_figure_names_what_is_under_the_pointer(page: Page, tmp_path: Path, name: str) -> None:
     page.size(1280, 1400)
     page.errors.clear()
     page.open(whole(name).save(tmp_path / "page.html"))

@@ -6,7 +6,7 @@ from interp.errors import InterpError
 from interp.report.figures_heads import attention_ratios, heads_heatmap, intervention_curve, metrics_by_size
 
 
-def test_heat_map_has_singles_on_the_diagonal_and_pairs_on_both_sides():
+def test_heat_map_has_singles_on_the_diagonal_and_pairs_beside():
     frame = pd.DataFrame(
         {
             "heads": [(2,), (5,), (7,), (2, 5), (5, 7), (2, 5, 7)],

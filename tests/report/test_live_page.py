@@ -248,7 +248,7 @@ def test_every_model_of_the_zoo_passes_its_own_test_in_the_page(page: Page, tmp_
 
 
 @pytest.mark.slow
-def test_a_click_on_a_figure_loads_its_input_and_the_domain_of_the_proof_is_shown(page: Page, tmp_path: Path) -> None:
+def test_a_click_loads_an_input_and_the_proof_domain_is_shown(page: Page, tmp_path: Path) -> None:
     report = interp.analyze("count01/paper", sections=["live", "accuracy"])
     opened(page, report, tmp_path)
     plot = "document.querySelector('figure .plot')"

@@ -273,7 +273,7 @@ def test_a_table_travels_as_csv_that_ends_no_script():
     assert json.loads(block) == 'a\n</script><b>\n"1,5"\n'
 
 
-def test_the_first_screen_says_what_each_sentence_is_about_with_its_picture_and_mark(frames):
+def test_the_first_screen_names_the_subject_of_each_sentence(frames):
     report = Report("t")
     report.mark = "refuted"
     report.say("It is wrong.", "proof")

@@ -19,7 +19,7 @@ def test_shares_of_a_strangers_model(name) -> None:
     assert study.subject.right(study.data("test")).double().mean() > 0.99
 
 
-def test_answers_stand_in_the_order_of_the_outputs_not_of_the_alphabet(monkeypatch) -> None:
+def test_answers_are_in_the_order_of_the_outputs(monkeypatch) -> None:
     task = standin("ends").task
     words = tuple(chr(ord("z") - i) for i in range(len(task.answer_words)))
     monkeypatch.setattr(type(task), "answer_words", words)

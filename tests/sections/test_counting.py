@@ -57,7 +57,7 @@ def test_an_interval_is_said_in_words(monkeypatch):
     assert set(report.tables["counts"]["count"]) == set(range(1, 11))
 
 
-def test_sequences_behind_the_answers_are_said_as_they_were_drawn():
+def test_the_sampling_of_the_sequences_is_stated():
     published, paper, uniform = (drawn(T, 4, sampler)
                                  for T, sampler in ((5, "published"), (5, "paper"), (3, "paper")))  # fmt: skip
     assert "The published sampler, by which this task draws" in published
@@ -75,7 +75,7 @@ def test_an_untrained_model_and_a_comparison():
     assert table["by contents"][1] == pytest.approx(1)
 
 
-def test_a_histogram_model_of_another_architecture_gets_the_general_report():
+def test_an_unusual_histogram_model_gets_the_general_report():
     spec = interp.build("histogram/dot-exact", T=5, L=4).spec
     plain = spec.replace(readout="linear", readout_width=None, origin=None, dtype="float32")
     report = interp.analyze(interp.build(plain))

@@ -29,7 +29,7 @@ def test_two_tokens_have_none() -> None:
         one_section("balance", "embeddings")
 
 
-def test_key_frequencies_are_those_that_were_put_in_and_a_random_model_has_none() -> None:
+def test_key_frequencies_are_those_put_in_and_random_has_none() -> None:
     exact = interp.build("algorithmic/modular-addition-fourier", p=29, frequencies="2 7 13")
     twin = TaskModel(exact.spec.replace(origin=Training(init="torch")), seed=0, dtype="float64")
     for model, found, words in (

@@ -44,7 +44,7 @@ def test_which_neuron_is_missed_most(accuracy, change, says) -> None:
     assert most_needed(table, every(100_000)) == says
 
 
-def test_a_sample_names_a_neuron_only_where_its_loss_is_beyond_chance() -> None:
+def test_a_neuron_is_named_only_if_its_loss_is_beyond_chance() -> None:
     table = pd.DataFrame({"neuron": ["0.3", "0.5"], "accuracy": [0.97, 0.99], "change": [0.4, 0.1]})
     table.attrs["accuracy"] = 0.99
     assert most_needed(table, some(200)).startswith("None of them alone is seen to cost accuracy, which is 0.9900")

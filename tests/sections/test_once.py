@@ -37,7 +37,7 @@ def _distinct(calls: list[Any]) -> int:
     return len(asked)
 
 
-def test_sections_on_heads_take_outputs_once_for_each_split_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_sections_compute_outputs_once_per_split_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = interp.ModelSpec(
         task=interp.TaskRef(name="count01"), d_model=6, layers=(interp.Layer(n_heads=2, d_head=2),), dtype="float64"
     )
@@ -74,7 +74,7 @@ def test_sections_on_counting_take_the_model_apart_once(monkeypatch: pytest.Monk
     assert set(study.times.values()) == {1}
 
 
-def test_work_that_was_timed_on_the_chosen_inputs_is_not_done_again() -> None:
+def test_timed_work_on_the_chosen_inputs_is_not_repeated() -> None:
     study = Study(Subject.of(interp.build("count01/minimal")))
     seen: list[int] = []
 

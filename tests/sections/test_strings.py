@@ -68,7 +68,7 @@ def test_reports_of_learned_models_side_by_side():
 
 
 @pytest.mark.slow
-def test_a_model_that_is_no_recognizer_of_one_scalar_gets_the_general_report():
+def test_a_model_without_a_scalar_gets_the_general_report():
     plain = learned_spec(One(length=6), "first").replace(
         readout="linear", decision="argmax", n_out=2, readout_at="[CLS]", origin=None
     )

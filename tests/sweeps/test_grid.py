@@ -24,7 +24,7 @@ def published() -> Grid:
     return read_grid(ROOT / "analyses" / "sweeps" / "histogram_T32.toml")
 
 
-def test_every_cell_of_the_published_grid_is_the_model_of_its_axes(published: Grid) -> None:
+def test_each_cell_of_the_published_grid_is_the_right_model(published: Grid) -> None:
     grid = published
     assert (len(grid.cells), grid.seeds, grid.n_runs) == (6 * 14 * 14, (0, 1, 2, 3, 4), 5880)
     recipe = Training(

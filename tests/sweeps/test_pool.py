@@ -30,7 +30,7 @@ def test_every_job_is_done_once_by_as_many_processes_as_asked() -> None:
         LocalPool(name_and_process, 0)
 
 
-def test_a_killed_worker_costs_its_job_a_second_try_and_no_other_job_anything(tmp_path: Path) -> None:
+def test_a_killed_worker_costs_only_its_own_job_a_retry(tmp_path: Path) -> None:
     names = ["a", "once", "b", "always", "c"]
     jobs = [a_job(name, tmp_path / name) for name in names]
     results = {job.spec_id: result for job, result in LocalPool(die_if_told, 1).run(jobs)}
@@ -50,7 +50,7 @@ def test_workers_that_cannot_start_end_the_sweep(capfd: pytest.CaptureFixture) -
     assert "a_module_that_workers_do_not_find" in capfd.readouterr().err
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_killed_while_starting_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three are; a machine that kills every one of them will not have the sweep."""
     start, killed = LocalPool._start, []
 

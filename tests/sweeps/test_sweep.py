@@ -120,7 +120,7 @@ def test_a_failing_run_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch, 
     assert len((out / FILE).read_text().splitlines()) == 3  # the good run was not done again
 
 
-def test_a_run_that_diverges_is_a_row_with_its_error_and_no_accuracy() -> None:
+def test_a_diverged_run_is_a_row_with_an_error_and_no_accuracy() -> None:
     grid = make_grid(small_grid(axes={"origin.learning_rate": [1e30, 1e-3]}, engine="reference", seeds=1))
     wild, tame = (jobs.run_job(job)[0] for job in jobs_of(grid, {}))
     assert wild.row["error"].startswith("diverged: its loss is nan after epoch 1, and its weights")
@@ -165,7 +165,7 @@ def test_rows_stand_under_the_axes_of_the_grid_that_asks(tmp_path: Path) -> None
     assert [row["axes"] for row in rows] == [{"width": 4}, {"width": 8}]
 
 
-def test_an_interrupted_sweep_says_how_to_go_on_and_exits_with_130(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_an_interrupted_sweep_says_how_to_resume_and_exits_130(tmp_path: Path, monkeypatch, capsys) -> None:
     grid = tmp_path / "grid.toml"
     grid.write_text(tomli_w.dumps(small_grid(seeds=3)))
 
@@ -233,7 +233,7 @@ def test_a_dry_run_measures_and_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_at_random_moments_ends_with_the_table_of_an_undisturbed_one(tmp_path: Path) -> None:
+def test_a_sweep_killed_at_random_ends_with_the_same_table(tmp_path: Path) -> None:
     axes = {"readout_width": list(range(1, 11)), "d": {"fields": ["d_model", "layers.0.d_head"], "values": [2, 4]}}
     grid = tmp_path / "grid.toml"
     grid.write_text(tomli_w.dumps(small_grid(axes=axes, epochs=8)))

@@ -113,7 +113,7 @@ def test_both_parts_of_all_pairs_are_known() -> None:
     assert {tuple(row) for row in other.tolist()} != known
 
 
-def test_an_induction_row_repeats_different_tokens_and_no_distance_gives_it_away() -> None:
+def test_induction_rows_repeat_tokens_at_every_distance() -> None:
     batch = INDUCTION.sample(400, seed=1)
     distances = set()
     for row, labels in zip(batch.tokens.tolist(), batch.labels.tolist()):
@@ -167,7 +167,7 @@ def test_features_have_one_value_a_row_or_a_position(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_corrupted_row_is_one_change_away_and_has_another_answer(name: str) -> None:
+def test_a_corrupted_row_is_one_change_and_another_answer_away(name: str) -> None:
     task = TASKS[name]
     pairs = task.corrupt(task.sample(30), seed=2)
     assert len(pairs) > (20 if name != "brackets" else 7)  # few strings that are not balanced are one bracket from it
@@ -178,7 +178,7 @@ def test_a_corrupted_row_is_one_change_away_and_has_another_answer(name: str) ->
     assert (pairs.clean.labels != pairs.corrupted.labels).reshape(len(pairs), -1).any(1).all()
 
 
-def test_pairs_of_induction_exchange_two_tokens_of_the_first_copy() -> None:
+def test_induction_pairs_exchange_two_tokens_of_the_first_copy() -> None:
     pairs = INDUCTION.corrupt(INDUCTION.sample(200), seed=3)
     before = after = 0
     for clean, corrupted in zip(pairs.clean.tokens.tolist(), pairs.corrupted.tokens.tolist()):

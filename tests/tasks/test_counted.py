@@ -85,7 +85,7 @@ def test_every_label_of_a_box_is_compared() -> None:
     check_labels(task, shape_of(task), CountBox((0, 9), (0, 9), (0, 9)))
 
 
-def test_without_a_function_of_counts_every_count_of_a_small_box_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_label_counts_every_count_of_a_box_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     class Rare(Majority):
         """More a than b? But not where 3 a stand against 2 b without noise."""
 

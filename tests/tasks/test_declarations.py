@@ -42,7 +42,7 @@ def test_inputs_are_all_different_and_as_many_as_said(task: Task) -> None:
         assert task.batch(part.tokens).labels.equal(part.labels)
 
 
-def test_what_one_place_of_a_long_string_decides_is_changed_there() -> None:
+def test_the_deciding_place_of_a_long_string_is_changed() -> None:
     batch = First(length=1000).sample(6, "test", seed=0)
     pairs = First(length=1000).corrupt(batch, seed=0)
     assert len(pairs) == 6

@@ -90,7 +90,7 @@ def told(changes: dict[str, Any]) -> Task:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_task_that_says_something_false_of_its_inputs_is_refused(lie: str) -> None:
+def test_a_task_that_misstates_its_inputs_is_refused(lie: str) -> None:
     changes, sentence = LIES[lie]
     with pytest.raises(InterpError, match=sentence):
         list(every_input(told(changes), 7))
@@ -140,7 +140,7 @@ def test_max_of_k_in_all_orders_of_its_chunks() -> None:
         list(every_input(task))
 
 
-def test_tokens_outside_a_vocabulary_are_refused_wherever_a_model_is_read() -> None:
+def test_tokens_outside_the_vocabulary_are_refused_everywhere() -> None:
     """Counts of tokens do not see an unknown one: it was answered as if it were not there."""
     model = interp.build("algorithmic/max-of-k-exact", K=2, v=3)
     tokens = torch.tensor([[9, 1, 3]])
@@ -160,7 +160,7 @@ def test_no_certificate_and_no_exact_accuracy_rests_on_a_lie(lie: str) -> None:
 
 
 @pytest.mark.parametrize("lie", ["batch", "random"])
-def test_a_task_whose_labels_are_no_function_of_a_row_is_not_registered(lie: str) -> None:
+def test_labels_that_are_not_a_function_of_a_row_are_refused(lie: str) -> None:
     kind = type("Lying", (Five,), {**LIES[lie][0], "name": f"domain-test-{lie}", "__doc__": Five.__doc__})
     with pytest.raises(InterpError, match=LIES[lie][1]):
         register_task(kind)

@@ -103,7 +103,7 @@ def test_ones_are_poisson_and_uniform_in_place() -> None:
 
 
 @pytest.mark.parametrize("length", [8, 9])
-def test_palindromes_are_uniform_and_counterexamples_differ_in_one_pair(length: int) -> None:
+def test_palindromes_are_uniform_others_differ_in_one_pair(length: int) -> None:
     task = Palindrome(length=length)
     words = strings_of(task, task.sample(30_000, seed=3).tokens)
     palindromes = [w for w in words if w == w[::-1]]

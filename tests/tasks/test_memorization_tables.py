@@ -28,7 +28,7 @@ from interp.theory.table_generators import dirichlet_table, lookup_table, low_ra
         (low_rank(9, 5, 1, 2, 0.0, seed=5), low_rank_table(9, 5, 2, 0.0, seed=5)),
     ],
 )
-def test_tasks_are_their_tables_and_come_back_from_their_references(task: Any, same: ConditionalTable) -> None:
+def test_tasks_are_their_tables_and_load_from_references(task: Any, same: ConditionalTable) -> None:
     for one in (task, make_task(task.ref)):
         assert np.array_equal(one.conditional, same.conditional)
         assert np.array_equal(one.prior, same.prior)

@@ -135,7 +135,7 @@ def hostile(changes: dict[str, Any]) -> Task:
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_no_certificate_and_no_accuracy_of_a_task_that_gives_what_it_must_not(what: str) -> None:
+def test_a_task_with_bad_returns_has_no_accuracy_or_certificate(what: str) -> None:
     changes, sentence = HOSTILE[what]
     spec = ModelSpec(task=TaskRef(name="hostile"), d_model=2, layers=(Layer(d_head=2),), readout_at="last")
     for look in (interp.certify, accuracy):
@@ -166,13 +166,13 @@ GIVEN: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", GIVEN)
-def test_what_else_a_task_may_declare_is_looked_at_where_it_is_given(what: str) -> None:
+def test_optional_declarations_of_a_task_are_checked(what: str) -> None:
     changes, ask, sentence = GIVEN[what]
     with pytest.raises(TaskError, match=f"^task hostile: .*{sentence}"):
         ask(hostile(changes))
 
 
-def test_a_refusal_of_the_tasks_own_is_left_as_it_is_and_ours_are_not_watched() -> None:
+def test_a_task_s_own_refusal_is_passed_on_unchanged() -> None:
     def none(self: Task, n: int, split: str = "test", seed: int = 0) -> Batch:
         raise UnsupportedError("no sampler")
 

@@ -24,7 +24,7 @@ TASKS = [
 
 
 @pytest.mark.parametrize("ref", TASKS, ids=lambda ref: f"{ref.name}-{len(ref.parameters)}")
-def test_a_rule_gives_the_right_output_at_every_position_that_is_read(ref: TaskRef) -> None:
+def test_a_rule_gives_the_right_output_at_every_read_position(ref: TaskRef) -> None:
     task = make_task(ref)
     batch = task.sample(60, task.splits[-1], seed=5)
     classes = task.classes(batch)

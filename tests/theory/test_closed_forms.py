@@ -91,7 +91,7 @@ def test_wls_beats_ls_at_moderate_entropy_and_not_at_low_entropy():
     assert any(weighted_least_squares(table, 4).kl > least_squares(table, 4).kl for table in low)
 
 
-def test_uniform_centering_is_the_better_default_on_low_rank_tables():
+def test_uniform_centering_is_better_on_low_rank_tables():
     # erratum 11: logits of rank 8 plus noise 0.1, N=100, M=50: f_ls 0.0028 (uniform) against 0.1376 (pi).
     table = low_rank_table(100, 50, 8, 0.1, seed=0)
     uniform, pi = least_squares(table, 8).kl, least_squares(table, 8, centering="pi").kl

@@ -57,7 +57,7 @@ def test_erratum_16_the_printed_lambda_equation_has_no_solution():
     assert np.log(np.exp(0 * gram[:, 3]).sum()) == pytest.approx(np.log(20))
 
 
-def test_erratum_16_entropy_scale_gives_the_target_probability_exp_minus_H():
+def test_erratum_16_entropy_scale_gives_probability_exp_minus_H():
     table = noisy(np.random.default_rng(1), 10)
     found = lookup_construction(table, 100, scale="entropy", seed=2)
     q = np.exp(found.logits) / np.exp(found.logits).sum(axis=1, keepdims=True)
@@ -65,7 +65,7 @@ def test_erratum_16_entropy_scale_gives_the_target_probability_exp_minus_H():
     assert (found.scales >= 0).all()
 
 
-def test_erratum_16_corrected_bound_holds_and_the_printed_one_is_undefined():
+def test_erratum_16_corrected_bound_holds_printed_is_undefined():
     rng = np.random.default_rng(3)
     rows = 0
     while rows < 3200:
@@ -97,7 +97,7 @@ def test_erratum_16_unit_norm_bound_uses_the_measured_coherence():
             assert (found.kl_by_row <= bound + 1e-9).all()
 
 
-def test_erratum_16_match_bound_holds_and_match_usually_beats_entropy():
+def test_erratum_16_match_bound_holds_and_often_beats_entropy():
     rng = np.random.default_rng(5)
     wins = rows = 0
     for _ in range(100):
@@ -115,7 +115,7 @@ def test_erratum_16_match_bound_holds_and_match_usually_beats_entropy():
     assert wins / rows > 0.9  # 98.6% in the errata
 
 
-def test_erratum_16_lambda_of_the_entropy_is_far_from_optimal_at_large_width():
+def test_erratum_16_entropy_lambda_is_far_from_optimal_when_wide():
     # KL(lambda_H) / KL(lambda*) = 5..16 for d >= 64 (M = 20, 100; eps = .01, .1), and it does not vanish as d grows.
     table = lookup_table(30, 100, 0.1, noise_concentration=5.0, seed=0)
     ratios = [
@@ -136,7 +136,7 @@ def test_simplex_is_exact_for_even_noise():
     close(W_U.T @ W_U, np.eye(6) * 1.2 - 0.2, atol=1e-12)
 
 
-def test_erratum_16_entropy_zero_is_memorized_in_the_limit_for_d_2():
+def test_erratum_16_entropy_zero_is_memorized_at_d_2():
     # M = 12 on the circle, lambda 1, 10, 30, 100, 300: cross-entropy 1.72, .43, .035, 3e-6, 7e-18.
     angles = 2 * np.pi * np.arange(12) / 12
     W_U = np.stack([np.cos(angles), np.sin(angles)])

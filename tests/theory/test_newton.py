@@ -28,7 +28,7 @@ def test_rows_are_optimal(concentration):
         close(row_loss(found.W_E[i], W_U, p)[1], 0, atol=1e-9)
 
 
-def test_table_b_plain_newton_from_wls_stalls_and_the_safe_start_does_not():
+def test_table_b_plain_newton_stalls_and_the_safe_start_does_not():
     # Dir(.1), 20 x 10, d = 4 (errata, table B, *): undamped steps from f_wls stay far above the row optima.
     stalled = 0
     for seed in range(10):
@@ -68,7 +68,7 @@ def test_each_row_starts_from_the_better_of_wls_and_zero():
     assert not found.W_E[found.started_at_zero].any()
 
 
-def test_two_steps_take_nearly_all_of_the_gain_at_moderate_entropy():
+def test_two_steps_take_most_of_the_gain_at_moderate_entropy():
     # table B, Dir(1) rows: wls .1483, N1 .1363, N2 .1359, converged .1359 and alike.
     for seed in range(5):
         table = dirichlet_table(100, 50, seed=seed)

@@ -120,7 +120,7 @@ def test_polish_reaches_machine_precision_and_keeps_the_product():
     assert end.curvature > 0
 
 
-def test_curvature_is_the_second_derivative_of_the_eliminated_divergence():
+def test_curvature_is_the_divergence_s_second_derivative():
     # Independent reference: differences of the row-optimized divergence along random symmetric-free directions.
     table = dirichlet_table(8, 5, seed=3)
     best = rank_d_optimum(table, 2)

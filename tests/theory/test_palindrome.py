@@ -10,7 +10,7 @@ from interp.errors import InterpError
 from interp.theory import palindrome as P
 
 
-def test_numerator_is_left_minus_reversed_right_as_binary_numbers() -> None:
+def test_the_numerator_is_left_minus_reversed_right_in_binary() -> None:
     for length in range(1, 11):
         sizes = set()
         for word in itertools.product((0, 1), repeat=length):

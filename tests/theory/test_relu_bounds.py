@@ -29,7 +29,7 @@ def test_nowhere_above(choice: Choice, p: int) -> None:
         assert (least <= value + 1e-12).all()
 
 
-def test_equal_where_signs_are_fixed_and_concave_ones_touch_at_both_ends() -> None:
+def test_fixed_signs_are_equal_and_concave_ones_touch_both_ends() -> None:
     weight, lo, hi = drawn(2, 3)
     fixed = ((lo >= 0) | (hi <= 0)).all(1)
     concave = (weight < 0).all(1)

@@ -28,7 +28,7 @@ def test_rank_is_never_more_than_contexts_or_outputs_less_one():
         assert spectrum.zero_divergence_rank(dirichlet_table(n, m, seed=1)) == min(n, m - 1)
 
 
-def test_rank_of_a_low_rank_table_is_the_smallest_over_row_shifts():
+def test_the_rank_of_a_table_is_the_smallest_over_row_shifts():
     table = low_rank_table(30, 12, 3, seed=0)
     assert spectrum.zero_divergence_rank(table) == 3
     # No constant subtracted in each row brings the rank below that of the projection J.

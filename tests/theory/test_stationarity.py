@@ -26,7 +26,7 @@ def sequence_divergence(table, logits, length):
 
 
 @pytest.mark.parametrize(("n", "order", "length"), [(3, 1, 6), (2, 2, 7)])
-def test_erratum_1_and_2_sequence_divergence_is_that_of_the_averaged_prior(n, order, length):
+def test_erratum_1_and_2_divergence_is_that_of_the_mean_prior(n, order, length):
     table = dirichlet_table(n, n, order=order, prior="zipf", seed=0)
     logits = np.random.default_rng(1).normal(size=(n**order, n))
     averaged = position_priors(table, length).mean(axis=0)

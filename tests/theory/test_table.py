@@ -101,7 +101,7 @@ def test_dirichlet_rows_have_the_dirichlet_moments(concentration):
     np.testing.assert_allclose(table.conditional.var(axis=0), variance, rtol=0.06)
 
 
-def test_generators_are_seeded_and_leave_the_global_generator_alone():
+def test_generators_are_seeded_and_spare_the_global_generator():
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     for make in (lambda s: dirichlet_table(5, 4, 0.3, seed=s), lambda s: low_rank_table(5, 4, 2, 0.1, seed=s)):
         np.testing.assert_array_equal(make(3).conditional, make(3).conditional)

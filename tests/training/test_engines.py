@@ -56,7 +56,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_count_space_has_the_logits_and_gradients_of_the_sequence_model(variant: str, dtype: torch.dtype) -> None:
+def test_count_space_has_the_sequence_model_s_gradients(variant: str, dtype: torch.dtype) -> None:
     spec = small_spec(**VARIANTS[variant])
     models = [TaskModel(spec, seed=seed, dtype=dtype) for seed in (3, 4)]
     batch = models[0].task.sample(24, "train", seed=5)
@@ -96,7 +96,7 @@ def test_both_engines_train_the_same_models() -> None:
 @pytest.mark.parametrize(
     "engine", ["count-space", pytest.param("count-space-fused", marks=pytest.mark.slow), "reference"]
 )
-def test_a_model_does_not_depend_on_its_neighbors_and_seeds_differ(engine: str) -> None:
+def test_a_model_does_not_depend_on_neighbors_and_seeds_differ(engine: str) -> None:
     spec = small_spec()
     alone, together, again = (train(spec, seeds, engine=engine) for seeds in ([2], [0, 1, 2], [2]))
     parameters = dict(together[2].named_parameters())

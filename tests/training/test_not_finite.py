@@ -57,7 +57,7 @@ def test_a_run_that_diverged_says_so() -> None:
         train(HISTOGRAM, [1], engine="vmap", progress=False)
 
 
-def test_a_seed_that_diverged_does_not_cost_the_others_their_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diverged_seed_does_not_cost_the_others_their_models(monkeypatch: pytest.MonkeyPatch) -> None:
     mild = HISTOGRAM.replace(origin=FRESH.model_copy(update={"learning_rate": 1e-3}))
     healthy = train(mild, [3, 4, 5], engine="stacked", progress=False)
     parameters = StackedEngine.parameters

@@ -114,7 +114,7 @@ def test_an_interrupted_compilation_leaves_no_mark_and_no_lock(monkeypatch: pyte
     engine.prepare(print)
 
 
-def test_an_interrupted_run_goes_on_with_the_engine_that_began_it(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_its_own_engine(tmp_path: Path) -> None:
     def stop(done: int, total: int, loss: float) -> None:
         raise KeyboardInterrupt
 
@@ -132,7 +132,7 @@ def test_other_dtypes_are_refused() -> None:
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 @pytest.mark.parametrize("was_on", [False, True])
-def test_an_epoch_knows_no_subnormal_numbers_and_leaves_the_thread_as_it_was(seeds: list[int], was_on: bool) -> None:
+def test_an_epoch_flushes_subnormals_and_restores_the_thread(seeds: list[int], was_on: bool) -> None:
     def vanishes() -> bool:
         return bool(np.float32(1e-40) * np.float32(1) == 0)
 

@@ -146,7 +146,7 @@ def test_only_the_asked_columns_of_a_product_are_touched() -> None:
     assert np.array_equal(out[:, 32:], kept[:, 32:])
 
 
-def test_the_package_needs_neither_torch_nor_numba_to_be_imported() -> None:
+def test_the_package_imports_without_torch_and_numba() -> None:
     code = (
         "import sys, interp.training.compiled as k; loaded = set(sys.modules); k.HistogramKernel; "
         "assert not loaded & {'torch', 'transformer_lens', 'numba'}, loaded; assert 'torch' not in sys.modules"

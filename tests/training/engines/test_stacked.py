@@ -174,7 +174,7 @@ def test_frozen_embeddings_stay_and_weight_decay_acts() -> None:
     torch.testing.assert_close(engine.parameters()["unembed.W_in"][0], reference.unembed.W_in, rtol=1e-9, atol=1e-9)
 
 
-def test_engines_are_chosen_by_what_the_spec_and_the_device_allow() -> None:
+def test_engines_are_chosen_by_spec_and_device() -> None:
     for model in SIX:
         spec = histogram(model)
         assert choose_engine(spec, make_task(spec.task), CPU).name == "fused"

@@ -62,7 +62,7 @@ def test_seeds_do_not_feel_each_other_and_accuracy_is_exact() -> None:
 
 
 @pytest.mark.slow
-def test_training_reaches_the_optimum_where_heads_suffice_and_never_passes_it() -> None:
+def test_training_reaches_the_optimum_and_never_passes_it() -> None:
     task = kgram(N=3, M=5, k=2, seed=4)
     recipe = Training(epochs=500, data="exact", learning_rate=0.05, schedule="cosine", init="torch")
     engine, run = train_parameters(memorization_spec(task, 2, 5, origin=recipe), range(4), progress=False)

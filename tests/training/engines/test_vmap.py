@@ -134,7 +134,7 @@ def test_it_trains_the_models_of_the_reference_engine(name: str) -> None:
         assert mine.history["accuracy"].to_list() == pytest.approx(its.history["accuracy"].to_list(), abs=1e-12)
 
 
-def test_accuracy_does_not_depend_on_the_pieces_that_are_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accuracy_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPECS["one layer, no positions"]
     task = make_task(spec.task)
     batch = task.sample(11, "test", seed=2)
@@ -156,7 +156,7 @@ def test_more_models_than_train_together_are_trained_in_groups(monkeypatch: pyte
         assert all(torch.allclose(p, q, rtol=1e-12, atol=1e-12) for p, q in zip(a.parameters(), b.parameters()))
 
 
-def test_a_fixed_data_set_is_passed_over_in_the_order_of_the_reference_engine() -> None:
+def test_a_fixed_data_set_has_the_reference_engine_s_order() -> None:
     task = TaskRef(name="modular-addition", parameters={"p": 5, "share": 0.5})
     recipe = Training(epochs=3, batch_size=4, optimizer="adamw", weight_decay=1.0, learning_rate=1e-2, init="torch")
     spec = spec_of(task, [{"mlp": MLP(d_mlp=4)}], positions="learned", max_length=3, readout_at="=", origin=recipe)
