@@ -23,6 +23,7 @@ Array = np.ndarray
 U64 = ROUNDOFF[torch.float64]
 RANK = 1e-11
 """Directions of a head's values whose size is below this share of the largest are left to a remainder."""
+TINIEST = float(np.finfo(np.float64).tiny)
 LIGHTEST = 400.0
 """At some place no token may score so much lower than the best one: its weight keeps sums away from zero."""
 
@@ -255,7 +256,7 @@ def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tu
     keys = len(score)
     top = score[usable].max()
     below = np.where(usable, score - top, -np.inf)
-    weight = np.exp(below)
+    weight = np.where(usable, np.maximum(np.exp(below), TINIEST), 0.0)  # 0 means that a token is not seen
     with np.errstate(all="ignore"):
         relative = np.where(usable, np.expm1(real + U64 * np.abs(below)) + exp_error(U64, 1), 0.0)
         each = np.where(usable, np.expm1(own + u * np.abs(below)), 0.0) + exp_error(u, keys) + gamma(keys + 8, u)

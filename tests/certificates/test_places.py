@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_adders import exact
+from small_adders import adder, compare, exact, truth
 from torch import Tensor
 
 import interp
@@ -170,6 +170,17 @@ def test_tokens_at_hand_may_weigh_nothing() -> None:
         model.unembed.b_U[5] = model.unembed.b_U[4]
     found = certify_places(Subject.of(model))
     assert found.status != "certified"
+
+
+@pytest.mark.parametrize("entry", [0, 6, 20])
+def test_tokens_that_weigh_nothing_beside_others_may_be_all(entry: int) -> None:
+    """Scores of -12,000 where another token would score 0: of an input without that token they are the whole mean."""
+    model = adder(2, 3)
+    with torch.no_grad():
+        model.embed.W_E.view(-1)[entry] -= 1000
+    subject = Subject.of(TaskModel(model.spec.replace(dtype="float64")))
+    subject.model.load_state_dict(model.state_dict())
+    compare(subject, certify_places(subject), truth(subject))
 
 
 def test_margins_within_rounding_are_not_certified() -> None:

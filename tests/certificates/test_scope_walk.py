@@ -165,11 +165,11 @@ def test_what_a_method_takes_into_account_is_what_the_model_does(name: str) -> N
         if (reason := method.refusal(model)) is not None:
             assert len(reason) > 10
             continue
-        try:
-            found = method.run(model, **options)
-        except UnsupportedError as refusal:  # such as a bidirectional model of rows that hold the answers
-            assert value == "bidirectional", refusal
+        if spec.task.name == "addition" and value == "bidirectional":
+            with pytest.raises(UnsupportedError, match="hold the answers"):
+                method.run(model, **options)
             continue
+        found = method.run(model, **options)
         agreed = compare(model, found.probes)
         assert agreed > 0 or found.status != "certified", (path, value)
         ran.add(path)
