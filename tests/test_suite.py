@@ -69,3 +69,95 @@ def test_no_rank_hangs_on_what_lapack_raises() -> None:
             if ast.unparse(call.func) in ("np.linalg.matrix_rank", "np.linalg.pinv"):
                 tolerance = {"tol", "rtol", "rcond"} & {one.arg for one in call.keywords}
                 assert len(call.args) > 1 or tolerance, ast.unparse(call)
+
+
+LONGEST = 60
+"""Characters of a test's name."""
+
+
+def test_names_of_tests_are_short_sentences() -> None:
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                assert len(node.name) <= LONGEST, (
+                    f"{file.relative_to(ROOT)}: {node.name} has {len(node.name)} characters"
+                )
+
+
+COVERED = {
+    "tests/test_cli.py": "__main__",
+    "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
+    "tests/test_trips.py": "views",
+    "tests/architecture/test_task_model.py": "architecture/blocks architecture/readout",
+    "tests/architecture/test_stock.py": "architecture/plain",
+    "tests/test_relative_positions.py": "architecture/limits",
+    "tests/certificates/test_check.py": "certificates/check/__main__ certificates/check/attention "
+    "certificates/check/counts certificates/check/decoder certificates/check/enclosures certificates/check/inputs "
+    "certificates/check/layer certificates/check/maxima certificates/check/model certificates/check/positions "
+    "certificates/check/sequences certificates/check/strings",
+    "tests/certificates/test_check_forms.py": "certificates/check/forms",
+    "tests/certificates/test_check_places.py": "certificates/check/places certificates/evidence_places",
+    "tests/certificates/test_forged.py": "certificates/check/checkpoint certificates/check/reading "
+    "certificates/check/tasks certificates/check/weights",
+    "tests/certificates/test_evidence.py": "certificates/evidence_counts certificates/evidence_maxima "
+    "certificates/evidence_sequences",
+    "tests/certificates/test_count_boxes.py": "certificates/count_slabs",
+    "tests/certificates/test_histogram_walk.py": "certificates/compiled/__init__ certificates/compiled/multisets",
+    "tests/constructions/test_algorithmic.py": "constructions/algorithmic_addition constructions/algorithmic_induction "
+    "constructions/algorithmic_max_of_k constructions/algorithmic_modular_addition",
+    "tests/constructions/test_histogram_exact.py": "constructions/base constructions/histogram_bos_softmax "
+    "constructions/histogram_counting_direction constructions/histogram_dot_inventory constructions/histogram_linear",
+    "tests/constructions/test_languages_values.py": "constructions/languages_first constructions/languages_one "
+    "constructions/languages_palindrome constructions/languages_palindrome_mirror constructions/languages_parts",
+    "tests/measures/test_hypothesis_test.py": "measures/hypothesis_places measures/interchange measures/scrubbing",
+    "tests/mechanisms/test_quantities.py": "mechanisms/__init__ mechanisms/quantities_counts "
+    "mechanisms/quantities_order mechanisms/quantities_steps",
+    "tests/readers/test_models.py": "readers/gpt2 readers/gpt_neox readers/llama readers/torch_encoder",
+    "tests/readers/test_saved_models.py": "readers/base readers/originals readers/plain_tensors readers/sources",
+    "tests/sections/test_once.py": "sections/counting_parts sections/live_counts sections/two_answers",
+    "tests/sweeps/test_sweep.py": "sweeps/progress",
+    "tests/tasks/test_algorithmic.py": "tasks/algorithmic_brackets tasks/algorithmic_induction "
+    "tasks/algorithmic_modular_addition",
+    "tests/tasks/test_questions.py": "tasks/generation",
+    "tests/tasks/test_languages.py": "tasks/languages_dyck tasks/languages_palindrome tasks/languages_regular "
+    "theory/languages",
+    "tests/tasks/test_declarations.py": "tasks/roles",
+    "tests/training/compiled/test_vectors.py": "training/compiled/adam training/compiled/cache",
+    "tests/training/compiled/test_histogram.py": "training/compiled/histogram_layout training/compiled/histogram_loop "
+    "training/compiled/histogram_mixing training/compiled/histogram_readout",
+    "tests/training/engines/test_encoder.py": "training/compiled/encoder",
+    "tests/training/test_engines.py": "training/__init__ training/engines/counts training/engines/groups",
+}
+"""Test files, and the modules that they cover without importing them: parts of a module that they do import."""
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported() -> set[str]:
+    """Every module that some test imports, or names in a string such as a target of monkeypatch."""
+    found: set[str] = set()
+    for file in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("interp."):
+                found.add(node.value)
+    return found
+
+
+def test_every_module_has_tests() -> None:
+    """A file of its name, an import by some test, or a row of COVERED, which lists no module that needs none."""
+    mirrored = {str(file.relative_to(ROOT / "tests").with_name(file.stem.removeprefix("test_"))) for file in FILES}
+    known, rows = imported(), {module for modules in COVERED.values() for module in modules.split()}
+    for module in sorted((ROOT / "interp").rglob("*.py")):
+        path = str(module.relative_to(ROOT / "interp").with_suffix(""))
+        if path in mirrored or path.replace("/_", "/").lstrip("_") in mirrored or module_of(module) in known:
+            assert path not in rows, f"interp/{path}.py needs no row of COVERED"
+        else:
+            assert path in rows, f"interp/{path}.py has no test: add one, or name the file that covers it in COVERED"
+    for file in COVERED:
+        assert (ROOT / file).is_file(), f"COVERED names {file}, which does not exist"
