@@ -269,7 +269,7 @@ def given(batch: Batch) -> Population:
 def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
     """How likely the task's sampler draws each of these inputs, adding up to 1; None if it does not declare that.
 
-    Raises InterpError for weights that are no probabilities.
+    Raises InterpError for weights that are not probabilities.
     """
     found = task.weights(batch)
     if found is None:

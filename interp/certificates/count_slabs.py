@@ -1,7 +1,7 @@
 """Logits of a model in count space on slabs of a box of counts.
 
 A slab has one n0, and n1 on one side of it, so that one token is right everywhere. There a head's output is a ratio of
-two sums, of which one part depends on n1 alone and the other on n2 alone.
+two sums, each with a part that depends on n1 alone and one on n2 alone.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     about a million sequences. tables: "divergence" (one row per length: kl and a bound of its rounding error, entropy,
     cross-entropy, in nats, accuracy, memorized contexts) and "contexts" (one row a context, at length k: its margin,
     divergence and answer). Raises InterpError for a `longest` that cannot be enumerated, a table that is none, and
-    labels that are no most likely next tokens.
+    labels that are not among the most likely next tokens.
     """
     started = time.perf_counter()
     if (reason := refusal(model)) is not None:

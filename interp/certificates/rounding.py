@@ -125,7 +125,7 @@ def forward_with_bound(
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
     """Logits where the model is read (float64), and a bound of the error of the model's own; rows without padding.
 
-    rounded_parameters: parameters that are no multiples of 1/16 stand for real numbers that were rounded to them.
+    rounded_parameters: parameters that are not multiples of 1/16 stand for real numbers that were rounded to them.
     dtype: the format whose error is bounded, by default the model's; float64 bounds that of the logits given here.
     """
     numbers = Arithmetic(ROUNDOFF[dtype or model.embed.W_E.dtype], rounded_parameters)

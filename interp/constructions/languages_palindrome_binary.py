@@ -20,7 +20,7 @@ read off the same attention: the weight of CLS in head 1 is 2^0 / (2^n - 1). Two
 
 With a tolerance of its own, the model is the printed one, an indicator of |s| <= tolerance: right only while
 2/(2^n - 1) exceeds the tolerance. The published code has 1e-7, and a base e^(1/sqrt 6) = 1.504 in the place of 2, for
-which s is no binary number any more (errata 33 to 36).
+which s is no longer a binary number (errata 33 to 36).
 
 Printed W^{V,2,1} picks component 10 for both heads; head 1 must pick component 9 (erratum 31).
 """
@@ -42,7 +42,7 @@ LN2 = log(2)
 
 
 def smallest_value(length: int) -> float:
-    """2 / (2^n - 1), the smallest |s| of a string of this length that is no palindrome."""
+    """2 / (2^n - 1), the smallest |s| of a string of this length that is not a palindrome."""
     return 2 / (2.0 ** (length + 2) - 1)
 
 
@@ -100,7 +100,7 @@ def largest_length(tolerance: float) -> int:
 
 def _claim(exact: bool, tolerance: float) -> str:
     if not exact:
-        return "no claim: with a base other than 2, strings that are no palindromes come arbitrarily near to s = 0"
+        return "no claim: with a base other than 2, other strings come arbitrarily near to s = 0"
     if tolerance:
         return f"right on every string up to length {largest_length(tolerance)}, where 2 / (2^n - 1) > {tolerance:g}"
     return "right on every string: s = 0 for palindromes, |s| >= 2 / (2^n - 1) for others, the tolerance half that"

@@ -38,11 +38,11 @@ LONGEST = {"float64": 10_000, "float32": 4_000, "float16": 80, "bfloat16": 24}
 """Symbols, measured; the scores grow like n^2 ln n and must be right to about ln n."""
 
 GAP = 11 / 16
-"""The smallest mismatch mark; a string that is no palindrome has two."""
+"""The smallest mismatch mark; a string that is not a palindrome has two."""
 
 
 def smallest_value(length: int) -> float:
-    """11 / (8 n), the proof's lower bound of s for a string of this length that is no palindrome."""
+    """11 / (8 n), the proof's lower bound of s for a string of this length that is not a palindrome."""
     return 2 * GAP / (length + 2)
 
 

@@ -45,7 +45,7 @@ def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored |
 
 
 def whole_table(bench: Bench, share: float) -> Scored | None:
-    """Where the task itself is a table, all inputs of which are at hand: the model's own table."""
+    """For a task that is a table whose inputs are all at hand: the model's own table."""
     task = bench.subject.task
     if lacks(task, CONDITIONAL_TABLE) is not None or not bench.population.exact:
         return None

@@ -28,7 +28,7 @@ SAMPLED = 200
 """Samples of each split in which letters and marks are looked for."""
 ROWS_AT_ONCE = 1 << 14
 ASKED = 64
-"""Random strings of which a task of inputs of one length is asked whether they are inputs."""
+"""Number of random strings tried as inputs of a task whose inputs all have one length."""
 
 
 @dataclass(frozen=True)

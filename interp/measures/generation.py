@@ -169,7 +169,7 @@ def generate(model: Model, batch: Batch) -> Generated:
         made[:, step] = torch.where(running & asked[:, step], said, IGNORED)
         running &= said != found.stop if found.stop is not None else running
         here = (at + 1 < width).nonzero()[:, 0]
-        # Outputs that are not finite are no answer: they are wrong, whatever follows.
+        # Outputs that are not finite are not an answer: they are wrong, whatever follows.
         rows[here, at[here] + 1] = found.tokens[said[here].clamp_min(0)]
     right = (made == found.wanted) & asked
     return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)

@@ -180,7 +180,9 @@ def _orthonormal(basis: Tensor, width: int, name: str) -> Float[Tensor, "d k"]:
     """An orthonormal basis of the span of some columns."""
     if not isinstance(basis, Tensor) or basis.ndim not in (1, 2) or basis.shape[0] != width:
         shape = tuple(basis.shape) if isinstance(basis, Tensor) else of_type(basis)
-        raise InterpError(f"the basis of {name} is {shape}; it must be a tensor of {width} rows, a column a direction")
+        raise InterpError(
+            f"the basis of {name} is {shape}; it must be a tensor of {width} rows, one column per direction"
+        )
     columns = basis.detach().double().cpu().reshape(width, -1)
     if not bool(columns.isfinite().all()):
         raise InterpError(f"the basis of {name} has numbers that are not finite")

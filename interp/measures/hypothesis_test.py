@@ -5,7 +5,7 @@ costs nothing, 0% where the loss is that of the model's own outputs beside the l
 2021 (interchange interventions): see measures.interchange.
 """
 
-# ruff: noqa: PT028  (test_hypothesis is no test of pytest: users call it by that name)
+# ruff: noqa: PT028  (test_hypothesis is not a pytest test: users call it by that name)
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
 
 
 def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bool[Tensor, "rows length length"]]:
-    """Which keys are of which kind for each query."""
+    """The kinds of keys for each query."""
     rows, length = tokens.shape
     order = torch.arange(length)
     real = mask[:, None, :] & mask[:, :, None]

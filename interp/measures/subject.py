@@ -186,9 +186,9 @@ class Subject:
         return read_mask(self.task, batch, self.read_at)
 
     def check(self, batch: Batch) -> None:
-        """Raise InterpError for what is no batch of the task's tokens, one sentence, before anything is made of it."""
+        """Raise InterpError, in one sentence, for anything that is not a batch of the task's tokens."""
         if not isinstance(batch, Batch):
-            raise InterpError(f"{of_type(batch)} is no Batch; task.sample(n) gives one, and so does task.batch(tokens)")
+            raise InterpError(f"{of_type(batch)} is not a Batch: task.sample(n) and task.batch(tokens) give one")
         check_tokens(self.task, batch.tokens)
         if not len(batch.tokens) == len(batch.lengths) == len(batch.labels):
             raise InterpError(
@@ -242,7 +242,7 @@ class Subject:
         return self.right_of(self.logits(batch, fwd_hooks), batch)
 
     def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
-        """Which answers such outputs get right; outputs that are not finite are no answer."""
+        """Which answers such outputs get right; outputs that are not finite are not an answer."""
         right = self.answers_of(logits, batch) == batch.labels
         return (right[self.read_mask(batch)] if self.read_at == "all" else right) & answered(logits)
 
@@ -354,7 +354,7 @@ class Subject:
 
 
 def check_finite(subject: Subject) -> None:
-    """Raise InterpError for weights that are no numbers: nothing that such a model computes means anything."""
+    """Raise InterpError for weights that are not finite: nothing that such a model computes means anything."""
     for name, parameter in subject.model.named_parameters():
         if wrong := int((~parameter.detach().isfinite()).sum()):
             raise InterpError(
@@ -380,7 +380,7 @@ def check_runs(subject: Subject) -> None:
 
 
 def no_sum(model: HookedTransformer) -> str | None:
-    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None if they are."""
+    """Why the outputs are not a sum over parts, even at a fixed scale of the final norm; None if they are."""
     if isinstance(model, TaskModel):
         if not model.spec.additive_residual:
             return "after post-layer-norm, the outputs are not a sum over the parts"

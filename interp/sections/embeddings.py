@@ -109,7 +109,7 @@ def _waves(study: Study, report: Report) -> None:
         "embeddings_waves",
         draw.bars(table, "frequency", "power", "which", x_title="frequency", y_title="share of the power"),
         "Fourier power over the cyclic group (Nanda et al. 2023). Equal power at all frequencies means that there "
-        "are no waves.",
+        "are not waves.",
     )
     ordered = table.drop(columns="which").sort_values("power", ascending=False, ignore_index=True)
     report.add_table("embeddings_waves", ordered, "Shares of the power by frequency, the largest first.", max_rows=12)

@@ -24,7 +24,7 @@ SHOWN_ROWS = 300
 
 def logits_needs(study: Study) -> str | None:
     """Outputs that are tokens, and heads that add up to them."""
-    words = None if study.task.n_out == study.task.d_vocab else "outputs are no tokens"
+    words = None if study.task.n_out == study.task.d_vocab else "outputs are not tokens"
     return first_reason([words, shared.needs_two_answers(study)])
 
 

@@ -33,7 +33,7 @@ class NumberTask(Task):
         """These rows with their labels. Raises InterpError for a row that is not an input."""
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of words between spaces or commas, such as "3 1 4 1 =". Raises InterpError for what is no input."""
+        """Token ids of words between spaces or commas, such as "3 1 4 1 =". Raises InterpError for anything else."""
         ids = [self.token_id(word) for word in text.replace(",", " ").replace("=", " = ").split()]
         self.check_input(torch.tensor([ids]))
         return ids

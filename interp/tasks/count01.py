@@ -139,7 +139,7 @@ class Count01(Task):
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
         """A tie, and the same sentence with one 0 turned into a 1; which of the two is the clean one is random.
 
-        A row that is no tie becomes one first: its 0s or 1s in excess are turned into 2s. Rows without both are left
+        A row that is not a tie becomes one first: its 0s or 1s in excess are turned into 2s. Rows without both are left
         out.
         """
         counts = self.features(batch)["n1 - n0"], self.counts(batch.tokens)

@@ -32,7 +32,7 @@ REMEMBERED = 1 << 28
 def every_input(task: Task, chunk: int = 4096) -> Iterator[Batch]:
     """Every input of a task once, in the batches in which it lists them.
 
-    Raises InterpError, when it is seen, for a row that comes twice or is no input, for labels that do not fit, or that
+    Raises InterpError, when seen, for a row that comes twice or is not an input, for labels that do not fit, or that
     depend on the other rows of a batch or on the call, for another number of inputs than n_inputs, and where every
     split has a sample that is not listed; UnsupportedError for a task that lists none, or too many in no order.
     """

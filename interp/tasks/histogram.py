@@ -200,7 +200,7 @@ class Histogram(Task):
     # ------------------------------------------------------------ text and bad input
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of words between spaces or commas, such as "3 1 3 12". Raises InterpError for what is no token."""
+        """Token ids of words between spaces or commas, such as "3 1 3 12". Raises InterpError for other words."""
         return [self.token_id(word) for word in text.replace(",", " ").split()]
 
     def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:

@@ -110,7 +110,7 @@ class Language(Task):
 
     @property
     def n_marks(self) -> int:
-        """How many tokens of a row are no symbols: n - length."""
+        """Number of tokens in a row that are not symbols: n - length."""
         return 1 + self.ends
 
     def of_symbols(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Batch:

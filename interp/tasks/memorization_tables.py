@@ -130,7 +130,7 @@ class Table(TableTask):
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Table:
-        """The task of these tables. Raises InterpError for tables that are no conditional table."""
+        """The task of these tables. Raises InterpError for tables that are not conditional tables."""
         if set(tables) != {"conditional", "prior", "contexts"} or parameters:
             raise InterpError("task table has the tables conditional, prior and contexts, and no parameters")
         contexts = tables["contexts"]

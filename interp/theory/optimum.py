@@ -178,7 +178,7 @@ def _finish(
 
 
 def _zero_optimum(checked: ConditionalTable, d: int, likely: np.ndarray) -> RankDOptimum:
-    """All of log pi up to a constant a row: one coordinate an output (against the last one), or one a context."""
+    """All of log pi up to a constant per row: one coordinate per output (against the last one), or one per context."""
     import pandas as pd
 
     n, m = int(likely.sum()), checked.n_outputs

@@ -192,7 +192,7 @@ def count_part(
     need(zone.high[3] <= 0 or zone.low[3] >= 1, f"a part holds inputs of both answers: {zone}")
     right = answers[0 if zone.low[3] >= 1 else 1]
     pairs = [(i, j) for i, j in heads if i == right] if item is None else [(item, right)]
-    need(item != right, "the right answer is no error")
+    need(item != right, "the right answer is not an error")
     for i, j in pairs:
         found = least(zone, base[i] - base[j], heads[i, j])
         need(found >= wanted, f"output {i} exceeds {j} by {about(found)} at least, {about(wanted)} is wanted")

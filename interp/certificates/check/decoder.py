@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 
 class Neurons(NamedTuple):
-    """act(x gate) * (x into) out, or act(x into + b_in) out + b_out where there is no gate: columns and biases."""
+    """act(x gate) * (x into) out, or act(x into + b_in) out + b_out without a gate: columns and biases."""
 
     activation: str
     gate: Matrix | None

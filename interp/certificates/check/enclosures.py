@@ -24,7 +24,7 @@ PI = 0x3_243F6A88_85A308D3_13198A2E_03707344_A4093822_299F31D0
 def fixed(value: float, what: str = "a weight") -> int:
     """A float as a multiple of 2^-P, exactly."""
     top, bottom = value.as_integer_ratio()
-    need((top << P) % bottom == 0, f"{what} = {value!r} is no multiple of 2^-{P}, which this checker works with")
+    need((top << P) % bottom == 0, f"{what} = {value!r} is not a multiple of 2^-{P}, the unit of this checker")
     return (top << P) // bottom
 
 

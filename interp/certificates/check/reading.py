@@ -46,11 +46,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> None:
-    raise Fault(f"{name} is no finite number")
+    raise Fault(f"{name} is not a finite number")
 
 
 def _float(text: str) -> float:
-    need(math.isfinite(number := float(text)), f"{text[:40]} is no finite number")
+    need(math.isfinite(number := float(text)), f"{text[:40]} is not a finite number")
     return number
 
 
@@ -78,7 +78,7 @@ def wholes(value: Any, low: int, high: int, what: str, length: int | None = None
 
 def hexadecimal(value: Any, what: str) -> float:
     """A number written as a hexadecimal float."""
-    need(type(value) is str and HEX.fullmatch(value), f"{what} = {value!r:.40} is no hexadecimal number")
+    need(type(value) is str and HEX.fullmatch(value), f"{what} = {value!r:.40} is not a hexadecimal number")
     need(int(value.rpartition("p")[2]) >= -1022, f"{what} = {value} is cut when it is read")
     try:
         number = float.fromhex(value)

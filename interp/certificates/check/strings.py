@@ -32,7 +32,10 @@ def strings(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) 
     ends = model.task == "palindrome"
     need(len(model.words) == 4 + ends, "words are 0, 1, [CLS], [EOS] of palindromes, and padding")
     need(model.spec["readout_at"] == "[CLS]" and model.spec["decision"] != "argmax", "strings are judged at [CLS]")
-    need(by == "string" or not (model.causal or ends), "palindromes, and what a causal model says, are no classes")
+    need(
+        by == "string" or not (model.causal or ends),
+        "palindromes, and the answers of causal models, do not form classes",
+    )
     need(by != "class" or model.spec["positions"] in ("none", "first"), "positions differ within a class")
     layer = model.layers[0]
     need(not any(one.linear or one.places for one in model.layers), "positions differ within a class")

@@ -23,7 +23,7 @@ NAMES = ("histogram", "count01", "max-of-k", "modular-addition", *LANGUAGES)
 
 
 class Known(NamedTuple):
-    """right(tokens): the right output at each place that is read; a Fault for what is no input. every(rows): the words
+    """right(tokens): the right output at each place that is read; a Fault for any other row. every(rows): the words
     for rows that are all inputs of a domain, or None where some are missing. read: the token that is read, or None."""
 
     right: Callable[[list[int]], dict[int, int]]

@@ -96,7 +96,7 @@ class Weights:
         self.shapes: dict[str, list[int]] = {}
         self.values: dict[str, list[float]] = {}
         for key in weights:
-            need(NAME.fullmatch(key), f"{key!r:.80} is no name of a tensor")
+            need(NAME.fullmatch(key), f"{key!r:.80} is not a tensor's name")
             shape, values = fields(weights[key], "shape values", "each of the weights")
             self.shapes[key] = wholes(shape, 1, 1 << 24, "a shape")
             need(len(self.shapes[key]) <= 4, "a tensor has more than four axes")
@@ -108,7 +108,7 @@ class Weights:
         for values in self.values.values() if f.bits else ():
             need(all(abs(v) < 2.0**f.weight for v in values), "a weight is so large that something might overflow")
             right = f.bits == 53 or all(struct.unpack("<f", struct.pack("<f", v))[0] == v for v in values)
-            need(right, "a weight is no float32 number")
+            need(right, "a weight is not a float32 number")
         self.unused = set(self.shapes)
 
     def tensor(self, name: str, *shape: int) -> list[int]:
