@@ -4,7 +4,7 @@ There are 2^length strings and each symbol counts, so no string stands for other
 by length, for a model whose weights are the construction's to the last bit:
 
 binary: the exact weights p_i = 2^i / (2^n - 1) are compared as fractions: each exceeds the sum of those below it from
-i = 1 by p_1 exactly, so a string of the other kind has |s| >= p_1 = 2/(2^n - 1), and slack is p_0 for palindromes
+i = 1 by p_1 exactly, so a non-palindrome has |s| >= p_1 = 2/(2^n - 1), and slack is p_0 for palindromes
 and at most p_0 - p_1 = -p_0 for others. The rounding bound is evaluated for the strings in which every part of it is
 largest (all ones, ones on the left only, ones on the right only) and these are added up.
 

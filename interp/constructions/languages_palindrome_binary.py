@@ -100,7 +100,7 @@ def largest_length(tolerance: float) -> int:
 
 def _claim(exact: bool, tolerance: float) -> str:
     if not exact:
-        return "no claim: with a base other than 2, other strings come arbitrarily near to s = 0"
+        return "no claim: with a base other than 2, non-palindromes come arbitrarily near to s = 0"
     if tolerance:
         return f"right on every string up to length {largest_length(tolerance)}, where 2 / (2^n - 1) > {tolerance:g}"
     return "right on every string: s = 0 for palindromes, |s| >= 2 / (2^n - 1) for others, the tolerance half that"
