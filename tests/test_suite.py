@@ -89,8 +89,8 @@ COVERED = {
     "tests/test_lens.py": "_lens/common _lens/v4/model _lens/v4/parts",
     "tests/test_trips.py": "views",
     "tests/architecture/test_task_model.py": "architecture/blocks architecture/readout",
-    "tests/architecture/test_stock.py": "architecture/plain",
-    "tests/test_relative_positions.py": "architecture/limits",
+    "tests/sections/test_live_payload.py": "architecture/plain sections/live_counts",
+    "tests/constructions/test_languages_lengths.py": "architecture/limits",
     "tests/certificates/test_check.py": "certificates/check/__main__ certificates/check/attention "
     "certificates/check/counts certificates/check/decoder certificates/check/enclosures certificates/check/inputs "
     "certificates/check/layer certificates/check/maxima certificates/check/model certificates/check/positions "
@@ -110,18 +110,18 @@ COVERED = {
     "tests/constructions/test_languages_values.py": "constructions/languages_first constructions/languages_one "
     "constructions/languages_palindrome constructions/languages_palindrome_mirror constructions/languages_parts",
     "tests/measures/test_hypothesis_test.py": "measures/hypothesis_places measures/interchange measures/scrubbing",
+    "tests/measures/test_languages.py": "theory/languages",
     "tests/mechanisms/test_quantities.py": "mechanisms/__init__ mechanisms/quantities_counts "
     "mechanisms/quantities_order mechanisms/quantities_steps",
     "tests/readers/test_models.py": "readers/gpt2 readers/gpt_neox readers/llama readers/torch_encoder",
     "tests/readers/test_saved_models.py": "readers/base readers/originals readers/plain_tensors readers/sources",
-    "tests/sections/test_once.py": "sections/counting_parts sections/live_counts sections/two_answers",
+    "tests/sections/test_once.py": "sections/counting_parts sections/two_answers",
     "tests/sweeps/test_sweep.py": "sweeps/progress",
     "tests/tasks/test_algorithmic.py": "tasks/algorithmic_brackets tasks/algorithmic_induction "
     "tasks/algorithmic_modular_addition",
     "tests/tasks/test_questions.py": "tasks/generation",
-    "tests/tasks/test_languages.py": "tasks/languages_dyck tasks/languages_palindrome tasks/languages_regular "
-    "theory/languages",
-    "tests/tasks/test_declarations.py": "tasks/roles",
+    "tests/tasks/test_languages.py": "tasks/languages_dyck tasks/languages_palindrome tasks/languages_regular",
+    "tests/tasks/test_counted.py": "tasks/roles",
     "tests/training/compiled/test_vectors.py": "training/compiled/adam training/compiled/cache",
     "tests/training/compiled/test_histogram.py": "training/compiled/histogram_layout training/compiled/histogram_loop "
     "training/compiled/histogram_mixing training/compiled/histogram_readout",
