@@ -119,17 +119,20 @@ def patch(model: Model, pairs: Pairs, by_place: bool = False) -> Patched:
     for piece, masks, where in _pieces(subject, pairs, groups, 2 * len(names) * subject.model.cfg.d_model):
         out, clean = activations(subject, piece.clean, names)
         values = align(subject, clean, piece)
-        hooks: list[list[Hook]] = [[_put(name, values[name], mask)] for name in streams for mask in masks.values()]
-        hooks += [[put_part(part, values[part.hook])] for part in parts]
-        hooks += [[put_part(part, values[part.hook], masks[name])] for part, name in placed]
-        unpatched = torch.zeros(0, dtype=torch.bool)
-        for site, hook in enumerate([None, [], *hooks]):  # one run at a time: of large vocabularies, all do not fit
-            at, run = (where.clean_at, out) if hook is None else (where.at, forward(subject, piece.corrupted, hook))
-            logits = run[where.rows, at].double().cpu()
-            sums.add(site, leaning(subject, logits, where))
-            right = correct(logits, where.clean, subject.decision)
-            unpatched = right if site < 2 else unpatched
-            flips[site] += (right & ~unpatched).sum()
+        patches: list[tuple[str | Part, Tensor | None]] = [(name, mask) for name in streams for mask in masks.values()]
+        patches += [(part, None) for part in parts]
+        patches += [(part, masks[name]) for part, name in placed]
+        sums.add(0, leaning(subject, out[where.rows, where.clean_at].double().cpu(), where))
+        known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: how the run leans, and where it is right
+        for site, patched in enumerate([None, *patches], start=1):
+            key = _effect(*patched, where, n_layers - 1) if patched else ()
+            if key not in known:  # one run at a time: of large vocabularies, all do not fit
+                hooks = [_hook(*patched, values)] if patched else []
+                logits = forward(subject, piece.corrupted, hooks)[where.rows, where.at].double().cpu()
+                known[key] = leaning(subject, logits, where), correct(logits, where.clean, subject.decision)
+            leans, right = known[key]
+            sums.add(site, leans)
+            flips[site] += (right & ~known[()][1]).sum()
     number, before, after = sums.number, sums.mean(0), sums.mean(1)
     if not abs(before - after) > 1e-6 * max(abs(before), abs(after), 1e-30):
         raise InterpError(f"the clean and the corrupted runs both lean by {before:.6g}: there is nothing to recover")
@@ -249,13 +252,28 @@ def put_part(part: Part, value: Tensor, mask: Bool[Tensor, "rows length"] | None
     return part.hook, put
 
 
-def _put(name: str, value: Tensor, mask: Bool[Tensor, "rows length"]) -> Hook:
-    where = mask.to(value.device)
+def _hook(site: str | Part, mask: Bool[Tensor, "rows length"] | None, values: dict[str, Tensor]) -> Hook:
+    """A hook that patches a part, or the stream at a hook point; with a mask, only there."""
+    if isinstance(site, Part):
+        return put_part(site, values[site.hook], mask)
+    value = values[site]
 
     def put(activation: Tensor, hook: object) -> Tensor:
-        return torch.where(where[..., None], value, activation)
+        return value if mask is None else torch.where(mask.to(value.device)[..., None], value, activation)
 
-    return name, put
+    return site, put
+
+
+def _effect(site: str | Part, mask: Bool[Tensor, "rows length"] | None, where: Compared, last: int) -> object:
+    """The same key for patches with the same effect; () for a patch without effect.
+
+    After the attention of the last layer, positions no longer read each other, so only patches at read positions count.
+    """
+    hook = site.hook if isinstance(site, Part) else site
+    if not hook.startswith(f"blocks.{last}.") or hook.endswith("hook_resid_pre"):
+        return site, id(mask)
+    reads = torch.ones(len(where.rows), dtype=torch.bool) if mask is None else mask.cpu()[where.rows, where.at]
+    return (site, reads.numpy().tobytes()) if bool(reads.any()) else ()
 
 
 def _pieces(

@@ -23,7 +23,7 @@ def test_every_site_by_hand(name) -> None:
     subject = standin(name)
     model = subject.model
     pairs = make_pairs(subject, 20, seed=2)
-    found = patch(subject, pairs)
+    found = patch(subject, pairs, by_place=True)
     clean: dict[str, torch.Tensor] = {}
     keep = (lambda n: True, lambda act, hook: clean.update({hook.name: act}))
     hidden = padding_hooks(model, pairs.corrupted)  # pairs of one token have the same lengths
@@ -68,6 +68,18 @@ def test_every_site_by_hand(name) -> None:
         wanted = (lean([(hook, swap)], pairs.corrupted.tokens) - after) / (before - after)
         assert row.recovered == pytest.approx(wanted, abs=1e-5)
         assert row.flipped == pytest.approx(flips((hook, swap)))
+    for row in found.at_positions.itertuples():
+
+        def swap_there(act: torch.Tensor, hook: object, row: object = row) -> torch.Tensor:
+            act = act.clone()
+            mask = groups[row.position][:, :, None]
+            act[:, :, row.head] = torch.where(mask, clean[hook.name][:, :, row.head], act[:, :, row.head])
+            return act
+
+        there = (f"blocks.{row.layer}.attn.hook_z", swap_there)
+        wanted = (lean([there], pairs.corrupted.tokens) - after) / (before - after)
+        assert row.recovered == pytest.approx(wanted, abs=1e-5)
+        assert row.flipped == pytest.approx(flips(there))
 
 
 @pytest.mark.parametrize(
