@@ -34,7 +34,7 @@ from interp import words
 from interp.errors import InterpError, quoted
 from interp.tasks import Batch, Task
 from interp.tasks.domain import every_input
-from interp.tasks.returns import TaskError
+from interp.tasks.problems import TaskError
 
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.base import find_positions as find_positions
+from interp.tasks.batch import find_positions as find_positions
 from interp.tasks.sets import pack_sets, unpack_sets
 
 

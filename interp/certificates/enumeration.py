@@ -32,8 +32,8 @@ from interp.certificates.generated import Whole, sees_its_answers
 from interp.errors import InterpError, UnsupportedError
 from interp.measures.subject import Subject
 from interp.tasks import Batch, Task
-from interp.tasks.checks import check_batch
 from interp.tasks.domain import every_input, n_inputs
+from interp.tasks.problems import check_batch
 from interp.tasks.snapshot import impostor
 from interp.threads import one_thread
 

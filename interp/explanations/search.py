@@ -18,7 +18,7 @@ from interp.explanations.rules import PRICE, Rule, code, fits, majority, weighte
 from interp.mechanisms.bench import Bench, Clock, least_share
 from interp.mechanisms.quantities import Quantity, candidates
 from interp.mechanisms.setting import Setting
-from interp.tasks.returns import TaskError
+from interp.tasks.problems import TaskError
 
 PAIRED, EXTENDED = 40, 12
 """Quantities that are tried in pairs, and pairs that are tried with a third."""

@@ -22,7 +22,7 @@ from interp.measures.runs import Hook, Part, activations, forward, heads_of, mlp
 from interp.measures.subject import Model, Subject
 from interp.tasks import Batch, Task
 from interp.tasks.batch import Pairs
-from interp.tasks.checks import check_batch
+from interp.tasks.problems import check_batch
 from interp.tasks.sets import unpack_sets
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def _check_pairs(task: Task, pairs: Pairs) -> None:
         raise InterpError(f"task {task.name} corrupts {len(clean)} rows into {len(corrupted)}; give one for each")
     for batch in (clean, corrupted):
         check_batch(task, batch, "corrupt(batch)")
-        if type(task).batch is not Task.batch and not task.batch(batch.tokens).labels.equal(batch.labels):
+        if task.labels_tokens and not task.batch(batch.tokens).labels.equal(batch.labels):
             raise InterpError(f"task {task.name}: corrupt(batch) labels rows otherwise than batch(tokens)")
     if clean.labels.shape == corrupted.labels.shape:
         same = (clean.labels == corrupted.labels).reshape(len(clean), -1).all(1)

@@ -26,8 +26,8 @@ from interp.architecture.reduced import count_space_refusal
 from interp.architecture.task_model import TaskModel, hooked
 from interp.errors import ON_META, InterpError, UnsupportedError, of_type, one_of, quoted
 from interp.tasks import Batch, Task, make_task
-from interp.tasks.checks import check_made, check_padding, check_tokens
-from interp.tasks.returns import TaskError
+from interp.tasks.checks import check_made
+from interp.tasks.problems import TaskError, check_padding, check_tokens
 
 Value = TypeVar("Value")
 RECENT = 4

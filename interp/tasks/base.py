@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.budget import check_size, most
 from interp.errors import InterpError, UnsupportedError, one_of, quoted
 from interp.spec import Scalar, TaskRef
-from interp.tasks.batch import IGNORED, Batch, Pairs, find_first
+from interp.tasks.batch import IGNORED, Batch, Pairs, find_positions
 from interp.tasks.generation import Generates
 from interp.tasks.hashes import tensors_sha256
 from interp.tasks.pairs import one_token_pairs
@@ -77,7 +77,7 @@ class Task(ABC):
     cyclic: Mapping[str, tuple[str, ...]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """What the methods of a class from outside give is looked at when they are called: see tasks.returns."""
+        """Wrap the methods of classes outside this package, to check what they return: see tasks.returns."""
         super().__init_subclass__(**kwargs)
         if isinstance(own := vars(cls).get("sample"), FunctionType):
             cls.sample = affordable(own)  # type: ignore[method-assign]
@@ -168,6 +168,11 @@ class Task(ABC):
         Raises UnsupportedError if a task does not define it.
         """
         raise UnsupportedError(f"task {self.name} does not label given tokens; define batch(tokens) -> Batch in it")
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Whether the task defines `batch`, and so labels given tokens."""
+        return type(self).batch is not Task.batch
 
     @property
     def n_inputs(self) -> int | None:
@@ -329,21 +334,3 @@ class Task(ABC):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         return f"{type(self).__name__}({arguments})"
-
-
-def find_positions(task: Task, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
-    """Where `token` stands first in each row; "first" and "last" are the first position and the last without padding.
-
-    Raises InterpError if a row has no such token.
-    """
-    if token == "first":
-        return torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
-    if token == "last":
-        if task.pad_id is None:
-            return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)
-        return (tokens != task.pad_id).sum(1) - 1
-    at = find_first(tokens, task.token_id(token))
-    if (at < 0).any():
-        row = int((at < 0).int().argmax())
-        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
-    return at

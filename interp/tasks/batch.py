@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -97,3 +98,21 @@ def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "r
     """Where a token stands first in each row; -1 where it does not occur."""
     here = tokens == token
     return torch.where(here.any(1), here.int().argmax(1), -1)
+
+
+def find_positions(task: Any, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
+    """The position of the first `token` in each row; "first" and "last" mean the first and the last non-pad position.
+
+    task: an interp.Task. Raises InterpError if a row does not contain the token.
+    """
+    if token == "first":
+        return torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
+    if token == "last":
+        if task.pad_id is None:
+            return torch.full((len(tokens),), tokens.shape[1] - 1, device=tokens.device)
+        return (tokens != task.pad_id).sum(1) - 1
+    at = find_first(tokens, task.token_id(token))
+    if (at < 0).any():
+        row = int((at < 0).int().argmax())
+        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
+    return at

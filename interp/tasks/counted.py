@@ -210,7 +210,7 @@ def _shape_of(task: Task, seed: int) -> CountedShape:
 def _sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int) -> Batch:
     """Sentences, whose labels must be those that the task gives to their tokens."""
     batch = sentences(task, counts, seed)
-    if type(task).batch is not Task.batch and not task.batch(batch.tokens).labels.equal(batch.labels):
+    if task.labels_tokens and not task.batch(batch.tokens).labels.equal(batch.labels):
         raise UnsupportedError(f"task {task.name} labels inputs in two ways, by sentences and by batch")
     return batch
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError, short
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
-from interp.tasks.checks import check_batch, check_labels
-from interp.tasks.returns import TaskError
+from interp.tasks.problems import TaskError, check_batch, check_labels
 
 DRAWN = 16
 """Samples of each split that are looked for among the inputs."""

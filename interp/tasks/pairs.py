@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.budget import check_size
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks.batch import Batch, Pairs
-from interp.tasks.returns import TaskError
+from interp.tasks.problems import TaskError
 
 MOST_LISTED = 2**16
 """Inputs up to which a changed row is looked for among all that the task lists."""

@@ -22,8 +22,8 @@ from torch import Tensor
 from interp.errors import InterpError, UnsupportedError
 from interp.tasks.base import Task
 from interp.tasks.batch import Batch
-from interp.tasks.checks import check_labels
 from interp.tasks.domain import Drawn
+from interp.tasks.problems import check_labels
 from interp.tasks.roles import PRODUCTS, lacks
 
 LISTED = 1 << 25

@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import InterpError, quoted
-from interp.tasks.base import Task, find_positions
-from interp.tasks.batch import Batch
+from interp.tasks.base import Task
+from interp.tasks.batch import Batch, find_positions
 
 
 class Questions(Task):

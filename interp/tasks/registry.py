@@ -33,7 +33,7 @@ def register_task(kind: T) -> T:
         ...     name = "wordless"
         Traceback (most recent call last):
         ...
-        interp.tasks.returns.TaskError: task wordless: define sample; ...what each is
+        interp.tasks.problems.TaskError: task wordless: define sample; ...what each is
     """
     name = getattr(kind, "name", None)
     if not isinstance(kind, type) or not issubclass(kind, Task) or not name:

@@ -1,17 +1,13 @@
-"""What the methods of a task give, looked at where they give it: one sentence for what nobody above could use.
+"""Checks of what a task's methods return, made at every call (see Task.__init_subclass__).
 
-Measures, engines and certificates take a task at its word for shapes and kinds of tensors. So the methods of a class
-from outside are looked at whenever they are called (Task.__init_subclass__), and nothing above has to: labels of
-another shape in `inputs` than in `sample`, classes that are NaN, an answer that is None. Tests look at our own tasks.
+Measures, engines and certificates rely on the shapes and dtypes of these tensors and do not check them again. Only
+classes outside this package are checked here; the tests check this package's own.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -19,23 +15,26 @@ import torch
 from torch import Tensor
 
 from interp.budget import need
-from interp.errors import InterpError, UnsupportedError, of_type, quoted, short
-from interp.tasks.batch import IGNORED, Batch, Pairs
-
-CPU = torch.device("cpu")
-PACKAGE = str(Path(__file__).parents[1])
-
-
-class TaskError(InterpError):
-    """A method of a task gave what it must not, or failed; never "this task has no such thing"."""
-
+from interp.errors import of_type, quoted
+from interp.tasks.batch import Batch, Pairs
+from interp.tasks.problems import (
+    CPU,
+    TaskError,
+    batch_problems,
+    class_problems,
+    errors_named,
+    index_problems,
+    is_tensor,
+    kind_of,
+    refuse,
+)
 
 Look = Callable[[Any, str, Any, Any], Any]
-"""From a task, a method as it was called, what it gave and its first argument to what it gave. Raises TaskError."""
+"""A check: (task, the call in words, returned value, first argument) -> the returned value. Raises TaskError."""
 
 
 def watch(kind: type) -> None:
-    """Have the methods that a class itself defines looked at whenever they are called."""
+    """Wrap the methods that a class defines, so that each return value is checked."""
     for what, look in LOOKS.items():
         member = vars(kind).get(what.partition("(")[0])
         if isinstance(member, FunctionType):
@@ -57,7 +56,7 @@ def _watched(what: str, member: FunctionType, look: Look) -> Any:
 
 
 def affordable(sample: FunctionType) -> Any:
-    """Task.sample with one sentence for a number of inputs that no memory holds."""
+    """Wrap Task.sample: refuse numbers of inputs that do not fit in memory."""
 
     @wraps(sample)
     def called(task: Any, n: Any, *args: Any, **kwargs: Any) -> Any:
@@ -68,103 +67,14 @@ def affordable(sample: FunctionType) -> Any:
     return called
 
 
-@contextmanager
-def errors_named(task: Any, what: str) -> Iterator[None]:
-    """An error in someone's own code as one sentence that says where it is. Names that are missing are left as they
-    are, for a class may be checked before they exist."""
-    try:
-        yield
-    except (InterpError, NameError, MemoryError):
-        raise
-    except NotImplementedError as error:
-        raise UnsupportedError(f"task {task.name} has no {what}: it is not implemented") from error
-    except Exception as error:
-        places = traceback.extract_tb(error.__traceback__)
-        own = [place for place in places if not any(part in place.filename for part in ("site-packages", PACKAGE))]
-        place = (own or places)[-1]
-        said = short(" ".join(str(error).split()), 150)
-        file = place.filename.replace("\\", "/").rsplit("/", 1)[-1]
-        raise TaskError(
-            f"task {task.name}: {what} raises {type(error).__name__}: {said} ({file}, line {place.lineno})"
-        ) from error
-
-
-def refuse(task: Any, problems: Iterable[str]) -> None:
-    """Raise TaskError for the first problem."""
-    for problem in problems:
-        raise TaskError(f"task {task.name}: {problem}")
-
-
 # ---------------------------------------------------------------- tensors
 
 
-def kind_of(value: object) -> str:
-    """What a value is, for a sentence: the shape and dtype of a tensor, its device where that is not the usual one."""
-    if not isinstance(value, Tensor):
-        return of_type(value)
-    odd = "" if value.device.type == "cpu" else f" on {value.device}"
-    odd += "" if value.layout == torch.strided else f" ({str(value.layout).removeprefix('torch.')})"
-    return f"shape {tuple(value.shape)} and {value.dtype}{odd}"
-
-
-def _is(value: object, device: torch.device, *dtypes: torch.dtype) -> bool:
-    """Is a value a plain tensor of one of these dtypes where it is expected?"""
-    return (
-        isinstance(value, Tensor)
-        and value.layout == torch.strided
-        and value.device.type == device.type
-        and value.device.type != "meta"
-        and value.dtype in dtypes
-    )
+# ---------------------------------------------------------------- one check per method
 
 
 def _device(value: object) -> torch.device:
     return value.device if isinstance(value, Tensor) else CPU
-
-
-def batch_problems(task: Any, batch: Any, what: str, device: torch.device = CPU) -> Iterator[str]:
-    """What is wrong with the shapes, kinds and tokens of a batch."""
-    if not isinstance(batch, Batch):
-        yield f"{what} gives {of_type(batch)}; it must be an interp.Batch(tokens, lengths, labels)"
-        return
-    tokens, lengths, labels = batch.tokens, batch.lengths, batch.labels
-    if not _is(tokens, device, torch.long) or tokens.ndim != 2 or (len(tokens) and not tokens.shape[1]):
-        yield f"{what} has tokens of {kind_of(tokens)}; they must be (rows, length) of torch.long"
-        return
-    n, width = tokens.shape
-    if not _is(lengths, device, torch.long) or lengths.shape != (n,):
-        yield f"{what} has lengths of {kind_of(lengths)}; they must be ({n},) of torch.long"
-    elif n and not 1 <= int(lengths.min()) <= int(lengths.max()) <= width:
-        yield f"{what} has lengths from {int(lengths.min())} to {int(lengths.max())}; they must be 1 to {width}"
-    wanted = (n, width) if task.readout == "all" else (n,)
-    if not _is(labels, device, torch.long, torch.bool) or tuple(labels.shape) != wanted:
-        yield (
-            f"{what} has labels of {kind_of(labels)}; answers are read at {task.readout!r}, so they must be {wanted} "
-            "of torch.long or torch.bool"
-        )
-    if n and not 0 <= int(tokens.min()) <= int(tokens.max()) < task.d_vocab:
-        yield f"{what} has token ids outside 0 to {task.d_vocab - 1}"
-
-
-def class_problems(task: Any, what: str, classes: Any, batch: Batch) -> Iterator[str]:
-    """What is wrong with the shape, kind and range of classes."""
-    wanted = tuple(batch.tokens.shape)
-    if not _is(classes, batch.tokens.device, torch.long) or tuple(classes.shape) != wanted:
-        yield (
-            f"{what} gives {kind_of(classes)}; it must be {wanted} of torch.long, an output index at each position "
-            f"that is read and IGNORED ({IGNORED}) elsewhere"
-        )
-    elif len(read := classes[classes != IGNORED]):
-        yield from _outside(task, what, read)
-
-
-def _outside(task: Any, what: str, indices: Tensor) -> Iterator[str]:
-    low, high, top = int(indices.min()), int(indices.max()), task.n_classes - 1
-    if not 0 <= low <= high <= top:
-        yield f"{what} runs from {low} to {high}, outside 0 to {top}"
-
-
-# ---------------------------------------------------------------- a look at what each method gives
 
 
 def _sample(task: Any, what: str, given: Any, n: Any) -> Any:
@@ -198,10 +108,10 @@ def _multisets(task: Any, what: str, given: Any, chunk: Any) -> Iterator[Any]:
             raise TaskError(f"task {task.name}: {what} yields {of_type(pair)}; it must yield (interp.Batch, orders)")
         batch, orders = pair
         refuse(task, batch_problems(task, batch, what))
-        wanted = (len(batch),)
-        if not _is(orders, CPU, torch.long) or tuple(orders.shape) != wanted or bool((orders < 1).any()):
+        expected = (len(batch),)
+        if not is_tensor(orders, CPU, torch.long) or tuple(orders.shape) != expected or bool((orders < 1).any()):
             raise TaskError(
-                f"task {task.name}: {what} has orders of {kind_of(orders)}; they must be {wanted} of torch.long, "
+                f"task {task.name}: {what} has orders of {kind_of(orders)}; they must be {expected} of torch.long, "
                 "1 or more each"
             )
         yield pair
@@ -224,14 +134,14 @@ def _product_problems(task: Any, what: str, product: Any) -> Iterator[str]:
 
 
 def _iterated(task: Any, what: str, given: Any, of: str) -> Iterator[Any]:
-    """What an iterator yields, with errors in it told; a batch, a tensor or a text is none."""
+    """Yield from an iterator, naming the method in any error. Raises TaskError for a value that is not an iterator."""
     if not isinstance(given, Iterable) or isinstance(given, Batch | Tensor | str | Mapping):
         raise TaskError(f"task {task.name}: {what} gives {of_type(given)}; it must be an iterator of {of}")
-    found = iter(given)
+    iterator = iter(given)
     while True:
         with errors_named(task, what):
             try:
-                one = next(found)
+                one = next(iterator)
             except StopIteration:
                 return
         yield one
@@ -244,7 +154,7 @@ def _classes(task: Any, what: str, given: Any, batch: Any) -> Any:
 
 
 def _answers(task: Any, what: str, given: Any, classes: Any) -> Any:
-    if not _is(given, _device(classes), torch.long, torch.bool) or given.shape != classes.shape:
+    if not is_tensor(given, _device(classes), torch.long, torch.bool) or given.shape != classes.shape:
         raise TaskError(
             f"task {task.name}: answers(...) gives {kind_of(given)} for classes of shape {tuple(classes.shape)}; they "
             "must be of the same shape, of torch.long or torch.bool as labels are"
@@ -257,7 +167,11 @@ def _features(task: Any, what: str, given: Any, batch: Any) -> Any:
         raise TaskError(f"task {task.name}: {what} gives {of_type(given)}; it must be a dict from names to tensors")
     n, width = batch.tokens.shape
     for name, value in given.items():
-        real = isinstance(value, Tensor) and not value.is_complex() and _is(value, _device(batch.tokens), value.dtype)
+        real = (
+            isinstance(value, Tensor)
+            and not value.is_complex()
+            and is_tensor(value, _device(batch.tokens), value.dtype)
+        )
         if not real or tuple(value.shape) not in ((n,), (n, width)):
             raise TaskError(
                 f"task {task.name}: {what} has {quoted(name)} of {kind_of(value)}; it must be a tensor of real "
@@ -279,14 +193,14 @@ def _corrupt(task: Any, what: str, given: Any, batch: Any) -> Any:
 
 
 def _label_counts(task: Any, what: str, given: Any, counts: Any) -> Any:
-    wanted = tuple(counts.shape[:1])
-    if not _is(given, _device(counts), torch.long) or tuple(given.shape) != wanted:
+    expected = tuple(counts.shape[:1])
+    if not is_tensor(given, _device(counts), torch.long) or tuple(given.shape) != expected:
         raise TaskError(
             f"task {task.name}: {what} gives {kind_of(given)} for counts of shape {tuple(counts.shape)}; it must be "
-            f"{wanted} of torch.long, the right output index at each"
+            f"{expected} of torch.long, the right output index at each"
         )
     if len(given):
-        refuse(task, _outside(task, what, given))
+        refuse(task, index_problems(task, what, given))
     return given
 
 

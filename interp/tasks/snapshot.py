@@ -21,8 +21,8 @@ from torch import Tensor
 
 from interp.errors import UnsupportedError, of_type, quoted
 from interp.tasks.base import Task
+from interp.tasks.problems import errors_named
 from interp.tasks.registry import make_task, registered_tasks
-from interp.tasks.returns import errors_named
 
 PLAIN = bool | int | float | complex | str | bytes | None | np.generic | torch.dtype | torch.device | type
 ABSENT = object()

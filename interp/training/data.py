@@ -13,7 +13,7 @@ from interp.architecture.answers import find_positions
 from interp.errors import InterpError
 from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch, Task
-from interp.tasks.returns import TaskError
+from interp.tasks.problems import TaskError
 from interp.training.engines.base import derived_seed
 
 

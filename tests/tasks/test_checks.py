@@ -28,7 +28,8 @@ from interp.tasks import (
     registered_tasks,
     registry,
 )
-from interp.tasks.checks import check_padding, check_task, check_tokens
+from interp.tasks.checks import check_task
+from interp.tasks.problems import check_padding, check_tokens
 
 
 @pytest.fixture(autouse=True)

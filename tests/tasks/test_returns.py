@@ -17,8 +17,8 @@ from interp.measures.accuracy import accuracy
 from interp.spec import Layer, ModelSpec, TaskRef
 from interp.tasks import IGNORED, Batch, Pairs, Parity, Task
 from interp.tasks.checks import check_made
+from interp.tasks.problems import TaskError
 from interp.tasks.products import Product
-from interp.tasks.returns import TaskError
 
 WORDS = torch.tensor([[*word, 2] for word in product((0, 1), repeat=3)])
 
