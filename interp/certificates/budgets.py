@@ -1,8 +1,7 @@
-"""How long a search may go on: steps that are counted, and a wall clock for machines on which a step takes longer.
+"""Time limits of searches, as a number of steps, so that a verdict does not depend on how busy the machine is.
 
-A number of steps follows from the seconds asked, so that a verdict does not depend on how busy a machine is. Where
-steps take much longer than they should (a slow machine, a wrong estimate), the clock ends the search at CAP times the
-seconds. A certificate says which of the two it was.
+If steps take much longer than expected (a slow machine, a wrong estimate), the clock ends the search after CAP times
+the seconds. The certificate says which limit ended it.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import time
 from interp.errors import InterpError, quoted
 
 CAP = 3.0
-"""Wall-clock seconds that a search may take, for each second asked, and for one where fewer are asked."""
+"""Wall-clock seconds allowed per second of the limit; limits below one second count as one."""
 
 
 class Budget:
-    """seconds: as asked, of an idle core of 2024. rate: steps in one of them."""
+    """seconds: the time limit, in seconds of an idle core of 2024. rate: steps per second."""
 
     def __init__(self, seconds: float | int, rate: float) -> None:
         if not seconds >= 0:
@@ -26,11 +25,11 @@ class Budget:
         self.ended = ""
 
     def is_over(self) -> bool:
-        """Are all steps made, or is it too late? What ended it is kept for the certificate."""
+        """Whether the steps are used up or the clock has run out; `ended` says which."""
         if self.end == float("inf"):
             self.end = time.monotonic() + CAP * max(self.seconds, 1)
         if not self.ended and self.steps <= 0:
-            self.ended = f"the steps of {self.seconds:g} seconds were made"
+            self.ended = f"the time limit of {self.seconds:g} seconds was used up"
         elif not self.ended and time.monotonic() > self.end:
-            self.ended = f"it had taken {CAP * max(self.seconds, 1):g} seconds where {self.seconds:g} were asked"
+            self.ended = f"it took {CAP * max(self.seconds, 1):g} seconds instead of {self.seconds:g}"
         return bool(self.ended)

@@ -32,7 +32,7 @@ from interp.certificates.converted import changed
 from interp.certificates.generated import sees_its_answers
 from interp.certificates.places_count import Pattern, union
 from interp.certificates.places_forms import FormArithmetic, Forms
-from interp.certificates.places_model import OneLayer, one_layer, refusal, said
+from interp.certificates.places_model import OneLayer, one_layer, refusal, token_tables
 from interp.certificates.places_ranges import Cells, Routes
 from interp.certificates.places_sets import Bounds, Sight, behind_attention, sight
 from interp.certificates.probes import Mismatch, Probes
@@ -298,8 +298,8 @@ class ReadProof:
         self.proof, self.at, self.paths = proof, at, proof.paths
         self.after = self.paths.reads[at][0]
         seen = at + 1 if proof.net.causal else self.paths.length
-        self.real = said(proof.net, ROUNDOFF[torch.float64], at, seen)
-        self.own = said(proof.net, ROUNDOFF[proof.net.dtype], at, seen)
+        self.real = token_tables(proof.net, ROUNDOFF[torch.float64], at, seen)
+        self.own = token_tables(proof.net, ROUNDOFF[proof.net.dtype], at, seen)
         self.tally = Tally(at, self.paths.n_inputs)
         self._sights: dict[int, Sight] = {}
         self.order = self._places_that_matter(seen)
@@ -489,8 +489,8 @@ def _conclude(
         notes += (f"inputs with a wrong answer: {between} of {n_inputs:,}",)
     beyond = proofs[0].net.read.shape[1] - max(2, task.n_out)
     if proofs[0].net.read.shape[1] > 1 and beyond > 0:
-        notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model; {beyond} of them are "
-                  f"not answers of task {task.name}",)  # fmt: skip
+        notes += (f"an answer is the largest of all {beyond + task.n_out} outputs of the model, including {beyond} "
+                  f"besides the answers of task {task.name}",)  # fmt: skip
     found = Certificate(
         model=_name(subject),
         status=status,

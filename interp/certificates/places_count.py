@@ -1,7 +1,7 @@
-"""How many inputs lie in any of some sets, each given by tokens at places and states between places: exactly.
+"""Count exactly the inputs in a union of sets, each given by tokens at places and states between places.
 
-An automaton reads a row while a second one follows along which of the sets it may still be in. Inputs that it cannot
-tell apart are counted together.
+The automaton reads all rows at once, and a bit mask tracks which sets a row may still belong to. Rows with the same
+state and mask are counted together.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from dataclasses import dataclass
 from interp.tasks.automata import Paths
 
 STEPS = 3_000_000
-"""So many steps are taken at most: some seconds."""
+"""Largest number of steps, a few seconds' work."""
 MOST_BYTES = 500_000_000
-"""What may be remembered between two places takes so much at most."""
+"""Largest memory for the (state, mask) pairs of one place."""
 ENTRY = 250
-"""Bytes of one thing remembered, beside one bit for each set."""
+"""Bytes per pair, in addition to one bit per set."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """All inputs with these states after so many places, and these tokens at places of the automaton's order."""
+    """The set of inputs with these states (by number of places read) and these tokens (by place)."""
 
     states: dict[int, int]
     tokens: dict[int, int]
 
     @property
     def last(self) -> int:
-        """After so many places nothing more is asked."""
+        """Number of places after which the pattern has no more conditions."""
         return max([*self.states, *(place + 1 for place in self.tokens)], default=0)
 
 
 def union(paths: Paths, patterns: Sequence[Pattern], most: int = STEPS) -> int | None:
-    """How many inputs some pattern holds; None if that takes more than so many steps."""
-    states = _Asked(patterns, "states")
-    tokens = _Asked(patterns, "tokens")
+    """Number of inputs that match at least one pattern; None if counting takes more than `most` steps."""
+    states = _Conditions(patterns, "states")
+    tokens = _Conditions(patterns, "tokens")
     finished = [sum(1 << index for index, one in enumerate(patterns) if one.last <= cut)
                 for cut in range(paths.length + 1)]  # fmt: skip
-    # How many ways lead to a state with these patterns still possible.
+    # Number of prefixes per state and mask of the patterns that are still possible.
     layer: dict[tuple[int, int], int] = {(0, (1 << len(patterns)) - 1): 1}
     found = steps = 0
     for cut in range(paths.length + 1):
@@ -64,17 +64,17 @@ def union(paths: Paths, patterns: Sequence[Pattern], most: int = STEPS) -> int |
     return found
 
 
-class _Asked:
-    """Which patterns a state at a cut, or a token at a place, fits: as bits."""
+class _Conditions:
+    """Bit masks of the patterns that a state at a cut, or a token at a place, matches."""
 
     def __init__(self, patterns: Sequence[Pattern], name: str) -> None:
         self.all = (1 << len(patterns)) - 1
-        self.silent: dict[int, int] = defaultdict(lambda: self.all)
-        self.those: dict[tuple[int, int], int] = defaultdict(int)
+        self.unconditioned: dict[int, int] = defaultdict(lambda: self.all)
+        self.matching: dict[tuple[int, int], int] = defaultdict(int)
         for index, pattern in enumerate(patterns):
             for at, value in getattr(pattern, name).items():
-                self.silent[at] &= ~(1 << index)
-                self.those[at, value] |= 1 << index
+                self.unconditioned[at] &= ~(1 << index)
+                self.matching[at, value] |= 1 << index
 
     def fits(self, at: int, value: int) -> int:
-        return self.silent.get(at, self.all) | self.those.get((at, value), 0)
+        return self.unconditioned.get(at, self.all) | self.matching.get((at, value), 0)

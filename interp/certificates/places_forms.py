@@ -1,12 +1,12 @@
-"""Small sets of vectors, many at once, pushed through what stands behind attention: linear bounds with rounding.
+"""Affine arithmetic with rounding: propagate sets of vectors through the layers after attention.
 
-A Forms holds n numbers for each of C cells. Over a cell, each is
+A Forms holds n numbers per cell. Over a cell, each number is
 
-    center + slopes . t + something within +-rest,      t in [-1, 1]^k,
+    center + slopes . t + r,      t in [-1, 1]^k, |r| <= rest,
 
-in the reals; `rest` takes in what float64 rounds here. `error` bounds how far the model's own arithmetic may be from
-the real value. Products and functions keep the slopes and put what is not linear into rest, so that bounds are right to
-second order in the size of a cell (affine arithmetic; de Figueiredo and Stolfi 2004). Cells are the last axis.
+in exact arithmetic; `rest` includes the rounding of this computation. `error` bounds how far the model's own arithmetic
+is from the exact value. Products and functions propagate the slopes and add the nonlinear part to `rest`, so bounds are
+accurate to second order in the size of a cell (de Figueiredo and Stolfi 2004). Cells are the last axis.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Forms:
 
     @property
     def radius(self) -> Float[Array, "n cells"]:
-        """How far the number is from its center at most, in the reals."""
+        """Largest distance from the center, in exact arithmetic."""
         return np.abs(self.slopes).sum(1) + self.rest
 
     @property
     def size(self) -> Float[Array, "n cells"]:
-        """The largest size that the number, or the model's, may have."""
+        """Largest absolute value, exact or in the model's arithmetic."""
         return np.abs(self.center) + self.radius + self.error
 
     def __getitem__(self, cells: Array) -> Forms:
@@ -56,7 +56,7 @@ class FormArithmetic:
         self.smallest, self.largest = limits(dtype)
 
     def _made(self, center: Array, slopes: Array, rest: Array, error: Array, size: Array, steps: int) -> Forms:
-        """With what float64 lost on the way, in so many operations on numbers of this size; overflow is no bound."""
+        """Add the float64 rounding of `steps` operations on numbers of this size; overflow makes a bound infinite."""
         rest = np.nan_to_num(rest + gamma(steps + 2, 2 * U64) * size + 1e-300, nan=np.inf, posinf=np.inf)
         error = np.where((size + error < self.largest) & np.isfinite(error), error, np.inf)
         return Forms(center, slopes, rest, error)
@@ -84,7 +84,7 @@ class FormArithmetic:
 
     @np.errstate(all="ignore")
     def product(self, x: Forms, y: Forms) -> Forms:
-        """x y, number by number (x or y may have one for all)."""
+        """x y, elementwise (x or y may have a single number, which is broadcast)."""
         rx, ry = x.radius, y.radius
         slopes = x.center[:, None] * y.slopes + y.center[:, None] * x.slopes
         rest = np.abs(x.center) * y.rest + np.abs(y.center) * x.rest + rx * ry
@@ -97,13 +97,13 @@ class FormArithmetic:
 
     @np.errstate(all="ignore")
     def norm(self, x: Forms, kind: str, weight: Array, bias: Array, eps: float) -> Forms:
-        """Layer norm or RMS norm over all n numbers; nothing is known where they might all be zero."""
+        """LayerNorm or RMSNorm over all n numbers; bounds are infinite if all of them could be zero."""
         n = len(x.center)
         if kind == "layer":
             x = self._centered(x)
         scale = self._inverse_root(x, eps)
         y = self.product(x, scale)
-        # The model divides by a square root: relative errors of the scale, then of the division and the gain.
+        # The model divides by a square root: first the relative error of the root, then of the division and the gain.
         gain = np.broadcast_to(weight, (n,))[:, None]
         shift = np.broadcast_to(bias, (n,))[:, None]
         root = np.sqrt(self._least_mean(x, eps))
@@ -133,12 +133,12 @@ class FormArithmetic:
 
     @staticmethod
     def _least_mean(x: Forms, eps: float) -> Float[Array, "cells"]:
-        """A bound from below of mean x^2 + eps."""
+        """A lower bound on mean x^2 + eps."""
         nearest = np.maximum(np.abs(x.center) - x.radius, 0)
         return ((nearest**2).mean(0) + eps) * (1 - gamma(len(nearest) + 6, 2 * U64))
 
     def _inverse_root(self, x: Forms, eps: float) -> Forms:
-        """1 / sqrt(mean x^2 + eps), one number per cell; its error is left to `norm`."""
+        """1 / sqrt(mean x^2 + eps), one number per cell; `norm` adds its error."""
         n, radius = len(x.center), x.radius
         center = (x.center**2).mean(0) + eps
         slopes = 2 * (x.center[:, None] * x.slopes).mean(0)
@@ -148,10 +148,10 @@ class FormArithmetic:
         with np.errstate(all="ignore"):
             value = center**-0.5
             slope = -0.5 * center**-1.5
-            # Taylor: |f''| / 2 = 3/8 s^(-5/2) is largest at the lower end.
+            # The Taylor remainder's factor |f''| / 2 = 3/8 s^(-5/2) is largest at the lower end.
             beyond = 0.375 * low**-2.5 * reach**2
             found = np.abs(slope) * rest + beyond
-            # Where the cell is large, the plain range is better.
+            # For large cells the plain range is tighter.
             ends = low**-0.5, np.maximum(center + reach, low) ** -0.5
             flat = (ends[0] - ends[1]) / 2
             plain = ~(2 * found < flat)
@@ -201,7 +201,7 @@ class FormArithmetic:
             gap = np.where(across, -slope * low / 2, 0.0)  # the line from end to end is at most 2 gap above
         known = np.isfinite(slope) & np.isfinite(gap)
         slope = np.where(known, slope, 0.0)
-        # slope (x - low) is what lies above; its middle is slope (x - low) - gap
+        # relu lies between slope (x - low) - 2 gap and slope (x - low).
         center = np.where(across, slope * (x.center - low) - gap, slope * x.center)
         rest = np.where(known, slope * x.rest + gap, np.inf)
         error = np.where(high + x.error <= 0, 0.0, x.error)
@@ -210,8 +210,10 @@ class FormArithmetic:
 
 @dataclass(frozen=True)
 class Curve:
-    """A smooth activation, falling up to lowest_at and rising behind it. Its second derivative is even; bends: the
-    largest size of that at or beyond each multiple of STEP."""
+    """A smooth activation that decreases up to lowest_at and then increases, with an even second derivative.
+
+    bends: for each multiple of STEP, a bound on |second derivative| at and beyond it.
+    """
 
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]
@@ -220,13 +222,13 @@ class Curve:
     bends: Array
 
     def bend(self, nearest: Array) -> Array:
-        """A bound of the second derivative wherever |x| >= nearest."""
+        """A bound on the second derivative for all |x| >= nearest."""
         index = np.minimum(np.nan_to_num(nearest / STEP, nan=0.0), len(self.bends) - 1).astype(np.int64)
         return self.bends[index]
 
 
 STEP, FARTHEST, STEEPEST_BEND = 1 / 256, 12.0, 4.0
-"""Second derivatives are tabulated at so small steps, up to so far; none of them changes faster than STEEPEST_BEND."""
+"""Step and end of the table of second derivatives, and a bound on their slope."""
 
 
 def _erf(x: Array) -> Array:
@@ -246,7 +248,7 @@ INNER = math.sqrt(2 / math.pi)
 
 
 def _new_parts(x: Array) -> tuple[Array, Array, Array]:
-    """tanh of gelu_new, and the first two derivatives of what is inside it."""
+    """The tanh in gelu_new, and the first two derivatives of its argument."""
     with np.errstate(all="ignore"):
         inside = INNER * (x + 0.044715 * x**3)
     return np.tanh(inside), INNER * (1 + 0.134145 * x**2), INNER * 0.26829 * x
@@ -270,7 +272,7 @@ def _silu_bend(x: Array) -> Array:
 
 
 def _curve(value: Callable[[Array], Array], slope: Callable[[Array], Array], bend: Callable[[Array], Array]) -> Curve:
-    """With the place of its minimum, and its bends tabulated."""
+    """Find the curve's minimum and tabulate its second derivative."""
     grid = np.arange(0, FARTHEST, STEP)
     at_least = np.abs(bend(grid)) + STEEPEST_BEND * STEP
     # Beyond FARTHEST all bends are below 1e-3: x^2 exp(-x) falls there, and bounds all three.

@@ -1,8 +1,8 @@
-"""A model of one layer of attention, as what each token at each place says to the position that is read.
+"""A one-layer model as tables: the scores and values of each token at each position, as the read position sees them.
 
-Taken apart are task models and stock HookedTransformers: any heads, keys and values shared by some, positions of any
-kind, norms before or behind attention, an MLP that may be gated. What is not listed here is refused by name; that the
-parts say what the model says is seen when the model itself is run (certificates/places.py).
+Task models and stock HookedTransformers are supported: any number of heads, grouped keys and values, all kinds of
+positions, norms before or after attention, plain and gated MLPs. Other features are refused by name. Running the model
+itself shows that the tables reproduce it (certificates/places.py).
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ KNOWN_FIELDS = frozenset(
         "original_architecture",
     ]
 )
-"""Fields of a stock config that the parts below take into account, or that change no output."""
+"""Fields of a stock config that are supported below, or that do not affect the output."""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """Layer norm or division by the root mean square, over the last axis, with a gain and (layer norm) a bias."""
+    """LayerNorm or RMSNorm over the last axis, with a gain and (LayerNorm) a bias."""
 
     kind: Literal["layer", "rms"]
     weight: Float[Tensor, "gains"]
@@ -112,10 +112,10 @@ class Neurons:
 
 @dataclass(frozen=True)
 class OneLayer:
-    """Weights of one layer in float64, which holds them exactly.
+    """Weights of a one-layer model, converted to float64 without rounding.
 
-    rotation: what queries and keys at a position are multiplied by; added: what is added to scores of the query's and
-    the key's position. post: norms stand behind attention and MLP, not before them.
+    rotation: the rotary matrix of each position, applied to queries and keys. added: ALiBi's bias on the scores, per
+    query and key position. factor: the scale of the scores. post: whether norms come after attention and MLP.
     """
 
     tokens: Float[Tensor, "d_vocab d_model"]
@@ -143,12 +143,12 @@ class OneLayer:
 
 
 def refusal(model: HookedTransformer) -> str | None:
-    """Why a model is not taken apart here, or None."""
+    """The reason why a model cannot be converted to tables, or None."""
     if (reason := hooks_on(model) or premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     if len(model.blocks) != 1:
-        return (f"it has {len(model.blocks)} layers: what a second layer reads is not a sum over places of the tokens "
-                "there, so that only models of one layer are certified by places")  # fmt: skip
+        return (f"it has {len(model.blocks)} layers; certificates by places need one layer, where attention is a sum "
+                "of one term per position")  # fmt: skip
     return _task_model_refusal(model) if isinstance(model, TaskModel) else _stock_refusal(model)
 
 
@@ -157,7 +157,7 @@ def _task_model_refusal(model: TaskModel) -> str | None:
     if layer.mixing != "dot" or layer.normalizer != "softmax":
         return "its attention is not a softmax of scores of queries and keys"
     if spec.positions_enter == "attention" and spec.positions == "learned":
-        return "its learned positions enter attention alone"
+        return "its learned positions enter only the attention"
     if spec.readout == "relu_mlp":
         return "its readout is an MLP"
     if spec.decision == "indicator":
@@ -171,9 +171,9 @@ def _stock_refusal(model: HookedTransformer) -> str | None:
     cfg = model.cfg
     for name, default in config_fields().items():
         if name not in KNOWN_FIELDS and getattr(cfg, name, default) != default:
-            return f"its {name} = {getattr(cfg, name)!r} is not taken into account"
+            return f"its {name} = {getattr(cfg, name)!r} is not supported"
     if "olmo" in (cfg.original_architecture or "").lower():
-        return f"queries and keys of {cfg.original_architecture} are normed all heads at once"
+        return f"the query-key norm of {cfg.original_architecture} spans all heads"
     if cfg.normalization_type not in (None, "LN", "LNPre", "RMS", "RMSPre"):
         return f"its normalization_type is {cfg.normalization_type!r}"
     if cfg.positional_embedding_type not in ("standard", "rotary", "alibi", "none"):
@@ -185,17 +185,17 @@ def _stock_refusal(model: HookedTransformer) -> str | None:
 
 @torch.no_grad()
 def one_layer(model: HookedTransformer, length: int) -> OneLayer:
-    """The weights of a model for rows of this length. Raises UnsupportedError with the reason if there are none."""
+    """The weights of a model for rows of this length. Raises UnsupportedError, with the reason, for other models."""
     if (reason := refusal(model)) is not None:
         raise UnsupportedError(reason)
     parts: Any = model
     block, attn = parts.blocks[0], parts.blocks[0].attn
     tokens = parts.embed.W_E.detach().double()
     row = torch.zeros(1, length, dtype=torch.long)
-    stands = hasattr(parts, "pos_embed") and getattr(model.cfg, "positional_embedding_type", "") != "rotary"
-    places = parts.pos_embed(row)[0].double() if stands else torch.zeros(length, tokens.shape[1], dtype=torch.float64)
-    if places.ndim != 2 or not stands or model.cfg.positional_embedding_type == "alibi":
-        places = torch.zeros(length, tokens.shape[1], dtype=torch.float64)
+    places = torch.zeros(length, tokens.shape[1], dtype=torch.float64)
+    if hasattr(parts, "pos_embed") and model.cfg.positional_embedding_type not in ("rotary", "alibi"):
+        embedded = parts.pos_embed(row)[0].double()
+        places = embedded if embedded.ndim == 2 else places
     post = isinstance(model, TaskModel) and model.spec.layers[0].norm == "post"
     norms = (
         _norm(getattr(block, "ln1", None)),
@@ -229,12 +229,12 @@ def _projection(attn: Any, name: str) -> tuple[Tensor, Tensor]:
 
 
 def _norm(part: Any) -> Norm | None:
-    """A norm of TransformerLens, by the class that computes it."""
+    """Convert one of TransformerLens's norm modules."""
     if part is None or isinstance(part, nn.Identity):
         return None
     kind = type(part).__name__
     if kind not in ("LayerNorm", "LayerNormPre", "RMSNorm", "RMSNormPre"):
-        raise UnsupportedError(f"a norm of class {kind} is not taken into account")
+        raise UnsupportedError(f"norms of class {kind} are not supported")
     weight = getattr(part, "w", None)
     bias = getattr(part, "b", None)
     one = torch.ones(1, dtype=torch.float64)
@@ -252,7 +252,7 @@ def _query_key_norms(attn: Any) -> tuple[Norm, Norm] | None:
 
 
 def _rotation(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
-    """What the model's own rotation makes of the unit vectors: sines and cosines as it rounds them."""
+    """The model's own rotation of the unit vectors, so that sines and cosines are rounded as in the model."""
     d_head = attn.W_Q.shape[-1]
     units = torch.eye(d_head, dtype=attn.W_Q.dtype)[:, None, None].expand(-1, length, attn.W_Q.shape[0], -1)
     if isinstance(model, TaskModel):
@@ -267,7 +267,7 @@ def _rotation(model: HookedTransformer, attn: Any, length: int) -> Tensor | None
 
 
 def _added(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
-    """ALiBi's share of the scores, as the model rounds it."""
+    """ALiBi's bias on the scores, rounded as in the model."""
     if isinstance(model, TaskModel):
         if not getattr(attn, "sloped", False):
             return None
@@ -279,7 +279,7 @@ def _added(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
 
 
 def _factor(model: HookedTransformer, attn: Any, length: int) -> float:
-    """What q k is multiplied by."""
+    """The factor of the scores q k."""
     factor = 1 / float(attn.attn_scale)
     if isinstance(model, TaskModel):
         log_length = model.spec.layers[0].log_length
@@ -302,15 +302,15 @@ def _neurons(model: HookedTransformer, block: Any) -> Neurons | None:
     return Neurons(activation, into, b_in, None if gate is None else gate.detach().double(), out, b_out)
 
 
-# ---------------------------------------------------------------- what tokens say at places
+# ---------------------------------------------------------------- tables over tokens and places
 
 
 @dataclass(frozen=True)
-class Said:
-    """What every token at every place asks, answers and says to one position.
+class TokenTables:
+    """Scores and values that one query position sees, with their rounding errors.
 
-    stream: the query tokens at that position, as they enter the layer; scores by head, query token, place and key
-    token; values by head, place and token.
+    stream: (query token, d_model), the residual stream at that position as it enters the layer. scores: (head, query
+    token, place, key token). values: (head, place, token, d_head).
     """
 
     stream: Tracked
@@ -319,8 +319,8 @@ class Said:
 
 
 @torch.no_grad()
-def said(net: OneLayer, u: float, at: int, seen: int) -> Said:
-    """What the first `seen` places say to position `at`, with the errors of a format of unit roundoff u."""
+def token_tables(net: OneLayer, u: float, at: int, seen: int) -> TokenTables:
+    """The tables of the first `seen` places as position `at` sees them, for a number format of unit roundoff u."""
     numbers = Arithmetic(u)
     rows = numbers.add(
         exact(net.tokens.expand(seen, -1, -1)), exact(net.places[:seen, None].expand(-1, len(net.tokens), -1))
@@ -331,11 +331,11 @@ def said(net: OneLayer, u: float, at: int, seen: int) -> Said:
     q = _headed(net, numbers, inner[at : at + 1], net.query, 0, at)
     k = _headed(net, numbers, inner, net.key, 1, 0)
     v = _linear(numbers, inner, net.value)
-    return Said(own, _scores(net, numbers, q[:, 0], k, at, seen), v)
+    return TokenTables(own, _scores(net, numbers, q[:, 0], k, at, seen), v)
 
 
 def _linear(numbers: Arithmetic, x: Tracked, weights: tuple[Tensor, Tensor]) -> Tracked:
-    """(heads, places, tokens, d_head) of x (places, tokens, d_model)."""
+    """Project x (places, tokens, d_model) to (heads, places, tokens, d_head)."""
     matrix, bias = weights
     spread = Tracked(x.value[None], x.error[None])
     return numbers.linear(spread, matrix[:, None], bias[:, None, None] if bool((bias != 0).any()) else None)
@@ -344,7 +344,7 @@ def _linear(numbers: Arithmetic, x: Tracked, weights: tuple[Tensor, Tensor]) -> 
 def _headed(
     net: OneLayer, numbers: Arithmetic, x: Tracked, weights: tuple[Tensor, Tensor], which: int, start: int
 ) -> Tracked:
-    """Queries (which = 0) or keys (1), normed and rotated where the model does that."""
+    """Queries (which = 0) or keys (1), with the query-key norm and the rotation if the model has them."""
     found = _linear(numbers, x, weights)
     if net.query_key_norms is not None:
         found = net.query_key_norms[which].of(numbers, found)
@@ -354,7 +354,7 @@ def _headed(
 
 
 def _scores(net: OneLayer, numbers: Arithmetic, q: Tracked, k: Tracked, at: int, seen: int) -> Tracked:
-    """(heads, query tokens, places, key tokens)."""
+    """Scores (heads, query tokens, places, key tokens)."""
     heads, places, tokens, d_head = k.value.shape
     flat = Tracked(k.value.flatten(1, 2), k.error.flatten(1, 2))
     factor = abs(net.factor)

@@ -1,13 +1,13 @@
 """Ranges of attention over all inputs that share a few tokens and states: dynamic programming over (place, state).
 
-A head's output is sum_j w_j v_j / sum_j w_j over the places j that are seen, where weight and value depend on the token
-there. Of one coordinate c of the value, no input of a set is below m exactly where sum_j w_j (c_j - m) >= 0 for all of
-them. The least such sum over all paths of an automaton between two places is a shortest path. As a function of m it is
-concave, so that between two m at which it was computed it lies above the chord: its zero there is a bound that holds.
-(Dinkelbach 1967 steps to the exact m; a grid of them serves all cells at once.)
+A head's output is sum_j w_j v_j / sum_j w_j over the visible places j, where w_j and v_j depend on the token there. One
+coordinate c of the output is at least m on all inputs of a set if and only if sum_j w_j (c_j - m) >= 0 on each of them.
+The least such sum over all paths of an automaton between two places is a shortest-path problem. It is a concave
+function of m, so between two grid values of m it lies above its chord, and the chord's zero is a valid lower bound.
+(Dinkelbach 1967 iterates to the exact m; one fixed grid serves all cells at once.)
 
-A set of inputs, a *cell*, is given by tokens at some places and by states of the automaton between places ("cuts").
-Between two cuts all paths are taken at once.
+A *cell* is a set of inputs, given by tokens at some places and by automaton states at *cuts* (cut i is before place i).
+Between two cuts, all paths are bounded together.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from jaxtyping import Bool, Float, Int
 from interp.tasks.automata import Paths
 
 GRID = 25
-"""Values of m at which sums are computed, evenly from the least to the largest coordinate."""
+"""Number of values of m, evenly spaced from the smallest to the largest coordinate."""
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Cells:
-    """C cells with the same cuts. states: by cut (how many places were read) the state there; tokens: by place."""
+    """Cells with the same cuts. states: the state per cut (number of places read); tokens: the token per fixed place."""
 
     states: dict[int, Int[Array, "cells"]]
     tokens: dict[int, Int[Array, "cells"]]
@@ -46,15 +46,16 @@ class Cells:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """Neighboring cuts between which no token is given."""
+        """Neighboring cuts with no fixed token in between."""
         return [(a, b) for a, b in zip(self.cuts, self.cuts[1:]) if a not in self.tokens]
 
 
 @dataclass(frozen=True)
 class Routes:
-    """The steps of an automaton, for one token at the position that is read, and how many paths lead from cut to cut.
+    """The steps of an automaton with one token at the read position, and the numbers of paths between cuts.
 
-    steps: by place, (state, token, next state), sorted by the state. by_next: in which order the next state rises.
+    steps: per place, arrays (state, token, next state), sorted by state. by_next: per place, the order that sorts the
+    steps by the next state.
     """
 
     paths: Paths
@@ -80,7 +81,7 @@ class Routes:
         return len(self.paths.completions[cut])
 
     def counts(self, start: int, stop: int) -> Array:
-        """How many paths lead from each state at one cut to each at another, exact (Python integers)."""
+        """Number of paths from each state at one cut to each state at another, exact (Python integers)."""
         if (start, stop) not in self._counts:
             if start == stop:
                 self._counts[start, stop] = np.diag([1] * self.n_states(start)).astype(object)
@@ -93,7 +94,7 @@ class Routes:
         return self._counts[start, stop]
 
     def endings(self, cut: int) -> Array:
-        """How many paths lead on from each state to the end, exact."""
+        """Number of paths from each state to the end, exact."""
         return self._endings[cut]
 
     @cached_property
@@ -107,14 +108,14 @@ class Routes:
         return found
 
     def whole(self, after: int) -> Cells:
-        """All inputs, cut where the answer is known: one cell for each state there."""
+        """All inputs, as one cell per state at the cut `after`, where the answer is determined."""
         reached = (self.counts(0, after)[0] > 0) & (self.endings(after) > 0)
         last = np.flatnonzero(reached)
         states = {0: np.zeros(len(last), dtype=np.int64), after: last}
         return Cells(states, {})
 
     def split(self, cells: Cells, place: int) -> Cells:
-        """Every cell parted by the token at a place, and by the states before and behind it."""
+        """Split every cell by the token at a place and by the states before and after it."""
         state, token, then = self.steps[place]
         cell, step = self._passable(cells, place).nonzero()
         found = cells[cell]
@@ -122,11 +123,11 @@ class Routes:
         return Cells(states, {**found.tokens, place: token[step]})
 
     def fanned(self, cells: Cells, place: int) -> Int[Array, "cells"]:
-        """Into how many cells `split` parts each."""
+        """Number of cells that `split` makes of each cell."""
         return self._passable(cells, place).sum(1)
 
     def _passable(self, cells: Cells, place: int) -> Bool[Array, "cells steps"]:
-        """Which steps at a place lead from the last cut before it to the next one behind it."""
+        """Whether each step at a place lies on a path between the cell's states at the cuts around it."""
         before = max(cut for cut in cells.cuts if cut <= place)
         behind = min((cut for cut in cells.cuts if cut > place), default=self.length)
         bounded = behind in cells.states
@@ -137,7 +138,7 @@ class Routes:
         return comes[cells.states[before]] & goes.T[last]
 
     def sizes(self, cells: Cells) -> Array:
-        """How many inputs each cell holds, exact."""
+        """Number of inputs in each cell, exact."""
         found = np.ones(len(cells), dtype=object)
         for a, b in cells.gaps:
             found = found * self.counts(a, b)[cells.states[a], cells.states[b]]
@@ -146,7 +147,7 @@ class Routes:
     def example(self, cells: Cells, index: int) -> list[int]:
         """One input of a cell: token ids by position."""
         row = [0] * self.length
-        # From the end on: which states can still reach what the cell says.
+        # Backwards from the end: the states from which the cell's later states and tokens can be reached.
         alive = [np.ones(self.n_states(self.length), dtype=bool)]
         for cut in reversed(range(self.length + 1)):
             if cut < self.length:
@@ -170,10 +171,10 @@ class Routes:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the tokens at each place of the automaton's order add to the sums of one head, for one query token.
+    """The terms of one head's sums for one query token, by place and token.
 
-    weight: by place and token, up to a common factor; 0 where nothing is seen. coordinates: of the value there. slack:
-    relative error of weights and sums together.
+    weight: attention weight, up to a common factor; 0 if the place is not visible. coordinates: the coordinates of the
+    value. slack: relative error of weights and sums together.
     """
 
     routes: Routes
@@ -184,7 +185,7 @@ class Sums:
 
     @cached_property
     def ends(self) -> Float[Array, "r 2"]:
-        """The least and the largest of each coordinate, over all places and tokens that are seen and possible."""
+        """The smallest and largest value of each coordinate, over all possible tokens at visible places."""
         usable = np.zeros(self.weight.shape, dtype=bool)
         for place, (_, tokens, _) in enumerate(self.routes.steps):
             usable[place, tokens] = True
@@ -202,18 +203,18 @@ class Sums:
 
     @cached_property
     def costs(self) -> Float[Array, "channels places tokens"]:
-        """w (c - m) for each coordinate and each m; channels are coordinate by coordinate."""
+        """w (c - m) for each coordinate c and grid value m; channel = coordinate * GRID + grid index."""
         lead = self.coordinates[:, None] - self.grid[:, :, None, None]
         return (self.weight * lead).reshape(-1, *self.weight.shape)
 
     @cached_property
     def _unseen_from(self) -> int:
-        """From this place on nothing is seen."""
+        """The first place after the last visible one."""
         seen = np.flatnonzero((self.weight > 0).any(1))
         return int(seen[-1]) + 1 if len(seen) else 0
 
     def between(self, start: int, stop: int) -> Float[Array, "2 channels before after"]:
-        """The least and the largest sums over all paths between states at two cuts; infinite if there is none."""
+        """Smallest and largest sums over all paths between states at two cuts; infinite if there is no path."""
         if (start, stop) not in self._tables:
             n = self.routes.n_states(start)
             found = np.full((2, len(self.costs), n, n), np.inf)
@@ -237,7 +238,7 @@ class Sums:
         return np.stack([low, high])
 
     def onward(self, cut: int) -> Float[Array, "2 channels states"]:
-        """The least and the largest sums from each state at a cut to the end."""
+        """Smallest and largest sums from each state at a cut to the end."""
         if (cut, None) not in self._tables:
             if cut >= max(self._unseen_from, 0):
                 found = np.zeros((2, len(self.costs), self.routes.n_states(cut)))
@@ -268,14 +269,16 @@ class Sums:
             given = pull[index] - grid[:, None] * mass
             slip = self.slack * (ends[1] - ends[0]) + 4e-16 * np.abs(ends).max()
             lows.append(np.maximum(_crossing(grid, given + rest[0, channels][:, kind]) - slip, ends[0]))
-            # Upper bounds are lower ones of the negative.
+            # An upper bound is minus a lower bound of the negative.
             above = -(given + rest[1, channels][:, kind])[::-1]
             highs.append(np.minimum(-_crossing(-grid[::-1], above) + slip, ends[1]))
         return np.array(lows), np.array(highs)
 
     def _rest(self, cells: Cells) -> tuple[Float[Array, "2 channels kinds"], Int[Array, "cells"]]:
-        """The least and largest sums over all places without a given token, for each combination of states at the cuts
-        around them, and which combination each cell has."""
+        """Smallest and largest sums over all places without a fixed token, per combination of states at the cuts.
+
+        Also returns the index of each cell's combination.
+        """
         last = cells.cuts[-1]
         gaps = cells.gaps
         keys = [cells.states[cut] for gap in gaps for cut in gap] + [cells.states[last]]
@@ -291,9 +294,9 @@ class Sums:
 
 
 def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) -> Float[Array, "cells"]:
-    """Where each column, falling and concave, given at the grid, is certainly not yet below zero."""
+    """A lower bound on the zero of each column, a decreasing concave function given on the grid."""
     positive = values >= 0
-    # The first that is negative; before it the chord from the last that is not.
+    # Interpolate between the last value that is not negative and the first that is.
     many = np.where(positive.all(0), len(grid), (~positive).argmax(0))
     left = np.clip(many - 1, 0, len(grid) - 2)
     columns = np.arange(values.shape[1])
@@ -305,5 +308,5 @@ def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) ->
 
 
 def total_inputs(routes: Sequence[Routes]) -> int:
-    """How many inputs some routes have together."""
+    """Number of inputs of several routes together."""
     return sum(int(one.endings(0)[0]) for one in routes)

@@ -1,8 +1,7 @@
-"""Margins of sets of inputs at one position that is read, for one token there: ranges of attention, pushed on.
+"""Bounds on the margins of sets of inputs that have the same token at the read position.
 
-The position that is read and its token are fixed, so that the query is. Heads write into a few directions each; a cell
-bounds how far along each of them the output may lie (certificates/places_ranges.py), and what comes after attention
-is applied to all such vectors at once (certificates/places_forms.py).
+That token determines the query. Each head writes in a few directions. Per cell (set of inputs), places_ranges.py bounds
+the head's output along each direction, and places_forms.py propagates all such outputs through the rest of the model.
 """
 
 from __future__ import annotations
@@ -16,24 +15,23 @@ from jaxtyping import Bool, Float, Int
 
 from interp.certificates.arithmetic import ROUNDOFF, exp_error, gamma, limits
 from interp.certificates.places_forms import FormArithmetic, Forms
-from interp.certificates.places_model import Norm, OneLayer, Said
+from interp.certificates.places_model import Norm, OneLayer, TokenTables
 from interp.certificates.places_ranges import Cells, Routes, Sums
 
 Array = np.ndarray
 U64 = ROUNDOFF[torch.float64]
 RANK = 1e-11
-"""Directions of a head's values whose size is below this share of the largest are left to a remainder."""
+"""Singular values of a head's values below this share of the largest count as remainder."""
 TINIEST = float(np.finfo(np.float64).tiny)
 LIGHTEST = 400.0
-"""At some place no token may score so much lower than the best one: its weight keeps sums away from zero."""
+"""Largest gap between scores at which sums of weights surely stay above zero: some place must have none larger."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of the margin of each cell: the right output less the best other one.
+    """Bounds on the margin per cell: the right output minus the best other output.
 
-    low, high: in the reals. own_low, own_high: in the model's own arithmetic. wrong: one other output is larger over
-    the whole cell, in both.
+    low, high: in exact arithmetic. own_low, own_high: in the model's own arithmetic.
     """
 
     low: Float[Array, "cells"]
@@ -43,24 +41,24 @@ class Bounds:
 
     @property
     def right(self) -> Bool[Array, "cells"]:
-        """Cells whose inputs are all right, in the reals and as run."""
+        """Cells whose inputs are all right, in exact arithmetic and as run."""
         return (self.low > 0) & (self.own_low > 0)
 
     @property
     def wrong(self) -> Bool[Array, "cells"]:
-        """Cells whose inputs are all wrong."""
+        """Cells whose inputs are all wrong, in exact arithmetic and as run."""
         return (self.high < 0) & (self.own_high < 0)
 
     @property
     def rounding(self) -> Float[Array, "cells"]:
-        """How much further the model's own margins may reach than those in the reals."""
-        with np.errstate(invalid="ignore"):  # infinite bounds, where nothing is known
+        """How far rounding can move the model's margins beyond the exact bounds."""
+        with np.errstate(invalid="ignore"):  # bounds may be infinite
             further = np.maximum(self.low - self.own_low, self.own_high - self.high)
         return np.maximum(np.nan_to_num(further, nan=np.inf, posinf=np.inf), 0)
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Array, Bounds]], n: int) -> Bounds:
-        """From bounds of some cells each, by their numbers."""
+        """Merge bounds of several groups of cells, each with the indices of its cells."""
         arrays = []
         for name in ("low", "high", "own_low", "own_high"):
             whole = np.zeros(n)
@@ -72,8 +70,11 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Head:
-    """One head for one query token: its sums, what it writes at the middle of its values, and along each direction.
-    remainder: what no direction holds. moved: how far rounding of its weights may move each coordinate."""
+    """One head for one query token: it writes `middle` plus coordinates, given by `sums`, times `directions`.
+
+    remainder: bound on the part of its output outside the directions. moved: how far rounding of the attention weights
+    can move each coordinate.
+    """
 
     sums: Sums
     middle: Float[Array, "d_model"]
@@ -84,7 +85,10 @@ class Head:
 
 @dataclass(frozen=True)
 class Sight:
-    """All inputs with one token at the position that is read."""
+    """All inputs with one token at the read position.
+
+    stream: the residual stream there before attention. rest: its error in exact arithmetic; error: in the model's.
+    """
 
     net: OneLayer
     routes: Routes
@@ -95,8 +99,10 @@ class Sight:
     error: Float[Array, "d_model"]
 
     def stream_of(self, cells: Cells) -> tuple[Forms, Float[Array, "k cells"]]:
-        """The residual stream behind attention, over each cell and as far as rounded weights may move it; and which
-        share of each slope's range the reals fill."""
+        """The residual stream after attention over each cell, with rounded attention weights.
+
+        Also returns the share of each slope's range that exact arithmetic needs.
+        """
         n = len(cells)
         center, rest = np.tile(self.stream[:, None], n), np.tile(self.rest[:, None], n)
         slopes, shares = [], []
@@ -117,7 +123,7 @@ class Sight:
         return Forms(center, k, rest, np.tile(self.error[:, None], n)), filled
 
     def bounds(self, cells: Cells, right: Int[Array, "cells"]) -> Bounds:
-        """The margins of cells over each of which one output is right."""
+        """Bound the margins of cells. right: the output that is right on all inputs of a cell."""
         numbers = FormArithmetic(self.net.dtype)
         with np.errstate(all="ignore"):
             stream, filled = self.stream_of(cells)
@@ -130,7 +136,7 @@ class Sight:
 
 
 def behind_attention(net: OneLayer, numbers: FormArithmetic, x: Forms) -> Forms:
-    """What the unembedding reads, from the stream behind attention."""
+    """Propagate the residual stream after attention to the input of the unembedding."""
 
     def normed(which: int, x: Forms) -> Forms:
         norm = net.norms[which]
@@ -165,9 +171,9 @@ def _constant(value: Float[Array, "n"], like: Forms) -> Forms:
 
 
 def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int) -> Bounds:
-    """Bounds of the right output less each other one; of a single output s the answers are s <= 0 and s > 0.
+    """Bound the right output minus each other one. A single output s answers 1 if s > 0, otherwise 0.
 
-    filled: which share of each slope's range the reals fill.
+    filled: the share of each slope's range that exact arithmetic needs.
     """
     read, bias = net.read.numpy(), net.b_read.numpy()
     n, n_out = read.shape
@@ -196,13 +202,13 @@ def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------- from what tokens say to sums
+# ---------------------------------------------------------------- from tables over tokens to sums
 
 
-def sight(net: OneLayer, routes: Routes, at: int, token: int, real: Said, own: Said) -> Sight:
-    """All inputs with this token at the position that is read, from what tokens at places say to it.
+def sight(net: OneLayer, routes: Routes, at: int, token: int, real: TokenTables, own: TokenTables) -> Sight:
+    """The Sight of this token at the read position.
 
-    real: with the errors of float64; own: with those of the model's format.
+    real: the tables with the errors of float64; own: with those of the model's number format.
     """
     order = np.array(routes.paths.order)
     seen = real.values.value.shape[1]
@@ -240,7 +246,7 @@ def sight(net: OneLayer, routes: Routes, at: int, token: int, real: Said, own: S
 
 
 def _placed(order: Array, here: Array, *tables: Array) -> list[Array]:
-    """Tables by position, in the order in which the automaton reads; zero where nothing is seen."""
+    """Reorder tables from positions to the automaton's places; places that are not seen get 0."""
     found = []
     for table in tables:
         placed = np.zeros((len(order), *table.shape[1:]))
@@ -250,8 +256,11 @@ def _placed(order: Array, here: Array, *tables: Array) -> list[Array]:
 
 
 def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tuple[Array, float, float]:
-    """Weights by place and token; the relative error of their sums in the reals; and by which share of the span of the
-    values the model's own weights may move the head's output, whatever the input."""
+    """Attention weights by place and token, before the division by their sum.
+
+    Also returns the relative error of their sums in exact arithmetic, and a bound on how far rounded weights can move
+    the head's output, as a share of the span of its values, on any input.
+    """
     score, real, own = tables
     keys = len(score)
     top = score[usable].max()
@@ -261,7 +270,7 @@ def _weights(tables: list[Array], usable: Array, routes: Routes, u: float) -> tu
         relative = np.where(usable, np.expm1(real + U64 * np.abs(below)) + exp_error(U64, 1), 0.0)
         each = np.where(usable, np.expm1(own + u * np.abs(below)), 0.0) + exp_error(u, keys) + gamma(keys + 8, u)
     slack = 3 * float(relative.max()) + 4 * gamma(keys + 8, 2 * U64)
-    # Whatever a row is, each place that is seen holds one of its tokens.
+    # In every row, each visible place holds one of its usable tokens.
     heaviest = np.where(usable, below, np.inf)[usable.any(1)].min(1).max()
     if not np.isfinite(slack) or slack > 0.1 or heaviest < -LIGHTEST:
         slack = 1.0
@@ -281,26 +290,25 @@ def _head(
     routes: Routes, order: Array, here: Array, weight: Array, slack: float, slip: float, values: Array, errors: Array,
     write: Array, usable: Array,
 ) -> Head:  # fmt: skip
-    """Directions in which a head writes, and the coordinates of each token's value along them."""
+    """Find the directions in which a head writes and the coordinates of each token's value along them."""
     (placed, off) = _placed(order, here, values @ write, errors @ np.abs(write))
     lost = gamma(write.shape[0] + 3, 2 * U64) * (np.abs(values) @ np.abs(write)).max((0, 1))
-    said = placed[usable]
-    middle = (said.min(0) + said.max(0)) / 2
-    _, sizes, turned = np.linalg.svd(said - middle, full_matrices=False)
+    used = placed[usable]
+    middle = (used.min(0) + used.max(0)) / 2
+    _, sizes, turned = np.linalg.svd(used - middle, full_matrices=False)
     directions = turned[sizes > RANK * max(sizes.max(initial=0), 1e-300)]
     coordinates = (placed - middle) @ directions.T
     back = coordinates[usable] @ directions
-    remainder = np.abs(said - middle - back).max(0) * (1 + 1e-9) + off[usable].max(0) + lost
-    remainder = remainder + 64 * U64 * (np.abs(said).max(0) + np.abs(middle) + np.abs(back).max(0, initial=0))
+    remainder = np.abs(used - middle - back).max(0) * (1 + 1e-9) + off[usable].max(0) + lost
+    remainder = remainder + 64 * U64 * (np.abs(used).max(0) + np.abs(middle) + np.abs(back).max(0, initial=0))
     sums = Sums(routes, weight, np.ascontiguousarray(coordinates.transpose(2, 0, 1)), slack)
     moved = slip * (sums.ends[:, 1] - sums.ends[:, 0])
     return Head(sums, middle, directions, remainder, np.nan_to_num(moved, nan=0.0))
 
 
 def _lost(
-    said: Float[Array, "tokens d_head"], off: Float[Array, "tokens d_head"], keys: int, u: float
+    values: Float[Array, "tokens d_head"], off: Float[Array, "tokens d_head"], keys: int, u: float
 ) -> tuple[Float[Array, "d_head"], Float[Array, "d_head"]]:
-    """How far the model's own head output may be off beside what its weights do, and how large it may be: from values
-    and their errors."""
-    most, wrong = np.abs(said).max(0), off.max(0)
+    """Bound the error of a head's output that comes from its values, and the size of the output."""
+    most, wrong = np.abs(values).max(0), off.max(0)
     return wrong + (gamma(keys + 3, u) + 4 * u) * (most + wrong), most

@@ -1,8 +1,8 @@
-"""The model itself on a few hundred inputs of the domain, against what a proof says of them.
+"""Compare a proof with the model itself on a few hundred inputs.
 
-A proof is about weights; a certificate is about the model that predict() runs. Before a certificate is given, inputs
-with the smallest margins and others drawn at random are run through predict() and through the whole forward pass, and
-every margin must be what the proof says, up to its own bound of the rounding. A mismatch is an error, whoever is wrong.
+A proof is about weights, a certificate about the model that predict() runs. Before a certificate is issued, the inputs
+with the smallest margins and some random ones go through predict() and through the full forward pass. Every margin must
+agree with the proof up to the proof's bound on rounding; otherwise Mismatch is raised.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ ROWS_AT_ONCE = 64
 
 
 class Mismatch(InterpError):
-    """The proof and the model say different things of one input: no certificate is given."""
+    """The proof and the model disagree on an input, so no certificate is issued."""
 
 
 @dataclass(frozen=True)
 class Probes:
-    """What a proof says of a few inputs, at every position that is read.
+    """A proof's bounds on the margins of a few inputs, at every read position.
 
-    right: which outputs are right; of one output s (a recognizer) there are two, "no" (s <= 0) and "yes" (s > 0). Where
-    none is right nothing is said. low, high: the margin in exact arithmetic lies between them; bound: how far rounding
-    can move it. at: the positions that are read (None: where the model is read), among: the outputs that are compared
-    (None: all). whole: run the whole forward pass, and not only predict().
+    right: mask of the right outputs; a single output s (a recognizer) counts as two, "no" (s <= 0) and "yes" (s > 0).
+    Positions without a right output are not compared. low, high: bounds on the margin in exact arithmetic. bound: how
+    far rounding can move it. at: the read positions (None: the model's own). among: the outputs that compete (None:
+    all). whole: run the full forward pass in addition to predict().
     """
 
     batch: Batch
@@ -48,20 +48,23 @@ class Probes:
 
 @torch.no_grad()
 def compare(model: TaskModel, probes: Iterable[Probes]) -> int:
-    """Run the model on probes; how many margins agreed. Raises Mismatch for the first that does not."""
-    agreed = 0  # of each input the margin, or where that is not compared the answer
+    """Run the model on probes and return the number of inputs that agreed. Raises Mismatch at the first that does not.
+
+    Margins are counted, or answers if the full forward pass is skipped.
+    """
+    agreed = 0
     for each in probes:
-        for start in range(0, len(each.batch), ROWS_AT_ONCE):
-            if each.whole:
-                agreed += _part(model, each, slice(start, start + ROWS_AT_ONCE))
+        if each.whole:
+            for start in range(0, len(each.batch), ROWS_AT_ONCE):
+                agreed += _compare_margins(model, each, slice(start, start + ROWS_AT_ONCE))
         if each.at is None and each.among is None:
-            said = _answers(model, each)
-            agreed += 0 if each.whole else said
+            answers = _compare_answers(model, each)
+            agreed += 0 if each.whole else answers
     return agreed
 
 
-def _part(model: TaskModel, probes: Probes, rows: slice) -> int:
-    """Margins of the whole forward pass on some rows."""
+def _compare_margins(model: TaskModel, probes: Probes, rows: slice) -> int:
+    """Compare the margins of the full forward pass on some rows; return the number compared."""
     batch = probes.batch[rows]
     mask = batch.attention_mask if bool((~batch.attention_mask).any()) and model.task.pad_id is None else None
     out = model(batch.tokens.to(model.cfg.device), attention_mask=mask).double().cpu()
@@ -72,9 +75,9 @@ def _part(model: TaskModel, probes: Probes, rows: slice) -> int:
         out = out[torch.arange(len(batch)), places]
     margin = margins(out, probes.right[rows], probes.among)
     low, high, bound = probes.low[rows], probes.high[rows], probes.bound[rows]
-    slip = bound * 1.0 + 2.0**-52 * margin.abs()  # the subtraction here
-    said = probes.right[rows].any(-1) & bound.isfinite() & low.isfinite()
-    bad = said & ~((margin >= low - slip) & (margin <= high + slip))
+    slip = bound * 1.0 + 2.0**-52 * margin.abs()  # the second term is the rounding of the subtraction in margins()
+    compared = probes.right[rows].any(-1) & bound.isfinite() & low.isfinite()
+    bad = compared & ~((margin >= low - slip) & (margin <= high + slip))
     if bad.any():
         row = int(bad.flatten(1).any(1).int().argmax()) if bad.ndim > 1 else int(bad.int().argmax())
         place = (row, int(bad[row].int().argmax())) if bad.ndim > 1 else (row,)
@@ -83,21 +86,21 @@ def _part(model: TaskModel, probes: Probes, rows: slice) -> int:
             f"margin is {float(margin[place]):g}, the proof says {float(low[place]):g} to {float(high[place]):g}, "
             f"up to {float(bound[place]):g}"
         )
-    return int(said.sum())
+    return int(compared.sum())
 
 
 def margins(
     out: Float[Tensor, "*rows n_model_out"], right: Bool[Tensor, "*rows n_out"], among: Bool[Tensor, " n_out"] | None
 ) -> Float[Tensor, "*rows"]:
-    """The best right output less the best wrong one."""
+    """The largest right output minus the largest wrong one."""
     if right.shape[-1] == 2 and out.shape[-1] == 1:
         out = torch.cat([torch.zeros_like(out), out], -1)
     wrong = ~right if among is None else ~right & among
     return out.masked_fill(~right, -torch.inf).amax(-1) - out.masked_fill(~wrong, -torch.inf).amax(-1)
 
 
-def _answers(model: TaskModel, probes: Probes) -> int:
-    """What predict() answers, wherever the proof says that the answer is right or wrong beyond rounding; how many."""
+def _compare_answers(model: TaskModel, probes: Probes) -> int:
+    """Compare predict() with the proof wherever the margin exceeds rounding; return the number compared."""
     found = model.predict(probes.batch.tokens).cpu()
     single = probes.right.sum(-1) == 1
     correct = found == probes.batch.labels

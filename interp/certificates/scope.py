@@ -1,9 +1,9 @@
-"""Of which models does a proof speak? The fields of a spec that a method takes into account, and the rest.
+"""The scope of a proof: which values of a spec's fields a method supports.
 
-A method says field by field what it knows: any value, or the values for which its argument holds. A field that it does
-not name must hold its default, for a default is how models were before the field was there; so a new field of the spec
-is refused by every method, wherever it is used, until the method names it. A field without a default must be named.
-What the spec does not say (hooks, replaced parts, changed constants) is refused for all: see frozen.py.
+A method lists the fields that it supports, each with any value or with some values. A field that is not listed must
+have its default value. So when a spec gains a field, every method refuses its new values until the method lists them. A
+field without a default must be listed. Changes outside the spec (hooks, replaced modules, changed constants) are always
+refused; see frozen.py.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pydantic import BaseModel
 from interp.spec import ModelSpec
 
 ANY = object()
-"""A field whose every value the method takes into account."""
+"""Marks a field that is supported with every value."""
 
 Takes = Mapping[str, object]
-"""By field: ANY, or a tuple of the values that the argument holds for. Fields inside others are joined by a dot."""
+"""Per field: ANY, or a tuple of the supported values. Nested fields are joined by dots."""
 
 WHOLE = ("task", "origin")
-"""Fields that are taken or refused as a whole: which task it is, and where the weights come from."""
+"""Nested fields that are supported or refused as a whole: the task, and the origin of the weights."""
 
 NO_DEFAULT = object()
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a spec. path: as a method names it, layers.bias.q; where: as a reader finds it, layer 1: bias.q."""
+    """One field of a spec. path: its name in Takes (layers.bias.q); where: its name in messages (layer 1: bias.q)."""
 
     path: str
     where: str
@@ -38,12 +38,12 @@ class Field:
 
 
 def anything(*paths: str) -> dict[str, object]:
-    """These fields with any value."""
+    """Takes for fields that are supported with any value."""
     return dict.fromkeys(paths, ANY)
 
 
 def fields(part: BaseModel, path: str = "", where: str = "") -> Iterator[Field]:
-    """Every field of a spec, those of its layers and of what is inside these too; `layers` itself is their number."""
+    """Yield every field of a spec, nested ones too; the value of `layers` is the number of layers."""
     for name, info in type(part).model_fields.items():
         value = getattr(part, name)
         default = NO_DEFAULT if info.is_required() else info.get_default(call_default_factory=True)
@@ -58,7 +58,7 @@ def fields(part: BaseModel, path: str = "", where: str = "") -> Iterator[Field]:
 
 
 def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
-    """A sentence for every field whose value a method does not take into account; empty where it knows them all."""
+    """One sentence per field whose value a method does not support."""
     found = []
     for field in fields(spec):
         allowed = takes.get(field.path, ())
@@ -66,10 +66,10 @@ def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
             continue
         known = [repr(value) for value in (*allowed, field.default) if value is not NO_DEFAULT]  # type: ignore[misc]
         about = f", only {' or '.join(dict.fromkeys(known))}" if known else ""
-        found.append(f"its argument does not take {field.where} = {field.value!r} into account{about}")
+        found.append(f"the method does not support {field.where} = {field.value!r}{about}")
     return found
 
 
 def refusal_of(spec: ModelSpec, takes: Takes) -> str | None:
-    """The first field that a method does not know, or None."""
+    """A sentence for the first field that a method does not support, or None."""
     return next(iter(unknown(spec, takes)), None)

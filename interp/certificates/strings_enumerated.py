@@ -1,9 +1,9 @@
-"""Recognizers of any kind, layer norm and learned weights included: every string up to a length, with a rounding bound.
+"""Certify recognizers on every string up to a length, with a bound on rounding; any weights, LayerNorm included.
 
-Without positions the output at the place that is read depends on how often each symbol occurs, and not on their order:
-then one string stands for all of its rearrangements, if the language's labels agree (they are compared on every string
-up to CHECKED symbols; beyond, the language must say that counts decide it, and the certificate says whose word that
-is). With positions every string is run.
+Without positions, the output at the read position depends only on how often each symbol occurs. Then one string is run
+for all of its rearrangements, provided that their labels agree. Labels are compared on every string up to CHECKED
+symbols. For longer strings the language must declare that counts decide, which the certificate lists as unchecked. With
+positions, every string is run.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ TAKES = {
 }
 
 BY_COUNTS = 32
-"""Up to this length by default where counts decide."""
+"""Default longest string if counts decide."""
 STRINGS = 1 << 13
-"""Lengths with more strings than these are run only if they are asked for."""
+"""Largest number of strings of one length that is run by default."""
 PROBED = 40
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task is not a language, or None."""
+    """The reason why the task is not a language, or None."""
     reason = lacks(task, LISTED_STRINGS)
     return None if reason is None else f"no language of strings: {reason}"
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why not every string can be run with a bound, or None."""
+    """The reason why this method does not apply to a model, or None."""
     spec = model.spec
     if (reason := other_task(model.task)) is not None:
         return reason
@@ -78,13 +78,13 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def by_counts(model: TaskModel, length: int) -> bool:
-    """Does one string stand for all of its rearrangements, for the model and for the language?"""
+    """Whether both the model and the language treat all rearrangements of a string of this length alike."""
     task: Any = model.task
     if model.spec.symmetry != "distinct_tokens" or model.spec.readout_at != "[CLS]":
         return False
     if not _compared(task, length):
-        said = decided(task)
-        if said is None or not said.count or said.places:
+        declared = decided(task)
+        if declared is None or not declared.count or declared.places:
             return False
         generator = torch.Generator().manual_seed(length)
         drawn = torch.randint(len(task.alphabet), (DRAWN, length), generator=generator)
@@ -96,12 +96,12 @@ def by_counts(model: TaskModel, length: int) -> bool:
 
 
 def _compared(task: Any, length: int) -> bool:
-    """Are the labels of every string of a length looked at?"""
+    """Whether the labels of all strings of a length are compared."""
     return length <= CHECKED and len(task.alphabet) ** length <= 1 << CHECKED
 
 
 def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"], Float[np.ndarray, "strings"]]:
-    """The strings that are run, and how many each stands for."""
+    """The strings of a length that are run, and the number of strings that each represents."""
     task: Any = model.task
     letters = len(task.alphabet)
     if not by_counts(model, length):
@@ -119,10 +119,11 @@ def certify_every_string(
 ) -> Certificate:
     """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
 
-    longest: by default BY_COUNTS where counts decide, else as far as there are at most STRINGS strings of a length.
-    tables: "lengths" (length, strings; right, wrong and tied in exact arithmetic, tied ones too near to tell; proved:
-    right beyond what rounding can do in the model's own format; smallest_margin, rounding, status). Refuted by a string
-    that the model's own forward pass gets wrong, too. Raises InterpError for lengths whose strings cannot be listed.
+    longest: default BY_COUNTS if counts decide, otherwise the largest length with at most STRINGS strings. The
+    certificate's table "lengths" has one row per length: strings; right, wrong and tied (within rounding of 0) in exact
+    arithmetic; proved (right whatever the rounding in the model's number format); smallest_margin, rounding, status. A
+    model is refuted only by a string that its own forward pass gets wrong. Raises InterpError for lengths whose strings
+    cannot be listed.
     """
     started = time.perf_counter()
     task: Any = model.task
@@ -147,7 +148,7 @@ def certify_every_string(
 
 
 def _counterexample(model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]) -> str | None:
-    """The first of some strings that the model's own forward pass gets wrong."""
+    """The first of these strings that the model's own forward pass gets wrong, or None."""
     if not len(symbols):
         return None
     batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
@@ -165,7 +166,7 @@ def _longest(model: TaskModel, task: Any) -> int:
 def _run(
     model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Margins with bounds of their rounding in the model's format and here; outputs that overflow are wrong."""
+    """Margins, with bounds on rounding in the model's number format and in float64; overflow counts as wrong."""
     length, own = symbols.shape[1], model.embed.W_E.dtype
     for part in symbols.split(max(1, ROWS_AT_ONCE // (length + 2) ** 2)):
         batch = labelled(task, part)
@@ -177,13 +178,13 @@ def _run(
 
 
 def margins_of(model: TaskModel, length: int) -> tuple[Float[np.ndarray, "strings"], Float[np.ndarray, "strings"]]:
-    """Margins of the strings of a length, one for all of its rearrangements where that is so, and their numbers."""
+    """Margins of the strings of a length that are run, and the number of strings that each represents."""
     symbols, sizes = strings(model, length)
     return torch.cat([margin for margin, _, _ in _run(model, model.task, symbols)]).numpy(), sizes
 
 
 def _probes(task: Any, symbols: Int[Tensor, "strings length"], margin: np.ndarray, bound: np.ndarray) -> Probes:
-    """The strings of smallest margins."""
+    """The strings with the smallest margins."""
     chosen = torch.from_numpy(np.abs(margin).argsort()[:PROBED])
     part = symbols[chosen]
     batch = task.of_symbols(part, torch.full((len(part),), part.shape[1]))
@@ -202,7 +203,7 @@ def _conclude(
     notes = [f"right on every string of {_ranges(exact)} symbols in exact arithmetic"] if exact else []
     if exact != good:
         proved = f"proved at {_ranges(good)} symbols" if good else "proved at no length"
-        notes.append(f"as run, in any order of evaluation: {proved}; a float64 copy (dtype = float64) goes further")
+        notes.append(f"as run, in any order of evaluation: {proved}; a float64 copy (dtype = float64) reaches further")
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     counted = [n for n in map(int, table["length"]) if by_counts(model, n)]
     compared = max((n for n in map(int, table["length"]) if _compared(model.task, n)), default=0)
@@ -230,7 +231,7 @@ def _conclude(
 
 
 def _ranges(lengths: list[int]) -> str:
-    """1 to 4, 6 and 9: runs of numbers."""
+    """Format numbers as runs: "1 to 4, 6 and 9"."""
     runs: list[list[int]] = []
     for n in lengths:
         if runs and n == runs[-1][-1] + 1:

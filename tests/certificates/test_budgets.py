@@ -26,12 +26,12 @@ def test_a_search_ends_by_steps_or_by_the_clock(monkeypatch: pytest.MonkeyPatch)
     assert not late.is_over()
     steps.steps -= 20
     assert steps.is_over()
-    assert steps.ended == "the steps of 2 seconds were made"
+    assert steps.ended == "the time limit of 2 seconds was used up"
     now[0] = 6.0
     assert not late.is_over()
     now[0] = 6.5
     assert late.is_over()
-    assert late.ended == "it had taken 6 seconds where 2 were asked"
+    assert late.ended == "it took 6 seconds instead of 2"
     assert Budget(0, 10.0).is_over()
 
 
@@ -59,7 +59,7 @@ def test_extreme_numbers_keep_to_the_clock_and_shares_below_1(size: float) -> No
 def test_what_ended_a_search_is_said() -> None:
     model = interp.load("histogram/dot/seed-0", dtype="float64")
     found = interp.certify(model, seconds=0.01, samples=0)
-    assert "since the steps of 0.01 seconds were made" in str(found)
+    assert "since the time limit of 0.01 seconds was used up" in str(found)
 
 
 @pytest.mark.parametrize(("option", "value"), [("seed", -1), ("samples", -1), ("seconds", -1)])

@@ -76,7 +76,7 @@ def test_float32_is_undecided_where_rounding_might_matter() -> None:
 
 def test_models_that_cannot_be_certified_say_why() -> None:
     norm = construct("languages/parity", layer_norm=True).model()
-    assert "does not take layer 0: norm = 'post' into account" in (refusal(norm) or "")
+    assert "does not support layer 0: norm = 'post'" in (refusal(norm) or "")
     assert "no language" in (refusal(construct("count01/minimal").model()) or "")
     tampered = construct("languages/palindrome").model()
     with torch.no_grad():

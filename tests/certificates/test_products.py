@@ -17,7 +17,7 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates import check, method_for, products
 from interp.certificates.base import registered_methods
 from interp.certificates.budgets import Budget
-from interp.certificates.products import Shares, certify_products, count, said_by
+from interp.certificates.products import Shares, certify_products, count, token_tables
 from interp.errors import InterpError, UnsupportedError
 from interp.spec import Bias, Layer, ModelSpec, TaskRef, Training
 from interp.tasks import Batch, MaxOfK
@@ -204,11 +204,11 @@ def test_what_the_budget_leaves_open_widens_the_accuracy() -> None:
 def test_bounds_hold_whatever_rounding_did() -> None:
     """Slips as large as the numbers: the least margin is lower by at least as much, and less is counted."""
     model = drawn(SPECS["placed"], 1)
-    said = said_by(model, 3, 4, 4)
+    tables = token_tables(model, 3, 4, 4)
     for size in (1e-9, 1e-3, 1.0):
-        blurred = replace(said, output_error=said.output_error + size, score_error=said.score_error + size)
+        blurred = replace(tables, output_error=tables.output_error + size, score_error=tables.score_error + size)
         for part in products_of(model.task):
-            sharp, blunt = Shares.of(said, part), Shares.of(blurred, part)
+            sharp, blunt = Shares.of(tables, part), Shares.of(blurred, part)
             with np.errstate(all="ignore"):
                 assert (blunt.least()[0] <= sharp.least()[0] - size).all()
             every = np.ones(3, dtype=bool)
@@ -240,7 +240,7 @@ def test_where_the_token_that_is_read_varies_every_input_is_run() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"layers": (Layer(n_heads=2, d_head=3),)}, "2 heads each have their own sum of weights"),
+        ({"layers": (Layer(n_heads=2, d_head=3),)}, "it has 2 heads; certificates by products need one"),
         ({"layers": (Layer(d_head=3), Layer(d_head=3))}, "number of layers"),
         ({"layers": (Layer(d_head=3, mlp={"d_mlp": 4}),)}, "d_mlp"),
         ({"layers": (Layer(d_head=3, norm="post"),)}, "norm = 'post'"),
