@@ -1,16 +1,16 @@
-"""PALINDROME over all strings of a length: the proof's numbers in exact rational arithmetic, and rounding against them.
+"""Certify PALINDROME on all strings of a length: check the proof's inequality in exact arithmetic, with rounding.
 
-There are 2^length strings and each symbol counts, so no string stands for others. What is checked is the proof, length
-by length, for a model whose weights are the construction's to the last bit:
+There are 2^length strings and every symbol matters, so no symmetry reduces their number. Instead, the proof is checked
+for each length, for a model whose weights equal the construction's to the last bit:
 
-binary: the exact weights p_i = 2^i / (2^n - 1) are compared as fractions: each exceeds the sum of those below it from
-i = 1 by p_1 exactly, so a non-palindrome has |s| >= p_1 = 2/(2^n - 1), and slack is p_0 for palindromes
-and at most p_0 - p_1 = -p_0 for others. The rounding bound is evaluated for the strings in which every part of it is
-largest (all ones, ones on the left only, ones on the right only) and these are added up.
+binary: the weights p_i = 2^i / (2^n - 1) are compared as fractions. From i = 1 on, each exceeds the sum of the smaller
+ones by exactly p_1. So a non-palindrome has |s| >= p_1 = 2/(2^n - 1), and the slack is p_0 for palindromes and at most
+p_0 - p_1 = -p_0 for others. The rounding bound adds up the bounds of three strings in which its parts are largest: all
+ones, ones on the left only, and ones on the right only.
 
-mirror: the pattern of layer 1 depends on positions alone. What leaks past the mirror image, with its rounding, must
-stay below 1/4: then matched positions give exact zeros. slack n is 11/16 for palindromes and at most
-11/16 - 2 (3/4 - leak) for others.
+mirror: the pattern of layer 1 depends only on positions. The attention that leaks past the mirror image, including
+rounding, must stay below 1/4; then matched positions give exact zeros. The slack times n is 11/16 for palindromes and
+at most 11/16 - 2 (3/4 - leak) for others.
 """
 
 from __future__ import annotations
@@ -39,36 +39,34 @@ from interp.tasks import Palindrome, Task
 from interp.threads import one_thread
 
 MOST = 128
-"""How far a certificate goes by itself; ask for more with `longest`."""
+"""Default longest length; `longest` can ask for more."""
 
 TAKES = {**STRING_TAKES, "layers": (1, 2)}
-"""What the fields are does not matter here: refusal() compares every one of them with the construction's."""
+"""Loose on purpose: refusal() compares every field with the construction's."""
 
 PROBED = 24
-"""Palindromes, strings one symbol short of one, and random strings on which the model itself is run, of each length
-that is looked at."""
+"""Number of palindromes, of strings one symbol away from one, and of random strings that are run, per probed length."""
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task is not PALINDROME, or None: the proof is about the weights of one construction for this language, so
-    no other task can have it."""
+    """The reason why the task is not PALINDROME, or None. The proof is about one construction for this language."""
     return None if type(task) is Palindrome else f"task {task.name} is not PALINDROME"
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why the proof does not speak of this model, or None."""
+    """The reason why the proof does not apply to a model, or None."""
     origin = model.spec.origin
     if (reason := other_task(model.task)) is not None:
         return reason
     if not isinstance(origin, Construction):
         return "it is not an exact model of PALINDROME"
     if model.spec.decision != "sigmoid":
-        return "a fixed tolerance ends the proof; see largest_length of the construction"
+        return "it decides by a fixed tolerance, which the proof does not cover; see the construction's largest_length"
     if (reason := rounding.refusal(model)) is not None:
         return reason
     arguments = dict(origin.arguments)
     if arguments.get("c"):
-        return "the proof is for base 2 (c = 0 takes it)"
+        return "the proof is for base 2 (c = 0)"
     proved = construct(origin.name, origin.variant or None, **arguments)
     known = {field.path + field.where: field.value for field in fields(proved.spec)}
     for field in fields(model.spec):
@@ -81,7 +79,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def binary_margin(n: int) -> Fraction:
-    """The exact smallest |slack| over all strings of n tokens, from the weights as fractions."""
+    """The smallest |slack| over all strings of n tokens, exact."""
     total = 2**n - 1
     weights = [Fraction(2**i, total) for i in range((n + 1) // 2)]
     below, least = Fraction(0), None
@@ -93,7 +91,7 @@ def binary_margin(n: int) -> Fraction:
 
 
 def _binary(model: TaskModel, length: int) -> tuple[float, float]:
-    """Exact margin and rounding bound at a length."""
+    """Exact margin and rounding bound for a length."""
     half = length // 2
     left = [1] * (length - half) + [0] * half
     symbols = torch.tensor([[1] * length, left, left[::-1]])
@@ -106,20 +104,20 @@ def _binary(model: TaskModel, length: int) -> tuple[float, float]:
 
 @torch.no_grad()
 def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
-    """Exact margin and rounding bound at a length; the margin is negative where the leak is too large."""
+    """Exact margin and rounding bound for a length; the margin is negative if the leak is too large."""
     assert isinstance(model.task, Palindrome)
     numbers = Arithmetic(ROUNDOFF[model.embed.W_E.dtype])
     tokens = model.task.of_symbols(torch.zeros(1, length, dtype=torch.long), torch.tensor([length])).tokens
     n = tokens.shape[1]
     weights = rounding.pattern(numbers, model, 0, rounding.embed(numbers, model, tokens))
     off = 1 - torch.eye(n, dtype=torch.float64).flip(1)
-    # What leaks, plus how far the sum of n + 1 rounded terms near 1 can be off.
+    # The leak, plus the possible error of a sum of n + 1 rounded terms near 1.
     leak = float((weights.size[0, 0] * off).sum(1).max()) + numbers.gamma(n + 8)
-    if leak >= 0.24:  # short of 1/4 by more than rounding can move the two sums of the neurons
+    if leak >= 0.24:  # below 1/4 by more than rounding can change the neurons' two sums
         return -leak, 0.0
     gap = 11 / 16
     margin = min(gap, 2 * (0.75 - leak) - gap) / n
-    # The averages of at most n terms of size at most 1, each right to gamma(n + 8): the component that is read out.
+    # The component that is read out: averages of at most n terms of size at most 1, each with error gamma(n + 8).
     parts: Any = model
     read = parts.unembed.W_U.detach().double()
     slip = torch.full_like(read.T, 4 * numbers.gamma(n + 16) * (1 + gap) + 4 * n * numbers.smallest)
@@ -132,10 +130,10 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
 def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None) -> Certificate:
     """Is an exact PALINDROME model right on every string of 1 to `longest` symbols, in its number format?
 
-    longest: 0 goes as far as the proof carries in this format, at most to MOST. "undecided" where rounding might exceed
-    the margin: the bound is for any order of evaluation, so it ends before the lengths that tests find right.
-    tables: "lengths" (length, classes, smallest_margin, rounding, status).
-    Raises InterpError for models that are not the construction's.
+    longest: 0 means the largest length that can be proved in this format, at most MOST. A length is "undecided" if
+    rounding could exceed the margin. The rounding bound covers any order of evaluation, so longer strings may be right
+    in tests. The certificate's table "lengths": length, classes, smallest_margin, rounding, status. Raises InterpError
+    for models with other weights than the construction's.
     """
     check_size("longest", longest, least=0)
     if (reason := refusal(model)) is not None:
@@ -157,7 +155,7 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
 
 
 def _probes(model: TaskModel, table: pd.DataFrame) -> Iterator[Probes]:
-    """Palindromes, strings that miss it by one symbol, and random ones, at some lengths from the first to the last."""
+    """Palindromes, strings one symbol away from one, and random strings, at a few lengths from first to last."""
     task, last = model.task, len(table) - 1
     assert isinstance(task, Palindrome)
     for place in sorted({0, 1, 2, 7, last // 2, last} & set(range(last + 1))):

@@ -28,7 +28,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells with the same cuts. states: the state per cut (number of places read); tokens: the token per fixed place."""
+    """Cells with the same cuts. states: the state per cut (places read so far). tokens: the token per fixed place."""
 
     states: dict[int, Int[Array, "cells"]]
     tokens: dict[int, Int[Array, "cells"]]
