@@ -44,7 +44,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
     proof = Proof.of(Subject.of(model), paths)
     parts = [[read.at, read.order, _coordinates(read)] for read in proof.reads]
     margin = float.fromhex(stated(certificate.worst_margin / 2))
-    return Finding("places", {}, parts, margin, sentence(name, rows.said), _reals)
+    return Finding("places", {}, parts, margin, sentence(name, rows.claim), _reals)
 
 
 def _coordinates(read: ReadProof) -> list[list[str]]:

@@ -273,7 +273,7 @@ def files(rng: random.Random) -> str:
     except check.Fault as fault:
         if not str(fault).startswith("the claim says"):
             return "refused"
-        sentence = str(fault).split("what was checked is ")[1].strip("'\"")
+        sentence = str(fault).split("the checked sentence is ")[1].strip("'\"")
     if lie in ("name", "spec"):
         assert digest_of(evidence) != before, "one hash for two models"
     if lie == "spec" or sentence.startswith("agrees with ") or "nothing is said of any other input" in sentence:

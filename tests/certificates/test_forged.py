@@ -292,7 +292,7 @@ def said_right(evidence):
     """Its claim with the sentence that the checker asks for."""
     with pytest.raises(check.Fault) as fault:
         check.check(evidence)
-    return {**evidence["claim"], "sentence": str(fault.value).split("what was checked is ")[1].strip("'")}
+    return {**evidence["claim"], "sentence": str(fault.value).split("the checked sentence is ")[1].strip("'")}
 
 
 def test_a_value_may_vanish_beside_a_token_that_is_not_counted():
@@ -323,7 +323,7 @@ def killed(items):
 def test_a_process_that_is_killed_proves_nothing(minimal, monkeypatch):
     assert check.check(minimal, 2)[1] == minimal["claim"]["sentence"]
     monkeypatch.setattr(check.verdict, "_do", killed)
-    with pytest.raises(check.Fault, match="nothing is known"):
+    with pytest.raises(check.Fault, match="nothing was proved"):
         check.check(minimal, 2)
 
 

@@ -244,7 +244,7 @@ def mend(evidence: Evidence, rng: random.Random) -> None:
             check.check(copy.deepcopy(evidence))
             return
         except check.Fault as fault:
-            if found := re.search("what was checked is (['\"])(.*)\\1$", str(fault)):
+            if found := re.search("the checked sentence is (['\"])(.*)\\1$", str(fault)):
                 evidence["claim"]["sentence"] = found[2]
             elif found := re.search(r"(?:errors|wrong answers) are \[(.*)\], not as claimed", str(fault)):
                 evidence["claim"]["domain"]["errors"] = [list(pair) for pair in eval(f"[{found[1]}]")]

@@ -2,35 +2,35 @@
 
     python -I -S check proof.json.gz [--sha256 HEX] [--checkpoint model.safetensors] [--processes N]
 
-This folder is all that it needs: copy it anywhere. Exit code 0, and last of all a line that stands for itself:
-"holds:" with a claim about a task that this checker knows, labels and domain derived here, or "agrees with" labels or a
-rule that came with the file. Exit code 1 and the first thing that does not hold.
-Nothing that the file says is believed: every inequality is derived again from the weights with whole numbers, parts of
-a domain are counted and must be all of it, and the sentence of the claim is written again here.
+This folder is self-contained: copy it anywhere. If the evidence holds, the exit code is 0 and the last line stands for
+itself: "holds:" with a claim about a task that this checker knows, where it derives labels and domain itself, or
+"agrees with" labels or a rule that came with the file. Otherwise the exit code is 1 and the message names the first
+step that fails. The checker believes nothing in the file: it derives every inequality again from the weights, in whole
+numbers; it counts the parts of a domain, which must cover all of it; and it writes the sentence of the claim itself.
 
-A number is (mid, rad, err), in units of 2^-192: the real one is in mid +- rad, rounded outward, and the one that a
-number format has in its place is within err of it. The claim is about the reals; where it names a format, the answers
-there are the same, because the margin exceeds what err adds up to. The premise about a format, with u its unit roundoff
-and eta its smallest normal number: +, -, *, / and sqrt are right to a factor 1 + u, or to eta; a sum of n products, in
-any order, fused or not, is within n u / (1 - n u) of the sum of their sizes; exp is right to 32 units in the last
-place; a softmax rescales at most once for each 128 keys; a position code of sines and a logarithm, computed in float64,
-is right to 256 u of each component. Products of three may be formed in either order, and tokens
-that stand later in a row, or nowhere, may take part with weight 0: a claim that names a format is therefore refused
-where a number on the way might come near the format's limits. Every input is run as a row of its own, without padding.
+A number is (mid, rad, err), in units of 2^-192. The real number is within rad of mid, rounded outward; the model's
+floating-point number is within err of the real one. A claim is about real arithmetic. If it names a number format, the
+answers there are the same, because the margin exceeds the accumulated err. It assumes of a format with unit roundoff u
+and smallest normal number eta: +, -, *, / and sqrt have relative error u, or absolute error eta; a sum of n products,
+in any order, fused or not, has an error of at most n u / (1 - n u) times the sum of their sizes; exp is accurate to 32
+units in the last place; softmax rescales at most once per 128 keys; sines and logarithms of position codes are computed
+in float64, with an error of at most 256 u per component. Products of three factors may be evaluated in either order,
+and tokens that are later in a row, or masked, may enter with weight 0. Therefore a claim that names a format is refused
+if an intermediate number could come near the format's limits. Every input is run as its own row, without padding.
 
-To trust one claim, read the files on the left and the one of its kind:
+To trust a claim, read the files in the left column and the file of the claim's kind on the right:
 
-reading      a file that may be hostile                inputs     a table of them, all run
-enclosures   numbers, matrices, layer norm             strings    of 0 and 1
-weights      spec and tensors, as the file has them    counts     boxes of three counts
-attention    softmax and the average it weighs         maxima     the largest of K numbers
-positions    codes that are formulas                   sequences  every position says how often its token occurs
-layer        one block                                 places     rows that an automaton reads, place by place
-decoder      today's norms, rotations, neurons         forms      sets of vectors as linear bounds (for places)
-model        what spec and weights compute
-tasks        tasks that are known: inputs, labels, where they are read
+reading      reads a file that may be hostile            inputs     a table of inputs, each run
+enclosures   numbers with bounds, matrices, LayerNorm    strings    strings of 0 and 1
+weights      spec and tensors as in the file             counts     boxes of three counts
+attention    softmax and weighted means                  maxima     the largest of K numbers
+positions    position codes given by formulas            sequences  how often each token occurs, at every position
+layer        one block                                   places     rows that an automaton reads
+decoder      RMSNorm, rotary positions, gated MLPs       forms      sets of vectors as linear bounds (for places)
+model        the model that spec and weights define
+tasks        the known tasks: inputs, labels, read positions
 verdict      the claim, its sentence, the command line
-checkpoint   are the weights those of a file?
+checkpoint   compares the weights with a checkpoint file
 """
 
 from .checkpoint import compare_checkpoint as compare_checkpoint

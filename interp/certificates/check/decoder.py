@@ -1,8 +1,7 @@
-"""One layer of attention and one MLP as small language models have them: what tokens at places say to one place.
+"""One layer with the parts of today's language models: RMSNorm, query-key norm, rotary positions, gated MLPs, tied
+embeddings.
 
-Norms are root mean squares before attention, before the MLP and before the readout; queries and keys may be normed and
-rotated by their position; the MLP may be gated; embedding and readout may be one matrix. Over the reals alone: a
-rotation is by the exact angle, and nothing is said of a number format.
+Claims about such models are over the reals only: rotations use exact angles, and no number format is covered.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Neurons(NamedTuple):
 
 
 class Decoder:
-    """The weights of a model of this shape; anything else is refused."""
+    """The weights of a supported one-layer model. Raises Fault for other models."""
 
     def __init__(self, model: Weights, layer: dict[str, Any]) -> None:
         self.model, self.layer, spec = model, layer, model.spec
@@ -46,8 +45,8 @@ class Decoder:
         need(
             layer["norm"] == "none" or (normed and layer["norm_kind"] == "rms"), "norms are RMS norms before the parts"
         )
-        need(spec["final_norm"] in ("none", "rms_norm"), "the last norm is an RMS norm")
-        need(spec["positions"] in ("none", "learned", "rotary"), "positions are none, learned or rotary ones")
+        need(spec["final_norm"] in ("none", "rms_norm"), "the last norm must be an RMS norm")
+        need(spec["positions"] in ("none", "learned", "rotary"), "positions must be none, learned or rotary")
         inside = spec["positions_enter"] == "attention"
         need(inside == (spec["positions"] == "rotary"), "rotary positions enter attention, and no others do")
         self.d, self.heads, self.width = model.d, layer["n_heads"], whole(layer["d_head"], 1, 256, "d_head")
@@ -67,7 +66,7 @@ class Decoder:
         self.ln2 = model.tensor("blocks.0.ln2.w", self.d) if normed and self.neurons else None
         self.final = model.tensor("ln_final.w", self.d) if spec["final_norm"] == "rms_norm" else None
         if spec["tied_embeddings"]:
-            need(not spec["readout_bias"], "a tied readout has no bias here")
+            need(not spec["readout_bias"], "a tied readout must not have a bias")
             self.read, self.b_read = [list(row.mid) for row in self.words], [0] * len(self.words)
         else:
             out = model.matrix("unembed.W_U", self.d, "unembed.b_U" if spec["readout_bias"] else None)
@@ -89,20 +88,20 @@ class Decoder:
         need(type(mlp) is dict and "d_mlp" in mlp and set(mlp) <= fields, "mlp has d_mlp, activation, gated and bias")
         many, act = whole(mlp["d_mlp"], 1, 4096, "d_mlp"), mlp.get("activation", "relu")
         gated, bias = mlp.get("gated", False), mlp.get("bias", True)
-        need(act in ("relu", "gelu", "silu"), f"activation = {act!r:.40} is not enclosed here")
-        need(type(gated) is bool and type(bias) is bool, "gated and bias are yes or no")
+        need(act in ("relu", "gelu", "silu"), f"activation = {act!r:.40} must be relu, gelu or silu")
+        need(type(gated) is bool and type(bias) is bool, "gated and bias must be true or false")
         name = "blocks.0.mlp."
         gate = self.model.matrix(f"{name}W_gate", self.d) if gated else None
         into = self.model.matrix(f"{name}W_in", self.d, f"{name}b_in" if bias and not gated else None)
         shift = self.model.tensor(f"{name}b_in", many) if bias and gated else None
-        need(shift is None or not any(shift), "a gated MLP has no bias behind its gate here")
+        need(shift is None or not any(shift), "b_in of a gated MLP must be zero")
         out = self.model.matrix(f"{name}W_out", many, f"{name}b_out" if bias else None)
         need(len(into.columns) == many and len(out.columns) == self.d, "d_mlp is another")
         need(gate is None or len(gate.columns) == many, "d_mlp is another")
         return Neurons(act, gate, into, out)
 
     def _turns(self, spec: dict[str, Any]) -> list[tuple[int, int, Fraction | int]]:
-        """Pairs of dimensions that are rotated, and the share of ln(base) in the logarithm of their angle."""
+        """The rotated pairs of dimensions, each with the exponent of base in its angle, place / base^exponent."""
         base, dim, kind = spec["rotary_base"], spec["rotary_dim"], spec["rotary_pairs"]
         need(type(base) in (int, float) and 1 < base < 1e9, "rotary_base must be a number above 1")
         dim = self.width if dim is None else whole(dim, 2, self.width, "rotary_dim")
@@ -115,7 +114,7 @@ class Decoder:
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 (one model lives as long as the process)
     def row(self, token: int, place: int) -> Vec:
-        """Token and position, as they enter the stream."""
+        """Token plus position embedding."""
         return self.words[token] if self.places is None else plus(self.words[token], self.places[place], REALS)
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019
@@ -125,7 +124,7 @@ class Decoder:
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019
     def turned(self, which: str, head: int, token: int, place: int) -> Vec:
-        """A query ("q") or key ("k")."""
+        """A query ("q") or key ("k"), after norm and rotation."""
         found = (self.q if which == "q" else self.k)[head](self.inner(token, place), REALS)
         if self.qk_norms is not None:
             found = rms_norm(found, self.qk_norms["qk".index(which)], self.eps)
@@ -142,13 +141,12 @@ class Decoder:
         return Vec.between(low, high, (0,) * len(ends))
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019
-    def said(self, head: int, token: int, place: int) -> Vec:
-        """The value."""
+    def value(self, head: int, token: int, place: int) -> Vec:
         return self.v[head](self.inner(token, place), REALS)
 
-    def score(self, head: int, asked: tuple[int, int], key: tuple[int, int]) -> Pair:
-        """Bounds of the score that a query (token, place) gives to a key."""
-        q, k = self.turned("q", head, *asked), self.turned("k", head, *key)
+    def score(self, head: int, query: tuple[int, int], key: tuple[int, int]) -> Pair:
+        """Bounds on the score between a query and a key, each given as (token, place)."""
+        q, k = self.turned("q", head, *query), self.turned("k", head, *key)
         mid = sum(map(mul, q.mid, k.mid))
         rad = sum((abs(a) + r) * s for a, r, s in zip(q.mid, q.rad, k.rad)) + sum(
             abs(b) * r for b, r in zip(k.mid, q.rad)
@@ -168,7 +166,7 @@ def rms_norm(x: Vec, weight: Sequence[int], eps: float) -> Vec:
     d, small = len(x.mid), fixed(eps, "norm_eps")
     least = sum(max(0, abs(m) - r) ** 2 for m, r in zip(x.mid, x.rad)) // d // ONE + small
     most = ceil_div(sum((abs(m) + r) ** 2 for m, r in zip(x.mid, x.rad)), d * ONE) + small
-    need(least > 0, "a norm divides by a number that may be 0")
+    need(least > 0, "a norm divides by a number that could be 0")
     low, high = isqrt(least << P), isqrt(most << P) + 1
     found = []
     for (a, b), w in zip(x.ends(), weight):
@@ -193,12 +191,12 @@ def _minus(x: Pair, y: Pair) -> Pair:
 
 @lru_cache(maxsize=1 << 12)
 def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
-    """Bounds of cosine and sine of place / base^share."""
+    """Bounds on the cosine and sine of place / base^share."""
     ends_of_log = _log(base)
     low = exp_between(-ceil_div(ends_of_log[1] * share.numerator, share.denominator))[0]
     high = exp_between(-(ends_of_log[0] * share.numerator // share.denominator))[1]
     middle, off = place * (low + high) >> 1, (place * (high - low) >> 1) + 2
-    more = 192  # further bits, for a series whose terms grow to e^place first
+    more = 192  # extra bits, because the terms of the series first grow to e^place
     need(place <= 128, "a row is too long for this series")
     x = middle << more
     ends = []
@@ -211,14 +209,14 @@ def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
             total, i = total + term, i + 2
             if abs(term) <= 4 and i > 4 * place + 8:
                 break
-        # Every term is cut by a few units, which the next ones multiply by less than e^place < 2^185.
+        # Truncation changes each term by a few units; later terms multiply this by less than e^place < 2^185.
         ends.append(((total >> more) - off - 256, (total >> more) + off + 257))
     return ends[0], ends[1]
 
 
 @lru_cache(maxsize=16)
 def _log(x: int) -> Pair:
-    """Bounds of the logarithm of x > 1, found by Newton's method and proved by exponentials."""
+    """Bounds on the logarithm of x > 1, found by Newton's method and verified with exponentials."""
     middle, off = fixed(log(x / ONE)), ONE >> 150
     for _ in range(3):
         middle += (x * exp_between(-middle)[0] >> P) - ONE

@@ -1,4 +1,4 @@
-"""Spec and weights as a function of tokens."""
+"""The model that a spec and its weights define, as a function of tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .weights import FREE, LAYER, SPEC, TODAY, Weights
 
 
 class Model(Weights):
-    """What a spec and its weights compute, for every row of tokens, with bounds."""
+    """A model with bounds on every number, for any row of tokens."""
 
     def __init__(self, spec: Any, weights: Any, name: Any, digest: Any, f: Format) -> None:
         super().__init__(spec, weights, name, digest, f)
@@ -27,7 +27,7 @@ class Model(Weights):
         self.decoder: Decoder | None = None
         self.layers: list[Layer] = []
         if self.is_decoder(layers):
-            need(len(layers) == 1, "norms, positions or neurons of this kind are checked in models of one layer alone")
+            need(len(layers) == 1, "norms, positions or neurons of this kind are checked only in one-layer models")
             self.longest = spec["max_length"]
             self.decoder = Decoder(self, layers[0])
             self.words, self.n_out = self.decoder.words, len(self.decoder.read)
@@ -64,7 +64,7 @@ class Model(Weights):
         need(not self.unused, f"weights that no step reads: {sorted(self.unused)[:5]}")
 
     def is_decoder(self, layers: list[dict[str, Any]]) -> bool:
-        """Has it parts that Layer does not know?"""
+        """Whether the spec has parts that Layer does not support."""
         spec, modern = self.spec, spec_differs(self.spec, SPEC)
         parts = [layer["mlp"] for layer in layers if type(layer["mlp"]) is dict]
         modern |= any(spec_differs(layer, LAYER) for layer in layers)
@@ -72,15 +72,17 @@ class Model(Weights):
         return bool(modern or spec["positions"] == "rotary" or spec["final_norm"] == "rms_norm")
 
     def as_decoder(self) -> Decoder:
-        """The model of one layer as a decoder, also where it needs none of a decoder's parts."""
+        """A one-layer model as a Decoder, even if Layer supports all of its parts."""
         if self.decoder is None:
             need(len(self.layers) == 1, "this kind of claim is about one layer")
             self.decoder = Decoder(self, self.layers[0].spec)
         return self.decoder
 
     def require(self, **wanted: Any) -> Layer:
-        """The only layer of a model in which every field is a wanted one, its default, or changes nothing; a wanted
-        None allows anything."""
+        """The only layer of the model; its other fields must have a wanted value, the default, or no effect.
+
+        wanted: the supported values per field; None supports any value.
+        """
         need(len(self.layers) == 1, "this kind of claim is about one layer")
         for owner, defaults in ((self.spec, SPEC), (self.layers[0].spec, LAYER)):
             for key, default in defaults.items():
@@ -91,7 +93,7 @@ class Model(Weights):
 
     @lru_cache(maxsize=1 << 12)  # noqa: B019 (one model lives as long as the process)
     def embed(self, token: int, i: int, n: int) -> Vec:
-        """Token and position, as they enter the stream."""
+        """Token plus position embedding."""
         row = self.words[token]
         if self.places is not None:
             return plus(row, self.places[i], self.f)
@@ -104,7 +106,7 @@ class Model(Weights):
         return plus(row, Vec.between(low, high, err), self.f)
 
     def forward(self, tokens: Sequence[int], places: Sequence[int]) -> list[Vec]:
-        """The outputs at some places of a row of tokens."""
+        """The outputs at some positions of a row of tokens."""
         n = len(tokens)
         need(self.longest is None or n <= self.longest, "a row is longer than the model's positions")
         rows = [self.embed(token, i, n) for i, token in enumerate(tokens)]
@@ -119,8 +121,10 @@ class Model(Weights):
         return self.out(relu(self.hidden(row, self.f)) if self.spec["readout"] == "relu_mlp" else row, self.f)
 
     def drift(self, query: Vec, seen: Sequence[Vec], keys: int, scores: Vec | None = None) -> int:
-        """One layer: how far rounding moves the difference of two outputs where `query` sees at most `keys` of the
-        rows `seen`, whatever they are. scores: where they are not those of the query and the rows."""
+        """One layer: a bound on how far rounding moves the difference of two outputs.
+
+        query: the row at the read position, which sees any `keys` of the rows `seen`. scores: computed here by default.
+        """
         layer, f, z = self.layers[0], self.f, []
         if not f.bits:
             return 0
@@ -131,9 +135,9 @@ class Model(Weights):
             errs = drifts(found, columns, keys, layer.softmax, f)
             z += [(0, max(size for size, _ in column) * many, err) for column, err in zip(columns, errs)]
         out = self.read(layer.after(query, Vec(*map(tuple, zip(*z)))))
-        return 4 * max(out.err)  # two outputs; and twice, for an evaluation that reads out before it averages
+        return 4 * max(out.err)  # two outputs, doubled for an evaluation that reads out before it averages
 
 
 def spec_differs(given: dict[str, Any], defaults: dict[str, Any]) -> bool:
-    """Is a field of today's decoders not its default?"""
+    """Whether a field that only modern decoders use differs from its default."""
     return any(given[name] != defaults[name] for name in TODAY if name in defaults)

@@ -1,14 +1,14 @@
-"""Claims about rows that an automaton reads place by place: one layer is right at every place, given the right answers
-before it, and so, by induction, generates all of them right.
+"""Check claims about rows that an automaton reads: a one-layer model is right at every read position, given the right
+answers before it. By induction it then generates all answers right.
 
-A head's output is a mean of values, sum_j w_j v_j / sum_j w_j, where weight and value depend on the token at place j.
-No input of a set has a coordinate below m where sum_j w_j (c_j - m) >= 0 for all of them; the least such sum over all
-paths of the automaton is found by dynamic programming over (place, state). It is concave in m: between two m at which
-it was computed it lies above the chord. The set is then pushed through what comes after attention, and cut by the token
-at one more place where the right output does not lead by the margin.
+A head's output is a mean of values, sum_j w_j v_j / sum_j w_j; w_j and v_j depend on the token at place j. A coordinate
+c is at least m on all inputs of a set if sum_j w_j (c_j - m) >= 0 on each. The least such sum over all paths of the
+automaton is found by dynamic programming over (place, state). It is concave in m, so between two grid values of m it
+lies above its chord. The set is then propagated through the rest of the model. If the right output does not lead by the
+margin, the set is split by the token at one more place.
 
-The file says in which order places are cut, and in which coordinates values are seen: any will do for a proof, some are
-faster. That the sets are all inputs follows from how they are cut here.
+The file gives the order in which places are split and the coordinates of the values. They affect only the speed. The
+splits made here cover all inputs by construction.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ from .reading import fields, hexadecimal, listed, need, whole, wholes
 from .tasks import parameters_of
 
 GRID = 12
-"""Sums are computed at so many m and one more, evenly from the least to the largest coordinate."""
+"""Number of intervals between the values of m, evenly spaced from the smallest to the largest coordinate."""
 Table = list[list[int]]
 
 
 class Rows(NamedTuple):
-    """How an automaton reads rows of one length. order: the position that it reads at each place. steps: at each place
-    (state, token, next state). reads: by position, after how many places its answer is known, and the right output by
-    state. said: the words for all its rows."""
+    """How an automaton reads rows of one length.
+
+    order: the position read at each place. steps: per place, its steps (state, token, next state). reads: per read
+    position, the number of places after which the answer is determined, and the right output by state. claim: the
+    sentence about all rows.
+    """
 
     order: tuple[int, ...]
     steps: tuple[tuple[tuple[int, int, int], ...], ...]
     reads: dict[int, tuple[int, Callable[[int], int]]]
-    said: str
+    claim: str
 
 
 def addition(model: Model) -> Rows:
-    """Two numbers of `digits` digits and the digits of their sum, as far as they are read from.
+    """Rows of two numbers and the digits of their sum, least digit first; the last digit of the sum is not in the row.
 
-    The state is the sum of what was read of one place with its carry; behind its digit of the sum, the carry alone,
-    in units of the next place.
+    The state is the carry plus the digits read so far at one digit place; after that place's digit of the sum, it is
+    the new carry.
     """
     base, digits, order, answer_order, lead_mark, plus, equals, end, _ = parameters_of(
         model,
@@ -90,7 +93,7 @@ def addition(model: Model) -> Rows:
                 steps.append(tuple((s, t, s + t) for s in sorted(states) for t in range(base)))
                 states = {then for _, _, then in steps[-1]}
         reads[at - 1 + digit] = (len(places), lambda state: state % base)
-        if digit < digits:  # the last one stands in no row
+        if digit < digits:  # no row contains the last one
             places.append(at + digit)
             steps.append(tuple((s, s % base, s // base) for s in sorted(states)))
             states = {then for _, _, then in steps[-1]}
@@ -103,34 +106,34 @@ AUTOMATA: dict[str, Callable[[Model], Rows]] = {"addition": addition}
 
 
 def places(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """parts: for each position that is read [position, places in the order in which they are cut, for each head the
-    matrix by which its values are seen]."""
+    """Check a claim. parts: per read position [position, places in the order in which they are split, per head the
+    matrix from its values to coordinates]."""
     fields(domain, "", "claim.domain")
-    need(not model.f.bits, "this kind of claim is about the reals")
+    need(not model.f.bits, "this kind of claim is about real numbers only")
     need(model.task in AUTOMATA, f"task {model.task!r:.60} has no automaton that this checker knows")
     rows, held = AUTOMATA[model.task](model), model.as_decoder().places
     need(model.longest is None or whole(model.longest, 1, 1 << 20, "max_length"), "")
     need(held is None or len(held) == model.longest, "there is not one row for each position")
     need(model.longest is None or len(rows.order) <= model.longest, "a row is longer than the model's positions")
-    asked = {whole(at, 0, len(rows.order) - 1, "a position"): (order, bases)
+    given = {whole(at, 0, len(rows.order) - 1, "a position"): (order, bases)
              for at, order, bases in (listed(part, "a part", 3) for part in listed(parts, "parts"))}  # fmt: skip
-    need(len(asked) == len(parts) and sorted(asked) == sorted(rows.reads), "a position that is read is left out")
+    need(len(given) == len(parts) and sorted(given) == sorted(rows.reads), "a position that is read is left out")
     work = []
-    for at, (order, bases) in asked.items():
+    for at, (order, bases) in given.items():
         free = [place for place, position in enumerate(rows.order) if position < at]
-        need(sorted(wholes(order, 0, len(rows.order) - 1, "a place")) == free, "the places are not all that are seen")
+        need(sorted(wholes(order, 0, len(rows.order) - 1, "a place")) == free, "the places are not all visible ones")
         tokens = {token for _, token, _ in rows.steps[rows.order.index(at)]}
         work += [(at, token, order, bases) for token in sorted(tokens)]
     spread(partial(one_read, model, margin), work)
-    return sentence(model.task, rows.said), 0
+    return sentence(model.task, rows.claim), 0
 
 
-def sentence(task: str, said: str) -> str:
-    return f"{task}: {said}"
+def sentence(task: str, claim: str) -> str:
+    return f"{task}: {claim}"
 
 
 def one_read(model: Model, margin: int, at: int, token: int, order: list[int], bases: Any) -> None:
-    """All inputs with one token at the position that is read are right there by the margin."""
+    """Check that all inputs with one token at the read position are right there by the margin."""
     rows = AUTOMATA[model.task](model)
     sight = Sight(model.as_decoder(), rows, at, token, bases)
     after, answer = rows.reads[at]
@@ -140,7 +143,7 @@ def one_read(model: Model, margin: int, at: int, token: int, order: list[int], b
 
 
 class After:
-    """What comes after attention, in units of 2^-F."""
+    """The layers after attention, in units of 2^-F."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.eps = fixed(decoder.eps, "norm_eps") >> P - F
@@ -153,7 +156,7 @@ class After:
         self.read = Columns(decoder.read, decoder.b_read)
 
     def lead(self, x: Form, right: int) -> int | None:
-        """A bound from below of the right output's lead, None where nothing is known."""
+        """A lower bound on the right output's lead, or None if there is no finite one."""
         inner: Form | None = x
         if self.neurons is not None:
             inner = x if self.ln2 is None else rms(x, self.ln2, self.eps)
@@ -177,9 +180,10 @@ def behind(decoder: Decoder) -> After:
 
 
 class Sight:
-    """All inputs with one token at the position that is read: what every place adds to the sums of each coordinate.
+    """All inputs with one token at the read position, and each place's terms in the sums.
 
-    A channel is a coordinate of a head, as it is or negated, and an m: for each, costs w (c - m) by place and token.
+    A channel is a coordinate c of a head, or its negative, with a grid value m. costs: w (c - m) per channel, by place
+    and token.
     """
 
     def __init__(self, decoder: Decoder, rows: Rows, at: int, token: int, bases: Any) -> None:
@@ -193,7 +197,7 @@ class Sight:
         seen = [p for p, position in enumerate(rows.order) if position <= at]
         keys = {(p, t): (t, rows.order[p]) for p in seen for t in {t for _, t, _ in self.steps[p]}}
         listed(bases, "coordinates", decoder.heads)
-        # by channel group: (grid, the least c, how far a sum may be off)
+        # per group of channels: the grid, and how far a sum may be off
         self.grids: list[list[int]] = []
         self.off: list[int] = []
         self.directions: list[list[int]] = []
@@ -205,7 +209,7 @@ class Sight:
             loose = max((exp_between(high - top)[1] >> P - F) + 1 - weights[key] for key, (_, high) in scores.items())
             matrix, inverse = coordinates(bases[head], decoder.width)
             for i in range(decoder.width):
-                values = {key: said_along(decoder, head, what, matrix[i]) for key, what in keys.items()}
+                values = {key: coordinate(decoder, head, what, matrix[i]) for key, what in keys.items()}
                 self.directions.append([sum(round_down(f, w) for f, w in zip(inverse[i], column)) >> P - F
                                         for column in zip(*decoder.write[head])])  # fmt: skip
                 for sign in (1, -1):
@@ -213,7 +217,7 @@ class Sight:
                     low, high = min(mids.values()), max(mids.values())
                     slack = max(off for _, off in values.values()) + 1
                     grid = [low + (high - low) * j // GRID for j in range(GRID + 1)]
-                    # A sum is off by its weights times span, by its values times weights, and by what is cut.
+                    # Errors of a sum: of weights times the span, of values times weights, and truncation.
                     each = (loose * (high - low + 1) >> F) + slack + 3
                     self.grids.append(grid)
                     self.off.append(each * len(seen))
@@ -230,7 +234,7 @@ class Sight:
         self._rest: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[int]] = {}
 
     def between(self, start: int, stop: int) -> dict[int, dict[int, list[int]]]:
-        """The least sums over all paths from each state at one cut to each at another."""
+        """Smallest sums over all paths from each state at one cut to each state at another."""
         if (start, stop) not in self._tables:
             found = {state: {state: self.nothing} for state in self.states[start]}
             for place in range(start, stop):
@@ -248,7 +252,7 @@ class Sight:
         return found
 
     def onward(self, cut: int) -> dict[int, list[int]]:
-        """The least sums from each state to the end."""
+        """Smallest sums from each state to the end."""
         if cut not in self._onward:
             after, found = self.onward(cut + 1), dict[int, list[int]]()
             for state, token, then in self.steps[cut]:
@@ -260,9 +264,11 @@ class Sight:
         return self._onward[cut]
 
     def bound(self, states: dict[int, int], tokens: dict[int, int], given: list[int], right: int) -> int | None:
-        """A bound from below of the right output's lead, in units of 2^-F, over all inputs with these states at cuts
-        and tokens at places, whose sums are given."""
-        # Cuts do not tell whether the place between two of them was cut, and its cost given, or is still free.
+        """A lower bound on the right output's lead over all inputs with these states and tokens, in units of 2^-F.
+
+        given: the sums of the fixed tokens' costs.
+        """
+        # The key includes the fixed places: cuts alone do not tell whether the place between two of them is fixed.
         key = (tuple(sorted(states.items())), tuple(sorted(tokens)))
         if key not in self._rest:
             cuts = sorted(states)
@@ -275,7 +281,7 @@ class Sight:
 
     def prove(self, states: dict[int, int], tokens: dict[int, int], given: list[int], order: Sequence[int], right: int,
               least: int) -> None:  # fmt: skip
-        """One output leads all others by the margin on all these inputs, cut where it is not certain."""
+        """Prove that one output leads all others by the margin on all these inputs, splitting them if necessary."""
         found = self.bound(states, tokens, given, right)
         if found is not None and found >= least:
             return
@@ -291,7 +297,7 @@ class Sight:
                            list(map(add, given, self.costs[place, token])), order, right, least)  # fmt: skip
 
     def stream(self, sums: list[int]) -> Form:
-        """The residual stream behind attention, from the least sums of each channel."""
+        """The residual stream after attention, from the smallest sums of each channel."""
         center, rest, slopes, width = list(self.base), list(self.rest), [], GRID + 1
         for index, direction in enumerate(self.directions):
             low, high = (crossing(self.grids[i], sums[i * width : (i + 1) * width], self.off[i])
@@ -300,14 +306,13 @@ class Sight:
             middle, half = (low + high) >> 1, (high - low + 2) >> 1
             center = [c + (middle * d >> F) for c, d in zip(center, direction)]
             slopes.append([half * d >> F for d in direction])
-            cut = ((abs(middle) + half) * 4 >> F) + 3  # directions are cut, and products
+            cut = ((abs(middle) + half) * 4 >> F) + 3  # truncation of directions and products
             rest = [r + cut for r in rest]
         return Form(center, slopes, rest)
 
 
 def crossing(grid: list[int], values: list[int], off: int) -> int:
-    """Where a concave, falling function, at least values - off at the grid, is certainly not yet below 0; the mean is
-    never below the least coordinate, as far as that is known."""
+    """A lower bound on the zero of a decreasing concave function that is at least values - off on the grid."""
     left = -1
     for value in values:
         if value < off:
@@ -321,9 +326,9 @@ def crossing(grid: list[int], values: list[int], off: int) -> int:
     return grid[left] + (grid[left + 1] - grid[left]) * above // (above - below) - 1
 
 
-def said_along(decoder: Decoder, head: int, key: tuple[int, int], along: list[int]) -> tuple[int, int]:
-    """A value's coordinate in units of 2^-F, and how far it may be off."""
-    value = decoder.said(head, *key)
+def coordinate(decoder: Decoder, head: int, key: tuple[int, int], along: list[int]) -> tuple[int, int]:
+    """One coordinate of a value in units of 2^-F, and its error."""
+    value = decoder.value(head, *key)
     off = sum(r * abs(a) for r, a in zip(value.rad, along))
     return sum(map(mul, value.mid, along)) >> 2 * P - F, (off >> 2 * P - F) + 2
 
@@ -343,13 +348,13 @@ def _inverted(flat: tuple[float, ...], n: int) -> tuple[list[list[int]], list[li
     forward = [[int(Fraction(flat[i * n + j]) * (1 << P)) for j in range(n)] for i in range(n)]
     need(all(Fraction(x, 1 << P) == Fraction(y) for row, i in zip(forward, range(n)) for x, y in
              zip(row, flat[i * n : (i + 1) * n])), "coordinates are too fine")  # fmt: skip
-    # value = inverse (matrix value): column i of the inverse belongs to coordinate i
+    # value = inverse (matrix value), so column i of the inverse belongs to coordinate i
     inverse = [row[n:] for row in rows]
     return forward, [[inverse[j][i] for j in range(n)] for i in range(n)]
 
 
 def coordinates(given: Any, n: int) -> tuple[list[list[int]], list[list[Fraction]]]:
-    """Rows that a value is multiplied by, and for each of them what its coordinate adds to the value."""
+    """The matrix from values to coordinates, and the columns of its inverse."""
     flat = tuple(hexadecimal(x, "a coordinate") for x in listed(given, "coordinates", n * n))
     need(max(map(abs, flat)) <= 2, "coordinates are of size 2 at most")
     return _inverted(flat, n)

@@ -37,7 +37,7 @@ def _do(items: Any) -> Any:
 
 
 def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, float]:
-    """The model, the sentence that holds of it, and the bound of rounding. Raises Fault at the first that does not."""
+    """Return the model, the sentence that was proved, and the bound on rounding. Raises Fault if a step fails."""
     schema, name, spec, weights, digest, claim, parts = fields(
         evidence, "evidence model spec weights weights_sha256 claim parts", "the evidence"
     )
@@ -50,28 +50,28 @@ def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, flo
     least_margin = fixed(hexadecimal(margin, "claim.margin"), "claim.margin")
     need(least_margin > 0, f"claim.margin = {margin} must be positive")
     model = Model(spec, weights, name, digest, FORMATS[number_format])
-    need(model.decoder is None or kind == "places", f"a model of these parts is not checked by {kind}")
+    need(model.decoder is None or kind == "places", f"claims of kind {kind} do not cover a model with these parts")
 
     def spread(work: Callable[..., Any], items: list[Any]) -> list[Any]:
-        many = min(processes, len(items), os.cpu_count() or 1)  # all of them are started at once
+        many = min(processes, len(items), os.cpu_count() or 1)  # the pool starts all of its processes at once
         if many <= 1:
             return [work(*item) for item in items]
         with concurrent.futures.ProcessPoolExecutor(many, initializer=_begin, initargs=(work,)) as pool:
             try:
                 return list(pool.map(_do, items, chunksize=max(1, len(items) // (many * 16))))
             except concurrent.futures.BrokenExecutor:
-                raise Fault("a process was stopped before it had checked its part; nothing is known") from None
+                raise Fault("a process stopped before it finished; nothing was proved") from None
 
-    said, rounding = KINDS[kind](model, domain, parts, least_margin, spread)
+    proved, rounding = KINDS[kind](model, domain, parts, least_margin, spread)
     need(least_margin > rounding, f"the margin {margin} does not exceed the rounding bound {about(rounding)}")
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
-    said = f"{said}; over the reals by {margin} at least{run}"
-    need(sentence == said, f"the claim says {sentence!r:.300}; what was checked is {said!r}")
-    return model, said, rounding / ONE
+    proved = f"{proved}; over the reals by {margin} at least{run}"
+    need(sentence == proved, f"the claim says {sentence!r:.300}; the checked sentence is {proved!r}")
+    return model, proved, rounding / ONE
 
 
 def premise(model: Model, kind: str, rounding: float) -> str:
-    """What a claim rests on."""
+    """The assumptions behind a claim, as one line."""
     reals = f"kind: {kind}; over the reals: nothing is assumed"
     if not model.f.bits:
         return f"{reals}; in a number format: nothing is claimed, and rounding is not bounded"
@@ -83,22 +83,24 @@ def premise(model: Model, kind: str, rounding: float) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="check", description="Check the evidence of a certificate.")
     parser.add_argument("evidence", help="a file that certificate.evidence wrote")
-    parser.add_argument("--sha256", help="what the model must be: one hash of its spec and its weights")
-    parser.add_argument("--checkpoint", help="a safetensors file that must hold the same weights")
+    parser.add_argument("--sha256", help="expected hash of the model's spec and weights")
+    parser.add_argument("--checkpoint", help="a safetensors file that must have the same weights")
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     try:
-        need(given.processes >= 1, "there must be a process")
+        need(given.processes >= 1, "--processes must be at least 1")
         evidence = read(given.evidence)
-        model, said, rounding = check(evidence, given.processes)
+        model, proved, rounding = check(evidence, given.processes)
         if given.sha256 is not None:
-            need(given.sha256 == model.sha256, f"the model has SHA-256 {model.sha256}, not as asked")
+            need(given.sha256 == model.sha256, f"the model has SHA-256 {model.sha256}, not the one given")
         files = [] if given.checkpoint is None else compare_checkpoint(model, given.checkpoint)
     except Fault as fault:
-        said = "".join(c if c.isprintable() else "?" for c in str(fault))  # no line that a hostile file wrote
-        print(f"DOES NOT HOLD: {said}")
+        message = "".join(c if c.isprintable() else "?" for c in str(fault))  # a hostile file may contain line breaks
+        print(f"DOES NOT HOLD: {message}")
         return 1
     print("\n".join([premise(model, evidence["claim"]["kind"], rounding), *files]))
-    # The last line stands for itself: it says whose word the labels are, and of which spec and weights it is true.
-    print(f"{said if said.startswith(WEAKER) else f'holds: {said}'}; model {model.name} of SHA-256 {model.sha256}")
+    # The last line stands for itself: it says where the labels are from, and names the spec and the weights.
+    print(
+        f"{proved if proved.startswith(WEAKER) else f'holds: {proved}'}; model {model.name} of SHA-256 {model.sha256}"
+    )
     return 0
