@@ -1,9 +1,9 @@
-"""On which inputs a number was measured: the one room that decides it, for every measure, section and sentence.
+"""Populations: the inputs that a number is measured on, chosen here for every measure, section and sentence.
 
 A population is one of
 
 - exact: every input of the task's domain, each once;
-- sample: n inputs from the sampler of a split, repetitions as they come; n is one of SIZES, or what was asked for;
+- sample: n inputs from the sampler of a split, possibly with repetitions; n is one of SIZES, or set by the user;
 - dataset: the task's fixed data set of a split, or a part of it;
 - given: inputs that the caller chose.
 
@@ -12,9 +12,9 @@ A population is one of
     found = population.share(right)                                       # with an interval, unless it is exact
     f"Accuracy {found} {population.on}."                                  # Accuracy .9790 (95% interval ...) on ...
 
-How many inputs there are follows from what they cost: `choose` runs the work on a few inputs, then on more while that
-is cheap, and takes the largest size that a section's seconds allow. Whoever needs the same numbers on every machine
-says how many: choose(task, work, Asked(inputs=1000)).
+The number of inputs depends on their cost: `choose` times the work on a few inputs, then on more while that is cheap,
+and takes the largest size that fits a section's time limit. For the same numbers on every machine, set the number of
+inputs: choose(task, work, Asked(inputs=1000)).
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from interp.tasks.problems import TaskError
 
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)
-"""Inputs of a sample: the largest that its cost allows."""
+"""Sizes of samples; the largest affordable one is taken."""
 SECONDS = 3.0
-"""What measuring may take by default, per section."""
+"""Default time limit per section, in seconds."""
 LISTED = 1 << 20
-"""Domains of more inputs are not listed here, however cheap each one is."""
+"""Largest domain whose inputs are all listed."""
 TOKENS = 1 << 24
-"""A sample has no more tokens than these, however cheap its inputs are."""
+"""Largest number of tokens in a sample."""
 TRIED = (2, 4, 20, 200)
-"""Inputs of the runs that say what the work costs; the later ones only where they are cheap."""
+"""Numbers of inputs on which the work is timed; the larger ones only if they are cheap."""
 QUICK = 0.6
-"""Share of the seconds that one such run may take, about."""
+"""Largest share of the time limit that one timed run should take."""
 LONGEST = 20.0
-"""Seconds that no section takes without being asked for."""
+"""Sections that would take longer, in seconds, are skipped unless the user asks for them."""
 NORMAL_95 = 1.959963984540054
 
 Work = Callable[[Batch], Any]
@@ -58,14 +58,14 @@ Work = Callable[[Batch], Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user asked for: how many inputs, or how many seconds, per section. None: not asked."""
+    """What a user asked for per section: a number of inputs, or a time limit in seconds. None: nothing."""
 
     inputs: int | None = None
     seconds: float | None = None
 
     @classmethod
     def of(cls, inputs: object = None, seconds: object = None) -> Asked:
-        """Both, checked. Raises InterpError for anything but a positive integer and a positive number."""
+        """Check both values. Raises InterpError unless inputs is a positive integer and seconds a positive number."""
         if inputs is not None and (type(inputs) is not int or inputs < 1):
             raise InterpError(f"inputs = {quoted(inputs)} must be a positive integer")
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -74,13 +74,13 @@ class Asked:
         return cls(inputs, None if seconds is None else float(seconds))  # type: ignore[arg-type]
 
     def over(self, other: Asked) -> Asked:
-        """What was asked here, and where nothing was, what was asked there."""
+        """This request, or the other one if this one is empty."""
         return other if self == Asked() else self
 
 
 @dataclass(frozen=True)
 class Share:
-    """A share of n independent answers, with its 95% interval; low = high = value where it is exact."""
+    """A share of n independent answers with its 95% interval; low = high = value if it is exact."""
 
     value: float
     low: float
@@ -91,22 +91,22 @@ class Share:
         return self.low == self.high
 
     def __str__(self) -> str:
-        said = words.share(self.value)
+        value = words.share(self.value)
         if self.exact:
-            return said
-        return f"{said} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
+            return value
+        return f"{value} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
 
     def above(self, other: Share) -> bool:
-        """Is it larger, as far as exact numbers or intervals that do not overlap can say?"""
+        """Whether this share is surely larger: the intervals do not overlap."""
         return self.low > other.high
 
 
 @dataclass(frozen=True)
 class Population:
-    """The inputs that a number is about; see the module's text.
+    """The inputs that a number is measured on; see the module's docstring.
 
-    total: how many there are in all, in the domain or the data set (None: unknown). split and seed: of the sampler or
-    the data set. weights: how likely the task draws each input, where it declares that; they add up to 1.
+    total: size of the whole domain or data set (None: unknown). split, seed: of the sampler or data set. weights: the
+    sampler's probabilities of these inputs, normalized to sum to 1 (None: unknown).
     """
 
     kind: Kind
@@ -122,12 +122,12 @@ class Population:
 
     @property
     def exact(self) -> bool:
-        """Are these all inputs, so that a share among them has no error?"""
+        """Whether these are all inputs, so that shares have no sampling error."""
         return self.kind == "exact"
 
     @property
     def few(self) -> bool:
-        """A sample so small that the first sentence has to say so."""
+        """Whether the sample is so small that the first sentence must say so."""
         return not self.exact and self.n < SIZES[0]
 
     @property
@@ -148,7 +148,7 @@ class Population:
 
     @property
     def measured(self) -> str:
-        """`on`, with how far a share measured here may be off: "on ... (split test, seed 0; 95% intervals ±0.031)"."""
+        """`on`, with the largest error of a share: "on ... (split test, seed 0; 95% intervals ±0.031 or less)"."""
         if self.exact:
             return self.on
         off = f"95% intervals ±{words.at_most(self.margin, 3)} or less"
@@ -156,23 +156,23 @@ class Population:
 
     @property
     def margin(self) -> float:
-        """Half the width of the widest 95% interval of a share; 0 where shares are exact."""
+        """Half the width of the widest 95% interval of a share; 0 if shares are exact."""
         return 0.0 if self.exact else wilson(0.5, self.n)[1] - 0.5
 
     def interval(self, share: float) -> tuple[float, float]:
-        """The 95% interval of a share measured here: the share itself where it is exact, else Wilson's.
+        """The 95% interval of a share: Wilson's, or the share itself if it is exact.
 
-        Rows count as independent; where a row has several answers, they may go wrong together.
+        Rows are treated as independent, although several answers in one row may be correlated.
         """
         return (share, share) if self.exact else wilson(share, self.n)
 
     def share(self, right: Bool[Tensor, "answers"] | float) -> Share:
-        """The share of right answers, or a share that a measure gives, with its interval."""
+        """The share of right answers (or a given share), with its interval."""
         value = right if isinstance(right, float | int) else float(right.double().mean())
         return Share(float(value), *self.interval(float(value)))
 
     def leaders(self, shares: Mapping[str, float], least: bool = False) -> list[str]:
-        """Names whose share is the largest (or least), and those that these inputs cannot tell from it, best first."""
+        """Names with the largest (or smallest) share, best first, and those whose intervals overlap with it."""
         sign = -1 if least else 1
         order = sorted(shares, key=lambda name: -sign * shares[name])
         if not order:
@@ -200,12 +200,11 @@ def choose(
     seconds: float = SECONDS,
     most: int = SIZES[-1],
 ) -> Population:
-    """The inputs of a task that some work is done on: a fixed data set, all inputs, or a sample, by what that costs.
+    """Choose the inputs for some work: a fixed data set, all inputs, or a sample, depending on the cost.
 
-    work: what will be done with the batch; it is run on a few inputs to see how long it takes. asked: what the user
-    wants instead. split: of a sample or data set, the task's last by default. fixed: take the task's data set of the
-    split where it has one; exact: take every input where the work on them takes no longer than `seconds`. most: no
-    larger sample than this.
+    work: the function to run on the batch; it is timed on a few inputs. asked: the user's choice, which takes
+    precedence. split: of a sample or data set (default: the task's last). fixed: use the task's data set of the split
+    if there is one. exact: use all inputs if the work on them takes at most `seconds`. most: largest sample.
 
     Raises InterpError for an unknown split, and for a task that has neither a sampler nor few enough inputs.
     """
@@ -223,8 +222,10 @@ def choose(
 
 
 def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0) -> Population:
-    """The inputs of a measure that nobody gave any, the same on every machine: the task's data set of the split, all
-    inputs if there are no more than SIZES[2] (not for "train", which is a part of them), or a sample of n.
+    """The default inputs of a measure, the same on every machine.
+
+    The task's data set of the split; or all inputs, if there are at most SIZES[2] and the split is the last one; or a
+    sample of n.
     """
     named = _split(task, split)
     if (whole := _dataset(task, named)) is not None:
@@ -236,17 +237,17 @@ def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0) -
 
 
 def everything(task: Task) -> Population:
-    """Every input of the task, each once, with the weights that its sampler gives them where it declares them.
+    """Every input of the task, each once, with the sampler's probabilities if the task declares them.
 
-    Raises UnsupportedError for a task that does not list its inputs, and InterpError where the list is not what the
-    task says it is (see tasks.domain).
+    Raises UnsupportedError for a task that does not list its inputs, and InterpError if the list contradicts the task's
+    own declarations (see tasks.domain).
     """
     batch = joined(task, list(every_input(task)))
     return Population("exact", batch, total=len(batch), weights=weights_of(task, batch))
 
 
 def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Population:
-    """n inputs from the task's sampler; where it has none for them, drawn from the list of all inputs."""
+    """n inputs from the task's sampler, or drawn from the list of all inputs if it has no sampler for them."""
     named = _split(task, split)
     try:
         return Population("sample", task.sample(n, named, seed), task.n_inputs, named, seed)
@@ -262,12 +263,12 @@ def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Popul
 
 
 def given(batch: Batch) -> Population:
-    """Inputs that the caller chose."""
+    """A population of inputs that the caller chose."""
     return Population("given", batch)
 
 
 def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
-    """How likely the task's sampler draws each of these inputs, adding up to 1; None if it does not declare that.
+    """The sampler's probabilities of these inputs, normalized to sum to 1; None if the task does not declare them.
 
     Raises InterpError for weights that are not probabilities.
     """
@@ -282,7 +283,7 @@ def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
 
 
 def _split(task: Task, split: str | None) -> str:
-    """The split itself, the task's last one where none is named, or where it names its splits otherwise."""
+    """The split, if the task has it; otherwise its first for "train" and its last for other names."""
     if split in task.splits:
         return str(split)
     return task.splits[0 if split == "train" else -1]
@@ -298,7 +299,7 @@ def _dataset(task: Task, split: str) -> Batch | None:
 
 
 def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
-    """n rows of a data set in its own order, drawn without replacement; the whole of it where it has no more."""
+    """n rows of a data set, drawn without replacement, in their original order; all rows if there are at most n."""
     if n >= len(whole):
         return Population("dataset", whole, len(whole), split, None)
     rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))[:n].sort().values
@@ -308,7 +309,7 @@ def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
 def _affordable(
     task: Task, work: Work, whole: Batch | None, split: str, seed: int, seconds: float, most: int, exact: bool
 ) -> int:
-    """How many inputs the work can take in so many seconds: a size of SIZES, or all there are."""
+    """Number of inputs on which the work takes at most `seconds`: one of SIZES, or all inputs."""
     total = len(whole) if whole is not None else task.n_inputs if exact else None
     try:
         few = (sample(task, TRIED[-1], split, seed) if whole is None else _part(whole, TRIED[-1], split, seed)).batch
@@ -330,10 +331,10 @@ def _affordable(
 
 
 def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float], Callable[[int], float]]:
-    """Seconds that the work takes on n inputs, from timing it on a few: with care, and at least.
+    """Estimate the seconds that the work takes on n inputs, as two functions: a cautious estimate and a lower bound.
 
-    A part of each run does not depend on how many inputs there are, so at least two sizes are timed, the largest one
-    that is cheap. The very first run also pays for what is computed once only, and does not count.
+    Part of the cost of a run does not depend on n, so at least two sizes are timed, up to the largest cheap one. The
+    first run does not count, because it also pays for one-time work.
     """
 
     def timed(n: int) -> float:
@@ -342,7 +343,7 @@ def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float
             work(few[slice(0, n)])
         except TaskError:
             raise
-        except InterpError:  # some work needs more inputs than these, such as every answer among them
+        except InterpError:  # the work may need more inputs, for example some with each answer
             pass
         return time.perf_counter() - started
 
@@ -356,7 +357,7 @@ def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float
             break
         now = timed(n)
         seen = max(now - took, 0.0) / (n - known)
-        slope = max(seen, 0.25 * now / (n - known))  # with care: a quarter of it is work per input
+        slope = max(seen, 0.25 * now / (n - known))  # cautious: at least a quarter is work per input
         known, took = n, now
 
     def seconds_of(n: int, slope: float) -> float:
@@ -369,7 +370,7 @@ def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a share among n independent answers (Wilson 1927); 0 and 1 are met exactly."""
+    """Wilson's 95% interval of a share among n independent answers (Wilson 1927); it contains shares of 0 and 1."""
     if n < 1:
         raise InterpError("a share of no answers has no interval; give at least one")
     z = NORMAL_95**2 / n
@@ -381,7 +382,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def joined(task: Task, parts: list[Batch]) -> Batch:
-    """Batches one below the other, shorter ones filled up with padding."""
+    """Concatenate batches, with shorter ones padded on the right."""
     if len(parts) == 1:
         return parts[0]
     width = max(part.tokens.shape[1] for part in parts)

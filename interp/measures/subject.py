@@ -1,4 +1,4 @@
-"""The model under study, ours or a user's own: its task, and its tokens in the task's order."""
+"""The model under study, with its task and the mapping between the task's tokens and the model's."""
 
 from __future__ import annotations
 
@@ -31,23 +31,22 @@ from interp.tasks.problems import TaskError, check_padding, check_tokens
 
 Value = TypeVar("Value")
 RECENT = 4
-"""Results that a study keeps: of test and training inputs, at one read and the next, and of the live panel's inputs."""
+"""Number of recent results that a study keeps."""
 LEAST_BYTES, MOST_BYTES = 2**24, 2**28
-"""Activations of the rows that run together stay below 16 MB, which caches and allocators take well; below the size of
-the weights, which each forward reads anyway, where that is more; below 256 MB in any case."""
+"""Limits on the activations per batch. Within them, a batch may be as large as the weights, which each run reads."""
 
 Hooks: TypeAlias = Sequence[tuple[str, Any]] | Callable[[slice], Sequence[tuple[str, Any]]]
-"""TransformerLens hooks (name, function), or, where they depend on the row, a function from rows to hooks."""
+"""TransformerLens hooks (name, function), or a function from a slice of rows to hooks."""
 
 
 @dataclass(frozen=True)
 class Subject:
     """A HookedTransformer with a task.
 
-    token_ids: [t] is the model's own id of the task's token t (None: the same). output_ids: [c] is the model's own
-    output for the task's output index c (None: the same). padding: what a bidirectional model of your own does with
-    padding: "mask" (no position attends to it) or "attend" (it is a token like others); a task model masks it.
-    recent: within a study, the last models, inputs and questions with their results; see `once`.
+    token_ids: [t] is the model's id of the task's token t (None: the same ids). output_ids: [c] is the model's output
+    for the task's output index c (None: the same). padding: how an external bidirectional model treats padding: "mask"
+    (no position attends to it) or "attend" (like other tokens); task models mask it. recent: a cache of results within
+    a study; see `once`.
     """
 
     model: HookedTransformer
@@ -66,10 +65,10 @@ class Subject:
         outputs: Mapping[str, int] | None = None,
         padding: Literal["mask", "attend"] = "mask",
     ) -> Subject:
-        """A subject from a task model, or from any HookedTransformer with its task.
+        """Make a subject of a task model, or of any HookedTransformer and its task.
 
-        tokens: the model's ids of the task's tokens. outputs: its output for each of the task's answer words; left out,
-        the tokens' ids where answers are tokens, else the same indices. Raises InterpError when the task is missing or
+        tokens: the model's id of each of the task's tokens. outputs: the model's output for each answer word (default:
+        the tokens' ids if answers are tokens, otherwise the same indices). Raises InterpError if the task is missing or
         a vocabulary does not fit.
         """
         if isinstance(model, Subject):
@@ -84,15 +83,15 @@ class Subject:
             return cls(model, model.task)
         if task is None:
             raise InterpError(
-                "a HookedTransformer of your own needs its task; a measure takes it with that, as "
-                'interp.load(model, task="count01", tokens={"0": 3, ...}) gives it'
+                "a HookedTransformer of your own needs its task: pass "
+                'interp.load(model, task="count01", tokens={"0": 3, ...}) to the measure'
             )
         if padding not in ("mask", "attend"):
             raise InterpError(f"padding = {padding!r} must be 'mask' or 'attend'")
         if model.cfg.positional_embedding_type == "alibi" and model.cfg.attention_dir == "bidirectional":
             raise UnsupportedError(
-                "TransformerLens's alibi is for causal attention: the outputs of a bidirectional model with it depend "
-                "on how long the inputs were that it was given before"
+                "TransformerLens's alibi is for causal attention: a bidirectional model's outputs would depend on the "
+                "lengths of its earlier inputs"
             )
         known = make_task(task) if isinstance(task, str) else task
         if isinstance(task, str) and isinstance(known, Task) and tokens is None:
@@ -106,13 +105,13 @@ class Subject:
         )
 
     def remembering(self) -> Subject:
-        """The same subject for a study: the last few results of `once` are kept."""
+        """A copy that caches the last few results of `once`."""
         return replace(self, recent=deque(maxlen=RECENT))
 
     def once(self, make: Callable[[Batch], Value], batch: Batch, key: object) -> Value:
-        """make(batch), or, within a study, what it gave lately for the same inputs and key."""
-        for model, inputs, asked, value in self.recent or ():
-            if model is self.model and asked == key and same(inputs, batch):
+        """Return make(batch), or the cached result for the same inputs and key."""
+        for model, inputs, known, value in self.recent or ():
+            if model is self.model and known == key and same(inputs, batch):
                 return value
         value = make(batch)
         if self.recent is not None:
@@ -121,14 +120,14 @@ class Subject:
 
     @property
     def task_model(self) -> TaskModel:
-        """The model as one of ours. Raises UnsupportedError for a user's own."""
+        """The model as a TaskModel. Raises UnsupportedError for other models."""
         if not isinstance(self.model, TaskModel):
             raise UnsupportedError("this question needs a model built from a spec, not a HookedTransformer of your own")
         return self.model
 
     @property
     def count_space(self) -> bool:
-        """May outputs be computed from counts? Only from a spec that says so, with nobody's hooks in the way."""
+        """Whether outputs can be computed from token counts: the spec allows it, and the model has no hooks."""
         if not isinstance(self.model, TaskModel) or count_space_refusal(self.model.spec) is not None:
             return False
         return not hooked(self.model)
@@ -146,7 +145,7 @@ class Subject:
 
     @property
     def decision(self) -> Decision:
-        """How outputs become answers; a model of your own decides by its sign (one output) or its largest output."""
+        """How outputs become answers; external models use the sign (one output) or the largest output."""
         if isinstance(self.model, TaskModel):
             return decision_of(self.model.spec)
         if self.task.decision == "set":
@@ -154,7 +153,7 @@ class Subject:
         return Decision("sigmoid" if self.task.n_out == 1 and self.output_ids is None else "argmax")
 
     def inputs(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """The task's tokens in the model's own ids. Raises InterpError for rows longer than your own model takes."""
+        """Convert the task's token ids to the model's. Raises InterpError for rows longer than the model's n_ctx."""
         length, most = tokens.shape[1], self.model.cfg.n_ctx
         if length > most and not isinstance(self.model, TaskModel):
             raise InterpError(f"inputs of task {self.task.name} have {length} tokens; the model's n_ctx is {most}")
@@ -163,7 +162,7 @@ class Subject:
 
     @torch.no_grad()
     def __call__(self, tokens: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length n_out"]:
-        """Outputs at all positions, in the task's order, of rows of its tokens; padding is hidden as in measures."""
+        """Outputs at all positions, in the task's order, for rows of the task's tokens; padding is masked."""
         pad = self.task.pad_id
         lengths = torch.full((len(tokens),), tokens.shape[1]) if pad is None else (tokens != pad).sum(1)
         with self.masked(Batch(tokens, lengths, lengths)):
@@ -174,13 +173,13 @@ class Subject:
         return outputs if self.output_ids is None else outputs[..., self.output_ids.to(outputs.device)]
 
     def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """Where the answer is read in each row. Raises UnsupportedError if it is read at every position."""
+        """The read position of each row. Raises UnsupportedError if answers are read at every position."""
         if self.read_at == "all":
             raise UnsupportedError(f"task {self.task.name} is read at every position; this needs one answer per row")
         return find_positions(self.task, tokens, self.read_at)
 
     def read_mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
-        """Which positions are read: one a row, or all that the task labels. Raises InterpError for ill-padded rows."""
+        """Mask of the read positions: one per row, or all labelled ones. Raises InterpError for badly padded rows."""
         self.check(batch)
         check_padding(self.task, batch)
         return read_mask(self.task, batch, self.read_at)
@@ -196,15 +195,14 @@ class Subject:
             )
 
     def classes(self, batch: Batch) -> Int[Tensor, "reads"]:
-        """The right output index at every position that is read, row after row."""
+        """The right output index at every read position, row by row."""
         return right_classes(self.task, batch, self.read_at)
 
     @torch.no_grad()
     def logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Float[Tensor, "reads n_out"]:
-        """Outputs at every position that is read, row after row, in the task's order, optionally under hooks.
+        """Outputs at every read position, row by row, in the task's order, optionally with hooks.
 
-        Where answers are read at one position, that is one line a row. Rows run in chunks of bounded memory: hooks that
-        depend on the row are given as a function of the slice of rows.
+        Rows run in chunks of bounded memory, so hooks that depend on the row must be a function of the slice of rows.
         """
         places, found = self.read_mask(batch), []
         for rows in self.chunks(batch, chunk, MOST_BYTES if fwd_hooks and not callable(fwd_hooks) else None):
@@ -225,11 +223,11 @@ class Subject:
             return self.model.run_with_hooks(tokens, fwd_hooks=[*hooks])[where]
 
     def answers(self, batch: Batch, fwd_hooks: Hooks = ()) -> Tensor:
-        """The model's answers in the units of Batch.labels: one a row, or one a position."""
+        """The model's answers in the units of Batch.labels: one per row, or one per position."""
         return self.answers_of(self.logits(batch, fwd_hooks), batch)
 
     def answers_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Tensor:
-        """The answers that such outputs give."""
+        """Convert outputs to answers."""
         classes, places = decide(logits, self.decision), self.read_mask(batch)
         if self.read_at != "all":
             return self.task.answers(classes, batch.tokens)
@@ -238,27 +236,27 @@ class Subject:
         return self.task.answers(spread, batch.tokens)
 
     def right(self, batch: Batch, fwd_hooks: Hooks = ()) -> Bool[Tensor, "reads"]:
-        """Is each answer right? One value for every position that is read, row after row (`reads` says which)."""
+        """Whether each answer is right: one value per read position, row by row."""
         return self.right_of(self.logits(batch, fwd_hooks), batch)
 
     def right_of(self, logits: Float[Tensor, "reads n_out"], batch: Batch) -> Bool[Tensor, "reads"]:
-        """Which answers such outputs get right; outputs that are not finite are not an answer."""
+        """Whether these outputs give the right answers; outputs that are not finite count as wrong."""
         right = self.answers_of(logits, batch) == batch.labels
         return (right[self.read_mask(batch)] if self.read_at == "all" else right) & answered(logits)
 
     def accuracy(self, batch: Batch, fwd_hooks: Hooks = ()) -> float:
-        """Share of right answers among all that are read."""
+        """Share of right answers over all read positions."""
         return float(self.right(batch, fwd_hooks).double().mean())
 
     @property
     def n_classes(self) -> int:
-        """How many answers there are to tell apart: two for a single output."""
+        """Number of possible answers: two for a single output."""
         return max(2, self.task.n_out)
 
     # ------------------------------------------------------------ running
 
     def trimmed(self, batch: Batch) -> Batch:
-        """The batch without the columns that are padding in all its rows, where no position looks at padding."""
+        """Drop the columns that are padding in all rows, unless the model attends to padding."""
         if (self.model.cfg.attention_dir != "causal" and self.padding == "attend") or hooked(self.model):
             return batch
         length, used = batch.tokens.shape[1], int(batch.lengths.max()) if len(batch) else 0
@@ -268,7 +266,7 @@ class Subject:
         return Batch(batch.tokens[:, :used], batch.lengths, labels)
 
     def chunks(self, batch: Batch, chunk: int | None = None, most: int | None = None) -> Iterator[slice]:
-        """Slices of rows whose activations stay within so many bytes, the model's budget by default."""
+        """Slices of rows whose activations take at most `most` bytes (default: the model's budget)."""
         cfg, length = self.model.cfg, batch.tokens.shape[1]
         width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.d_vocab_out + 4 * cfg.n_heads * cfg.d_head
         row_bytes = 4 * length * (3 * cfg.n_heads * length + width)
@@ -278,9 +276,9 @@ class Subject:
 
     @contextmanager
     def masked(self, batch: Batch) -> Iterator[None]:
-        """While it lasts, a bidirectional model of your own does not attend to the padding of these rows.
+        """Within this context, an external bidirectional model does not attend to the padding of these rows.
 
-        Stock bidirectional attention knows no mask; a task model derives it from the tokens itself.
+        Stock bidirectional attention has no mask; task models derive it from the tokens.
         """
         mask, cfg = batch.attention_mask, self.model.cfg
         ours = isinstance(self.model, TaskModel)
@@ -296,20 +294,22 @@ class Subject:
             yield
 
     def run_with_cache(self, batch: Batch, **kwargs: Any) -> Any:
-        """The model's own run_with_cache on a batch of the task, its padding masked."""
+        """The model's run_with_cache on a batch of the task, with padding masked."""
         with self.masked(batch):
             return self.model.run_with_cache(self.inputs(batch.tokens).to(self.model.cfg.device), **kwargs)
 
     def answer_logits(self, batch: Batch, fwd_hooks: Hooks = (), chunk: int | None = None) -> Tensor:
-        """`logits`, for a task with one answer per row. Raises UnsupportedError if each position has one."""
+        """`logits` for a task with one answer per row. Raises UnsupportedError if every position has an answer."""
         self.answer_positions(batch.tokens)
         return self.logits(batch, fwd_hooks, chunk)
 
     # ------------------------------------------------------------ structure
 
     def two_answers(self) -> tuple[int, int]:
-        """The output indices of the task's two answers, for measures of a difference: those of its contrast, in order,
-        or the two that its samples have, the larger first.
+        """The output indices of the two answers in a logit difference.
+
+        These are the task's contrast, or the two answers of its samples, the larger first. Raises UnsupportedError for
+        other numbers of answers.
         """
         if self.task.contrast is not None:
             first, second = (self.task.answer_words.index(word) for word in self.task.contrast)
@@ -320,7 +320,7 @@ class Subject:
         return answers[1], answers[0]
 
     def no_decomposition(self, layer: int = -1) -> str | None:
-        """Why logits are not a sum over the heads of this layer plus a constant, or None if they are."""
+        """The reason why logits are not a sum over the heads of this layer plus a constant, or None if they are."""
         cfg = self.model.cfg
         if isinstance(self.model, TaskModel):
             if not self.model.spec.additive_residual:
@@ -340,7 +340,7 @@ class Subject:
 
     @torch.no_grad()
     def residual_before(self, batch: Batch, positions: Tensor, layer: int) -> Float[Tensor, "rows d_model"]:
-        """The residual stream that the skip connection carries past a layer, where the answer is read."""
+        """The residual stream before a layer, at the given positions."""
         rows = torch.arange(len(batch))
         if isinstance(self.model, TaskModel) and self.model.cfg.n_layers == 1 and self.model.spec.positions == "none":
             return self.model.embed.W_E.detach().double().cpu()[batch.tokens[rows, positions]]
@@ -354,18 +354,18 @@ class Subject:
 
 
 def check_finite(subject: Subject) -> None:
-    """Raise InterpError for weights that are not finite: nothing that such a model computes means anything."""
+    """Raise InterpError for weights that are not finite."""
     for name, parameter in subject.model.named_parameters():
         if wrong := int((~parameter.detach().isfinite()).sum()):
             raise InterpError(
-                f"{wrong:,} of the {parameter.numel():,} weights of {name} are not finite: there is no model to look at"
+                f"{wrong:,} of the {parameter.numel():,} weights of {name} are not finite: the model cannot be analyzed"
             )
 
 
 def check_runs(subject: Subject) -> None:
-    """Raise InterpError where the task's inputs are too long for the model, or its answers lie outside its outputs.
+    """Raise InterpError if the task's inputs are too long for the model, or its answers are not outputs of the model.
 
-    16 samples per split are looked at: a report in which every section failed would say nothing.
+    Checks 16 samples per split, before a report in which every section would fail.
     """
     task = subject.task
     for split in task.splits:
@@ -376,11 +376,11 @@ def check_runs(subject: Subject) -> None:
         except InterpError:  # a task may list its inputs and have no sampler
             continue
         subject.inputs(batch.tokens)
-        task.classes(batch)  # which refuses what lies outside the task's outputs: see tasks.returns
+        task.classes(batch)  # raises for classes outside the task's outputs, see tasks.returns
 
 
 def no_sum(model: HookedTransformer) -> str | None:
-    """Why the outputs are not a sum over parts, even at a fixed scale of the final norm; None if they are."""
+    """The reason why outputs are not a sum over parts, even with the final norm's scale fixed; None if they are."""
     if isinstance(model, TaskModel):
         if not model.spec.additive_residual:
             return "after post-layer-norm, the outputs are not a sum over the parts"
@@ -392,25 +392,25 @@ def no_sum(model: HookedTransformer) -> str | None:
         return "after a soft cap, the outputs are not a sum over the parts"
     norm = getattr(model, "ln_final", None)
     if norm is not None and not isinstance(norm, torch.nn.Identity) and not final_scale(model):
-        return f"the final norm is {of_type(norm)} without a hook_scale, so nobody knows what it divides by"
+        return f"the final norm is {of_type(norm)} without a hook_scale, so its divisor is unknown"
     return None
 
 
 def final_scale(model: HookedTransformer) -> list[str]:
-    """The hook point of the final norm's scale, if there is one: hook_dict may remember that of a norm replaced."""
+    """The hook point of the final norm's scale, if any. (hook_dict may list a norm that has been replaced.)"""
     return ["ln_final.hook_scale"] if hasattr(getattr(model, "ln_final", None), "hook_scale") else []
 
 
 def norm_follows_attention(model: HookedTransformer) -> bool:
-    """Is what attention gives normalized before it is added to the stream?"""
+    """Whether a norm follows the attention, before or after its output is added to the stream."""
     return post_norm(model) or bool(getattr(model.cfg, "use_normalization_before_and_after", False))
 
 
 def post_norm(model: HookedTransformer) -> bool:
-    """Is what attention gives normalized, or the stream after it, instead of what attention reads?"""
+    """Whether the norm comes after the attention instead of before it."""
     if isinstance(model, TaskModel):
         return model.spec.layers[0].norm == "post"
-    # TransformerLens tells these by the name alone.
+    # TransformerLens recognizes these only by name.
     return str(getattr(model.cfg, "original_architecture", None)).startswith(("Olmo2", "Olmo3"))
 
 
@@ -418,7 +418,7 @@ Model: TypeAlias = HookedTransformer | Subject
 
 
 def budget(model: HookedTransformer) -> int:
-    """Bytes of activations that one forward may keep; as many as may be where hooks may know a batch's rows."""
+    """Largest number of bytes of activations per batch; the maximum if the model has hooks that may depend on rows."""
     if hooked(model):
         return MOST_BYTES
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
@@ -430,14 +430,14 @@ def _attention_only(block: torch.nn.Module) -> bool:
 
 
 def same(one: Batch, other: Batch) -> bool:
-    """Do two batches hold the same inputs and labels?"""
+    """Whether two batches have the same inputs and labels."""
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "lengths", "labels"))
 
 
 def _check_nothing_else(
     own: Task, who: str, task: Task | str | None, tokens: object, outputs: object, padding: str
 ) -> None:
-    """Raise InterpError for what a model that has its task already would have to ignore."""
+    """Raise InterpError for arguments that contradict a model with its own task."""
     if not isinstance(task, str | Task | None):
         raise InterpError(f"task = {quoted(task)}: give a task's name, or a Task")
     name = task if isinstance(task, str) or task is None else task.name
@@ -447,13 +447,13 @@ def _check_nothing_else(
         raise InterpError(f"{who} is a model of task {own!r}, not {task!r}")
     if tokens is not None or outputs is not None or padding != "mask":
         raise InterpError(
-            f"{who} has the ids of task {own.name} already: leave tokens, outputs and padding out; they go with a "
-            "HookedTransformer of your own, or with the weights that interp.load reads"
+            f"{who} already has the ids of task {own.name}: leave out tokens, outputs and padding, which are for "
+            "external models"
         )
 
 
 def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> Tensor | None:
-    """The model's id of each token of the task, checked; None when the two vocabularies are the same."""
+    """The model's id of each of the task's tokens; None if the vocabularies have the same size."""
     if tokens is None:
         if d_vocab != task.d_vocab:
             raise InterpError(
@@ -470,7 +470,7 @@ def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> 
     ids = [tokens[token] for token in task.vocabulary if token != task.pad]
     if len(set(ids)) < len(ids):
         raise InterpError(f"two tokens share an id: {dict(tokens)}")
-    # Many models have no padding of their own. It fills rows up behind their end, where nothing looks at it.
+    # Many models have no padding token. Padding comes after the end of a row, where it has no effect.
     filler = next(iter(ids), 0)
     return torch.tensor([tokens.get(token, filler) for token in task.vocabulary])
 
@@ -478,7 +478,7 @@ def token_ids_of(d_vocab: int, task: Task, tokens: Mapping[str, int] | None) -> 
 def output_ids_of(
     n_out: int, d_vocab: int, task: Task, token_ids: Tensor | None, outputs: Mapping[str, int] | None
 ) -> Tensor | None:
-    """The model's output for each output index of the task, checked; None when they are the same."""
+    """The model's output for each of the task's output indices; None if they are the same."""
     words = task.answer_words
     if outputs is not None:
         for word in outputs:
@@ -490,7 +490,7 @@ def output_ids_of(
         if len(set(outputs.values())) < len(outputs):
             raise InterpError(f"two answers share an output: {dict(outputs)}")
         return torch.tensor([outputs[word] for word in words])
-    # A head of as many outputs as there are answers, and not of the vocabulary, has the answers in their own order.
+    # If the model has as many outputs as there are answers, instead of one per token, they are in the answers' order.
     of_tokens = n_out == d_vocab and set(words) <= set(task.vocabulary)
     if token_ids is not None and (of_tokens or (words == task.vocabulary and n_out != task.n_out)):
         ids = token_ids[[task.token_id(word) for word in words]]

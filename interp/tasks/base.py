@@ -1,4 +1,4 @@
-"""What a task is: tokens, labels, a seeded sampler, and, where finite, the exact input domain."""
+"""The base class of tasks: vocabulary, labels, a seeded sampler and, for finite tasks, the list of all inputs."""
 
 from __future__ import annotations
 
@@ -25,31 +25,33 @@ from interp.tasks.sets import set_word
 
 
 class Task(ABC):
-    """One task. A subclass needs a name, a vocabulary and sample(); with batch(tokens), most of a report applies.
+    """A task. A subclass needs a name, a vocabulary and sample(); with batch(tokens), most of a report applies.
 
-    name: its name in specs. family: one of the papers' families, or a word of your own.
-    vocabulary: the tokens in the order of their ids. pad: the token that fills up short rows, or None.
-    splits: the names that sample(split=) understands.
-    readout: whose outputs are read: "all" positions, the "first", the "last", or the position of a token.
-    defaults: parameters with their default values; anything else is refused.
-    needs_tables: the task cannot be made without tables from the user (see `tables`).
+    name: its name in specs. family: one of the papers' families, or any other word.
+    vocabulary: the tokens in the order of their ids. pad: the padding token, or None.
+    splits: the valid values of sample(split=).
+    readout: where answers are read: at "all" positions, the "first", the "last", or the position of a token.
+    defaults: the parameters with their default values.
+    needs_tables: whether the task needs tables from the user (see `tables`).
 
-    What follows "what a task may declare" below is optional: each declaration adds sections to the report. Some of them
-    are plain attributes, of the class or set in __init__:
+    All other members are optional; each declaration adds sections to the report. These are plain attributes, of the
+    class or set in __init__:
 
-    counted: the tokens whose numbers alone decide the answer, e.g. counted = ("0", "1", "2").
-    contrast: the two answers of a difference of logits, e.g. contrast = ("4", "5").
-    count_ranges: with three counted tokens and a contrast, how often each occurs, by split: see tasks.counted; e.g.
+    counted: the tokens whose counts determine the answer, e.g. counted = ("0", "1", "2").
+    contrast: the two answers compared in logit differences, e.g. contrast = ("4", "5").
+    count_ranges: for three counted tokens and a contrast, the range of each count per split (see tasks.counted), e.g.
     count_ranges = {"train": ((0, 9),) * 3, "test": ((0, 20),) * 3}.
-    label_counts: not an attribute but a method, where a function of counts defines what is right: see tasks.counted and
-    tasks.occurrences. Without it, what counted says is compared with the labels as far as that can be done, and
-    certificates say how far.
-    products: also a method: it splits all inputs into products of token sets with one answer each; see tasks.products.
-    automata: also a method: for labels that a finite automaton computes position by position; see tasks.automata.
-    decision: "set" where an answer is a set of outputs, each of them above 0 or not; see tasks.sets.
-    generates: where an answer is generated token by token, see tasks.generation.
-    rule: the right answer as plain data, so that the live panel can judge any input; see interp.tasks.rules.
-    cyclic: token groups, in order, on which addition modulo their length acts, e.g. {"a": tuple("0123456")}.
+    decision: "set" if an answer is a set of outputs, each in the set if it is above 0; see tasks.sets.
+    generates: how an answer is generated token by token; see tasks.generation.
+    rule: the right answer as plain data, so that the live panel can check any input; see interp.tasks.rules.
+    cyclic: ordered groups of tokens for addition modulo the group's length, e.g. {"a": tuple("0123456")}.
+
+    These are methods that only some tasks have:
+
+    label_counts: the right answer as a function of counts; see tasks.counted and tasks.occurrences. Without it,
+    `counted` is checked against the labels on as many inputs as possible, and certificates report how many.
+    products: all inputs as products of token sets with one answer each; see tasks.products.
+    automata: a finite automaton that computes the labels position by position; see tasks.automata.
 
     Example:
 
@@ -89,10 +91,10 @@ class Task(ABC):
             if name not in self.defaults:
                 raise InterpError(one_of(f"parameter of task {self.name}", name, self.defaults))
         for name, value in parameters.items():
-            wanted = type(self.defaults[name])
-            if wanted is not type(value) and not (wanted is float and type(value) is int):
+            kind = type(self.defaults[name])
+            if kind is not type(value) and not (kind is float and type(value) is int):
                 raise InterpError(
-                    f"{self.name}: {name} = {quoted(value)} must be {'an' if wanted is int else 'a'} {wanted.__name__}"
+                    f"{self.name}: {name} = {quoted(value)} must be {'an' if kind is int else 'a'} {kind.__name__}"
                 )
             if type(value) is int and abs(value) > most(2**20):
                 raise InterpError(
@@ -103,7 +105,7 @@ class Task(ABC):
         self.data_seed = data_seed
         self.parameters: dict[str, Scalar] = {**self.defaults, **parameters}
 
-    # ------------------------------------------------------------ what every task says
+    # ------------------------------------------------------------ required
 
     @property
     def d_vocab(self) -> int:
@@ -112,21 +114,21 @@ class Task(ABC):
 
     @abstractmethod
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n fresh inputs from the distribution of a split; equal arguments give equal batches."""
+        """Draw n inputs from the distribution of a split. Equal arguments give equal batches."""
 
-    # ------------------------------------------------------------ what follows from labels, where a task is silent
+    # ------------------------------------------------------------ derived from the labels by default
 
     @property
     def n_out(self) -> int:
-        """Number of outputs of a model of this task: one per answer word where those are stated, else one per token."""
+        """Number of model outputs: one per answer word if the task defines answer_words, otherwise one per token."""
         stated = type(self).answer_words is not Task.answer_words
         return len(self.answer_words) if stated else self.d_vocab
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """What the model is trained to put out at each position, as an output index; IGNORED where nobody reads.
+        """The right output index at each position; IGNORED at positions that are not read.
 
-        Here the labels themselves: one per row stands where `readout` is; one per position stands where it is, and a
-        label below 0 asks nothing. Raises InterpError for one label per row of a task that is read at all positions.
+        By default, the labels: one label per row goes to the readout position; of labels per position, negative ones
+        are ignored. Raises InterpError for one label per row if the task is read at all positions.
         """
         labels = batch.labels.long()
         if labels.ndim == 2:
@@ -143,15 +145,15 @@ class Task(ABC):
     def answers(
         self, classes: Int[Tensor, "rows *length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
-        """Output indices at the positions that are read, turned into the units of Batch.labels; here they are those."""
+        """Convert output indices at the read positions to the units of Batch.labels; by default, return them."""
         return classes
 
     def dataset(self, split: str) -> Batch:
-        """The paper's fixed data set of a split, where the paper has one."""
+        """The paper's fixed data set of a split. Raises InterpError if there is none."""
         raise InterpError(f"task {self.name} has no fixed data set; use sample(n, split, seed)")
 
     def tables(self) -> dict[str, Tensor]:
-        """Data that no parameter generates, such as a user's own table: a checkpoint carries it, a ref its hash."""
+        """Data that parameters do not determine, such as a user's table. Checkpoints store it, a TaskRef its hash."""
         return {}
 
     @classmethod
@@ -159,10 +161,10 @@ class Task(ABC):
         """The task with these tables; the inverse of tables()."""
         raise InterpError(f"task {cls.name} has no tables")
 
-    # ------------------------------------------------------------ what a task may declare
+    # ------------------------------------------------------------ optional declarations
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Given rows of tokens, as a model reads them, with their labels: the base of most of what follows.
+        """Label given rows of tokens, as a model reads them. Most of the optional members need this one.
 
         Example: return Batch(tokens, torch.full((len(tokens),), 3), (tokens[:, 0] + tokens[:, 1]) % self.p)
         Raises UnsupportedError if a task does not define it.
@@ -176,7 +178,7 @@ class Task(ABC):
 
     @property
     def n_inputs(self) -> int | None:
-        """How many inputs `inputs` yields, known before they are made; None if they are not finitely many.
+        """Number of inputs that `inputs` yields, known in advance; None if it is infinite or unknown.
 
         Example: return self.p**2
         """
@@ -191,16 +193,16 @@ class Task(ABC):
         raise UnsupportedError(f"task {self.name} cannot list its inputs; define n_inputs and inputs(chunk) in it")
 
     def weights(self, batch: Batch) -> Float[Tensor, "rows"] | None:
-        """How likely the sampler draws each of these inputs, up to one factor; None if a task does not say.
+        """The sampler's probability of each input, up to a common factor; None if it is unknown.
 
-        A share of all inputs can then be given twice: each input once, and as the sampler draws them.
+        With it, a share of all inputs is reported both with equal weights and with the sampler's.
         Example: return 0.5 ** batch.lengths.double()
         """
         return None
 
     def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, Int[Tensor, "rows"]]]:
-        """One input for every set of inputs that differ only in the order of what stands before the token that is read,
-        with how many inputs it stands for.
+        """One input per set of inputs that differ only in the order of the tokens before the read position, with the
+        number of inputs in the set.
 
         Example: yield self.batch(sorted_rows), orders_of(sorted_rows)
         Raises UnsupportedError if a task does not define it.
@@ -209,7 +211,7 @@ class Task(ABC):
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word for each answer, by output index: the tokens where outputs are tokens; two words for one output.
+        """A word per answer, by output index. By default, the tokens, or "no" and "yes" for a single output.
 
         Example: return ("even", "odd")
         """
@@ -219,34 +221,34 @@ class Task(ABC):
 
     @property
     def n_classes(self) -> int:
-        """How many answers there are to tell apart: two for a single output, every subset of the outputs for sets."""
+        """Number of possible answers: two for a single output; for sets, every subset of the outputs."""
         return 2**self.n_out if self.decision == "set" else max(2, self.n_out)
 
     def word(self, answer: int) -> str:
-        """The word for an answer, a class as `classes` gives it; for a set of outputs, its words in braces."""
+        """The word for a class; for a set of outputs, its words in braces."""
         if self.decision == "set":
             return set_word(answer, self.answer_words)
         return self.answer_words[answer]
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """Named variables of an input, one value per row, (rows,), or a position, (rows, length).
+        """Named variables of inputs, with one value per row, (rows,), or per position, (rows, length).
 
         Example: return {"a": batch.tokens[:, 0], "b": batch.tokens[:, 1], "sum": batch.labels}
         """
         return {"answer": batch.labels}
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
-        """Minimal pairs whose answers differ; rows for which none was found are left out.
+        """Minimal pairs whose answers differ; rows without such a pair are left out.
 
-        The default changes one token into another that the batch has at the same position, up to 16 times, and needs
-        `batch`. Example: return Pairs(batch, self.batch(flip_one_bit(batch.tokens)))
+        By default, tries up to 16 times to replace one token by another that the batch has at the same position, and
+        needs `batch`. Example: return Pairs(batch, self.batch(flip_one_bit(batch.tokens)))
         """
         return one_token_pairs(self, batch, seed)
 
     @property
     def example(self) -> Batch | None:
-        """One short input for the first screen of a report; here the shortest of 20 samples, one of several tokens
-        if there is one: a single token gives heads no choice where to look.
+        """One short input for the first screen of a report; by default, the shortest of 20 samples, with at least two
+        tokens if possible.
         """
         batch = self.sample(20, self.splits[-1], seed=0)
         row = int(torch.where(batch.lengths > 1, batch.lengths, batch.tokens.shape[1] + 1).argmin())
@@ -254,24 +256,22 @@ class Task(ABC):
 
     @property
     def describe(self) -> str:
-        """One sentence on what is asked; here the first paragraph of the class's docstring."""
+        """One sentence that describes the task; by default, the first paragraph of the class's docstring."""
         text = type(self).__dict__.get("__doc__") or ""
         return text.strip().split("\n\n")[0].replace("\n", " ").strip()
 
     def for_vocabulary(self, d_vocab: int) -> Task:
-        """The form of this task that a model with so many tokens is asked, where it is known by name alone.
+        """The form of this task for a model with `d_vocab` tokens, if the model names the task only.
 
-        Here as it is.
-
-        Example: signs are digits for a model that has tokens for digits alone.
+        By default, the task itself. Example: marks are written as digits for a model that has only digit tokens.
         """
         return self
 
-    # ------------------------------------------------------------ shared by all
+    # ------------------------------------------------------------ shared by all tasks
 
     @property
     def ref(self) -> TaskRef:
-        """The reference to this task that a spec holds: only parameters that differ from the defaults."""
+        """The reference to this task in a spec, with the parameters that differ from the defaults."""
         changed = {name: value for name, value in self.parameters.items() if value != self.defaults[name]}
         tables = self.tables()
         return TaskRef(
@@ -293,9 +293,9 @@ class Task(ABC):
             raise InterpError(one_of(f"token of task {self.name}", token, self.vocabulary)) from None
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of a string, longest token first. Raises InterpError for anything that is not a token.
+        """Token ids of a string; longer tokens are matched first. Raises InterpError for text that is not a token.
 
-        Spaces are ignored, unless a token begins another, such as "1" and "12": then they part tokens.
+        Spaces are ignored, unless one token is a prefix of another, such as "1" and "12"; then spaces separate tokens.
         """
         if self._spaced and len(parts := text.split()) > 1:
             return [token for part in parts for token in self.parse(part)]
@@ -315,16 +315,16 @@ class Task(ABC):
         return ids
 
     def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
-        """The string of a row of token ids; the inverse of parse."""
+        """The text of a row of token ids; the inverse of parse."""
         return (" " if self._spaced else "").join(self.vocabulary[int(token)] for token in tokens)
 
     @cached_property
     def _spaced(self) -> bool:
-        """Does a token begin another one, so that text without spaces could be read in two ways?"""
+        """Whether a token is a prefix of another, so that text without spaces would be ambiguous."""
         return any(a != b and b.startswith(a) for a in self.vocabulary for b in self.vocabulary)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (not every task has to refuse)
-        """Raise InterpError for a row that is not an input of this task; here every row of tokens is one."""
+        """Raise InterpError for rows that are not inputs of this task; by default, all rows of tokens are."""
 
     def check_split(self, split: str) -> str:
         if split not in self.splits:
