@@ -1,4 +1,4 @@
-"""What several sections look at: each computed once, asked for with study.once."""
+"""Results that several sections share; each is computed once, with study.once."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from interp.tasks import IGNORED, Batch
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
 COUNTED_SECONDS = 60.0
-"""Where outputs come from token counts, a paper's data set is used whole unless that would take this long: the few
-inputs that are timed mostly tell what it takes to begin with."""
+"""Time limit for models in count space. It is long because timing a few inputs mostly measures one-time work; so a
+paper's data set is used as a whole."""
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
-"""Inputs of the training split that separators and means come from."""
+"""Limits on the number of training inputs for separators and means."""
 LARGEST_TABLE = 40_000
-"""Entries of a table up to which the best rank-d map is searched for, which takes seconds."""
+"""Largest table, in entries, for which the best rank-d map is searched; this takes seconds."""
 MOST_NUMBER_HEADS = 4
-"""Heads up to which each gets a sentence on how it reads numbers."""
+"""Largest number of heads that each get a sentence on how they read numbers."""
 SAMPLED_GROUPS = 320
-"""Groups of heads behind Figure 4: every size 20 times, if there are 16 heads."""
+"""Number of sampled groups of heads in Figure 4: 20 of each size for 16 heads."""
 
 
 def numbers_in_words(study: Study) -> str:
-    """What each of a few heads does with numbers where the answer is read; nothing for a task without such."""
+    """Sentences on how heads read numbers at the answer position; "" if the task has no numbers."""
     try:
         found = number_circuits(study.subject)
     except UnsupportedError:
@@ -64,7 +64,7 @@ def numbers_in_words(study: Study) -> str:
 
 
 def needs_two_answers(study: Study) -> str | None:
-    """Heads that add up to a difference of two answers, read at one position."""
+    """The reason why the logit difference of two answers is not a sum over heads at one position, or None."""
     return first_reason(
         [
             None if study.task.contrast else f"task {study.task.name} declares no contrast of two answers",
@@ -75,7 +75,7 @@ def needs_two_answers(study: Study) -> str | None:
 
 
 def population(study: Study, split: str = "test") -> Population:
-    """The inputs behind what is said of single heads' outputs; separators are fitted on those of the split "train"."""
+    """The inputs for measures of head outputs: tested on "test", separators fitted on "train"."""
     whole = study.population("separation", _separated)
     if split != "train":
         return whole
@@ -83,14 +83,16 @@ def population(study: Study, split: str = "test") -> Population:
 
 
 def _separated(subject: Subject, batch: Batch) -> None:
-    """What takes longest: the outputs of all heads, and separators of each."""
+    """The slowest part: the outputs of all heads, and a separator per head."""
     found = head_outputs(subject, batch, read=0)
     group_metrics(found, found, select_groups("singles", found.n_heads))
 
 
 def reference(study: Study, tested: Population) -> Population:
-    """Inputs of the training split, where separators are fitted and means come from, at most MOST_REFERENCE: the data
-    set beside a whole test set, else as many as are tested, beside all inputs at least LEAST_REFERENCE."""
+    """Training inputs for separators and means: as many as are tested, within the limits above.
+
+    If a whole test set is tested, up to five times as many.
+    """
     if tested.kind == "dataset" and tested.n == tested.total:
         n = max(LEAST_REFERENCE, 5 * tested.n)  # training sets are larger than test sets
     else:
@@ -108,12 +110,12 @@ def rows(study: Study, split: str) -> Batch:
 
 
 def outputs(study: Study, split: str, read: int = 0) -> HeadOutputs:
-    """Head outputs on a split at one of the positions that are trained."""
+    """Head outputs on a split, at one of the trained positions."""
     return head_outputs(study.subject, study.once(rows, split), read=read)
 
 
 def n_reads(study: Study) -> int:
-    """How many positions of each row are trained."""
+    """Number of trained positions per row (the smallest)."""
     return int((study.task.classes(study.once(rows, "test")) != IGNORED).sum(1).min())
 
 
@@ -124,17 +126,17 @@ def first(found: HeadOutputs, n: int) -> HeadOutputs:
 
 
 def weighed(C: float) -> str:
-    """What to add where a separator is said to be fitted: nothing for the paper's objective."""
+    """A phrase on the separators' objective; "" for the paper's."""
     return "" if C == 1000.0 else f" with errors weighted by C = {C:g} in its objective"
 
 
 def parts_population(study: Study) -> Population:
-    """The inputs behind what is said of single heads and MLPs."""
+    """The inputs for measures of single heads and MLPs."""
     return study.population("heads", _surveyed, seconds=COUNTED_SECONDS if _counted(study.subject) else SECONDS)
 
 
 def looked_at(study: Study) -> Population:
-    """Those of them behind effects and looks: fewer where all else comes from token counts, without whole sequences."""
+    """The inputs for effects and attention: fewer than `parts_population` if all else is computed in count space."""
     tested = study.once(parts_population)
     return study.population("heads", _looked) if _counted(study.subject) else tested
 
@@ -154,16 +156,16 @@ def _looked(subject: Subject, batch: Batch) -> None:
 
 
 def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:
-    """measures.survey with separators of this objective, for all sections that look at single parts."""
+    """measures.survey, with separators of weight C, for all sections on single parts."""
     tested = study.once(parts_population)
     looked = study.once(looked_at).batch
     return survey(study.subject, tested.batch, reference(study, tested).batch, C=C, looked=looked)
 
 
 def metrics(study: Study, groups: int = SAMPLED_GROUPS, C: float = 1000.0) -> pd.DataFrame:
-    """s-acc, l-acc and ROC AUC of single heads, of pairs, and of `groups` groups of every size, fitted once.
+    """s-acc, l-acc and ROC AUC of single heads, of pairs, and of sampled groups of all sizes, fitted once.
 
-    Column sampled: is the group one of those that stand for its size? C: weight of errors in the separators' objective.
+    groups: number of sampled groups; the column `sampled` marks them. C: weight of errors in the separators' objective.
     """
     n_heads = study.once(outputs, "test").n_heads
     few = 2**n_heads - 1 <= groups
@@ -175,7 +177,7 @@ def metrics(study: Study, groups: int = SAMPLED_GROUPS, C: float = 1000.0) -> pd
 
 
 def singles(study: Study, C: float = 1000.0) -> pd.DataFrame:
-    """One row a head: head, category, s_acc, l_acc, roc_auc."""
+    """One row per head: head, category, s_acc, l_acc, roc_auc."""
     table = study.once(metrics, SAMPLED_GROUPS, C)
     alone = table[table["size"] == 1].reset_index(drop=True)
     heads = pd.DataFrame({"head": [group[0] for group in alone["heads"]]})
@@ -184,7 +186,7 @@ def singles(study: Study, C: float = 1000.0) -> pd.DataFrame:
 
 
 def by_category(study: Study, C: float = 1000.0) -> list[int]:
-    """The heads as figures show them: successful, mixed, failed, in each the best s-acc first."""
+    """The heads by decreasing s-acc, as in the figures: successful, mixed, failed."""
     heads = study.once(singles, C)
     return [int(head) for head in heads.sort_values("s_acc", ascending=False, kind="stable")["head"]]
 
@@ -199,12 +201,12 @@ def right_without(found: HeadOutputs, head: int) -> float:
 
 
 def counter(study: Study) -> CountingModel:
-    """The model taken apart, once for all sections that look at counting."""
+    """The model as a CountingModel, for all sections on counting."""
     return CountingModel.of(study.subject)
 
 
 def needs_counter(study: Study) -> str | None:
-    """A model that can be taken apart as a counter of each position's own token."""
+    """The reason why the model is not a CountingModel, or None."""
     try:
         study.once(counter)
     except UnsupportedError as error:
@@ -226,12 +228,12 @@ def context_logits(study: Study) -> Float[np.ndarray, "contexts outputs"]:
 
 
 def context_outputs(study: Study) -> HeadOutputs:
-    """What every head puts out after every context."""
+    """The output of every head after every context."""
     return memorization.context_outputs(study.subject)
 
 
 def optimum_gap(study: Study) -> memorization.OptimumGap:
-    """The model beside the best map of its rank. Raises UnsupportedError if there is none, or it takes too long."""
+    """The model compared with the best map of its rank. Raises UnsupportedError if that is unknown or too slow."""
     size = memorization.table_of(study.subject).conditional.size
     if size > LARGEST_TABLE:
         raise UnsupportedError(f"the table has {size:,} entries, more than {LARGEST_TABLE:,}; see optimum_gap")
@@ -247,7 +249,7 @@ def known_optimum(study: Study) -> memorization.OptimumGap | None:
 
 
 def needs_table(study: Study) -> str | None:
-    """A task that is a conditional table."""
+    """The reason why the task is not a conditional table, or None."""
     return lacks(study.task, CONDITIONAL_TABLE)
 
 
@@ -255,7 +257,7 @@ def needs_table(study: Study) -> str | None:
 
 
 def needs_recognizer(study: Study) -> str | None:
-    """A task model of strings with one output."""
+    """The reason why the model is not a recognizer of strings, or None."""
     try:
         language_of(study.subject.task_model)
     except UnsupportedError as error:
@@ -264,5 +266,5 @@ def needs_recognizer(study: Study) -> str | None:
 
 
 def is_exact(study: Study) -> bool:
-    """Do the weights come from a proof?"""
+    """Whether the weights are an exact construction."""
     return study.spec is not None and isinstance(study.spec.origin, Construction)

@@ -1,18 +1,18 @@
-"""What a section is, how it is found, and what sections share.
+"""The sections of a report: how to define one, how they are found, and the study that they share.
 
-A section is a function that writes one part of a report, with what it needs of a model and its task:
+A section is a function that writes one part of a report. It declares what it needs of the model and its task:
 
     @section("lengths", title="Accuracy by length", order=150, needs=lambda study: study.lacks_features("length"))
     def lengths(study: Study, report: Report) -> None:
         right = study.subject.right(study.data("test"))
         report.section("Accuracy by length", "Longer inputs first.")
-        report.add_table("lengths", ..., "One row for each length.")
+        report.add_table("lengths", ..., "One row per length.")
 
-Files of this folder are imported by themselves; a function of yours anywhere joins with the same decorator. Sections
-know nothing of each other. What several of them use is computed once, by `Study.once`.
+The files in this folder are imported automatically; functions elsewhere join with the same decorator. Sections do not
+depend on each other: shared results are computed once, by `Study.once`.
 
 Orders: 0-99 first screen; 100 accuracy and certificate; 200 components; 300 heads; 400 attention; 500 patching and
-circuits; 600 embeddings; 700 neurons and variables; 800 faithfulness; 900 what few tasks have, and training.
+circuits; 600 embeddings; 700 neurons and variables; 800 faithfulness; 900 sections for few tasks, and training.
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ from interp.tasks import Batch, Task
 
 Value = TypeVar("Value")
 SAMPLED_ROWS = 1000
-"""Inputs of a split where the task has no fixed data set."""
+"""Number of inputs of a split if the task has no fixed data set."""
 
 
 class Study:
-    """One model under study, with whatever its sections share, each thing computed once.
+    """One model under study and the results that its sections share, each computed once.
 
-    load: Python that makes `model`, where that can be said: model = interp.load("count01/paper").
-    asked: how many inputs or seconds the user wants for every section; asked_of: for single ones, by name. wanted: the
-    sections that the user names.
-    times: how often each shared thing was computed, by name; a test holds all of them to one.
+    load: Python code that loads the model, if known: model = interp.load("count01/paper"). asked: number of inputs or
+    time limit that the user wants for every section; asked_of: the same per section. wanted: the sections that the user
+    names. times: how often each shared result was computed, by name; a test requires once.
     """
 
     def __init__(self, subject: Subject, load: str | None = None, asked: Asked | None = None) -> None:
@@ -76,15 +75,15 @@ class Study:
 
     @property
     def spec(self) -> ModelSpec | None:
-        """The spec of a task model, None for a model of your own."""
+        """The spec of a task model; None for external models."""
         return self.model.spec if isinstance(self.model, TaskModel) else None
 
     # ------------------------------------------------------------ shared
 
     def once(self, make: Callable[..., Value], *arguments: Any) -> Value:
-        """make(study, *arguments), computed at the first call and remembered; arguments are hashable.
+        """Return make(study, *arguments), computed at the first call and cached. Arguments must be hashable.
 
-        An argument that is left out is its default. An error is remembered too: who asks again gets the same one.
+        Omitted arguments get their defaults. An InterpError is cached too and raised again.
         """
         bound = inspect.signature(make).bind(self, *arguments)
         bound.apply_defaults()
@@ -104,33 +103,34 @@ class Study:
         return value
 
     def measure(self, function: Callable[..., Value], *arguments: Any) -> Value:
-        """function(subject, *arguments), a measure with hashable arguments, computed once."""
+        """Return function(subject, *arguments), a measure with hashable arguments, computed once."""
         return self.once(_measure, function, *arguments)
 
     def data(self, split: str = "test") -> Batch:
-        """The task's fixed data set of a split, or, where it has none, SAMPLED_ROWS inputs, or all where they are few:
-        for what needs examples. Numbers are measured on a population."""
+        """Examples from a split: the task's fixed data set, or all inputs if they are few, or SAMPLED_ROWS inputs.
+
+        Measures use a population instead.
+        """
         return self.once(_data, split)
 
     def population(
         self, section: str, work: Callable[[Subject, Batch], Any], split: str | None = None, **choice: Any
     ) -> Population:
-        """The inputs that a section measures on: as many as its work can take in its seconds, or as the user asked.
+        """The inputs that a section measures on: as many as fit in its time limit, or as the user asked for.
 
-        section: whose numbers these are; sections that show the same numbers ask for the same name. work(subject,
-        batch): what will be done with them, which is timed on a few. choice: fixed, exact, seconds, most and seed, as
-        in populations.choose.
+        section: the name of the section; sections that show the same numbers use the same name. work(subject, batch):
+        the measurement, which is timed on a few inputs. choice: fixed, exact, seconds, most and seed, as in
+        populations.choose.
         """
         return self.once(_population, section, work, split, tuple(sorted(choice.items())))
 
     def on_population(self, section: str, inputs: Population) -> Any:
-        """work(subject, inputs.batch), with the work that the section's population was chosen for: what it gave when it
-        was timed, if that was on just these inputs."""
+        """Run the section's work on these inputs, or return its result if it was timed on the same inputs."""
         return self._trials[section].on(inputs.batch)
 
     @cached_property
     def certificate(self) -> Certificate | str:
-        """The certificate, or the reason why there is none."""
+        """The certificate, or the reason why the model has none."""
         try:
             if isinstance(self.model, TaskModel) and self.subject.token_ids is None:
                 return known(self.model) or certify_model(self.model, **_report_options(self.model))
@@ -138,10 +138,10 @@ class Study:
         except UnsupportedError as error:
             return str(error)
 
-    # ------------------------------------------------------------ words for needs
+    # ------------------------------------------------------------ reasons why a section does not apply
 
     def lacks_features(self, *names: str) -> str | None:
-        """The reason, where the task does not declare these features."""
+        """A sentence if the task does not declare all of these features, otherwise None."""
         declared = self.once(_features)
         missing = [name for name in names if name not in declared]
         return f"task {self.task.name} declares no feature {', '.join(map(repr, missing))}" if missing else None
@@ -160,7 +160,7 @@ def _population(
 
 
 class _Trial:
-    """Work that is timed on a few inputs; what it gave the last time is kept."""
+    """Work that is timed on a few inputs; keeps its last result."""
 
     def __init__(self, work: Callable[[Batch], Any]) -> None:
         self.work = work
@@ -187,7 +187,7 @@ def _features(study: Study) -> Mapping[str, Tensor]:
 
 
 def _report_options(model: TaskModel) -> dict[str, Any]:
-    """Certificates that search take less time in a report than by themselves."""
+    """Options for certificates in a report: a shorter search than with interp.certify."""
     from interp.certificates import method_for
 
     known = inspect.signature(method_for(model).run).parameters
@@ -198,17 +198,17 @@ def _report_options(model: TaskModel) -> dict[str, Any]:
 
 
 OF_ALL = ("inputs", "seconds")
-"""Options of every section: how many inputs it is measured on, or how many seconds decide that."""
+"""Options of every section: the number of inputs, or the time limit that determines it."""
 CHEAP = 5.0
-"""Seconds up to which a section is made without being asked for."""
+"""Sections that would take longer, in seconds, are made on request only."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a report; see the module's text.
+    """One part of a report; see the module's docstring.
 
-    make(study, report, **options) writes it. needs(study): why it does not apply, or None. cost(study): about how many
-    seconds it takes, for sections that are made on request only where that is more than CHEAP.
+    make(study, report, **options) writes it. needs(study): the reason why it does not apply, or None. cost(study):
+    estimated seconds; if they exceed CHEAP, the section is made on request only.
     """
 
     name: str
@@ -231,7 +231,7 @@ class Section:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of `make` with their defaults, and those of every section."""
+        """The options of `make` with their defaults, plus the options of every section."""
         parameters = list(inspect.signature(self.make).parameters.values())[2:]
         return {parameter.name: parameter.default for parameter in parameters} | dict.fromkeys(OF_ALL)
 
@@ -248,9 +248,9 @@ def section(
     needs: Callable[[Study], str | None] | None = None,
     cost: Callable[[Study], float] | None = None,
 ) -> Callable[[Make], Make]:
-    """Make a function (study, report, **options) a section of every report that it applies to.
+    """Register a function (study, report, **options) as a section of every report that it applies to.
 
-    Raises InterpError for a name that another function has.
+    Raises InterpError if another function has the same name.
 
     Example:
 
@@ -262,7 +262,7 @@ def section(
 
     def register(make: Make) -> Make:
         known = _SECTIONS.get(name)
-        # The same function again (a notebook cell run twice) replaces itself.
+        # Running a notebook cell twice registers the same function again.
         if known is not None and _origin(known.make) != _origin(make):
             raise InterpError(f"a section named {name!r} is registered already, by {known.make.__module__}")
         _SECTIONS[name] = Section(name, title, order, make, needs or (lambda study: None), cost)
@@ -276,9 +276,9 @@ def _origin(make: Callable[..., Any]) -> tuple[str, str]:
 
 
 def all_sections() -> list[Section]:
-    """Every section in the order of a report: those of this folder, and those of a user."""
+    """All sections in the order of a report, including a user's own."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if not module.name.startswith("_"):  # what several sections share
+        if not module.name.startswith("_"):  # shared helpers
             importlib.import_module(f"{__package__}.{module.name}")
     return sorted(_SECTIONS.values(), key=lambda one: (one.order, one.name))
 
@@ -302,10 +302,10 @@ def fill(
     wanted: Sequence[str] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write the wanted sections, in their order; None: all that apply and are not made on request only.
+    """Write the wanted sections in order; None: all that apply and are not made on request only.
 
-    options: for each section its keyword arguments. Raises InterpError for unknown sections and options, and
-    UnsupportedError, with the reason, where a wanted section does not apply.
+    options: keyword arguments per section. Raises InterpError for unknown sections and options, and UnsupportedError,
+    with the reason, if a wanted section does not apply.
     """
     known = {one.name: one for one in all_sections()}
     wanted = None if wanted is None else as_list(wanted, "sections", '["accuracy", "heads"]')

@@ -213,7 +213,7 @@ def test_every_measure_refuses_an_empty_batch_in_one_sentence() -> None:
 
 
 def test_a_model_without_its_task_is_told_how_to_give_it() -> None:
-    with pytest.raises(InterpError, match=r"a measure takes it with that, as interp\.load"):
+    with pytest.raises(InterpError, match=r"needs its task: pass interp\.load"):
         interp.ablate_heads(stock())
     mine = interp.load(stock(), task=Parity(length=6, shortest=2))
     assert interp.ablate_heads(mine, [(0,)])["heads"].to_list() == [(), (0,)]
