@@ -1,7 +1,7 @@
-"""The frozen description of a task model: task, architecture, origin. TOML on disk, its hash is its identity.
+"""The frozen description of a task model: task, architecture, origin. Stored as TOML; its hash is its id.
 
-A spec says what a model is, never how it is run: no device, no path, no seed. Defaults live here and nowhere else.
-This module imports neither torch nor pandas, so that a sweep can read ten thousand specs in a second.
+A spec describes a model, not how to run it: it has no device, path or seed. All defaults are defined here. This module
+imports neither torch nor pandas, so that a sweep can read ten thousand specs per second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from interp.views import view
 
 SCHEMA = 1
 MOST_LAYERS = 500
-"""Layers of a spec in plain data: to build one takes about 10 ms, and no transformer has so many."""
+"""Largest number of layers in a spec file; building one layer takes about 10 ms."""
 
 Scalar: TypeAlias = StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | StrictStr
 Size: TypeAlias = Annotated[StrictInt, Field(ge=1, lt=2**40)]
@@ -41,14 +41,14 @@ Natural: TypeAlias = Annotated[StrictInt, Field(ge=0, lt=2**58)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 RELATIVE_POSITIONS = ("rotary", "alibi")
-"""Positions that change the scores of attention and write nothing into the residual stream."""
+"""Positions that change attention scores only, not the residual stream."""
 
 PLAIN_POSITIONS = ("none", "learned", "sinusoidal", *RELATIVE_POSITIONS)
-"""Positions that are not a formula of (i, n); any other value of `positions` names a registered formula."""
+"""Built-in kinds of positions; any other value of `positions` names a registered formula of (i, n)."""
 
 
 class _Frozen(BaseModel):
-    """Immutable, strict about unknown fields; all complaints come at once as a SpecError."""
+    """Immutable, without unknown fields; one SpecError reports all problems."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -62,7 +62,7 @@ class _Frozen(BaseModel):
 
 
 def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
-    """Pydantic's complaints as sentences that name the field, its value, and what would be right."""
+    """Pydantic's errors as sentences that name the field, its value and the expected values."""
     sentences = []
     known = [f.alias or name for name, f in kind.model_fields.items()]
     found = error.errors()
@@ -96,7 +96,7 @@ def _sorted_pairs(value: Any) -> tuple[tuple[str, Any], ...]:
 
 
 class TaskRef(_Frozen):
-    """Which task: its name, its parameters, the seed of its fixed data set, the hash of its table if it has one.
+    """A reference to a task: its name, parameters, the seed of its fixed data set, and the hash of its table, if any.
 
     Example:
 
@@ -120,7 +120,7 @@ class TaskRef(_Frozen):
 
 
 class Bias(_Frozen):
-    """Which of the attention's projections have a bias."""
+    """Whether each of attention's four projections has a bias."""
 
     q: StrictBool = False
     k: StrictBool = False
@@ -129,11 +129,11 @@ class Bias(_Frozen):
 
 
 class MLP(_Frozen):
-    """The feed-forward part of a block: d_model -> d_mlp -> d_model.
+    """The MLP of a block: d_model -> d_mlp -> d_model.
 
-    activation: "gelu" is the exact one (with erf), "gelu_new" its tanh approximation; both as in TransformerLens.
-    gated: (activation(x W_gate) * (x W_in) + b_in) W_out + b_out (Shazeer 2020), else activation(x W_in + b_in) W_out +
-    b_out. bias: are there b_in and b_out?
+    activation: "gelu" is exact (with erf), "gelu_new" is its tanh approximation, as in TransformerLens. gated: whether
+    the MLP is (activation(x W_gate) * (x W_in) + b_in) W_out + b_out (Shazeer 2020) instead of activation(x W_in +
+    b_in) W_out + b_out. bias: whether there are b_in and b_out.
     """
 
     d_mlp: Size
@@ -143,20 +143,21 @@ class MLP(_Frozen):
 
 
 class Layer(_Frozen):
-    """One block. `normalizer` is what turns scores into the pattern; `norm` is layer norm: two different words.
+    """One block: attention and, optionally, an MLP.
 
     mixing: "dot" (scores from queries and keys) or "linear" (a learned max_length x max_length pattern).
+    normalizer: turns scores into the attention pattern. norm: where layer norm is applied, if at all.
     query_key, value_output: "learned" factors, or one "full" d_model x d_model matrix per head (d_head = d_model);
-    value_output may also be the "identity", so that a head's output is the mixed residual stream itself.
-    log_length: scores are multiplied by ln(n), n the "current" number of tokens or a fixed training length.
+    value_output may also be the "identity", so that a head's output is the mixed residual stream.
+    log_length: scores are multiplied by ln(n), where n is the "current" number of tokens or a fixed length.
     norm_kind: "layer" (layer norm) or "rms" (division by the root mean square, with a gain and no bias; Zhang &
     Sennrich 2019). key_value_heads: number of key and value heads, each shared by n_heads / key_value_heads queries
-    (grouped-query attention; Ainslie et al. 2023); left out, every head has its own. query_key_norm: queries and keys
-    pass an RMS norm with learned gains before they meet.
+    (grouped-query attention; Ainslie et al. 2023); by default, every head has its own. query_key_norm: whether queries
+    and keys pass an RMS norm with learned gains.
 
     Example:
 
-        >>> interp.Layer(n_heads=4, d_head=8).factor(d_model=32)  # what scores are multiplied by
+        >>> interp.Layer(n_heads=4, d_head=8).factor(d_model=32)  # the scale of the scores
         0.3535533905932738
     """
 
@@ -177,12 +178,12 @@ class Layer(_Frozen):
     query_key_norm: StrictBool = False
 
     def factor(self, d_model: int) -> float:
-        """What scores are multiplied by, before any log-length: the number that `scale` stands for."""
+        """The number that `scale` stands for: scores are multiplied by it, and by ln(n) if log_length is set."""
         named = {"inv_sqrt_d_head": self.d_head**-0.5, "inv_sqrt_d_model": d_model**-0.5}
         return named[self.scale] if isinstance(self.scale, str) else self.scale
 
     def problems(self, d_model: int) -> list[str]:
-        """Sentences about this layer in a residual stream of d_model dimensions; empty when it can be built."""
+        """The problems of this layer for this d_model, one sentence each; empty if it can be built."""
         found = []
         whole = [name for name in ("query_key", "value_output") if getattr(self, name) in ("full", "identity")]
         if whole and self.d_head != d_model:
@@ -202,13 +203,13 @@ class Layer(_Frozen):
         ):
             found.append(
                 f"key_value_heads = {self.key_value_heads} must divide n_heads = {self.n_heads} and be smaller; leave "
-                "it out where every head has keys and values of its own"
+                "it out if every head has its own keys and values"
             )
         learned = self.mixing == "dot" and self.query_key == "learned"
         if self.key_value_heads is not None and not (learned and self.value_output == "learned"):
-            found.append("key_value_heads is built for mixing = 'dot' with learned queries, keys, values and outputs")
+            found.append("key_value_heads needs mixing = 'dot' with learned queries, keys, values and outputs")
         if self.query_key_norm and not learned:
-            found.append("query_key_norm is built for mixing = 'dot' with query_key = 'learned'")
+            found.append("query_key_norm needs mixing = 'dot' with query_key = 'learned'")
         return found
 
     @property
@@ -237,14 +238,14 @@ class Construction(_Frozen):
 
 
 class Training(_Frozen):
-    """How a model is trained: initialization, optimizer, schedule, data order. Never which seed.
+    """How a model is trained: initialization, optimizer, schedule and data order, but not the seed.
 
     init: "normal" (every matrix N(0, init_std), biases zero), "torch" (torch.nn's defaults: embeddings N(0, 1), linear
     maps and their biases uniform in +-1/sqrt(fan_in)) or "xavier" (every matrix uniform in +-sqrt(6 / (fan_in +
     fan_out)), the heads of a layer as one matrix; biases zero; Glorot & Bengio 2010).
-    embedding_std: standard deviation of the embeddings' initial values, where it is not what init says. Behrens et
-    al. (2024) freeze embeddings of N(0, 1/d) with noise of .001: sqrt(1/d + 1e-6).
-    data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new ones;
+    embedding_std: standard deviation of the initial embeddings, if init does not determine it. Behrens et al. (2024)
+    freeze embeddings of N(0, 1/d) with noise of .001: sqrt(1/d + 1e-6).
+    data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new inputs;
     "exact" takes one step per epoch on the expected loss over the task's whole distribution (conditional tables).
     optimizer: "adam" adds weight_decay times a parameter to its gradient; "adamw" shrinks every parameter, biases
     included, by learning rate x weight_decay in each step (decoupled; Loshchilov & Hutter 2019).
@@ -278,26 +279,26 @@ class Training(_Frozen):
         if not all(0 <= beta < 1 for beta in self.betas):
             found.append(f"betas = {self.betas}: both must lie in [0, 1)")
         if (self.data == "fresh") != (self.samples_per_epoch is not None):
-            found.append("samples_per_epoch goes with data = 'fresh', and only with it")
+            found.append("samples_per_epoch is only for data = 'fresh', which needs it")
         return found
 
 
 class ModelSpec(_Frozen):
-    """Everything that makes two task models the same model, but for the seed.
+    """The full description of a task model, except for the seed.
 
     readout: "linear" (unembedding), "relu_mlp" (d_model -> readout_width -> n_out), "scalar" (one number).
     readout_at: "all" positions, the "first" or the "last" one, or the position of a token of the task, such as "=";
-    left out, build and train take what the task says.
-    positions: "none", "learned", "sinusoidal", "rotary", "alibi", or the name of a registered formula of (i, n); they
-    enter the "residual" stream or "attention" alone, as rotary positions and ALiBi always do.
+    by default, build and train use the task's.
+    positions: "none", "learned", "sinusoidal", "rotary", "alibi", or the name of a registered formula of (i, n).
+    positions_enter: the "residual" stream, or only "attention" (always for rotary positions and ALiBi).
     rotary_base, rotary_dim, rotary_pairs: the angle of pair j at position i is i / base^(2j / dim); the first
     rotary_dim dimensions of queries and keys are rotated (None: all), where pair j is (j, j + dim/2) ("halves", as in
     GPT-NeoX and Llama) or (2j, 2j + 1) ("adjacent", as in GPT-J and Su et al. 2021).
-    max_length: the number of positions that linear mixing and learned positions have weights for.
-    final_norm: "layer_norm" or "rms_norm" puts a learned norm between the last block and the readout, with the norm_eps
-    of the last layer (what TransformerLens calls ln_final).
-    tied_embeddings: the unembedding is the transposed embedding.
-    n_out: number of outputs; left out, the task says it.
+    max_length: the number of positions with weights, for linear mixing and learned positions.
+    final_norm: "layer_norm" or "rms_norm" for a learned norm between the last block and the readout, with the norm_eps
+    of the last layer (TransformerLens's ln_final).
+    tied_embeddings: whether the unembedding is the transposed embedding.
+    n_out: number of outputs (default: the task's).
 
     Example:
 
@@ -333,10 +334,10 @@ class ModelSpec(_Frozen):
     rotary_dim: Size | None = None
     rotary_pairs: Literal["halves", "adjacent"] = "halves"
 
-    # ---------------------------------------------------------------- what can be built
+    # ---------------------------------------------------------------- validation
 
     def problems(self) -> list[str]:
-        """Everything that is wrong with this spec, one sentence each; empty when it can be built."""
+        """The problems of this spec, one sentence each; empty if it can be built."""
         found = [] if self.layers else ["layers is empty: a task model has at least one"]
         found += [
             f"layer {i}: {problem}" for i, layer in enumerate(self.layers) for problem in layer.problems(self.d_model)
@@ -381,10 +382,10 @@ class ModelSpec(_Frozen):
         return found + (self.origin.problems() if isinstance(self.origin, Training) else [])
 
     def _relative_problems(self) -> list[str]:
-        """What is wrong with how positions enter attention."""
+        """Problems of positions that enter attention."""
         found, relative = [], self.positions in RELATIVE_POSITIONS
         if relative and self.positions_enter != "attention":
-            found.append(f"positions = {self.positions!r} enter attention alone: set positions_enter = 'attention'")
+            found.append(f"positions = {self.positions!r} enter only attention: set positions_enter = 'attention'")
         if self.positions_enter == "attention" and not relative and self.positions != "learned":
             found.append(
                 f"positions_enter = 'attention' is built for learned positions, rotary ones and ALiBi, not "
@@ -411,7 +412,7 @@ class ModelSpec(_Frozen):
         return found
 
     def check(self) -> ModelSpec:
-        """This spec, or a SpecError with all its problems."""
+        """Return this spec. Raises SpecError with all of its problems."""
         if found := self.problems():
             raise SpecError(found)
         return self
@@ -420,12 +421,12 @@ class ModelSpec(_Frozen):
 
     @property
     def symmetry(self) -> Literal["counts", "distinct_tokens", "slots", "position_codes", "none"]:
-        """What an output can depend on; engines, certificates and measures dispatch on it, never on a task's name.
+        """What an output can depend on. Engines, certificates and measures use this instead of a task's name.
 
-        counts: an output depends only on its own token and on how often each token occurs before it.
-        distinct_tokens: the same over the whole sequence, at every depth: equal tokens have equal rows.
-        slots: one layer of linear mixing: an output is a sum of one term per position, before the readout.
-        position_codes: rows with equal token and equal position code are equal.
+        counts: an output depends only on its own token and on how often each token occurs up to it.
+        distinct_tokens: the same over the whole sequence, in every layer: equal tokens have equal residual streams.
+        slots: one layer of linear mixing: before the readout, an output is a sum of one term per position.
+        position_codes: positions with the same token and position code have equal residual streams.
         """
         if any(layer.mixing == "linear" for layer in self.layers):
             return "slots" if len(self.layers) == 1 and self.positions == "none" else "none"
@@ -438,12 +439,12 @@ class ModelSpec(_Frozen):
 
     @property
     def additive_residual(self) -> bool:
-        """Is the last residual stream the sum of what the parts wrote? (not after post-layer-norm)"""
+        """Whether the last residual stream is the sum of the parts' outputs (not with post-layer-norm)."""
         return all(layer.norm != "post" for layer in self.layers)
 
     @property
     def linear_readout(self) -> bool:
-        """Are the logits an affine map of the last residual stream? (not behind a final norm or a ReLU readout)"""
+        """Whether logits are an affine map of the last residual stream (not with a final norm or ReLU readout)."""
         return self.readout != "relu_mlp" and self.final_norm == "none"
 
     @property
@@ -456,13 +457,13 @@ class ModelSpec(_Frozen):
 
     @property
     def training(self) -> Training:
-        """The training recipe; the default one where the origin is none."""
+        """The training recipe; the default one if the model was not trained."""
         return self.origin if isinstance(self.origin, Training) else Training()
 
     # ---------------------------------------------------------------- identity and text
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with defaults left out: a new field with a default moves no id."""
+        """Plain data without default values, so that new fields with defaults do not change ids."""
         plain = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         if self.origin is not None:
             plain["origin"]["kind"] = self.origin.kind
@@ -473,14 +474,14 @@ class ModelSpec(_Frozen):
 
     @property
     def id(self) -> str:
-        """Slug and hash, e.g. count01-d32-h16-0a1b2c3d4e; equal specs, and only they, have equal ids."""
+        """Slug and hash, e.g. count01-d32-h16-0a1b2c3d4e. Specs are equal if and only if their ids are equal."""
         canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         heads = self.layers[0].n_heads if self.layers else 0
         return f"{self.task.name}-d{self.d_model}-h{heads}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelSpec:
-        """A spec from plain data. Raises SpecError with every problem at once, and for a newer schema by name."""
+        """Make a spec from plain data. Raises SpecError with all problems, and for an unknown schema."""
         if not isinstance(data, Mapping):
             raise SpecError([f"a spec is a table of fields, not {quoted(data)}"])
         schema = data.get("schema", SCHEMA)
@@ -495,7 +496,7 @@ class ModelSpec(_Frozen):
         return cls(**data)
 
     def _repr_html_(self) -> str:
-        """What differs from the defaults, as the TOML file has it."""
+        """The values that differ from the defaults, as TOML."""
         rows = [
             (name, json.dumps(value, ensure_ascii=False))
             for name, value in self.to_dict().items()
@@ -507,7 +508,7 @@ class ModelSpec(_Frozen):
         return view(f"ModelSpec {self.id}", rows)
 
     def to_toml(self) -> str:
-        """The spec as the text of a TOML file, which from_toml reads."""
+        """The spec as TOML text, which from_toml reads."""
         return tomli_w.dumps({"schema": SCHEMA, **self.to_dict()})
 
     @classmethod
@@ -521,22 +522,22 @@ class ModelSpec(_Frozen):
             raise SpecError(error.problems, str(path)) from None
 
     def replace(self, **changes: Any) -> ModelSpec:
-        """A copy with fields changed, validated anew (model_copy would not)."""
+        """A validated copy with changed fields (model_copy would not validate)."""
         plain = {name: getattr(self, name) for name in self.model_fields_set if name != "schema_version"}
         return type(self)(**{**plain, **changes})
 
     def read_as(self, readout: str) -> ModelSpec:
-        """This spec, read where its task says, unless it says so itself: the default of readout_at."""
+        """This spec, with readout_at = readout if it is not set."""
         return self if "readout_at" in self.model_fields_set or readout == "all" else self.replace(readout_at=readout)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The plain data of a TOML file, or one sentence on why it cannot be read."""
+    """Read a TOML file. Raises SpecError, in one sentence, if it cannot be read."""
     return plain_data(path, "TOML", tomllib.loads)
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """The plain data of a JSON file that holds an object, or one sentence on why it cannot be read."""
+    """Read a JSON file with an object. Raises SpecError, in one sentence, if it cannot be read."""
     data = plain_data(path, "JSON", json.loads)
     if not isinstance(data, dict):
         raise SpecError([f"{short(path)} must hold a JSON object, not {type(data).__name__}"])
@@ -544,15 +545,15 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 MAX_TEXT = 2**20
-"""Bytes of a TOML or JSON file; specs and grids have a few thousand."""
+"""Largest TOML or JSON file, in bytes; specs and grids have a few thousand."""
 
 
 def plain_data(path: str | Path, kind: str, parse: Callable[[str], Any]) -> Any:
-    """What a text file of plain data holds. Raises SpecError with one sentence for whatever cannot be read."""
+    """Read a text file of plain data. Raises SpecError, in one sentence, if it cannot be read."""
     path = as_path(path, f"a {kind} file")
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device might never end
-            raise SpecError([f"{short(path)} is not a file that holds text"])
+        if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+            raise SpecError([f"{short(path)} is not a regular file"])
         if path.stat().st_size > MAX_TEXT:
             raise SpecError(
                 [f"{short(path)} has {path.stat().st_size:,} bytes; a {kind} file has at most {MAX_TEXT:,}"]

@@ -1,7 +1,6 @@
-"""Certificates: is a model right on every input? The result, and the open list of methods.
+"""Certificates: is a model right on every input? The result, and the registry of methods.
 
-A method is registered with the fields of a spec that its argument takes into account (see scope.py); certify.py chooses
-among them.
+A method is registered with the fields of a spec that it supports (see scope.py); certify.py chooses a method.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ AT_HAND = "the model at hand, as it was run"
 
 @dataclass(frozen=True)
 class Source:
-    """What a certificate was made from: the model, the method's registered name, the options that were given; and what
-    writes its evidence."""
+    """The origin of a certificate: the model, the method's registered name, its options, and its evidence writer."""
 
     model: TaskModel
     method: str
@@ -43,23 +41,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was proved about a model on a whole domain.
+    """The result of a proof about a model on a whole domain.
 
-    status: "certified" (right on every input), "refuted" (a counterexample is given, which the model itself gets wrong
-    when it is run on it) or "undecided".
-    accuracy: exact share of right answers, or the interval (low, high) that holds it, of the model in exact arithmetic;
-    where margins do not exceed `rounding`, the model's own arithmetic may answer otherwise. confidence: how sure an
-    interval is that a sample has narrowed, such as 0.999; None if the accuracy is proved. worst_margin: no right
-    answer's logit is nearer to the best wrong one than this, in exact arithmetic; negative where the model errs.
-    rounding: bound on the error of that distance in the arithmetic the model runs in; no certificate is given where the
-    margin does not exceed it; None if none is known. n_errors: wrong inputs; where inputs have several answers each,
-    n_answers says how many in all, and n_errors counts wrong answers. arithmetic: what was proved, "reals, with a
-    rounding bound" (then it holds in any order of evaluation) or "as run: ..." (every input was run, in that way).
-    tables: by name, what else was learned on the way, such as where the errors lie. probes: what the proof says of
-    single inputs, which the model itself was compared with; `probed` counts them. on_trust: what the claim takes from
-    the task that nobody compared with its labels, in words; empty where everything was. about: what the claim is true
-    of: the spec and the parameters in a fresh model, or a model of someone else's as it was run. on_record: it was read
-    from the certificates that came with interp for just these weights, and not made anew.
+    status: "certified" (right on every input), "refuted" (the model itself gets the counterexample wrong), or
+    "undecided".
+    accuracy: exact share of right answers in exact arithmetic, or an interval (low, high) that contains it. Answers
+    with margins up to `rounding` may differ in the model's own arithmetic. confidence: the confidence of an interval
+    that a sample has narrowed, such as 0.999; None if the accuracy is proved.
+    worst_margin: lower bound on the right answer's logit minus the best wrong one, in exact arithmetic; negative if the
+    model errs. rounding: bound on the error of that difference in the model's arithmetic (None: unknown). A model is
+    certified only if the margin exceeds it.
+    n_errors: number of wrong inputs; if inputs have several answers, the number of wrong answers, of n_answers in all.
+    arithmetic: "reals, with a rounding bound" (true for any order of evaluation) or "as run: ..." (every input was
+    run). tables: further results by name, such as where the errors are. probes: bounds on single inputs that the model
+    itself was compared with; probed: their number. on_trust: declarations of the task that were not compared with its
+    labels. about: what the claim is about: the spec and the parameters in a fresh model, or an external model as it was
+    run. on_record: whether the certificate was read from those shipped with interp for these weights.
 
     Example:
 
@@ -91,8 +88,7 @@ class Certificate:
     on_record: bool = False
 
     def __post_init__(self) -> None:
-        """One error among 64^10 inputs rounds to an accuracy of 1, which no model that errs may have; nor does a model
-        of which something is open have at least 1."""
+        """Keep accuracies of models that err below 1, even if one error among 64^10 inputs would round to 1."""
         below = math.nextafter(1.0, 0.0)
         if self.accuracy == 1.0 and self.n_errors:
             object.__setattr__(self, "accuracy", below)
@@ -100,16 +96,16 @@ class Certificate:
             object.__setattr__(self, "accuracy", (below, self.accuracy[1]))
 
     def evidence(self, path: str | Path) -> Path:
-        """Write what makes the claim checkable by someone who trusts none of this package: see certificates/check.
+        """Write a file that proves the claim to someone who does not trust this package; see certificates/check.
 
         path: a .json or .json.gz file. Raises UnsupportedError if this certificate's method has no evidence.
         """
         if self.source is None:
-            raise InterpError("a certificate that certify() did not make does not know its model")
+            raise InterpError("only certificates made by certify() have evidence: this one does not know its model")
         return self.source.write(self, self.source, path)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row with everything but the tables, for printing: it may be all that is read."""
+        """One row with everything except the tables."""
         row: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("model", "status", "accuracy", "n_errors", "n_inputs", "n_answers", "worst_margin", "rounding",
@@ -119,7 +115,7 @@ class Certificate:
         return pd.DataFrame([row])
 
     def _repr_html_(self) -> str:
-        """The claim and what it rests on, a line each; what is not known is left out."""
+        """The claim and its assumptions, one line each, without unknown values."""
         row = self.to_frame().iloc[0].to_dict() | {"n_inputs": f"{self.n_inputs:,}", "seconds": f"{self.seconds:.2g}"}
         apart = ("model", "status", "on_trust", "notes")
         rows = [(name, value) for name, value in row.items() if value is not None and name not in apart]
@@ -140,13 +136,12 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to certify. other_task(task): why a task is not of the shape that it is about, or None; why_not(model):
-    why it does not hold for a model, or None; run(model, **options).
+    """A method of certification.
 
-    stranger: the same two for a model of someone else's with its task (a Subject), where the method knows such.
-    takes: the fields of a spec that the argument knows; a model in which any other field is used is refused. None: the
-    method runs the model itself on every input, whatever it is. lists: it evaluates input after input, so that an
-    argument about all of them at once goes further.
+    other_task(task): the reason why it does not apply to a task, or None. why_not(model): the same for a model.
+    run(model, **options): make the certificate. stranger: why_not and run for external models (Subjects), if supported.
+    takes: the supported fields of a spec (see scope.py); None: the method runs the model itself on every input. lists:
+    whether it evaluates inputs one by one; methods that bound many inputs at once are tried first.
     """
 
     name: str
@@ -158,13 +153,13 @@ class Method:
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None
 
     def of_subject(self, subject: Subject, **options: Any) -> Certificate:
-        """The certificate of any model with a task. Raises UnsupportedError for a method of task models alone."""
+        """Certify any model with a task. Raises UnsupportedError if the method supports only task models."""
         if self.stranger is None:
             raise UnsupportedError(f"{self.name}: only for models built from a spec")
         return self.stranger[1](subject, **options)
 
     def refusal(self, model: TaskModel) -> str | None:
-        """Why this method does not hold for a model, or None."""
+        """The reason why this method does not apply to a model, or None."""
         if self.takes is None:
             return self.why_not(model)
         return self.why_not(model) or premise_refusal(model) or refusal_of(model.spec, self.takes)
@@ -181,7 +176,7 @@ def register_method(
     lists: bool = False,
     stranger: tuple[Callable[[Subject], str | None], Callable[..., Certificate]] | None = None,
 ) -> Callable[..., Any]:
-    """Decorator: make a function from a model (and options) to a Certificate a method of certification."""
+    """Decorator: register a function from a model (and options) to a Certificate as a method."""
 
     def add(run: Callable[..., Certificate]) -> Callable[..., Certificate]:
         _METHODS[name] = Method(name, other_task, refusal, run, takes, lists, stranger)
@@ -191,9 +186,11 @@ def register_method(
 
 
 def registered_methods() -> dict[str, Method]:
-    """All methods by name, in the order in which they are tried, whatever was imported first: arguments about many
-    inputs at once, then those that list inputs, then those that run every one; of each the more special ones first,
-    which are not about a stranger's model."""
+    """All methods by name, in the order in which they are tried.
+
+    First methods that bound many inputs at once, then those that list inputs, then those that run the model on every
+    input. Within each group, methods for task models only come first.
+    """
 
     def order(item: tuple[str, Method]) -> tuple[bool, bool, bool, str]:
         name, method = item
@@ -203,17 +200,17 @@ def registered_methods() -> dict[str, Method]:
 
 
 def within_rounding(found: Certificate) -> bool:
-    """Is a model refuted by errors (and not by a divergence alone) that are no larger than what rounding may do?"""
+    """Whether a model is refuted only by errors within the rounding bound."""
     errs = found.status == "refuted" and found.n_errors != 0
     return errs and found.rounding is not None and found.worst_margin >= -found.rounding
 
 
 def noted(found: Certificate) -> Certificate:
-    """With a note where a model is refuted within rounding."""
+    """Add a note if a model is refuted within rounding."""
     if not within_rounding(found):
         return found
     note = (
-        f"no margin is below {0 - (found.rounding or 0):.3g}, as far as rounding may move one: the model errs on the "
-        "counterexample as it was run, and may be right on it in a batch of another shape or order"
+        f"no margin is below {0 - (found.rounding or 0):.3g}, the possible effect of rounding: the model errs on the "
+        "counterexample as it was run, but may be right on it in a batch of another shape or order"
     )
     return found if note in found.notes else replace(found, notes=(*found.notes, note))

@@ -1,4 +1,4 @@
-"""A report: words, tables and figures on one HTML page that opens from disk with no network.
+"""Reports: text, tables and figures on one self-contained HTML page.
 
     report = Report("count01/paper", metadata={"seed": "0"})
     report.verdict = "7 of 16 heads separate the classes."
@@ -7,7 +7,7 @@
     report.add_figure("pairs", figures.heads_heatmap(frame, "s_acc"), "Separation accuracy of single heads and pairs.")
     report.save("report.html")
 
-Every word that comes from outside (names, captions, cells, metadata, labels inside figures) is escaped.
+All text that is passed in (names, captions, cells, metadata, labels in figures) is escaped.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """A page that is filled from top to bottom.
+    """A report page, filled from top to bottom.
 
     Attributes:
-        verdict: the answer in words, shown on top; "" shows none.
-        mark: what the answer rests on, "proved", "refuted", "undecided" or "measured"; "" shows none.
-        metadata: names and values shown beside the title (which checkpoint, which seed, which versions).
+        verdict: the answer in words, shown at the top.
+        mark: the status of the answer: "proved", "refuted", "undecided", "measured", or "" for none.
+        metadata: names and values shown next to the title (checkpoint, seed, versions).
         facts: numbers and words by name, for comparisons of several models.
-        tables: every table by its key.
-        figures: every figure by its key.
-        in_words: the sentences that stand in the place of figures, by their keys (see replace_bare_figures).
+        tables: tables by key.
+        figures: figures by key.
+        in_words: sentences that replace figures, by the figures' keys (see replace_bare_figures).
 
     Example:
 
@@ -87,7 +87,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """What was said, in the order of a first screen: the task, what the model computes, how, what is proved."""
+        """The paragraphs of the first screen, in order: the task, what the model computes, how, what is proved."""
         return "\n\n".join(one.text for one in self.said)
 
     @verdict.setter
@@ -96,7 +96,7 @@ class Report:
 
     @property
     def said(self) -> tuple[Said, ...]:
-        """The sentences of the verdict, in its order."""
+        """The paragraphs of the verdict, in order."""
         return tuple(sorted(self._said, key=lambda one: one.rank))
 
     def say(
@@ -108,10 +108,11 @@ class Report:
         answers: bool = False,
         aside: bool = False,
     ) -> None:
-        """Adds a paragraph to the verdict, at its place: see `verdict`. "" adds none.
+        """Add a paragraph to the verdict. "" adds nothing.
 
-        pictures: keys of figures that show what is said; the first of them that the report draws stands beside it.
-        answers: it answers the question. aside: where an earlier sentence does, this one stands in its section only.
+        pictures: keys of figures that illustrate it; the first one in the report is shown next to it. answers: whether
+        the paragraph answers the question of the report. aside: if an earlier paragraph answers it, show this one only
+        in its section.
         """
         if about not in ABOUT:
             raise InterpError(one_of("subject of a sentence", about, ABOUT))
@@ -124,7 +125,7 @@ class Report:
             self._answered.add(about)
 
     def add_fact(self, name: str, value: Any) -> None:
-        """Adds a number or a word by name; one row of them for each model makes a comparison.
+        """Add a number or a word by name. Comparisons have one row of facts per model.
 
         Raises:
             InterpError: the name is empty or taken.
@@ -133,21 +134,21 @@ class Report:
         self.facts[name] = value
 
     def section(self, title: str, text: str = "") -> None:
-        """Starts a section, which the table of contents lists."""
+        """Start a section and list it in the table of contents."""
         self.items.append(Heading(str(title)))
         if text:
             self.add_text(text)
 
     def add_text(self, text: str) -> None:
-        """Adds text; a blank line starts a new paragraph. No markup: what is given is what is read."""
+        """Add plain text, without markup; a blank line starts a new paragraph."""
         self.items.append(Text(str(text)))
 
     def add_code(self, text: str) -> None:
-        """Adds source code, with its spaces and line breaks."""
+        """Add source code, with its spaces and line breaks."""
         self.items.append(Code(str(text)))
 
     def add_drawing(self, svg: str, caption: str) -> None:
-        """Adds a picture that interp itself made as SVG, whose words it escaped; "" adds none."""
+        """Add an SVG picture made by interp, with its text escaped. "" adds nothing."""
         if svg:
             self.items.append(Drawing(svg, str(caption)))
 
@@ -159,10 +160,10 @@ class Report:
         formats: Mapping[str, Format] | None = None,
         max_rows: int = 40,
     ) -> None:
-        """Adds a table. The page shows its first `max_rows` rows, and more on request; `tables[key]` has all of them.
+        """Add a table. The page shows its first `max_rows` rows, and more on request; `tables[key]` has all of them.
 
         Args:
-            formats: how columns are written, e.g. {"s_acc": ".3f"}; other columns get what suits their numbers.
+            formats: formats of columns, e.g. {"s_acc": ".3f"}; by default, formats that fit the numbers.
 
         Raises:
             InterpError: the key is empty or taken, `max_rows` is below 1, or a format does not fit its column.
@@ -176,12 +177,12 @@ class Report:
         if max_rows < 1:
             raise InterpError(f"max_rows of table {key!r} is {max_rows}; it must be at least 1")
         frame = frame.copy()
-        # Written down now, so that a bad format is refused where it is given.
+        # Format now, so that a bad format raises here.
         self.items.append(TableItem(key, str(caption), frame, cells(frame.head(MOST_ROWS), formats), max_rows))
         self.tables[key] = frame
 
     def add_figure(self, key: str, figure: go.Figure, caption: str) -> None:
-        """Adds a plotly figure with its caption below. The page gives the figure its theme, light or dark.
+        """Add a plotly figure with its caption below. The page sets its theme, light or dark.
 
         `layout.meta = {"min_width": 700}` lets a figure that needs 700 pixels scroll sideways on a phone.
 
@@ -198,7 +199,7 @@ class Report:
         self.figures[key] = figure
 
     def replace_bare_figures(self) -> None:
-        """Puts a sentence in the place of each figure that shows one or two numbers, or numbers that are all alike."""
+        """Replace figures that show at most two numbers, or only equal ones, by a sentence."""
         for number, item in enumerate(self.items):
             if isinstance(item, FigureItem) and (sentence := instead(item.figure)) is not None:
                 self.items[number] = Text(f"{item.caption} {sentence}".strip())
@@ -206,14 +207,14 @@ class Report:
                 self.in_words[item.key] = sentence
 
     def add_live(self, data: Mapping[str, Any] | str) -> None:
-        """Adds a live panel: the model that `data` describes, run by the page (see interp/sections/live_payload.py).
+        """Add a live panel, in which the page runs the model (see interp/sections/live_payload.py).
 
-        A sentence in the place of the data stands there instead: why there is no panel.
+        data: the model, or a sentence on why there is no panel, which is shown instead.
         """
         self.items.append(LiveItem(data))
 
     def attach(self, other: Report, prefix: str) -> None:
-        """Adds all of another report under its title, its keys as "prefix/key": one page for several models.
+        """Add the contents of another report under its title, with keys "prefix/key", for pages on several models.
 
         Raises:
             InterpError: a key is taken.
@@ -222,7 +223,7 @@ class Report:
             raise InterpError(f"the report {self.title!r} cannot be attached to itself")
         for kind, theirs, ours in (("table", other.tables, self.tables), ("figure", other.figures, self.figures)):
             for key in theirs:
-                self._check_key(f"{prefix}/{key}", kind, ours)  # all of them before anything is added
+                self._check_key(f"{prefix}/{key}", kind, ours)  # check all keys before adding anything
         self.items.append(Heading(other.title, level=1))
         if other.subtitle:
             self.items.append(Text(other.subtitle))
@@ -240,11 +241,11 @@ class Report:
         self.in_words.update({f"{prefix}/{key}": sentence for key, sentence in other.in_words.items()})
 
     def html(self) -> str:
-        """The whole page. Equal reports give equal text, so that two reports can be compared with diff."""
+        """The page as HTML. Equal reports give equal text, so diff can compare two reports."""
         return render(Page(self.title, self.subtitle, self.metadata, self.said, self.mark, tuple(self.items)))
 
     def save(self, path: str | Path) -> Path:
-        """Writes the page, all of it or nothing, and returns its path.
+        """Write the page, either completely or not at all, and return its path.
 
         Raises:
             InterpError: the folder does not exist or cannot be written to, or the path is a folder.
@@ -252,14 +253,14 @@ class Report:
         path = as_path(path, "a report")
         if not os.path.isdir(path.parent):
             raise InterpError(f"cannot save the report to {short(path)}: the folder {path.parent} does not exist")
-        if os.path.isdir(path):  # Path.is_dir raises where a name is too long
+        if os.path.isdir(path):  # Path.is_dir raises if a name is too long
             raise InterpError(
                 f"cannot save the report to {path}: it is a folder; name a file such as report.html in it"
             )
         return write_atomically(path, self.html())
 
     def save_figures(self, folder: str | Path, format: str = "svg") -> list[Path]:
-        """Writes each figure to a file of its own, named by its key, and returns the paths. Makes the folder.
+        """Write each figure to its own file, named by its key, and return the paths. Creates the folder.
 
         Needs the optional extra `static` (kaleido) and a Chrome or Chromium on the machine.
 
@@ -270,7 +271,7 @@ class Report:
         return save_figures(self.figures, Path(folder), format)
 
     def _repr_html_(self) -> str:
-        """For Jupyter: the page in a frame of its own; neither its styles nor its scripts reach the notebook."""
+        """For Jupyter: the page in an iframe, so that its styles and scripts do not affect the notebook."""
         return (
             f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
             'style="display:block;box-sizing:border-box;width:100%;height:800px;border:1px solid #98a1ab;'
