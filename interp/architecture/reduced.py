@@ -1,15 +1,15 @@
-"""The forward pass of a one-layer model without positions, on the rows that differ instead of on sequences.
+"""The forward pass of a one-layer model in count space: on distinct rows instead of sequences.
 
-Three symmetries (spec.symmetry) leave little of a sequence that an output can depend on:
+With three symmetries (spec.symmetry), an output depends on little of a sequence:
 
-counts, distinct_tokens: a token that asks, and how often it sees each token. Softmax attention over a set in which
-token t occurs c_t times is sum_t c_t e^(s_t) v_t / sum_t c_t e^(s_t): nothing else matters (errata of the Count01
-paper, "Exact symmetry"); without a softmax it is sum_t c_t s_t v_t.
-slots: a position, and which token stands at each: mixing is linear.
+counts, distinct_tokens: on the query token and on how often it sees each token. Softmax attention over a set in which
+token t occurs c_t times is sum_t c_t e^(s_t) v_t / sum_t c_t e^(s_t) (errata of the Count01 paper, "Exact symmetry");
+without a softmax it is sum_t c_t s_t v_t.
+slots: on a position and the token at each position, because mixing is linear.
 
-Either way a head mixes values of tokens, and all that depends on tokens alone is a table. predict, measures,
-certificates and training run this one function. All tensors carry a leading axis of models; outputs and gradients
-equal the sequence model's to rounding.
+In all cases a head mixes values of tokens, so tables over tokens are computed once. predict, measures, certificates and
+training use this function. All tensors have a leading axis of models. Outputs and gradients equal the sequence model's
+up to rounding.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from interp.spec import ModelSpec
 from interp.tasks import IGNORED, Batch
 
 SAFE_SPREAD = {torch.float32: 60.0, torch.float64: 500.0}
-"""Score differences whose exponentials, times any count below 1e6, stay normal numbers of the type."""
+"""Largest score difference whose exponential, times any count below 1e6, stays a normal number of the dtype."""
 
 
 def reduced_refusal(spec: ModelSpec) -> str | None:
-    """Why this spec has no forward pass on rows that differ, or None."""
+    """The reason why a spec has no forward pass on distinct rows, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens", "slots") or len(spec.layers) != 1:
         return f"rows need one layer without positions, not {len(spec.layers)} of symmetry {spec.symmetry!r}"
@@ -45,7 +45,7 @@ def reduced_refusal(spec: ModelSpec) -> str | None:
 
 
 def count_space_refusal(spec: ModelSpec) -> str | None:
-    """Why this spec's outputs are no affine map of what softmax heads make of token counts, or None."""
+    """The reason why a spec's outputs are not an affine map of softmax heads in count space, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens") or len(spec.layers) != 1:
         return f"count space needs one layer without positions, not {len(spec.layers)} of symmetry {spec.symmetry!r}"
@@ -63,7 +63,7 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
 
 @dataclass(frozen=True)
 class CountedRows:
-    """The token that asks and how often each token occurs among those that it sees, itself included."""
+    """The query token and how often each token occurs among the visible ones, itself included."""
 
     query: Int[Tensor, "*rows"]
     counts: Num[Tensor, "*rows d_vocab"]
@@ -72,7 +72,7 @@ class CountedRows:
         return CountedRows(self.query[index], self.counts[index])
 
     def stacked(self, dtype: torch.dtype) -> CountedRows:
-        """The same rows for every model of a stack."""
+        """Add an axis for models: the same rows for every model of a stack."""
         return CountedRows(self.query[None], self.counts[None].to(dtype))
 
     def to(self, device: str | torch.device, dtype: torch.dtype) -> CountedRows:
@@ -81,7 +81,7 @@ class CountedRows:
 
 @dataclass(frozen=True)
 class SlotRows:
-    """The token that asks, its position and its sequence, one of `tokens`."""
+    """The query token, its position and its sequence, one of `tokens`."""
 
     query: Int[Tensor, "models rows"]
     position: Int[Tensor, "models rows"]
@@ -92,7 +92,7 @@ class SlotRows:
 def counted_reads(
     spec: ModelSpec, d_vocab: int, batch: Batch, classes: Int[Tensor, "rows length"]
 ) -> CountedRows | None:
-    """What is read (class not IGNORED) of a batch, as (sentences, reads) where each sentence has as many, else None."""
+    """The read positions of a batch as rows (sentences, reads); None if sentences differ in the number of reads."""
     read = classes != IGNORED
     per_row = read.sum(1)
     if len(batch) == 0 or (per_row != per_row[0]).any():
@@ -110,7 +110,7 @@ def counted_at(
     positions: Int[Tensor, "rows"],
     mask: Tensor,
 ) -> CountedRows:
-    """One row for each sequence: its token at a position, and what this position sees."""
+    """One row per sequence: its token at a position, and the counts that this position sees."""
     seen = mask.bool()
     if spec.direction == "causal":
         seen = seen & (torch.arange(tokens.shape[1], device=tokens.device) <= positions[:, None])
@@ -118,17 +118,17 @@ def counted_at(
     return CountedRows(tokens.gather(1, positions[:, None])[:, 0], counts)
 
 
-# ---------------------------------------------------------------- what depends on tokens alone
+# ---------------------------------------------------------------- tables over tokens
 
 
 @dataclass(frozen=True)
 class TokenTables:
-    """All that depends on tokens alone, for M stacked models: every score, every value, every offset.
+    """Tables over tokens for M stacked models.
 
-    scores: (M, heads, query, key), tokens, or positions where mixing is linear. values: (M, heads, token, width).
-    readout: head outputs to outputs, or to the neurons of a ReLU readout, (M, heads, width, n); None if the values
-    are in these units already. offset: (M, query, n), what skip connection and biases add to that. neurons: W_out and
-    b_out of a ReLU readout. softmax: are scores normalized? few: only few different tokens ask.
+    scores: (M, heads, query, key), over tokens, or over positions if mixing is linear. values: (M, heads, token,
+    width). readout: (M, heads, width, n), from head outputs to outputs or to the neurons of a ReLU readout; None if the
+    values include it. offset: (M, query, n), added by skip connection and biases. neurons: W_out and b_out of a ReLU
+    readout. softmax: whether scores are normalized. few: whether there are only a few different query tokens.
     """
 
     scores: Float[Tensor, "models heads asking seen"]
@@ -140,7 +140,7 @@ class TokenTables:
     few: bool = True
 
     def folded(self) -> TokenTables:
-        """The same with values that are multiplied by the readout: less work wherever rows outnumber tokens."""
+        """Tables whose values include the readout, which is faster if there are more rows than tokens."""
         return self if self.readout is None else replace(self, values=self.values @ self.readout, readout=None)
 
 
@@ -189,7 +189,7 @@ def token_tables(spec: ModelSpec, tensors: Mapping[str, Tensor]) -> TokenTables:
 
 
 def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows n_out"]:
-    """Outputs at every row; equal to the sequence model's at the positions that the rows stand for."""
+    """Outputs for every row; they equal the sequence model's at the positions that the rows represent."""
     z = heads_from_counts(tables, rows)
     mixed = z.sum(2) if tables.readout is None else z.flatten(2) @ tables.readout.flatten(1, 2)
     hidden = mixed + _looked_up(tables.offset, rows.query)
@@ -200,7 +200,7 @@ def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[
 
 
 def heads_from_counts(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows heads width"]:
-    """z of every head at every row, or what it adds where the tables are folded; rows with an axis of models, or 1."""
+    """z of every head for every row, or its contribution if the tables are folded; rows may have a model axis of 1."""
     if isinstance(rows, CountedRows) and tables.few and tables.softmax:
         spread = tables.scores.detach().amax(-1) - tables.scores.detach().amin(-1)
         if float(spread.max()) < SAFE_SPREAD.get(tables.scores.dtype, 0.0):
@@ -209,7 +209,7 @@ def heads_from_counts(tables: TokenTables, rows: CountedRows | SlotRows) -> Floa
 
 
 def _coefficients(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models heads rows d_vocab"]:
-    """How much of each token's value each head mixes into each row."""
+    """The weight of each token's value, per head and row."""
     if isinstance(rows, SlotRows):
         pattern = tables.scores.softmax(-1) if tables.softmax else tables.scores
         present = functional.one_hot(rows.tokens, tables.values.shape[2]).to(pattern)
@@ -217,14 +217,14 @@ def _coefficients(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Te
         models = torch.arange(len(mixed), device=mixed.device)[:, None]
         return mixed[models, rows.sequence, :, rows.position].transpose(1, 2)
     counts, scores = rows.counts[:, None], _scores_of(tables.scores, rows.query)
-    # The maximum is subtracted over the tokens that are present in each row: right whatever the scores.
+    # Subtract the maximum over the tokens present in each row, which is safe for all scores.
     return (scores + counts.log()).softmax(-1) if tables.softmax else scores * counts
 
 
 def _looked_up(
     table: Float[Tensor, "models d_vocab n"], query: Int[Tensor, "models_or_1 rows"]
 ) -> Float[Tensor, "models rows n"]:
-    """Each model's own rows: one index into all tables laid one below the other."""
+    """Look up each model's rows, with one index into the concatenated tables."""
     first = torch.arange(len(table), device=query.device)[:, None] * table.shape[1]
     return functional.embedding(query + first, table.flatten(0, 1))
 
@@ -239,8 +239,8 @@ def _scores_of(
 def _by_products(tables: TokenTables, rows: CountedRows) -> Float[Tensor, "models rows heads width"]:
     """Numerator and denominator as one matrix product each, over pairs (query token, key token).
 
-    Where few tokens ask, three to five times faster than the softmax over (models, rows, heads, tokens), and safe while
-    no score lies further below the largest one of its query than SAFE_SPREAD.
+    With few query tokens, three to five times faster than the softmax over (models, rows, heads, tokens). Safe if each
+    query's scores differ by at most SAFE_SPREAD.
     """
     models, heads, _, width = tables.values.shape
     present = rows.query.unique()

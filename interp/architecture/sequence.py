@@ -1,9 +1,9 @@
-"""The forward pass of any spec on whole sequences, or on their distinct rows, of many models at once: a plain function.
+"""The forward pass of any spec for many models at once, on sequences or on their distinct rows.
 
-The same numbers as the TaskModel, to rounding, without hooks and without transformer_lens. Every tensor has an axis of
-models in front, so that one operation serves them all. (torch.func.vmap of a function for one model says the same, but
-PyTorch has no batching rule for its fused attention on the CPU, which takes half the time of its parts.) Where an
-answer is read at a few positions, only these ask in the last layer.
+It equals TaskModel's forward pass up to rounding, without hooks and without transformer_lens. Every tensor has a
+leading axis of models. (torch.func.vmap would give the same numbers, but PyTorch has no batching rule for fused
+attention on the CPU, which takes half the time.) If answers are read at a few positions, the last layer computes
+queries only there.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from interp.tasks import Task
 
 Tensors = Mapping[str, Tensor]
 Mask = Float[Tensor, "runs 1 _ length"] | None
-"""What is added to scores: 0 or -inf, or how heavy keys are; runs are the rows of all models, or 1. None: nothing."""
+"""Added to scores: 0 or -inf, or the logarithm of a key's count; "runs" are the rows of all models, or 1."""
 
 
 def sequence_inputs(
     spec: ModelSpec, task: Task, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
 ) -> dict[str, Tensor]:
-    """What `sequence_logits` takes, by name: tokens, the positions that are read, and, where they matter, seen (which
-    tokens are no padding), codes (the position codes of a formula) and later (keys behind a position that is read).
-    Leading axes are those of `tokens`; without one of models, all models take the same rows.
+    """The inputs of `sequence_logits`, by name.
+
+    tokens and the read positions; if needed, seen (mask of the tokens that are not padding), codes (position codes of a
+    formula) and later (mask of the keys after a read position). Leading axes are those of `tokens`; without an axis of
+    models, all models get the same rows.
     """
     inputs, length = {"tokens": tokens, "at": at}, tokens.shape[-1]
     seen = None
@@ -51,9 +53,11 @@ def sequence_inputs(
 
 
 def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float[Tensor, "models rows reads n_out"]:
-    """Logits at the positions that are read. tensors: parameters, each with an axis of models in front. inputs: as
-    `sequence_inputs` makes them, or with a `weight` and a `length` instead of `seen`: the logarithm of how often a
-    position stands in its sequence, (*models, rows, length), and how many tokens the sequence has, (*models, rows).
+    """Logits at the read positions.
+
+    tensors: parameters, each with a leading axis of models. inputs: from `sequence_inputs`; instead of `seen`, they may
+    have `weight`, the logarithm of the number of times that a row's position occurs, (*models, rows, length), and
+    `length`, the number of tokens in the sequence, (*models, rows).
     """
     embedding = tensors["embed.W_E"]
     tokens, at = (inputs[name].expand(len(embedding), *inputs[name].shape[-2:]) for name in ("tokens", "at"))
@@ -81,7 +85,7 @@ def _linear(
     weight: Float[Tensor, "models inputs outputs"],
     bias: Float[Tensor, "models outputs"] | None = None,
 ) -> Float[Tensor, "models rows length outputs"]:
-    """x @ weight + bias, of each model."""
+    """x @ weight + bias, per model."""
     flat = x.flatten(1, 2)
     out = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias[:, None], flat, weight)
     return out.unflatten(1, x.shape[1:3])
@@ -90,7 +94,7 @@ def _linear(
 def _normed(
     x: Float[Tensor, "models *rows d_model"], part: Tensors, name: str, eps: float, rms: bool
 ) -> Float[Tensor, "models *rows d_model"]:
-    """A layer norm or, with rms, a division by the root mean square, and each model's gain (and bias)."""
+    """LayerNorm or, with rms, RMSNorm, with each model's gain (and bias)."""
     gain = part[f"{name}.w"].view(len(x), *[1] * (x.ndim - 2), -1)
     if rms:
         return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
@@ -101,7 +105,7 @@ def _normed(
 def neurons(
     mlp: MLP, part: Tensors, x: Float[Tensor, "models rows length d_model"]
 ) -> Float[Tensor, "models rows length d_mlp"]:
-    """What the neurons of an MLP give, before W_out."""
+    """The activations of an MLP's neurons."""
     if not mlp.gated:
         return ACTIVATIONS[mlp.activation](_linear(x, part["mlp.W_in"], part.get("mlp.b_in")))
     gated = ACTIVATIONS[mlp.activation](_linear(x, part["mlp.W_gate"])) * _linear(x, part["mlp.W_in"])
@@ -117,7 +121,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class _Stream:
-    """Where queries, keys and values come from: rows of the residual stream."""
+    """Rows of the residual stream, from which queries, keys and values are computed."""
 
     def __init__(self, x: Float[Tensor, "models rows length d_model"]) -> None:
         self.x = x
@@ -132,8 +136,10 @@ class _Stream:
 
 
 class _Embedded:
-    """The same before the first layer, where a row is a token's embedding plus a position's: their products with a
-    matrix are looked up, since there are fewer tokens and positions than rows."""
+    """The residual stream before the first layer: token plus position embedding.
+
+    Products with a matrix are looked up in tables, because there are fewer tokens and positions than rows.
+    """
 
     def __init__(
         self,
@@ -160,7 +166,7 @@ class _Embedded:
 def _looked_up(
     tables: Float[Tensor, "models entries d"], index: Int[Tensor, "models rows length"]
 ) -> Float[Tensor, "models rows length d"]:
-    """Entries of each model's own table."""
+    """Look up entries in each model's table."""
     starts = torch.arange(len(tables), device=index.device) * tables.shape[1]
     return functional.embedding(index + starts[:, None, None], tables.flatten(0, 1))
 
@@ -172,7 +178,7 @@ def _rows_at(
 
 
 def _mask(spec: ModelSpec, x: Float[Tensor, "models rows length d"], inputs: Tensors, few: bool) -> Mask:
-    """For a layer where every position asks or, with few, those that are read."""
+    """The mask of a layer; with `few`, only the read positions are queries."""
     length = x.shape[2]
     if spec.direction == "bidirectional":
         if "weight" in inputs:
@@ -200,7 +206,7 @@ def _block(
     inputs: Tensors,
     mask: Mask,
 ) -> Float[Tensor, "models rows asking d_model"]:
-    """One layer, for the positions that ask: those `at`, or all."""
+    """Apply one layer; the queries are the positions `at`, or all."""
     pre, post = layer.norm == "pre", layer.norm == "post"
 
     def normed(value: Tensor, name: str) -> Tensor:
@@ -228,7 +234,7 @@ def _attention(
     inputs: Tensors,
     mask: Mask,
 ) -> Float[Tensor, "models rows asking d_model"]:
-    """What the heads of a layer write at the positions that ask."""
+    """The output of a layer's heads at the query positions."""
     if layer.mixing == "linear":
         (value,) = _projected(layer, part, source, "V")
         mixed = _weighted(layer, _mixing_scores(part["attn.W_mix"], value, at), _runs(value), mask)
@@ -268,8 +274,10 @@ def _runs(x: Float[Tensor, "models rows length heads d_head"]) -> Float[Tensor, 
 def _projected(
     layer: Layer, part: Tensors, source: _Stream | _Embedded, names: str
 ) -> list[Float[Tensor, "models rows length heads d_head"]]:
-    """Queries, keys or values of all heads, in one product; without a matrix of its own a head takes the stream, and
-    there are fewer of keys and values where heads share them."""
+    """Queries, keys or values of all heads, in one product.
+
+    Without a matrix, each head gets the stream. With grouped keys and values, there are fewer of these than heads.
+    """
 
     def held(name: str) -> Tensor | None:
         return part.get(f"attn.{name}", part.get(f"attn._{name}"))
@@ -294,7 +302,7 @@ def _rotated(
     x: Float[Tensor, "models rows length heads d_head"],
     at: Int[Tensor, "models rows reads"] | None,
 ) -> Float[Tensor, "models rows length heads d_head"]:
-    """Queries or keys rotated by their positions: `at`, or one after the other."""
+    """Rotate queries or keys by their positions: `at`, or 0, 1, 2, ..."""
     where = torch.arange(x.shape[2], device=x.device) if at is None else at
     dim = spec.rotary_dim or layer.d_head
     return rotated(x, where, spec.rotary_base, dim, spec.rotary_pairs == "adjacent")
@@ -307,7 +315,7 @@ def _sloped(
     at: Int[Tensor, "models rows reads"] | None,
     mask: Mask,
 ) -> Float[Tensor, "runs heads asking length"]:
-    """The mask with what ALiBi takes from scores."""
+    """The mask plus ALiBi's bias."""
     where = torch.arange(query.shape[2], device=query.device) if at is None else at.flatten(0, 1)[:, None]
     bias = alibi_bias(where, length, layer.n_heads).to(query)
     return bias if mask is None else bias + mask
@@ -319,7 +327,7 @@ def _weighted(
     v: Float[Tensor, "runs heads length d_head"],
     mask: Mask,
 ) -> Float[Tensor, "runs heads asking d_head"]:
-    """Values times weights: scores as they are, or their softmax."""
+    """Mix values with weights: the scores, or their softmax."""
     if layer.normalizer == "softmax":
         return (scores if mask is None else scores + mask).softmax(-1) @ v
     return (scores if mask is None else scores.masked_fill(mask < 0, 0.0)) @ v
@@ -330,7 +338,7 @@ def _mixing_scores(
     value: Float[Tensor, "models rows length heads d_head"],
     at: Int[Tensor, "models rows reads"] | None,
 ) -> Float[Tensor, "runs heads asking length"]:
-    """Scores that depend on positions alone."""
+    """Scores that depend only on positions."""
     rows, length = value.shape[1:3]
     if at is None:
         here = table[:, None, :, :length, :length].expand(-1, rows, -1, -1, -1)
@@ -343,7 +351,7 @@ def _mixing_scores(
 def _length_scaled(
     layer: Layer, query: Float[Tensor, "models rows asking heads d_head"], length: int, inputs: Tensors
 ) -> Float[Tensor, "models rows asking heads d_head"]:
-    """Queries times ln(n) where the layer says so; n tokens in each row, or the training length."""
+    """Multiply queries by ln(n) if the layer has log_length; n is the row's length, or the training length."""
     if layer.log_length == "none":
         return query
     if layer.log_length != "current":

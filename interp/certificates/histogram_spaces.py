@@ -1,14 +1,14 @@
-"""Sets of sequences that share a part, for branch and bound: what the neurons of one own token can see.
+"""Sets of sequences for branch and bound, with bounds on the neurons' inputs at one own token.
 
-A node fixes the own token, its count, and some of the other slots. Two kinds, with the same methods:
+A node is a set of sequences with the same own token and count, and with some of the other slots fixed. Two kinds:
 
-Multisets  dot and bos mixing. Order does not matter, so a node says how often each of some tokens occurs; the other
-           slots hold any of the rest. A node is split by how often one token occurs, the one that brings an open bound
-           furthest down: where it stays away, the bound rises. The neurons see
-           own + (top + sum n_o) / (bottom + sum d_o), without a softmax bottom = 1 and d = 0: a point between the ends,
-           where all the rest is one token (`interp.theory.ranges`). So every concave function is smallest at an end.
-Slots      linear mixing. A node fixes the tokens of the heaviest slots of one position's row of the pattern; in the
-           others every slot takes its best other token, and the own token's copies go where they gain most.
+Multisets  dot and bos mixing. Order does not matter, so a node fixes how often some tokens occur; the free slots may
+           contain any of the remaining tokens. A node is split by the count of one token, the one that lowers an
+           undecided bound most. The neurons' input is own + (top + sum n_o) / (bottom + sum d_o); without softmax,
+           bottom = 1 and d = 0. It lies between the "ends", where all free slots have the same token
+           (`interp.theory.ranges`). So every concave function of it is smallest at an end.
+Slots      linear mixing. A node fixes the tokens in the slots with the largest weights in one row of the pattern. Each
+           free slot takes its best other token, and the own token's copies go to the slots where they gain most.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from interp.theory.relu_bounds import affine_below
 
 DEEPEST = -300.0  # exponent below which an own token's softmax weight is lost next to another's
 IN_CACHE = 1 << 17
-"""Numbers of one array that is gone through several times."""
+"""Number of elements of an array that fits in the cache."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """One set of sequences a row. `rest`: which of the other tokens may be in the free slots (Multisets); `start`: the
-    next slot (Slots). `left`: free slots of others (Multisets) or free slots of any kind, `copies` of them own tokens
-    (Slots). `picks`: tokens chosen so far."""
+    """Nodes, one per row.
+
+    rest: mask of the tokens allowed in the free slots (Multisets). start: the next slot (Slots). left: number of free
+    slots; in Slots, `copies` of them have the own token. picks: tokens chosen so far.
+    """
 
     position: Int[np.ndarray, " n"]
     count: Int[np.ndarray, " n"]
@@ -54,7 +56,7 @@ class Nodes:
 
 @runtime_checkable
 class Space(Protocol):
-    """What branch and bound needs to know of the sequences around one own token."""
+    """The interface of branch and bound to the sequences with one own token."""
 
     token: int
 
@@ -72,7 +74,7 @@ class Space(Protocol):
 
 
 def space_of(tables: Tables, token: int) -> Space | None:
-    """The space around one own token; None if its softmax weight vanishes next to another token's."""
+    """The space of one own token; None if its softmax weight underflows next to another token's."""
     if tables.pattern is not None:
         return Slots(tables, token)
     space = Multisets(tables, token)
@@ -80,7 +82,7 @@ def space_of(tables: Tables, token: int) -> Space | None:
 
 
 class Multisets:
-    """Sequences around one own token, up to the order of the others."""
+    """Sequences with one own token, up to the order of the others."""
 
     def __init__(self, tables: Tables, token: int) -> None:
         assert tables.scores is not None
@@ -101,7 +103,7 @@ class Multisets:
         self.n, self.dn, self.softmax = terms[self.others], self.d[self.others], tables.softmax
 
     def roots(self) -> Nodes:
-        """All sequences with the token at a position, one node a count that occurs."""
+        """All sequences with the own token, as one node per possible count."""
         k = np.array([self.L]) if self.alone else np.arange(1, self.L + 1)
         zero = np.zeros(len(k), dtype=int)
         return Nodes(
@@ -110,8 +112,11 @@ class Multisets:
         )  # fmt: skip
 
     def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Smallest and largest pre-activation of every neuron, exact; and the ends, (nodes, others, p): pre-activations
-        where one token of the rest is in all free slots (of another token: those of one of the rest)."""
+        """Smallest and largest pre-activation of every neuron, exact, and the ends.
+
+        ends (nodes, others, p): pre-activations with one token in all free slots; for tokens that are not allowed,
+        those of an allowed one.
+        """
         left, ends = nodes.left[:, None], np.empty((len(nodes), *self.n.shape))
         np.multiply(left[:, :, None], self.n, out=ends)
         ends += nodes.top[:, None]
@@ -125,10 +130,10 @@ class Multisets:
     def below(
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """For each (row, weight) a bound from below of weight . relu(z), and what it is at every end.
+        """A lower bound on weight . relu(z) per (row, weight), and its value at every end.
 
-        What the neurons see lies between the ends. Terms with w < 0 are concave in it, w a z <= w relu(z) for w > 0 and
-        any 0 <= a <= 1: their sum is smallest at an end. a = 0 or 1, whichever leaves the smaller gap.
+        z lies between the ends. Terms with w < 0 are concave in z. For w > 0, w a z <= w relu(z) for any 0 <= a <= 1;
+        a = 0 or 1, whichever leaves the smaller gap. So the sum of these bounds is smallest at an end.
         """
         assert ends is not None
         line = np.where(weight > 0, weight * (hi > -lo), 0.0)
@@ -144,18 +149,17 @@ class Multisets:
         return found.min(1), found
 
     def witness(self, nodes: Nodes) -> np.ndarray:
-        """Pre-activations of one sequence of each node: all free slots hold the first token of the rest."""
+        """Pre-activations of one sequence per node, with the first allowed token in all free slots."""
         left, at = nodes.left[:, None], nodes.rest.argmax(1)
         return np.asarray(
             self.own + (nodes.top + left * self.n[at]) / (nodes.bottom[:, None] + left * self.dn[at, None])
         )
 
     def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray:
-        """At which token to split each node: the end that lies furthest below the average one, of the node row[i]."""
+        """The token by which to split each node row[i]: the one whose end is furthest below the mean of the ends."""
         there = nodes.rest[row]
         average = np.where(there, guide, 0.0).sum(1) / there.sum(1)
-        # Where numbers overflow nothing is known of the ends, but a token that is still open is taken in any case: the
-        # children of another one would not be the parts of their parent.
+        # Choose an allowed token even if the ends overflow: the children of another one would not cover their parent.
         harm = np.where(nodes.rest, np.finfo(float).min, -np.inf)
         found = np.where(there, average[:, None] - guide, -np.inf)
         np.maximum.at(harm, row, np.where(np.isnan(found), -np.inf, found))
@@ -165,7 +169,7 @@ class Multisets:
         return (nodes.left == 0) | (nodes.rest.sum(1) <= 1)
 
     def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]:
-        """Every number of the token `at`, from none to all that are left; and each child's parent."""
+        """One child per count of the token `at`, from 0 to all free slots, and the index of each child's parent."""
         sizes = nodes.left + 1
         parent = np.repeat(np.arange(len(nodes)), sizes)
         more = np.arange(len(parent)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -182,7 +186,7 @@ class Multisets:
         ), parent  # fmt: skip
 
     def weight(self, nodes: Nodes) -> np.ndarray:
-        """In how many (sequence, position) pairs a node's multisets occur."""
+        """Number of (sequence, position) pairs of each node."""
         rest = nodes.rest.sum(1).astype(float)
         placed = np.array([self.L * comb(self.L - 1, k - 1) for k in range(1, self.L + 1)], dtype=float)
         return np.asarray(placed[nodes.count - 1] * nodes.ways * np.where(nodes.left > 0, rest**nodes.left, 1.0))
@@ -196,7 +200,7 @@ class Multisets:
 
 
 class Slots:
-    """Sequences around one own token at every position, for a fixed pattern."""
+    """Sequences with one own token at each position, for a fixed attention pattern."""
 
     def __init__(self, tables: Tables, token: int) -> None:
         assert tables.pattern is not None
@@ -213,7 +217,7 @@ class Slots:
         self.lo, self.hi = -self._extremes(-1.0), self._extremes(1.0)
 
     def _extremes(self, sign: float) -> Float[np.ndarray, "position start copies p"]:
-        """sign times the largest sign * (sum over slots from `start` on), by neuron."""
+        """The largest (sign = 1) or smallest (sign = -1) sum over the slots from `start` on, per neuron."""
         L, p = self.L, len(self.own)
         out = np.zeros((L, L, L, p))
         v, own = sign * self.v, sign * self.value
@@ -226,7 +230,7 @@ class Slots:
         return out
 
     def roots(self) -> Nodes:
-        """One node a position and a count that occurs."""
+        """One node per position and possible count."""
         counts = np.array([self.L]) if self.alone else np.arange(1, self.L + 1)
         position, k = (a.ravel() for a in np.meshgrid(np.arange(self.L), counts, indexing="ij"))
         n = len(k)
@@ -244,7 +248,7 @@ class Slots:
     def below(
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """For each (row, weight) a bound from below of weight . relu(z), and the slopes of the line below it."""
+        """A lower bound on weight . relu(z) per (row, weight), and the slopes of the linear bound."""
         line = affine_below(weight, lo, hi)
         return self.lowest(nodes[row], line.slope) + line.offset, line.slope
 
@@ -265,7 +269,7 @@ class Slots:
         return (nodes.left == 0) | (nodes.copies == nodes.left) | ((nodes.copies == 0) & (len(self.others) == 1))
 
     def witness(self, nodes: Nodes) -> np.ndarray:
-        """Pre-activations of one sequence of each node: own tokens in the first free slots, one other in the rest."""
+        """Pre-activations of one sequence per node: own tokens in the first free slots, then one other token."""
         sums = np.concatenate([np.zeros((self.L, 1)), self.a.cumsum(1)], 1)[nodes.position]
         at = np.arange(len(nodes))
         first, middle = sums[at, nodes.start], sums[at, nodes.start + nodes.copies]
@@ -273,11 +277,11 @@ class Slots:
         return np.asarray(nodes.top + own[:, None] * self.value + rest[:, None] * self.v[0])
 
     def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray:
-        """Slots are filled one after the other."""
+        """The next slot: slots are filled in order."""
         return nodes.start
 
     def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]:
-        """Every token in the heaviest free slot; and each child's parent."""
+        """One child per token in the free slot with the largest weight, and the index of each child's parent."""
         own, free = np.flatnonzero(nodes.copies > 0), np.flatnonzero(nodes.left > nodes.copies)
         parts = [self._child(nodes[own], self.token, self.value, 1)]
         parts += [self._child(nodes[free], int(o), self.v[i], 0) for i, o in enumerate(self.others)]
@@ -295,7 +299,7 @@ class Slots:
         )  # fmt: skip
 
     def weight(self, nodes: Nodes) -> np.ndarray:
-        """How many sequences a node holds, each with its one position."""
+        """Number of sequences of each node."""
         choose = np.array([[comb(n, c) for c in range(self.L + 1)] for n in range(self.L + 1)], dtype=float)
         return np.asarray(choose[nodes.left, nodes.copies] * float(len(self.others)) ** (nodes.left - nodes.copies))
 

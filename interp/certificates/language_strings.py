@@ -1,16 +1,16 @@
-"""Every string up to a length, though there are 2^length: by the number of ones, and by the positions that are seen.
+"""Certify recognizers on all 2^length strings, by classes: the number of ones, and the symbols at "seen" positions.
 
-Strings of one length with equally many ones differ in the order of their symbols only. Say layer 1 scores all pairs
-alike; then what it adds to a row depends on the number k of ones, and the row of position i after layer 1 is a
-function of i, its own symbol, k and n. Position i is *seen* if the two rows that its symbol may give differ in
-anything that a later layer's queries, keys or values read. The output at CLS then depends on k (if the values of layer
-1 tell the symbols apart) and on the symbols at seen positions, so that one string stands for all that agree in these:
+If layer 1 gives all pairs the same score, its output depends on the number k of ones, not on their order. The residual
+stream of position i after layer 1 is then a function of i, its own symbol, k and n. Position i is *seen* if the two
+possible streams differ in anything that a later layer's queries, keys or values read. The output at CLS depends only on
+the symbols at seen positions and on k (if the values of layer 1 distinguish the symbols). So one string represents all
+strings that agree in these:
 
-    ONE, PARITY: nothing is seen, k matters: length + 1 classes.    FIRST: position 1 is seen, k does not matter: two.
+    ONE, PARITY: no position is seen, k matters: length + 1 classes.    FIRST: position 1 is seen, k does not matter: 2.
 
-Differences are judged with the bound of certificates/rounding.py: what may be nonzero counts as seen, and what is not
-seen is exactly zero. Each class is evaluated once, and certified if its margin exceeds the bound for any order of
-evaluation in the model's number format.
+Differences are computed with the error bounds of certificates/rounding.py: a difference that could be nonzero counts as
+seen. Each class is evaluated once, and certified if its margin exceeds the rounding bound for any order of evaluation
+in the model's number format.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ TAKES = {
 }
 
 CHECKED = 14
-"""Up to this length, labels are compared on every string; beyond it the language itself must say what decides them."""
+"""Largest length at which labels are compared on every string; for longer strings the language must declare classes."""
 LONGEST = 1 << 12
-"""Longer strings are looked at only where the budget is raised: they take minutes."""
+"""Default limit on the length; longer strings take minutes."""
 DRAWN = 64
-"""Pairs of longer strings of one class each whose labels are compared."""
+"""Number of pairs of longer strings, each from one class, whose labels are compared."""
 
 MOST_SEEN = 8
-"""More seen positions than this make too many classes."""
+"""Largest number of seen positions; more would give too many classes."""
 
 ROWS_AT_ONCE = 1 << 18
 PROBED = 10
-"""Up to this length, and at the last one, the model itself is run on strings of each length."""
+"""The model itself is run on strings of each length up to this one, and of the last length."""
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task is not a language over 0 and 1, or None."""
+    """The reason why the task is not a language over 0 and 1, or None."""
     if (reason := lacks(task, LISTED_STRINGS)) is not None:
         return f"no language over 0 and 1: {reason}"
     alphabet = getattr(task, "alphabet", ())
@@ -77,12 +77,12 @@ def other_task(task: Task) -> str | None:
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why classes of strings do not decide this model's answers, or None."""
+    """The reason why this method does not apply to a model, or None."""
     task, spec = model.task, model.spec
     if (reason := other_task(task)) is not None:
         return reason
     if spec.decision != "sigmoid" or spec.readout_at != "[CLS]" or len(spec.layers) > 2:
-        return "strings are counted for at most two layers, read at [CLS], decided by the sign"
+        return "the method is for at most two layers, read at [CLS], with answers decided by the sign of the output"
     if (reason := rounding.refusal(model)) is not None:
         return reason
     if spec.positions in ("learned", "sinusoidal"):
@@ -99,7 +99,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def counts_matter(model: TaskModel) -> bool:
-    """Do the values of layer 1 tell the two symbols apart, in a way that is written anywhere?"""
+    """Whether layer 1 writes different values for the two symbols."""
     parts: Any = model
     difference = (parts.embed.W_E[1] - parts.embed.W_E[0]).detach().double()
     attn = parts.blocks[0].attn
@@ -109,7 +109,7 @@ def counts_matter(model: TaskModel) -> bool:
 
 @torch.no_grad()
 def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
-    """Which positions' symbols a later layer may tell apart, for strings of a length with any number of ones."""
+    """Mask of the seen positions of strings of a length (see the module's docstring), for any number of ones."""
     if len(model.spec.layers) == 1:
         return torch.zeros(length, dtype=torch.bool)
     task: Any = model.task
@@ -130,14 +130,14 @@ def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
     attn: Any = model.blocks[1].attn
     seen = torch.zeros(length, dtype=torch.bool)
     for weight in (attn.W_Q, attn.W_K, attn.W_V):
-        reads = (weight.detach() != 0).any(0).any(-1)  # which components any head reads at all
+        reads = (weight.detach() != 0).any(0).any(-1)  # the components that any head reads
         zero, one = (state.value[:, 1 : length + 1][..., reads] for state in after)
         seen |= (zero != one).any(-1).any(0)
     return seen
 
 
 def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None = None) -> Int[Tensor, "classes length"]:
-    """One string of each class: symbols at the seen positions, and the number of ones where it matters."""
+    """One string per class: the symbols at seen positions, and the number of ones if it matters."""
     seen = seen_positions(model, length) if seen is None else seen
     at = seen.nonzero()[:, 0].tolist()
     if len(at) > MOST_SEEN:
@@ -160,11 +160,11 @@ def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None =
 def certify_strings(model: TaskModel, longest: int | None = None, progress: Any = None) -> Certificate:
     """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
 
-    "undecided" where a class is right, but by less than rounding might take away. tables: "lengths" (length, classes,
-    smallest_margin, rounding, status). Labels must be decided by the class too: every string is looked at up to length
-    CHECKED, and longer ones are asked for only where the language says what decides it (`decided_by`).
-    longest: by default 64, or CHECKED where the language does not say. Raises InterpError for models that this does not
-    fit, and for strings whose labels nobody can compare, or that say otherwise than the language.
+    "undecided" if a class is right by a margin within rounding. The certificate's table "lengths": length, classes,
+    smallest_margin, rounding, status. All strings of a class must have the same label. This is compared on every string
+    up to length CHECKED; longer strings need a language that declares what decides its labels (`decided_by`).
+    longest: default 64, or CHECKED without such a declaration. Raises InterpError if the method does not apply, if
+    labels cannot be compared, or if they contradict the declaration.
     """
     if (reason := refusal(model)) is not None:
         raise InterpError(f"{model.spec.id}: {reason}")
@@ -214,7 +214,7 @@ def certify_strings(model: TaskModel, longest: int | None = None, progress: Any 
 
 
 def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
-    """Strings of one length with their labels. Raises InterpError if of_symbols and batch differ in these."""
+    """Label strings of one length. Raises InterpError if of_symbols and batch give different labels."""
     batch: Batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
     if bool((other := task.batch(batch.tokens).labels != batch.labels).any()):
         raise InterpError(
@@ -224,7 +224,7 @@ def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
 
 
 def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
-    """Every string of a length and its label. Raises InterpError if `enumerate` lists others than these."""
+    """Every string of a length and its label. Raises InterpError if `enumerate` does not list each string once."""
     base = len(task.alphabet)
     words, lengths = task.symbols(task.enumerate(length).tokens)
     if (
@@ -237,7 +237,7 @@ def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], B
 
 
 def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
-    """What a certificate must say of labels of longer strings than were compared."""
+    """The unchecked assumption about labels of strings that are longer than those compared."""
     if longest <= compared:
         return ()
     return (
@@ -249,7 +249,7 @@ def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ..
 def _probes(
     model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
 ) -> Probes:
-    """Strings of the classes with the smallest margins, their other symbols drawn at random within the class."""
+    """Random strings from the classes with the smallest margins."""
     length, generator = symbols.shape[1], torch.Generator().manual_seed(symbols.shape[1])
     chosen = margin.argsort()[:most].repeat(most)[:most]
     free = torch.nonzero(~seen)[:, 0]
@@ -263,7 +263,7 @@ def _probes(
 
 
 def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], said: Decided | None) -> None:
-    """Raise InterpError unless strings of one class have one label, by what the language says or by looking at all."""
+    """Raise InterpError unless strings of a class have the same label, by declaration or by comparing all strings."""
     length, counted = len(seen), counts_matter(model)
     at = seen.nonzero()[:, 0]
     follows = said is not None and (counted or not said.count)
@@ -281,7 +281,7 @@ def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], sa
 
 
 def one_label_each(keys: Int[Tensor, "strings columns"], labels: Bool[Tensor, "strings"]) -> bool:
-    """Have strings of equal keys equal labels?"""
+    """Whether strings with equal keys have equal labels."""
     _, group = keys.unique(dim=0, return_inverse=True)
     size, share = torch.zeros(2, int(group.max()) + 1, dtype=torch.double)
     size.index_add_(0, group, torch.ones(len(group), dtype=torch.double))
@@ -292,7 +292,7 @@ def one_label_each(keys: Int[Tensor, "strings columns"], labels: Bool[Tensor, "s
 def _pairs(
     task: Any, seen: Bool[Tensor, "length"], counted: bool
 ) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
-    """Random strings with many and few ones, each with another of its class."""
+    """Random strings with many and few ones, each paired with another string of its class."""
     length, generator = len(seen), torch.Generator().manual_seed(len(seen))
     share = torch.rand(DRAWN, 1, generator=generator)
     words = (torch.rand(DRAWN, length, generator=generator) < share).long()
@@ -309,7 +309,7 @@ def _pairs(
 def verdict(
     model: TaskModel, table: pd.DataFrame, wrong: str | None, method: str, started: float, probes: tuple[Probes, ...]
 ) -> Certificate:
-    """The certificate of a table of lengths; certified only where every length is."""
+    """Make a certificate from a table of lengths; the model is certified if every length is."""
     task: Any = model.task
     good = table["status"] == "certified"
     whole = "certified" if good.all() else "refuted" if wrong is not None else "undecided"

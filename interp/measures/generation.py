@@ -1,7 +1,7 @@
-"""Generated answers: a model that goes on from its own tokens, where accuracy elsewhere gives it the right ones.
+"""Generated answers: the model continues from its own tokens instead of the right ones.
 
-Some tasks ask for several tokens, each read at the one before it, and their rows hold the right tokens so far (teacher
-forcing). What such a model is used for is generation: from its first mistake on it reads its own.
+Answers of some tasks have several tokens, each read at the token before it. Rows contain the right tokens so far
+(teacher forcing), as in the other measures. In generation, the model reads its own tokens from its first mistake on.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the answers of a batch stand.
+    """The positions and tokens of the answers in a batch.
 
-    starts: the position of each row that its first answer is read at. wanted: the right output indices from there on,
-    (rows, answers), IGNORED behind a row's last one. tokens: the token of each output index. stop: the output that ends
+    starts: the position at which each row's first answer is read. wanted: the right output indices from there on,
+    (rows, answers), IGNORED after a row's last one. tokens: the token of each output index. stop: the output that ends
     an answer, or None.
     """
 
@@ -41,13 +41,13 @@ class Layout:
 
 
 def not_generated(subject: Subject, batch: Batch) -> str | None:
-    """Why the answers to a batch are not tokens that follow one another, or None."""
+    """The reason why the answers in a batch are not consecutive tokens, or None."""
     found = layout(subject, batch)
     return found if isinstance(found, str) else None
 
 
 def layout(subject: Subject, batch: Batch) -> Layout | str:
-    """Where the answers of a batch stand, or why they are not tokens that follow one another."""
+    """The layout of a batch's answers, or the reason why they are not consecutive tokens."""
     task, name, declared = subject.task, subject.task.name, subject.task.generates
     if subject.decision.kind != "argmax":
         return f"task {name} does not answer with one of several tokens"
@@ -72,7 +72,7 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
     wanted = wanted.masked_fill((wanted == IGNORED).cummax(1).values, IGNORED)  # answers follow one another
     wanted = wanted[:, : max(1, int((wanted != IGNORED).sum(1).amax()))]
     if bool((wanted[:, 0] == IGNORED).any()) or (declared is None and bool((wanted == IGNORED).any())):
-        return f"the answers of task {name} do not stand at the end of rows of one length"
+        return f"the answers of task {name} are not at the end of rows of equal length"
     if declared is not None and (reason := _not_as_declared(name, declared, read, starts, wanted, stop)):
         return reason
     if subject.model.cfg.attention_dir != "causal" and bool((starts != starts[0]).any()):
@@ -80,15 +80,17 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
     given = batch.tokens.gather(1, (at + 1).clamp_max(read.shape[1] - 1))[:, : wanted.shape[1]]
     follows = (wanted != IGNORED) & (at[:, : wanted.shape[1]] + 1 < batch.lengths[:, None])
     if bool((tokens[wanted.clamp_min(0)] != given)[follows].any()):
-        return f"the answers of task {name} are not the tokens that follow"
+        return f"the answers of task {name} are not the next tokens"
     return Layout(starts, wanted.long(), tokens, stop)
 
 
 def _not_as_declared(
     name: str, declared: Generates, read: Tensor, starts: Tensor, wanted: Tensor, stop: int | None
 ) -> str | None:
-    """Why the right answers are not what `generates` describes, or None: a model that stops early, or writes on, would
-    be judged by a part of what it writes."""
+    """The reason why the right answers contradict the task's `generates`, or None.
+
+    Otherwise a model that stops too early or too late would be judged by a part of its answer.
+    """
     behind = torch.arange(read.shape[1]) >= (starts + wanted.shape[1])[:, None]
     if wanted.shape[1] >= declared.length and bool((read & behind).any()):
         return f"answers of task {name} are longer than generates.length = {declared.length}"
@@ -98,14 +100,14 @@ def _not_as_declared(
     length = asked.sum(1)
     last = wanted.gather(1, length[:, None] - 1)[:, 0]
     if bool((((wanted == stop) & asked).sum(1) > (last == stop)).any()):
-        return f"answers of task {name} hold the stop {declared.stop!r} before their end"
+        return f"answers of task {name} contain the stop {declared.stop!r} before their end"
     if bool(((last != stop) & (length < declared.length)).any()):
         return f"answers of task {name} do not end with the stop {declared.stop!r}"
     return None
 
 
 def declared_starts(task: Task, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-    """The position of each row's first generated token, as `task.generates` says."""
+    """The position of each row's first generated token, from `task.generates`."""
     assert task.generates is not None
     start = task.generates.start
     if isinstance(start, str):
@@ -121,11 +123,11 @@ def _output(task: Task, word: str) -> int:
 
 @dataclass(frozen=True)
 class Generated:
-    """What a model generates from each row's question.
+    """Generated answers to the question in each row.
 
-    tokens: the answers as output indices, (rows, answers), IGNORED behind a stop. right: which of them are right.
-    start: the position that the first is read at (of the first row, where rows differ). teacher_forced: which answers
-    are right where the right tokens so far are given. asked: which answers there are; others are neither.
+    tokens: the answers as output indices, (rows, answers), IGNORED after a stop. right: mask of the right ones. start:
+    the position at which the first answer is read (in the first row, if rows differ). teacher_forced: mask of the
+    answers that are right after the right tokens. asked: mask of the answers that exist.
     """
 
     tokens: Int[Tensor, "rows answers"]
@@ -136,11 +138,11 @@ class Generated:
 
     @property
     def exact(self) -> Bool[Tensor, "rows"]:
-        """Which answers are right as a whole, the stop included."""
+        """Whether each row's whole answer is right, including the stop."""
         return (self.right | ~self.asked).all(1)
 
     def by_place(self) -> pd.DataFrame:
-        """One row per place of the answer: place, teacher_forced, generated (shares of right tokens) and rows."""
+        """One row per token of the answer: place, teacher_forced, generated (shares of right tokens) and rows."""
         import pandas as pd
 
         rows = self.asked.sum(0)
@@ -151,10 +153,10 @@ class Generated:
 
 @torch.no_grad()
 def generate(model: Model, batch: Batch) -> Generated:
-    """The answers to each row of a batch, token by token, each from the model's own before it.
+    """Generate the answer to each row of a batch, token by token, from the model's own tokens.
 
-    Where a task declares `generates`, each row starts and stops where that says. Raises UnsupportedError with the
-    reason where a task's answers are not tokens that follow one another.
+    If a task declares `generates`, each row starts and stops as declared. Raises UnsupportedError, with the reason, if
+    a task's answers are not consecutive tokens.
     """
     subject = Subject.of(model)
     found = layout(subject, batch)
@@ -169,14 +171,14 @@ def generate(model: Model, batch: Batch) -> Generated:
         made[:, step] = torch.where(running & asked[:, step], said, IGNORED)
         running &= said != found.stop if found.stop is not None else running
         here = (at + 1 < width).nonzero()[:, 0]
-        # Outputs that are not finite are not an answer: they are wrong, whatever follows.
+        # Outputs that are not finite are wrong answers.
         rows[here, at[here] + 1] = found.tokens[said[here].clamp_min(0)]
     right = (made == found.wanted) & asked
     return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)
 
 
 def _forced(subject: Subject, batch: Batch, found: Layout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
-    """Which answers are right where the right tokens so far are given."""
+    """Mask of the answers that are right after the right tokens so far."""
     places = subject.read_mask(batch)
     whole = torch.zeros(places.shape, dtype=torch.bool)
     whole[places] = subject.right(batch).cpu()
@@ -185,7 +187,7 @@ def _forced(subject: Subject, batch: Batch, found: Layout, asked: Tensor) -> Boo
 
 
 def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """The output index that the model gives at a position of each row, which need be no input of the task."""
+    """The model's output index at a position of each row; rows need not be inputs of the task."""
     found, size = [], max(1, 2**22 // (tokens.shape[1] ** 2 * subject.model.cfg.n_heads))
     for part, places in zip(tokens.split(size), at.split(size)):
         whole = subject.columns(subject.model(subject.inputs(part).to(subject.model.cfg.device))).cpu()
@@ -196,17 +198,17 @@ def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tenso
 
 @dataclass(frozen=True)
 class GenerationAccuracy:
-    """teacher_forced: single answers, the right ones before them given. generated: whole answers, every token right."""
+    """teacher_forced: share of single right answers after right ones. generated: share of answers right as a whole."""
 
     teacher_forced: Accuracy
     generated: Accuracy
 
 
 def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> GenerationAccuracy:
-    """Both accuracies on at most n different inputs of a split, the task's last one by default.
+    """Both accuracies on at most n different inputs of a split (default: the task's last).
 
-    Generation is right on an input if and only if every teacher-forced answer is (by induction on the answer's tokens),
-    so the second is never larger. Raises UnsupportedError as `generate` does, InterpError for n < 1.
+    Generation is right on an input if and only if every teacher-forced answer is (by induction on the tokens), so the
+    second accuracy is never larger. Raises UnsupportedError as `generate` does, and InterpError for n < 1.
     """
     subject = Subject.of(model)
     if n < 1:
@@ -215,6 +217,6 @@ def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, s
     found = generate(subject, batch)
     forced, whole = found.teacher_forced[found.asked], found.exact
     share = float(forced.double().mean())
-    # Answers of one row may go wrong together: the interval is that of as many answers as there are rows.
+    # Answers in one row may be correlated, so the interval is for as many answers as there are rows.
     one = Accuracy(share, *wilson(share, len(batch)), rows=len(batch), answers=forced.numel(), exact=False)
     return GenerationAccuracy(one, share_of(int(whole.sum()), len(whole)))

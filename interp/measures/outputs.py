@@ -1,4 +1,4 @@
-"""What heads put out where the answer is read, and what each of them adds to the logits.
+"""Outputs of heads at the read positions, and each head's contribution to the logits.
 
 Zsámboki et al. 2025, section 5.1. A head's output O_i is hook_z; its contribution to the logit of token t is
 O_i w_{i,t} with w = W_O W_U. `head_outputs` is for models of a known task, `from_model` for any HookedTransformer.
@@ -24,11 +24,11 @@ from interp.tasks import IGNORED, Batch, Task
 
 @dataclass(frozen=True)
 class HeadOutputs:
-    """Heads at the positions where the answer is read.
+    """Outputs of heads at the read positions.
 
-    z: outputs, (rows, heads, d_head). contributions: to each logit, (rows, heads, n_out). bias: the readout's own.
-    skip: what all else adds to the logits, (rows, n_out): skip connection, projection bias, heads of other layers,
-    MLPs. labels: right outputs, as indices of n_out.
+    z: outputs, (rows, heads, d_head). contributions: to each logit, (rows, heads, n_out). bias: the readout's bias.
+    skip: the sum of all other contributions to the logits, (rows, n_out): skip connection, projection bias, heads of
+    other layers, MLPs. labels: right output indices.
     """
 
     z: Float[Tensor, "rows heads d_head"]
@@ -57,16 +57,16 @@ class HeadOutputs:
 
 @torch.no_grad()
 def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: int | None = None) -> HeadOutputs:
-    """Head outputs of a batch of the model's task, in float64, wherever its answers are read.
+    """Head outputs on a batch of the model's task, in float64, at every read position.
 
-    One row a read: a row of the batch where one position is read, a row and a position where all are. read: instead,
-    each row's read number `read` (in Count01 0 is '=', 1 the answer token, before [EOS]). layer: one layer's heads;
-    left out, the heads of all layers, head h of layer l as number l * n_heads + h.
+    There is one row per read: per row of the batch, or per position if all are read. read: instead, one given read of
+    each row (in Count01, 0 is '=' and 1 the answer token before [EOS]). layer: the layer of the heads (default: all
+    layers; head h of layer l has number l * n_heads + h).
 
-    Behind a final norm contributions are taken at the scale of the whole model's run; those of heads below the last
-    layer are direct ones (Elhage et al. 2021). A model with one output s (sigmoid) gets the logits 0 and s. Computed
-    from token counts where the spec's symmetry allows it (equal to the cached ones to rounding, and a thousand times
-    faster). Raises UnsupportedError if logits are no sum over heads, InterpError for outputs that are not finite.
+    With a final norm, contributions are computed at the scale of the full run; those of earlier layers are direct
+    effects (Elhage et al. 2021). A model with one output s (sigmoid) gets the logits 0 and s. If the spec's symmetry
+    allows it, outputs are computed in count space, which is a thousand times faster and equal up to rounding. Raises
+    UnsupportedError if logits are not a sum over heads, and InterpError for outputs that are not finite.
     """
     subject = Subject.of(model)
     if layer is not None:
@@ -104,7 +104,7 @@ def check_layer(subject: Subject, layer: int) -> int:
 
 
 def two_logits(found: HeadOutputs) -> HeadOutputs:
-    """One output s as the logits (0, s): the same decision, s > 0."""
+    """Replace one output s by the logits (0, s), which give the same decision, s > 0."""
     pad = torch.nn.functional.pad
     return HeadOutputs(
         found.z, pad(found.contributions, (1, 0)), pad(found.bias, (1, 0)), pad(found.skip, (1, 0)), found.labels
@@ -115,15 +115,15 @@ _LARGEST = 2**30  # bytes of one table of contributions
 
 
 def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
-    """Any model: hook_z at the reads, through W_O and the readout, at the run's own final scale."""
+    """For any model: hook_z at the reads, through W_O and the readout, at the run's own final scale."""
     model = subject.model
     layers = range(model.cfg.n_layers) if layer is None else [layer]
     weights = torch.cat([model.blocks[i].attn.W_O.detach().double().cpu() for i in layers])
     n_out = subject.columns(model.unembed.b_U).shape[0]
     if 8 * len(where) * len(weights) * n_out > _LARGEST:
         raise UnsupportedError(
-            f"{len(where)} reads x {len(weights)} heads x {n_out} outputs are more than fit; take fewer inputs or one "
-            "layer, or measures.any_model.from_model with the two outputs that matter"
+            f"{len(where)} reads x {len(weights)} heads x {n_out} outputs do not fit in memory; use fewer inputs, one "
+            "layer, or measures.any_model.from_model with two outputs"
         )
     final, norm = f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", final_scale(model)
     names = [f"blocks.{i}.attn.hook_z" for i in layers]
@@ -138,7 +138,7 @@ def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None)
 
 
 def check_finite(z: Float[Tensor, "rows heads d_head"]) -> None:
-    """Raise InterpError where a head's output is NaN or infinite: argmax and rank would hide it."""
+    """Raise InterpError if a head's output is NaN or infinite, which argmax and rank would hide."""
     if bad := int((~torch.isfinite(z)).sum()):
         head = int((~torch.isfinite(z)).any(-1).any(0).int().argmax())
         raise InterpError(
@@ -148,13 +148,13 @@ def check_finite(z: Float[Tensor, "rows heads d_head"]) -> None:
 
 
 def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-    """Position and right output of each row's read number `read`. Raises InterpError if a row has fewer."""
+    """Position and right output of read number `read` in each row. Raises InterpError if a row has fewer reads."""
     classes = task.classes(batch)
     order = (classes != IGNORED).cumsum(1)
     here = (order == read + 1) & (classes != IGNORED)
     if not here.any(1).all():
         fewest = int(order[:, -1].min())
-        raise InterpError(f"read = {read}: some rows of task {task.name} are read at {fewest} positions only")
+        raise InterpError(f"read = {read}: some rows of task {task.name} are read at only {fewest} positions")
     positions = here.int().argmax(1)
     return positions, classes.gather(1, positions[:, None])[:, 0].long()
 

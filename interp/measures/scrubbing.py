@@ -1,14 +1,13 @@
-"""Causal scrubbing (Chan et al. 2022): everything that a hypothesis says does not matter is resampled.
+"""Causal scrubbing (Chan et al. 2022): resample everything that a hypothesis declares irrelevant.
 
-To score one input, the model runs on *another* input (any: nothing but the named places is said to matter; those that
-agree on the variables without a place, if there are such). Each place that the answer is computed from is given its
-value from an input that agrees with the first one on the place's variable. That value is its plain activation there
-where the variable is computed from the tokens, and else is made the same way again: on another input, with the places
-of the variables that it is computed from given theirs. What lies between two places is part of the model's own
-function from one to the other and runs on.
+To score one input, the model runs on *another*, random input. (If some variables have no place, it must agree on them.)
+Each place that the answer is computed from gets its value from a donor, an input that agrees with the first one on the
+place's variable. If the variable is computed from tokens, the value is the donor's activation. Otherwise it is computed
+recursively: on yet another input, with scrubbed values at the places of the variable's parents. The parts of the model
+between two places run normally.
 
-Where a place stands at each position, every position draws its own donor, which agrees at that position, and the input
-that the model runs on has the same length and is read at the same position.
+If a place covers all positions, every position draws its own donor, which agrees at that position. The input that the
+model runs on then has the same length and read position.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Patch = tuple[Place, Tensor]
 
 
 class Groups:
-    """Units, or positions of units, that agree on something, to draw from."""
+    """Units, or positions of units, grouped by equal keys."""
 
     def __init__(self, keys: Int[Tensor, "units *columns"]):
         self.of = torch.unique(keys, dim=0, return_inverse=True)[1]
@@ -39,7 +38,7 @@ class Groups:
         self.starts = self.sizes.cumsum(0) - self.sizes
 
     def draw(self, units: Int[Tensor, "wanted"], generator: torch.Generator) -> Int[Tensor, "wanted"]:
-        """For each unit one that agrees with it, itself among them."""
+        """Draw a random member of each unit's group, possibly the unit itself."""
         group = self.of[units]
         chance = torch.rand(len(units), generator=generator, dtype=torch.float64)
         return self.order[self.starts[group] + (chance * self.sizes[group]).long()]
@@ -50,12 +49,12 @@ class Groups:
 
     @property
     def alone(self) -> float:
-        """Share of the units that agree with no other: swapping them changes nothing."""
+        """Share of the units that are alone in their group, so that swapping them has no effect."""
         return float((self.sizes == 1).sum()) / len(self.of)
 
 
 class Scrubber:
-    """One hypothesis on one model and the units that donors come from."""
+    """A hypothesis about a model, with the units that donors come from."""
 
     def __init__(self, subject: Subject, hypothesis: Hypothesis, places: Mapping[str, Sequence[Place]], values: Values):
         self.subject, self.hypothesis, self.places, self.values = subject, hypothesis, places, values
@@ -74,10 +73,10 @@ class Scrubber:
         itself = torch.where(padding, torch.arange(value.numel()).view_as(value), -1)  # padding stays as it is
         return Groups(torch.stack([value.masked_fill(padding, 0), positions, itself], -1).flatten(0, 1))
 
-    # ------------------------------------------------------------ what the model does without any change
+    # ------------------------------------------------------------ the unchanged model
 
     def _prepare(self) -> tuple[Float[Tensor, "units n_out"], dict[Place, Tensor]]:
-        """The model's own outputs where it is read, and every place's value: one run of all units."""
+        """Run the model on all units: its outputs where it is read, and the value of every place."""
         places = [place for some in self.places.values() for place in some]
         names = list(dict.fromkeys(place.hook(self.subject) for place in places))
         at = {place: self.units.at(place) for place in places}
@@ -93,7 +92,7 @@ class Scrubber:
         return torch.cat(logits), {place: torch.cat(parts) for place, parts in found.items()}
 
     def donated(self, place: Place, donors: Int[Tensor, "wanted *length"]) -> Tensor:
-        """Values of a place on other units; donors at each position are numbers unit * length + position."""
+        """Values of a place on the donors; donors per position are given as unit * length + position."""
         natural = self.natural[place]
         if not place.each:
             return natural[donors]
@@ -106,20 +105,20 @@ class Scrubber:
         if self.values.known[one.name].ndim == 1:
             return groups.draw(units, generator)
         if one.of:
-            return units  # its places at all positions are made of the same input's variables
+            return units  # its places at all positions are computed from the same input's variables
         length = self.units.batch.tokens.shape[1]
         cells = units[:, None] * length + torch.arange(length)
         return groups.draw(cells.flatten(), generator).view_as(cells)
 
     def _value(self, one: Variable, units: Int[Tensor, "wanted"], generator: torch.Generator) -> list[Patch]:
-        """Each place of a variable with its scrubbed value for some units."""
+        """The places of a variable with their scrubbed values for some units."""
         donors, places = self._donors(one, units, generator), self.places[one.name]
         if not one.of:
             return [(place, self.donated(place, donors)) for place in places]
         return list(zip(places, self._run(one.of, donors, generator, places)))
 
     def _sources(self, names: Sequence[str]) -> tuple[list[Variable], list[str]]:
-        """The variables with places that stand behind some names, and those that have none and are given by tokens."""
+        """Split names into variables with places (their own or their parents') and variables given by tokens."""
         placed: list[Variable] = []
         free: list[str] = []
         for name in names:
@@ -135,7 +134,7 @@ class Scrubber:
         return list(dict.fromkeys(placed)), list(dict.fromkeys(free))
 
     def rest(self, names: tuple[str, ...]) -> Groups:
-        """Units by the variables without a place, and by length and position where places stand at each position."""
+        """Units grouped by the variables without a place; also by length and position if places cover all positions."""
         if names not in self._rest:
             columns: list[Value] = [self.values.known[name] for name in names]
             columns = [one if one.ndim == 2 else one[:, None] for one in columns]
@@ -152,14 +151,14 @@ class Scrubber:
         generator: torch.Generator,
         read: Sequence[Place] = (),
     ) -> list[Tensor]:
-        """What a node puts out whose variables are `names`: the values of some places, or (none given) the logits."""
+        """The output of a node with variables `names`: the values of some places, or the logits if none is given."""
         placed, free = self._sources(names)
         rest = self.rest(tuple(free)).draw(units, generator)
         patches = [patch for one in placed for patch in self._value(one, units, generator)]
         return self.run(rest, patches, read)
 
     def run(self, rest: Int[Tensor, "wanted"], patches: Sequence[Patch], read: Sequence[Place] = ()) -> list[Tensor]:
-        """The model on some units with places given values: its logits where it is read, or the values of places."""
+        """Run the model on some units with patched places; return its logits where it is read, or places' values."""
         units, subject, found = self.units, self.subject, []
         read_at = units.read_at[rest]
         at = {place: units.at(place)[rest] for place in [*read, *(place for place, _ in patches)]}
@@ -179,7 +178,7 @@ class Scrubber:
 
     @torch.no_grad()
     def scrubbed(self, units: Int[Tensor, "wanted"], seed: int) -> Float[Tensor, "wanted n_out"]:
-        """The scrubbed model's outputs for some units, one draw of all donors each."""
+        """The scrubbed model's outputs for some units, with one draw of all donors per unit."""
         generator, found = torch.Generator().manual_seed(seed), []
         cfg, length = self.subject.model.cfg, self.units.batch.tokens.shape[1]
         size = max(64, budget(self.subject.model) // (8 * length * max(1, cfg.d_model)))
@@ -190,7 +189,7 @@ class Scrubber:
     # ------------------------------------------------------------ every draw
 
     def all_draws(self) -> int | None:
-        """How many runs all draws of all donors take; None if they are not listed."""
+        """Number of runs for all combinations of donors; None if they cannot be listed."""
         plan = self._flat()
         if plan is None:
             return None
@@ -198,7 +197,7 @@ class Scrubber:
         return sum(prod(int(one.sizes[i]) for one, i in zip(groups, row)) for row in tuples.keys)
 
     def _flat(self) -> tuple[list[Groups], _Tuples] | None:
-        """Groups to draw from, the rest's first, where the answer is computed from plain variables alone."""
+        """The groups to draw from, the rest's first; None unless the answer's parents are all computed from tokens."""
         placed, free = self._sources(self.hypothesis.of)
         if any(one.of or self.values.known[one.name].ndim > 1 for one in placed):
             return None
@@ -207,9 +206,9 @@ class Scrubber:
 
     @torch.no_grad()
     def every_draw(self) -> Iterator[tuple[Float[Tensor, "runs n_out"], list[tuple[int, float]]]]:
-        """Outputs of all draws for units that share donors, with the chance of one such run and each right class.
+        """Outputs of all combinations of donors, in blocks, with (right class, probability of one run) per class.
 
-        The chances of everything yielded add up to 1: of one block, its runs times the sum of the chances listed.
+        All probabilities add up to 1; those of a block are its number of runs times the sum of the listed ones.
         """
         plan = self._flat()
         assert plan is not None
@@ -230,7 +229,7 @@ class Scrubber:
 
 @dataclass(frozen=True)
 class _Tuples:
-    """The combinations of groups that occur, and how many units of each right class have them."""
+    """The combinations of groups that occur, with the number of units per right class."""
 
     keys: list[list[int]]
     classes: list[dict[int, int]]
@@ -245,7 +244,7 @@ class _Tuples:
 
 
 def put(subject: Subject, place: Place, value: Tensor, at: Int[Tensor, "rows"]) -> Hook:
-    """A hook that gives a place its value, at one position of each row or at each."""
+    """A hook that sets a place to a value, at one position of each row or at all."""
 
     def hook(activation: Tensor, hook: object) -> Tensor:
         where = None if place.each else at.to(activation.device)

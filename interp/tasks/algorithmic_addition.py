@@ -2,12 +2,12 @@
 
     4 3 2 1 + 9 9 9 0 = 3 3 2 2          1234 + 999 = 2233, least digit first; the last digit, 0, is read at the last 2
 
-Numbers have a fixed number of digits, padded with zeros, and the answer one digit more. A row holds the right digits of
-the answer as far as they come before the last one that is read (teacher forcing), so that generation is right on a
-pair if and only if every answer of its row is.
+Numbers have a fixed number of digits, padded with zeros; the answer has one digit more. A row contains the right digits
+of the answer before the last read position (teacher forcing). So a model generates the sum of a pair correctly if and
+only if every answer in its row is right.
 
-Others' adders write the signs and the start in several ways: as tokens of their own or as the digit 0 at a fixed
-place, or not at all. Parameters say which.
+Other adders write the signs and the start differently: as extra tokens, as the digit 0 at a fixed position, or not at
+all. The parameters cover these formats.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MARKS = ("end", "lead", "plus", "equals")
 
 @register_task
 class Addition(NumberTask):
-    """The sum of two numbers of `digits` digits in a base, one digit more, each digit read at the token before it.
+    """The sum of two numbers of `digits` digits; each of its digits + 1 digits is read at the token before it.
 
-    order, answer_order: which digit of the numbers, and of the answer, comes first: "least" or "most".
-    lead, plus, equals, end: the tokens before the first number, between the two, after the second, and after the
-    answer. A word such as "+" is a token of its own, a digit such as "0" is that digit, "" is left out. With an end,
-    the model is asked for it, too.
-    chains: the share of training pairs that are drawn with a long chain of carries, which uniform pairs rarely have:
-    from a random place on, digits that add up to base - 1 pass a carry on.
+    order, answer_order: the first digit of the numbers and of the answer: "least" or "most" significant.
+    lead, plus, equals, end: the tokens before the first number, between the numbers, after the second number, and after
+    the answer. A word such as "+" is an extra token, a digit such as "0" is that digit, "" is left out. The model must
+    also generate the end, if there is one.
+    chains: the share of training pairs with a long chain of carries, which are rare among uniform pairs: from a random
+    digit on, pairs of digits add up to base - 1 and propagate a carry.
     """
 
     name = "addition"
@@ -62,26 +62,26 @@ class Addition(NumberTask):
                 raise InterpError(one_of(f"{name} of task {self.name}", str(self.parameters[name]), ORDERS))
         self.chains = float(self.parameters["chains"])
         if not 0 <= self.chains <= 1:
-            raise InterpError(f"{self.name}: chains = {self.chains} is a share of the training pairs, from 0 to 1")
+            raise InterpError(f"{self.name}: chains = {self.chains} must be a share of the training pairs, from 0 to 1")
         digits = tuple(map(str, range(self.base)))
         self._marks = {name: str(self.parameters[name]) for name in MARKS}
         if odd := [mark for mark in self._marks.values() if any(letter.isspace() for letter in mark)]:
-            raise InterpError(f"{self.name}: the token {quoted(odd[0])} holds a space; text could not be parsed")
+            raise InterpError(f"{self.name}: the token {quoted(odd[0])} contains a space, so text could not be parsed")
         # Digits first, then the end: outputs are the first tokens, in the same order.
         self.vocabulary = tuple(dict.fromkeys((*digits, *filter(None, self._marks.values()))))
 
     def for_vocabulary(self, d_vocab: int) -> Addition:
-        """With signs written as the digit 0, for a model that has tokens for digits alone."""
+        """The task with signs written as the digit 0, if the model has only digit tokens."""
         if d_vocab != self.base or self.d_vocab == self.base:
             return self
         zeros = {name: "0" for name in MARKS if self.parameters[name]}
         return Addition(self.data_seed, **(self.parameters | zeros))
 
-    # ------------------------------------------------------------ what stands where
+    # ------------------------------------------------------------ positions
 
     @cached_property
     def fixed(self) -> dict[int, int]:
-        """Tokens that stand at the same position of every row, by position."""
+        """The tokens that are the same in every row, by position."""
         n, at = self.n_digits, 0
         found = {}
         for name, after in (("lead", n), ("plus", n), ("equals", 0)):
@@ -93,9 +93,9 @@ class Addition(NumberTask):
 
     @cached_property
     def digit_places(self) -> Int[Tensor, "3 digits"]:
-        """Positions of the digits of the first number, of the second and of the answer, the least digit first.
+        """Positions of the digits of the first number, the second number and the answer, least digit first.
 
-        The answer has one digit more; what is generated last is in no row, unless an end follows: -1 there.
+        The answer's last digit is in the row only if an end follows; otherwise its position is -1.
         """
         n, lead, plus, equals = self.n_digits, *(bool(self._marks[name]) for name in ("lead", "plus", "equals"))
         place = torch.arange(n)
@@ -116,12 +116,12 @@ class Addition(NumberTask):
 
     @property
     def length(self) -> int:
-        """Tokens in a row."""
+        """Number of tokens per row."""
         return self.answer_starts + self.n_digits + bool(self._marks["end"])
 
     @cached_property
     def read_places(self) -> Int[Tensor, "digits"]:
-        """The position at which each digit of the answer is read, the least digit first: the one before its own."""
+        """The read position of each digit of the answer, least digit first: the position before the digit."""
         order = torch.arange(self.n_digits + 1)
         if self.parameters["answer_order"] == "most":
             order = order.flip(0)
@@ -133,13 +133,13 @@ class Addition(NumberTask):
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word for each output: the digits, and the end where it is a token of its own."""
+        """A word per output: the digits, and the end if it is an extra token."""
         return self.vocabulary[: self.n_out]
 
     # ------------------------------------------------------------ rows and labels
 
     def of_numbers(self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]) -> Batch:
-        """Rows of pairs of numbers, each given as its digits, the least first."""
+        """Rows for pairs of numbers, given as digits, least first."""
         rows = torch.zeros(len(first), self.length, dtype=torch.long)
         for at, token in self.fixed.items():
             rows[:, at] = token
@@ -152,26 +152,26 @@ class Addition(NumberTask):
     def numbers(
         self, tokens: Int[Tensor, "rows length"]
     ) -> tuple[Int[Tensor, "rows digits"], Int[Tensor, "rows digits"]]:
-        """The digits of the two numbers of each row, the least first."""
+        """The digits of the two numbers in each row, least first."""
         return tokens[:, self.digit_places[0, :-1]], tokens[:, self.digit_places[1, :-1]]
 
     def carries(
         self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]
     ) -> Int[Tensor, "rows carries"]:
-        """The carry into each digit of the answer, the least first: 0 into the first."""
+        """The carry into each digit of the answer, least first; the first is 0."""
         carry = torch.zeros(len(first), self.n_digits + 1, dtype=torch.long, device=first.device)
         for place in range(self.n_digits):
             carry[:, place + 1] = first[:, place] + second[:, place] + carry[:, place] >= self.base
         return carry
 
     def sums(self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]) -> Int[Tensor, "rows more"]:
-        """The digits of the sum of each pair, the least first, one more than the numbers have."""
+        """The digits of each sum, least first; one digit more than the numbers."""
         return (torch.nn.functional.pad(first + second, (0, 1)) + self.carries(first, second)) % self.base
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows of tokens with the right output at each position that is read, -1 elsewhere.
+        """Label rows of tokens: the right output at each read position, -1 elsewhere.
 
-        Raises InterpError for a row that is not an input: another form, or digits of the answer that are not right.
+        Raises InterpError for a row that is not an input: another format, or wrong digits in the answer.
         """
         self.check_input(tokens)
         lengths = torch.full((len(tokens),), self.length, device=tokens.device)
@@ -182,7 +182,7 @@ class Addition(NumberTask):
         return Batch(tokens, lengths, labels)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
-        """Raise InterpError unless every row is two numbers with their marks, and the digits of their sum so far."""
+        """Raise InterpError unless every row has two numbers with their signs and right digits of their sum."""
         form = f"{self.length} tokens: two numbers of {self.n_digits} digits and those of their sum that are read from"
         if tokens.shape[1] != self.length:
             raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: it must be {form}")
@@ -196,13 +196,13 @@ class Addition(NumberTask):
         self.refuse(good, tokens, form)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The next digit of the sum at each position that is read, nothing elsewhere."""
+        """The next digit of the sum at each read position, IGNORED elsewhere."""
         return batch.labels.long().masked_fill(batch.labels < 0, IGNORED)
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows length"]:
-        """The digit itself where one is read, -1 elsewhere."""
+        """The digit at each read position, -1 elsewhere."""
         read = torch.zeros(self.length, dtype=torch.bool, device=classes.device)
         read[self.read_places] = True
         read[-1] |= bool(self._marks["end"])
@@ -211,7 +211,7 @@ class Addition(NumberTask):
     # ------------------------------------------------------------ samples and the whole domain
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n pairs of independent uniform numbers; in the training split a share `chains` of them has long carries."""
+        """n pairs of independent uniform numbers; in the training split, a share `chains` has long carries."""
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)
         generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
@@ -223,18 +223,18 @@ class Addition(NumberTask):
     def _chained(
         self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"], generator: torch.Generator
     ) -> Int[Tensor, "rows digits"]:
-        """The second numbers, some of them such that the two digits of a run of places add up to base - 1."""
+        """Change some second numbers so that the digits of a run of places add up to base - 1."""
         rows, places = len(first), torch.arange(self.n_digits)
         start, length = (torch.randint(1, self.n_digits + 1, (rows, 1), generator=generator) for _ in range(2))
         chosen = torch.rand(rows, 1, generator=generator) < self.chains
         return torch.where(chosen & (places >= start) & (places < start + length), self.base - 1 - first, second)
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """Of the place whose digit of the sum is read here; at the numbers' digits, of their own place; elsewhere -1.
+        """Features of the digit place that is read at a position, or that a number's digit belongs to; elsewhere -1.
 
-        answer: the right output. digit_sum: of the two digits, without a carry. carry_in, carry_out: 0 or 1.
-        chain_length: how many places a carry has come through to get in: 0 without one, 1 where it is born one place
-        before, and one more for each pair of digits in between that pass it on.
+        answer: the right output. digit_sum: the sum of the two digits, without the carry. carry_in, carry_out: 0 or 1.
+        chain_length: the length of the carry chain that ends here: 0 without a carry, 1 if the carry arises one place
+        before, plus one per pair of digits that propagates it.
         """
         first, second = self.numbers(batch.tokens)
         carries, n = self.carries(first, second), self.n_digits
@@ -259,11 +259,11 @@ class Addition(NumberTask):
 
     @property
     def n_inputs(self) -> int:
-        """All pairs; 10^20 at the default sizes."""
+        """Number of pairs; 10^20 by default."""
         return int(self.base ** (2 * self.n_digits))
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every pair once, `chunk` at a time, in lexicographic order of the digits, the least digit first."""
+        """Every pair once, in lexicographic order of the digits, least digit first."""
         check_size("chunk", chunk)
         powers = [self.base**power for power in reversed(range(2 * self.n_digits))]
         for start in range(0, self.n_inputs, chunk):
@@ -272,7 +272,7 @@ class Addition(NumberTask):
             yield self.of_numbers(digits[:, : self.n_digits], digits[:, self.n_digits :])
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
-        """One digit of one of the two numbers becomes another one, and the digits of the sum with it."""
+        """Replace one digit of one of the two numbers, and update the digits of the sum."""
         generator = torch.Generator().manual_seed(seed)
         digits = torch.cat(self.numbers(batch.tokens), 1)
         at = torch.randint(0, digits.shape[1], (len(digits), 1), generator=generator)
@@ -283,10 +283,10 @@ class Addition(NumberTask):
     # ------------------------------------------------------------ the automaton
 
     def automata(self) -> Iterator[Automaton]:
-        """One automaton, which reads the digits of both numbers and of the sum from the least on.
+        """One automaton, which reads the digits of both numbers and of the sum, least first.
 
-        Its state is what has been added up: the carry and the first number's digit, then with the second's, of which
-        the digit of the sum leaves the carry, in units of the next place.
+        Its state is the carry plus the digits read at the current place; after the digit of the sum, it is the new
+        carry.
         """
         a, b, s = self._kinds
         order, reads = [*self.fixed], []
@@ -302,7 +302,7 @@ class Addition(NumberTask):
         yield Automaton(tuple(order), 0, self._step, tuple(reads))
 
     def _step(self, state: int, position: int, token: int) -> int | None:
-        """The sum after one more token, None if the row is not an input."""
+        """The next state, or None if the row is not an input."""
         if position in self.fixed:
             return state if token == self.fixed[position] else None
         if token >= self.base:

@@ -80,7 +80,7 @@ def test_a_stock_model_with_own_tokens_generates_in_the_task_s() -> None:
         ("count01/minimal", "read at one position"),
         ("algorithmic/max-of-k-exact", "read at one position"),
         ("histogram/dot-exact", "not tokens of its vocabulary"),
-        ("algorithmic/induction-exact", "do not stand at the end"),
+        ("algorithmic/induction-exact", "are not at the end"),
     ],
 )
 def test_tasks_with_answers_that_are_not_adjacent_are_refused(name: str, words: str) -> None:

@@ -1,15 +1,15 @@
-"""Which multisets does a one-layer counter answer wrong? A compiled walk over all of them (numba).
+"""Count the multisets that a one-layer counter answers wrong: a compiled walk over all of them (numba).
 
-What a query token sees is a sum over the other tokens (for softmax two sums, the second one more column), so the others
-are split into three groups: for each multiset of the first group (a prefix) every multiset of the second meets every
-one of the third. All sums over one group stand in a table, 64 multisets to a block, so that one evaluation is an
-addition, a ReLU, and a few products for each neuron, on 64 multisets at once.
+A query token's input is a sum over the other tokens (for softmax two sums, the second as one more column). The other
+tokens are split into three groups. For each multiset of the first group (a prefix), every multiset of the second group
+is combined with every one of the third. Tables hold the sums over the multisets of each group, in blocks of 64. So one
+evaluation takes an addition, a ReLU and a few products per neuron, on 64 multisets at once.
 
-Before two blocks meet (64 x 64 multisets), linear bounds of the leads over them say which neurons change their sign at
-all and which answers can win at all. The others are left out, and where none is left the whole tile is decided.
+Before two blocks are combined (a tile of 64 x 64 multisets), linear bounds show which neurons change their sign and
+which answers can win. The others are skipped, and a tile with no open answer is decided as a whole.
 
-Everything is evaluated in float32 with a bound of its error. What lies within it is evaluated again in float64. Counts
-are sums of whole numbers below 2^53 in float64, and exact.
+Everything is evaluated in float32 with an error bound, and again in float64 if a result is within it. Counts are sums
+of integers below 2^53 in float64, so they are exact.
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ from interp.training.compiled.vectors import (
 )
 
 BLOCK = 64
-"""Multisets that are evaluated side by side: four vectors of float32."""
+"""Number of multisets evaluated together: four vectors of float32."""
 UNIT = np.float32(2.0**-24)
 TINY = np.float32(np.finfo(np.float32).tiny)
 
 Query = namedtuple("Query", "weight size sizes weight64 need slack slots")
-"""One own token and count. weight (classes, columns): the leads over the open other answers, less what a margin needs;
-size: their absolute values in whole vectors, sizes: 4 times the sums of these. weight64: the leads in float64, in whole
-vectors. need, slack: thresholds of the leads. slots: the most of other tokens, of any count."""
+"""One own token and count. weight (classes, columns): weights of the leads over the other answers, minus the required
+margin. size: their absolute values, padded to whole vectors. sizes: 4 times the sums of size. weight64: the weights in
+float64, padded. need, slack: thresholds for the leads. slots: the largest number of other tokens, over all counts."""
 
 Group = namedtuple("Group", "values low high most ways start tokens length whole list_ways rows number")
-"""All multisets of one group of tokens. values (blocks, columns, BLOCK); low, high, most (blocks + lists, columns): the
-range and the largest size of each block, then of each list; start: the first block of each number of slots."""
+"""All multisets of one group of tokens. values (blocks, columns, BLOCK). low, high, most (blocks + lists, columns):
+range and largest absolute value per block, then per list. start: the first block for each number of slots."""
 
 Ends = namedtuple("Ends", "values low high most blocks nothing whole_nothing")
-"""Node depth * (slots + 1) + n, of so many blocks: n times each of the tokens from that depth of the prefix on, which
-is as far as n of them go. low, high, most are of nodes. Block `nothing` is zero, and so is node `whole_nothing`."""
+"""The extreme values that the rest of a prefix can add. Node depth * (slots + 1) + n: n copies of each token from that
+depth on. low, high, most: per node. Block `nothing` and node `whole_nothing` are zero."""
 
 Tokens = namedtuple("Tokens", "terms columns alike prefix rest_ways choose")
-"""terms (tokens, columns) in float64, in whole vectors; alike: how many tokens have these. prefix: the first group.
-rest_ways[depth, n]: in how many ways n slots hold tokens from that depth on. choose[n, c]: binomial coefficients."""
+"""terms (tokens, columns): float64, padded to whole vectors. alike: number of tokens with the same terms. prefix: the
+first group. rest_ways[depth, n]: number of ways to fill n slots with tokens from that depth on. choose[n, c]: binomial
+coefficients."""
 
 Scratch = namedtuple(
     "Scratch",
@@ -71,7 +72,7 @@ Scratch = namedtuple(
 
 @intrinsic
 def bits_above(typingctx: Any, a: Any, b: Any) -> Any:
-    """The lanes in which a > b, as bits."""
+    """Bit mask of the lanes in which a > b."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         mask = builder.bitcast(builder.fcmp_ordered(">", args[0], args[1]), ir.IntType(a.lanes))
@@ -82,7 +83,7 @@ def bits_above(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def smallest(typingctx: Any, a: Any, b: Any) -> Any:
-    """The smaller number of each lane."""
+    """The smaller number in each lane."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
@@ -92,7 +93,7 @@ def smallest(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def load_where(typingctx: Any, array: Any, index: Any, bits: Any) -> Any:
-    """The vector at flat position `index` where the lane's bit is set, else 0."""
+    """The vector at flat position `index`, with 0 in lanes whose bit is not set."""
     vector = Vector(array.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -122,12 +123,12 @@ def lowest(typingctx: Any, a: Any) -> Any:
     return a.dtype(a), codegen
 
 
-# ------------------------------------------------------------------ bounds of a pair of blocks, or of lists
+# ------------------------------------------------------------------ bounds for a pair of blocks, or of lists
 
 
 @inner
 def sort_neurons(w: Any, a: Any, i: int, b: Any, j: int, columns: int) -> tuple[int, int]:
-    """Which columns are positive everywhere (active), which change their sign (mixed); the others add nothing."""
+    """Find the columns that are positive everywhere (active) or change sign (mixed); the others add nothing."""
     n_active, n_mixed = 0, 0
     unit = np.float32(8) * UNIT
     for c in range(columns):
@@ -155,7 +156,7 @@ def sort_neurons(w: Any, a: Any, i: int, b: Any, j: int, columns: int) -> tuple[
 
 @inner
 def slip_of(q: Any, w: Any, j: int, columns: int) -> Any:
-    """How far float32 may move the lead over answer j on this tile."""
+    """Bound on the float32 error of the lead over answer j on this tile."""
     found, base = fill(np.float32(0)), j * q.size.shape[1]
     for c in range(0, q.size.shape[1], 16):
         found = fma(load(q.size, base + c), load(w.most, c), found)
@@ -165,7 +166,7 @@ def slip_of(q: Any, w: Any, j: int, columns: int) -> Any:
 
 @inner
 def line(w: Any, weight: Any, c: int, upper: bool) -> tuple[Any, Any]:
-    """Slope and offset of the line below (above) weight relu(y) between low and high."""
+    """Slope and offset of a line below (or above) weight relu(y) between low and high."""
     low, high = get(w.low, c), get(w.high, c)
     if (weight > 0) != upper:
         return (weight if high > -low else np.float32(0)), np.float32(0)
@@ -175,7 +176,7 @@ def line(w: Any, weight: Any, c: int, upper: bool) -> tuple[Any, Any]:
 
 @inner
 def extreme(q: Any, w: Any, g: Any, first: int, last: int, n: int, columns: int, sign: Any) -> Any:
-    """The smallest sum of slopes times values over some blocks (sign -1: less the largest one)."""
+    """The smallest sum of slopes times values over some blocks (sign = -1: minus the largest sum)."""
     best = fill(np.float32(np.inf))
     factor = fill(sign)
     for block in range(first, last):
@@ -197,7 +198,7 @@ def lead_bound(
     q: Any, w: Any, j: int, a: Any, a0: int, a1: int, b: Any, b0: int, b1: int, active: int, mixed: int, columns: int,
     upper: bool,
 ) -> Any:  # fmt: skip
-    """A bound from below of lead j on a tile; from above with `upper`. Rounding is not in it."""
+    """A lower bound on lead j on a tile, or an upper bound with `upper`, without rounding."""
     offset, n = np.float32(0), 0
     for m in range(active):
         c = get(w.active, m)
@@ -221,9 +222,9 @@ def lead_bound(
 
 @inner
 def thresholds(q: Any, w: Any, n: int, columns: int) -> None:
-    """Of leads over the n answers in w.kept, less what they need, times the sum of weights:
+    """Set the thresholds for leads (minus the required margin, times the sum of weights) over the n answers in w.kept.
 
-    w.slip[0]: above it they are right; [1]: below it one is lost; between [2] and [3] all are won, by too little.
+    Above w.slip[0] an input is right; below [1] it is wrong; between [2] and [3] it is right by too small a margin.
     """
     slip, gap, need, slack = np.float32(0), 0.0, np.inf, 0.0
     for o in range(n):
@@ -244,9 +245,9 @@ def open_answers(
     q: Any, w: Any, n: int, a: Any, a0: int, a1: int, b: Any, b0: int, b1: int, active: int, mixed: int, columns: int,
     every: bool,
 ) -> int:  # fmt: skip
-    """Of the n answers in w.kept those that may win on a tile, in place; how many. -1: one wins everywhere.
+    """Reduce the n answers in w.kept to those that can win on a tile; return their number, or -1 if one always wins.
 
-    every: any of them is tried for that, else only the one that may win by most.
+    every: test each answer for winning everywhere, instead of only the strongest one.
     """
     left, worst, least = 0, 0, np.float32(0)
     for o in range(n):
@@ -271,7 +272,7 @@ def open_answers(
 
 @inner
 def lay_out(q: Any, w: Any, a: Any, i: int, b: Any, j: int, active: int, mixed: int, n: int, columns: int) -> None:
-    """The mixed neurons' values, and what the active ones add to each of the n open leads."""
+    """Store the mixed neurons' values, and the active neurons' contributions to each of the n open leads."""
     at_a, at_b, wide = i * columns * BLOCK, j * columns * BLOCK, w.weight.shape[1]
     for m in range(mixed):
         c, out = get(w.mixed, m), m * BLOCK
@@ -306,7 +307,7 @@ def lay_out(q: Any, w: Any, a: Any, i: int, b: Any, j: int, active: int, mixed: 
 
 @inner
 def evaluate_one(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
-    """least = the smaller of it and lead o, for each pair; `fresh`: there is none yet."""
+    """Set least = min(least, lead o) for each pair, or lead o if `fresh`."""
     zero, ly, wide = fill(np.float32(0)), o * BLOCK, w.weight.shape[1]
     for x in range(rows):
         out, shift = x * BLOCK, spread(w.lx, ly + x)
@@ -393,7 +394,7 @@ def evaluate_three(w: Any, rows: int, mixed: int, o: int, fresh: bool) -> None:
 
 @inner
 def note(w: Any, depth: int, a: Any, x: int, b: Any, y: int) -> None:
-    """Keep a wrong multiset: how often the first `depth` tokens occur, and its parts in the other groups (-1: any)."""
+    """Record a wrong multiset: the counts of the first `depth` tokens, and its parts in the other groups (-1: any)."""
     n = w.n_examples[0]
     if n < len(w.examples):
         w.examples[n, 0] = depth
@@ -405,9 +406,9 @@ def note(w: Any, depth: int, a: Any, x: int, b: Any, y: int) -> None:
 
 @inner
 def again(q: Any, w: Any, t: Any, a: Any, x: int, b: Any, y: int, n: int) -> int:
-    """The same multiset in float64: 0 right, 1 wrong, 2 close (right within what rounding may do), 3 too near to tell.
+    """Evaluate a multiset in float64: 0 right, 1 wrong, 2 close (right, but within rounding), 3 undecided.
 
-    w.row64 holds what own tokens and prefix add.
+    w.row64 contains the terms of own tokens and prefix.
     """
     columns, row, wide = t.columns, w.sum64, t.terms.shape[1]
     for c in range(0, wide, 8):
@@ -435,7 +436,7 @@ def again(q: Any, w: Any, t: Any, a: Any, x: int, b: Any, y: int, n: int) -> int
 
 @inner
 def tally(q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, rows: int, n: int, ways: float) -> None:
-    """Add the wrong and the close ones of a tile to w.out, and decide again what float32 leaves open."""
+    """Add the wrong and close multisets of a tile to w.out; evaluate the undecided ones in float64."""
     high, low, zero = spread(w.slip, 0), spread(w.slip, 1), fill(0.0)
     won, near = get(w.slip, 2), get(w.slip, 3)
     whole, noted = zero, 0
@@ -478,12 +479,12 @@ def tally(q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, rows: int, n: 
 
 @inner
 def tile(q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, n: int, ways: float, columns: int) -> None:
-    """Two blocks: bounds first, then all that they leave open. w.open: the n answers that may win."""
+    """Process two blocks: first bounds, then the multisets that they leave open. w.open: the n answers that can win."""
     active, mixed = sort_neurons(w, a, i, b, j, columns)
     for o in range(n):
         put(w.kept, o, get(w.open, o))
     rows, o, left = get(a.rows, i), 0, n
-    if rows * (n * (mixed + 1) + 2 * mixed) > 4 * n * (active + mixed):  # vectors: to evaluate all, and for bounds
+    if rows * (n * (mixed + 1) + 2 * mixed) > 4 * n * (active + mixed):  # cost of evaluating all, and of bounds
         left = open_answers(q, w, n, a, i, i + 1, b, j, j + 1, active, mixed, columns, False)
         if left < 0:
             w.out[1] += ways * get(a.whole, i) * get(b.whole, j)
@@ -514,9 +515,9 @@ def tile(q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, n: int, ways: f
 def lists(
     q: Any, w: Any, t: Any, a: Any, i: int, b: Any, j: int, many: int, first: int, ways: float, columns: int
 ) -> float:  # fmt: skip
-    """All multisets of i slots of one group with all of j of another; how much work it was.
+    """Combine all multisets of i slots of one group with all of j slots of another; return the work done.
 
-    w.ahead, from flat position `first`: the answers that may win, so many.
+    w.ahead, from flat position `first`: the answers that can win.
     """
     a0, a1, b0, b1 = a.start[i], a.start[i + 1], b.start[j], b.start[j + 1]
     if a0 == a1 or b0 == b1:
@@ -538,7 +539,7 @@ def lists(
         put(w.open, o, get(w.kept, o))
     for x in range(a0, a1):
         for y in range(b0, b1):
-            # The lanes are the fuller block: the other one is gone through row by row.
+            # The fuller block fills the lanes; the loop goes over the rows of the other one.
             if get(a.rows, x) > get(b.rows, y):
                 tile(q, w, t, b, y, a, x, n, ways, columns)
             else:
@@ -550,7 +551,7 @@ def lists(
 def lists_of(
     q: Any, w: Any, t: Any, a: Any, b: Any, slots: int, many: int, first: int, ways: float, columns: int
 ) -> float:  # fmt: skip
-    """All multisets of so many slots of the second and third group; how much work it was."""
+    """Process all multisets of the second and third group for a number of slots; return the work done."""
     for c in range(columns):
         put(w.point, c, np.float32(w.row64[c]))
     spent = 0.0
@@ -561,9 +562,9 @@ def lists_of(
 
 @inner
 def settle(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, ways: float, columns: int) -> bool:
-    """Bounds over all that may follow the first `depth` tokens of the prefix: is a part of it still open?
+    """Bound everything that can follow the first `depth` tokens of the prefix; return whether a part is undecided.
 
-    w.ahead[depth]: the answers that may win, of those that might one token before.
+    w.ahead[depth]: the answers that can win, among those at depth - 1.
     """
     left, above = w.left[depth], depth - 1 if depth else 0
     n, before, here = w.n_ahead[above], above * w.ahead.shape[1], depth * w.ahead.shape[1]
@@ -586,11 +587,11 @@ def settle(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, ways: 
 
 
 def _walk(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, work: float) -> int:
-    """Go on at this depth of the prefix until so much work is done; at which depth to go on, -1 at the end.
+    """Continue at this depth of the prefix until the work is used up; return the next depth, or -1 at the end.
 
-    The prefix says how often each token of the first group occurs, one after another. Adds to w.out the ways in which
-    multisets occur that are (0) right and decided again, (1) wrong, (2) close, (3) too near to tell; and numbers of
-    (4) pairs evaluated one by one, (5) decided again, (6, 7) sums and neurons of these, (8) prefixes.
+    The prefix is the counts of the first group's tokens. Adds to w.out the number of sequences whose multisets are (0)
+    right after a float64 evaluation, (1) wrong, (2) close, (3) undecided; and the number of (4) pairs evaluated
+    singly, (5) float64 evaluations, (6, 7) their sums and neurons, (8) prefixes.
     """
     columns, last = t.columns, w.out[8] + work
     tokens = len(t.prefix)
@@ -628,7 +629,7 @@ _inner_walk = inner(_walk)
 
 
 def _entry_point(sources: str) -> Any:
-    """Compiled once and kept on disk; `sources` is part of the cache's key."""
+    """Compile once and cache on disk; `sources` is part of the cache's key."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def walk(q: Any, w: Any, t: Any, a: Any, b: Any, ends: Any, depth: int, work: float) -> int:
