@@ -1,15 +1,15 @@
-"""What is lost when heads or MLPs of any layer are silenced: by zeros, by their mean, or by another input's value.
+"""Ablation: accuracy and loss when heads or MLPs are replaced by zeros, by their mean, or by another input's value.
 
-Works on every model with hooks. A head is silenced at hook_z, an MLP at hook_mlp_out; all else runs on, later layers
-included. The replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
+Works on every model with hooks. Heads are replaced at hook_z, MLPs at hook_mlp_out; later layers run normally. The
+replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
 
-- zero: the value 0 at every position;
-- mean: its mean over reference inputs, at each position by itself where all rows have one length, so that a part still
-  says where it stands; where they have several lengths, the pooled mean;
-- pooled_mean: its mean over the reads of reference inputs where the model is read, over all their other positions
-  elsewhere, which takes away what a part says of its position, too;
-- resample: the value it has on another input, drawn once for each row, of the same length wherever there is one. The
-  two rows are laid upon each other where they are read (at their starts where every position is read).
+- zero: 0 at every position;
+- mean: the mean over reference inputs, per position if all rows have the same length, so that information on the
+  position is kept; otherwise the pooled mean;
+- pooled_mean: at read positions, the mean over the reads of reference inputs; elsewhere, the mean over all their other
+  positions, which also removes information on the position;
+- resample: the value on another input, drawn once per row, of the same length if possible. The two rows are aligned at
+  their read positions (at their starts if every position is read).
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def ablate_heads(
     reference: Batch | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy and loss of the whole model when groups of heads are silenced, in any layer.
+    """Accuracy and loss of the whole model when groups of heads, in any layer, are ablated.
 
     groups: "singles", "pairs", "singles+pairs", "all", or tuples of heads: numbers (head h of layer l is number
     l * n_heads + h) or names ("1.0", "head 1.0"). mode: zero, mean, pooled_mean or resample (see the module). test:
-    as in populations.usual by default. reference: where means and other inputs' values
-    come from (the training set by default); seed: of the drawn inputs.
+    the inputs (default: populations.usual). reference: the inputs for means and resampling (default: the training set).
+    seed: of the resampled inputs.
     Columns heads, size, layer (of groups within one layer), mode, accuracy, change, loss (nats; NaN without a loss).
     The first row, with no heads, is the unchanged model.
 
@@ -95,7 +95,7 @@ def ablate_heads(
 
 
 def _numbered(subject: Subject, groups: Any) -> Any:
-    """Groups with the names of heads as their numbers; all else is for select_groups to judge."""
+    """Replace names of heads by numbers; select_groups checks everything else."""
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         return groups
     known = heads_of(subject)
@@ -115,9 +115,9 @@ def ablate(
     reference: Batch | None = None,
     seed: int = 0,
 ) -> list[Score]:
-    """Accuracy and loss of the whole model with each group of parts silenced; an empty group is the model itself.
+    """Accuracy and loss of the whole model with each group of parts ablated; an empty group is the model itself.
 
-    Means are taken over `reference`, and donors drawn from it: the training data by default.
+    reference: the inputs for means and resampling (default: the training data).
     """
     subject = Subject.of(model)
     check_mode(mode)
@@ -135,13 +135,13 @@ def ablate(
 
 
 def _is_sum(subject: Subject) -> bool:
-    """Are the outputs what the heads of the only layer add, and a rest that does not depend on them?"""
+    """Whether outputs are a sum over the heads of a single layer plus a rest that does not depend on them."""
     one_layer = subject.model.cfg.n_layers == 1 and subject.read_at != "all" and subject.decision.kind != "indicator"
     return one_layer and subject.no_decomposition() is None
 
 
 def _one_mean(subject: Subject, test: Batch, mode: str) -> bool:
-    """Is the mean at the reads also the mean at their positions?"""
+    """Whether the mean over the reads is also the mean per position."""
     return mode != "mean" or not one_length(test) or len(reads_of(subject, test).positions.unique()) == 1
 
 
@@ -152,14 +152,14 @@ def one_length(*batches: Batch) -> int | None:
 
 
 def by_position(test: Batch, reference: Batch, mode: str) -> bool:
-    """Are means taken at each position by itself?"""
+    """Whether means are computed per position."""
     return mode == "mean" and one_length(test, reference) is not None
 
 
 def _from_contributions(
     subject: Subject, groups: Sequence[Sequence[Part]], test: Batch, mode: str, reference: Batch | None, seed: int
 ) -> list[Score]:
-    """The same as by hooks, to rounding, from one run: fast enough for whole data sets of long inputs."""
+    """The same result as with hooks, up to rounding, from a single run; fast enough for data sets of long inputs."""
     outputs = head_outputs(subject, test)
     instead = torch.zeros_like(outputs.contributions[:1])
     if mode != "zero":
@@ -177,7 +177,7 @@ def _from_contributions(
 
 
 def silence(group: Sequence[Part], instead: dict[str, Tensor | float]) -> list[Hook]:
-    """Hooks that give each part of a group the value of `instead`, by hook point; in shape of the activation."""
+    """Hooks that replace each part of a group by its value in `instead` (per hook point, in the activation's shape)."""
     by_hook: dict[str, list[Part]] = {}
     for part in group:
         by_hook.setdefault(part.hook, []).append(part)
@@ -195,7 +195,7 @@ def silence(group: Sequence[Part], instead: dict[str, Tensor | float]) -> list[H
 
 
 class Replacements:
-    """What silenced parts are given instead, piece by piece of a batch."""
+    """Replacement values for ablated parts, per piece of a batch."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Replacements:
             self.donors = draw_donors(test, self.reference, seed)
 
     def of(self, here: slice, piece: Batch) -> dict[str, Tensor | float]:
-        """By hook point, for one piece of the batch: a number, or values in the shape of the activation."""
+        """Per hook point, for one piece of the batch: a number, or values in the activation's shape."""
         if self.mode == "zero" or not self.names:
             return dict.fromkeys(self.names, 0.0)
         if self.by_position:
@@ -274,7 +274,7 @@ def _means_by_position(subject: Subject, reference: Batch, names: Sequence[str])
 
 
 def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]:
-    """For each row of `test` a row of `reference` with other tokens, of the same length wherever there is one."""
+    """Draw a row of `reference` with other tokens for each row of `test`, of the same length if possible."""
     draw = torch.Generator().manual_seed(seed)
     lengths, theirs = test.lengths.cpu(), reference.lengths.cpu()
     donors = torch.randint(len(reference), (len(test),), generator=draw)
@@ -283,7 +283,7 @@ def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]
         rows = (lengths == length).nonzero()[:, 0]
         if len(same):
             donors[rows] = same[torch.randint(len(same), (len(rows),), generator=draw)]
-            for _ in range(8):  # another input than the row itself, if there is one
+            for _ in range(8):  # avoid drawing the row itself
                 again = rows[(_tokens(reference, donors[rows], test) == test.tokens[rows]).all(1)]
                 if not len(again):
                     break
@@ -293,14 +293,14 @@ def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]
 
 
 def _tokens(reference: Batch, rows: Tensor, test: Batch) -> Int[Tensor, "rows length"]:
-    """Rows of the reference, cut or filled up to the width of the test batch."""
+    """Rows of the reference, cut or padded to the width of the test batch."""
     width = test.tokens.shape[1]
     found = reference.tokens[rows][:, :width]
     return torch.nn.functional.pad(found, (0, width - found.shape[1]), value=-1)
 
 
 def aligned(subject: Subject, piece: Batch, donors: Batch) -> Int[Tensor, "rows length"]:
-    """For each position of a piece the donor's position that stands for it, so that the read positions coincide."""
+    """The donor's position for each position of a piece, such that their read positions coincide."""
     length = piece.tokens.shape[1]
     index = torch.arange(length).expand(len(piece), -1)
     if subject.read_at != "all":
@@ -310,6 +310,6 @@ def aligned(subject: Subject, piece: Batch, donors: Batch) -> Int[Tensor, "rows 
 
 
 def check_mode(mode: str) -> None:
-    """Raise InterpError for a replacement that does not exist."""
+    """Raise InterpError for an unknown mode."""
     if mode not in get_args(Mode):
         raise InterpError(one_of("mode of ablation", mode, get_args(Mode)))

@@ -1,13 +1,14 @@
-"""Named variables of a task: is each there, at every layer and position, and is it used?
+"""Is each named variable of a task represented, at every layer and position, and is it used?
 
-*There*: a linear probe of the residual stream tells its value: logistic regression, cross-fitted, so that every input
-is told by a probe that was fitted on others. *Used*: interchange interventions (Geiger et al. 2021): the
-stream of a base input is given a source input's at that site, and the answer must be the one the task gives when this
-variable alone is the source's. Once the whole vector is interchanged; once only what the probe reads: the vector is
-moved so that the probe reads the source's values, and all that does not vary with them stays (Belrose et al. 2023).
+*Represented*: a linear probe of the residual stream predicts its value. It is a cross-fitted logistic regression:
+each input is predicted by a probe that was fitted on other inputs. *Used*: interchange interventions (Geiger et al.
+2021) replace the base input's stream at a site by a source input's. The answer must become the one that the task gives
+if only this variable is changed to the source's value. Two kinds are measured: the whole vector, and only the part that
+the probe reads, so that everything that does not vary with it stays (Belrose et al. 2023).
 
-What the answer would be is read off the task's own features: the fewest others that with this one determine the answer
-are kept as the base's. Where no such set is found there is no interchange (NaN), and the reason is in `attrs`.
+The expected answer follows from the task's features: the smallest set of other features that determines the answer
+together with this one keeps the base's values. If there is no such set, there is no interchange (NaN), and `attrs` says
+why.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_VALUES, MAX_POSITIONS = 128, 12
-ROWS_A_VALUE = 8  # fewer reads than this for each value are no probe
+ROWS_A_VALUE = 8  # least number of reads per value for a probe
 MOST_PAIRS = 200
 FOLDS = 4
 BUDGET, WEAK = 60, 100.0
 """Steps of a logistic regression on whitened vectors, and the inverse weight of its penalty (scikit-learn's C)."""
 FLAT = 1e-5
-"""Directions whose spread is less than this part of the largest are rounding."""
+"""Directions with a spread below this share of the largest count as rounding."""
 
 
 class Site(NamedTuple):
-    """A layer (n_layers: after the last) and a position: an index, or None for the position that is read."""
+    """A layer (n_layers: after the last one) and a position: an index, or None for the read position."""
 
     layer: int
     position: int | None
 
 
 def sites(subject: Subject, batch: Batch) -> list[Site]:
-    """Every layer at the position that is read, and at each position where rows are of one short length."""
+    """Every layer at the read position, and also at each position if all rows have the same, short length."""
     length = batch.tokens.shape[1]
     fixed = length <= MAX_POSITIONS and bool((batch.lengths == length).all()) and subject.read_at != "all"
     positions = [*range(length)] if fixed else []
@@ -67,13 +68,13 @@ def hook_of(subject: Subject, layer: int) -> str:
 def variables(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
     """Probe and interchange accuracy of each feature at each site.
 
-    Columns feature, layer, position (an index or "read"), values (how many), chance (share of the most frequent value),
-    probe (cross-fitted), fitted (the same of a probe on the inputs that it was fitted on, all of them), interchange
-    (whole vector), along_probe (only what the probe reads), pairs. Where inputs are few and no two of them alike, a
-    cross-fitted probe may do worse than chance on what it cannot know; `fitted` says what is linearly there.
-    Interchange is measured on pairs whose answer must change, and counts the answers that do, so that an
-    intervention without effect scores 0. attrs["reasons"]: why a feature has none. Features of more than 128 values,
-    or of fewer than 8 reads a value, are left out. Raises InterpError for fewer than 40 inputs.
+    Columns: feature, layer, position (an index or "read"), values (their number), chance (share of the most frequent
+    value), probe (cross-fitted accuracy), fitted (accuracy of a probe fitted and tested on all inputs), interchange
+    (whole vector), along_probe (only the part that the probe reads), pairs. With few, all different inputs, a
+    cross-fitted probe may be worse than chance; `fitted` then shows what is linearly represented. Interchange is the
+    share of answers that change as expected, on pairs whose answer must change, so an intervention without effect
+    scores 0. attrs["reasons"]: why a feature has no score. Features with more than 128 values, or fewer than 8 reads
+    per value, are left out. Raises InterpError for fewer than 40 inputs.
     """
     import pandas as pd
 
@@ -138,11 +139,11 @@ def _at(stream: Tensor, where: object, site: Site) -> Float[Tensor, "reads d_mod
     return stream[rows, positions if site.position is None else torch.full_like(positions, site.position)].double()
 
 
-# ---------------------------------------------------------------- is it there?
+# ---------------------------------------------------------------- probes
 
 
 class Probe(NamedTuple):
-    """accuracy: cross-fitted; fitted: on all inputs, which it was fitted on; projection: onto what that fit reads."""
+    """accuracy: cross-fitted. fitted: on the inputs that it was fitted on. projection: onto what that probe reads."""
 
     accuracy: float
     fitted: float
@@ -152,13 +153,13 @@ class Probe(NamedTuple):
 def probe(
     x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"], inputs: Int[Tensor, "reads"], seed: int = 0
 ) -> Probe:
-    """A linear probe of a value with few values: multinomial logistic regression on whitened vectors.
+    """Fit a linear probe of a discrete variable: multinomial logistic regression on whitened vectors.
 
-    inputs: which reads belong together; reads of one input are in one of the FOLDS, whose values are divided as evenly
-    as they can be. A least-squares probe that makes no error is taken as it is, for no probe does better.
+    inputs: the input of each read; all reads of an input are in the same of the FOLDS, which have similar shares of
+    each value. A least-squares probe without errors is used as it is.
 
-    The projection P is oblique: P x has all that the probe reads of x, and of what it does not read only the part that
-    varies with it (P = C U (U^T C U)^-1 U^T, C the covariance, U the probe's directions).
+    The projection P is oblique: P x contains all that the probe reads of x, plus the part of the rest that covaries
+    with it (P = C U (U^T C U)^-1 U^T, with the covariance C and the probe's directions U).
     """
     classes, target = value.unique(return_inverse=True)
     centered = (x - x.mean(0)).numpy()
@@ -178,7 +179,7 @@ def probe(
 
 
 def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndarray]:
-    """FOLDS masks of reads: inputs are dealt in the order of their values, shuffled among equals."""
+    """FOLDS masks of reads: inputs are sorted by value, shuffled among equals, and assigned to folds in turn."""
     _, first, which = np.unique(inputs, return_index=True, return_inverse=True)
     shuffled = np.random.default_rng(seed).permutation(len(first))
     dealt = np.empty(len(first), dtype=int)
@@ -190,7 +191,7 @@ def _folds(value: np.ndarray, inputs: np.ndarray, seed: int) -> Iterator[np.ndar
 def _fit(
     x: Float[np.ndarray, "rows d"], value: Int[np.ndarray, "rows"], n: int
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Float[np.ndarray, "d directions"]]:
-    """A classifier of n values and the directions that it reads: least squares if it makes no error, else logistic."""
+    """A classifier of n values and its directions: least squares if it makes no error, otherwise logistic."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -207,11 +208,11 @@ def _fit(
     return found.predict, found.coef_.T
 
 
-# ---------------------------------------------------------------- is it used?
+# ---------------------------------------------------------------- interchange interventions
 
 
 class Interchange(NamedTuple):
-    """Reads of bases and sources (indices of `reads`), and the answers that must follow."""
+    """Reads of bases and sources (indices into `reads`), and the expected answers."""
 
     base: Int[Tensor, "pairs"]
     source: Int[Tensor, "pairs"]
@@ -221,7 +222,7 @@ class Interchange(NamedTuple):
 def pairs_of(
     subject: Subject, batch: Batch, name: str, values: dict[str, Tensor], most: int, seed: int
 ) -> Interchange | str:
-    """One read of each row with another row's, where interchanging the variable must change the answer."""
+    """Pair one read of each row with another row's, such that interchanging the variable must change the answer."""
     where = reads_of(subject, batch)
     kept = others_that_decide(name, values, where.classes)
     if kept is None:
@@ -230,11 +231,11 @@ def pairs_of(
     draw = np.random.default_rng(seed)
     order = draw.permutation(len(where))
     rows = where.rows.numpy()
-    _, first = np.unique(rows[order], return_index=True)  # one read a row
+    _, first = np.unique(rows[order], return_index=True)  # one read per row
     base = order[first]
     found: list[tuple[int, int, int]] = []
     all_values = {key: value.numpy() for key, value in values.items()}
-    for _ in range(4):  # several sources a base, until enough pairs demand another answer
+    for _ in range(4):  # several sources per base, until enough pairs require another answer
         for b, s in zip(base, draw.integers(len(where), size=len(base))):
             key = (int(all_values[name][s]), *(int(all_values[other][b]) for other in kept))
             wanted = table.get(key)
@@ -243,13 +244,13 @@ def pairs_of(
         if len(found) >= most:
             break
     if len(found) < 8:
-        return f"too few inputs with another {name} and the same {', '.join(kept) or 'rest'} demand another answer"
+        return f"too few inputs with another {name} and the same {', '.join(kept) or 'rest'} require another answer"
     base_, source, wanted_ = (torch.tensor([triple[i] for triple in found[:most]]) for i in range(3))
     return Interchange(base_, source, wanted_)
 
 
 def others_that_decide(name: str, values: dict[str, Tensor], classes: Tensor) -> tuple[str, ...] | None:
-    """The fewest other features that with this one, but not without it, determine the answer; None without such."""
+    """The smallest set of other features that determines the answer with this one, but not without it, or None."""
     rest = [other for other in values if other != name]
     for size in range(min(3, len(rest)) + 1):
         for kept in combinations(rest, size):
@@ -270,8 +271,7 @@ def _determines(values: dict[str, Tensor], names: tuple[str, ...], classes: Tens
 def _interchanged(
     subject: Subject, batch: Batch, streams: list[Tensor], site: Site, pairs: Interchange, projection: Tensor | None
 ) -> float:
-    """Share of the pairs that are answered as they must be with the site's vector (or its part) interchanged, and are
-    not without that."""
+    """Share of the pairs whose answer becomes the expected one by interchanging the site's vector (or its part)."""
     where, name, stream = reads_of(subject, batch), hook_of(subject, site.layer), streams[site.layer]
     read = where.positions[pairs.base]
     at, there = (where.positions[some] if site.position is None else torch.full_like(some, site.position)
@@ -280,7 +280,7 @@ def _interchanged(
     if projection is not None:
         change = change @ projection.to(change).T
     final = streams[-1][where.rows[pairs.base], read]
-    if site.layer == subject.model.cfg.n_layers:  # what stands at the read is all that still counts
+    if site.layer == subject.model.cfg.n_layers:  # after the last layer, only the read position matters
         good = _answered(subject, final + change * (at == read)[:, None], pairs.wanted)
     else:
         good = answered_pairs(subject, batch, pairs, lambda here: [_add(name, at[here], change[here])])
@@ -290,7 +290,7 @@ def _interchanged(
 def _answered(
     subject: Subject, final: Float[Tensor, "pairs d_model"], wanted: Int[Tensor, "pairs"]
 ) -> Bool[Tensor, "pairs"]:
-    """Which vectors after the last layer give the answer that is wanted."""
+    """Mask of the vectors after the last layer that give the expected answer."""
     cfg = subject.model.cfg
     out = subject.columns(subject.model(final[:, None].to(cfg.device), start_at_layer=cfg.n_layers))
     return correct(out[:, 0].double().cpu(), wanted, subject.decision)
@@ -299,7 +299,7 @@ def _answered(
 def answered_pairs(
     subject: Subject, batch: Batch, pairs: Interchange, hooks: Callable[[slice], Sequence[Hook]]
 ) -> Bool[Tensor, "pairs"]:
-    """Which pairs are answered as they must be, under hooks on slices of their bases."""
+    """Mask of the pairs with the expected answer, with hooks on slices of their bases."""
     where, found = reads_of(subject, batch), []
     for here, _ in pieces(subject, batch[where.rows[pairs.base]], 3 * subject.model.cfg.d_model):
         bases = pairs.base[here]

@@ -1,13 +1,12 @@
-"""Tasks whose answer is a comparison of two counts: which inputs there are, and what their answers depend on.
+"""Tasks whose answer compares two counts, such as Count01 (Zsámboki et al. 2025, Definition 3.1) or a majority vote.
 
-A task of this shape declares counted = (less, more, noise), contrast = (answer if there is more, answer elsewhere)
-and count_ranges, the numbers of each counted token by split. Its inputs are some marks, the same in every input, around
-counted tokens in any order. Count01 is one (Zsámboki et al. 2025, Definition 3.1); a majority vote over two of three
-letters is another.
+Such a task declares counted = (less, more, noise), contrast = (answer if there are more, answer otherwise) and
+count_ranges, the range of each count per split. Its inputs are counted tokens in any order, between marks that are the
+same in every input.
 
-The declarations are compared with the task's own labels at every count of a box where sentences of all have at most
-LISTED tokens, each in one order. Of more counts a sample is compared, in ORDERS orders. `unchecked` says which, unless
-the task defines what is right as a function: label_counts, from counts to the right output index.
+The declarations are compared with the task's own labels at every count of a box, each in one order, if its sentences
+have at most LISTED tokens in total. Otherwise a sample is compared, in ORDERS orders. `unchecked` reports the rest. A
+task may instead define label_counts, from counts to the right output index.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from interp.tasks.batch import IGNORED, Batch, find_first
 from interp.tasks.roles import defines_labels
 
 CHECKED = 64
-"""Inputs on which the declarations are compared with the task's own labels, whatever the box."""
+"""Least number of inputs on which the declarations are compared with the task's labels."""
 ORDERS = 3
-"""Orders of their tokens."""
+"""Number of orders of their tokens that are compared."""
 LISTED = 1 << 22
 COUNTS_AT_ONCE = 1 << 10
 MOST = 1 << 36
-"""Inputs of a box: more would take hours."""
+"""Largest number of inputs in a box; more would take hours."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class CountBox:
             if not 0 <= low <= high:
                 raise InterpError(f"the range of {name} is {low}..{high}; it must satisfy 0 <= low <= high")
         if (inputs := math.prod(self.sides)) > MOST:
-            raise InterpError(f"the box {self} holds {inputs:,} inputs, more than {MOST:,}: all of them are run")
+            raise InterpError(f"the box {self} has {inputs:,} inputs, more than the limit of {MOST:,}")
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
@@ -66,7 +65,7 @@ class CountBox:
         return a * b * c
 
     def counts(self, start: int = 0, stop: int | None = None) -> Int[Tensor, "inputs 3"]:
-        """Rows start..stop of the enumeration (n2 runs fastest), so that a big box can be walked in chunks."""
+        """Rows start..stop of the enumeration, in which n2 runs fastest."""
         index = torch.arange(start, len(self) if stop is None else min(stop, len(self)))
         _, n1_side, n2_side = self.sides
         low = torch.tensor([low for low, _ in self.ranges.values()])
@@ -78,10 +77,10 @@ class CountBox:
 
 @dataclass(frozen=True)
 class CountedShape:
-    """What is read at an answer depends on the counts alone; ids are tokens, answers are output indices.
+    """The token ids and output indices of a task whose answers depend only on counts.
 
-    counted: the three tokens. answers: right where n1 > n0, and elsewhere. query: the token at which the answer is
-    read, or its two where it is a second read. marks: how often each other token stands before it.
+    counted: the three tokens. answers: the right outputs if n1 > n0, and otherwise. query: the token at which the
+    answer is read. marks: how often each other token occurs before it.
     """
 
     counted: tuple[int, int, int]
@@ -89,20 +88,20 @@ class CountedShape:
     query: int
     marks: Int[Tensor, "d_vocab"]
     after: tuple[tuple[int, int], int] | None = None
-    """The next read, if there is one: its query tokens after either answer, and what is right there."""
+    """The next read, if any: its query tokens after either answer, and the right output there."""
 
     def label(self, counts: Int[Tensor, "*rows 3"]) -> Int[Tensor, "*rows"]:
         """The right output at these counts."""
         return torch.where(counts[..., 1] > counts[..., 0], *self.answers)
 
     def answer_rows(self, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
-        """What is seen where the answer is read: query token, number of each key token, right output."""
+        """Query token, count of each visible token, and right output where the answer is read."""
         keys = self.marks.repeat(len(counts), 1)
         keys[:, list(self.counted)] += counts
         return torch.full((len(counts),), self.query), keys, self.label(counts)
 
     def end_rows(self, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
-        """The same one token later, at the right answer. Raises UnsupportedError if nothing is read there."""
+        """The same one token later, after the right answer. Raises UnsupportedError if nothing is read there."""
         if self.after is None:
             raise UnsupportedError("nothing is read after the answer")
         _, keys, labels = self.answer_rows(counts)
@@ -114,7 +113,7 @@ class CountedShape:
 
 
 def count_box(task: Task, split: str | None = None) -> CountBox:
-    """Every input of a split up to the order of its tokens; of the last split by default."""
+    """All inputs of a split (default: the last), up to the order of their tokens."""
     known = tuple(task.count_ranges)
     split = known[-1] if split is None else split
     if split not in known:
@@ -123,7 +122,7 @@ def count_box(task: Task, split: str | None = None) -> CountBox:
 
 
 def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:
-    """Inputs with these counts, in random order: the task's own `sentences`, or its example with other counts."""
+    """Inputs with these counts, in random order: from the task's `sentences`, or its example with other counts."""
     if hasattr(task, "sentences"):
         return task.sentences(counts, seed)
     before, after = _around(task)
@@ -134,7 +133,7 @@ def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch
     place, ends = torch.arange(width), counts.cumsum(1)
     ids = torch.tensor([task.token_id(token) for token in task.counted])
     body = ids[(place >= ends[:, :1]).long() + (place >= ends[:, 1:2]).long()]
-    # Sorting random keys shuffles each row; keys of 2 keep what lies beyond the row's own length at its end.
+    # Sorting random keys shuffles each row; keys of 2 keep padding at the end.
     keys = torch.rand(body.shape, generator=torch.Generator().manual_seed(seed))
     body = body.gather(1, keys.masked_fill(place >= lengths[:, None], 2.0).argsort(1))
     tokens = torch.full((len(counts), len(before) + width + len(after)), task.pad_id or 0)
@@ -153,13 +152,13 @@ def _around(task: Task) -> tuple[Tensor, Tensor]:
     ids = torch.tensor([task.token_id(token) for token in task.counted])
     places = torch.isin(row, ids).nonzero()[:, 0]
     if not len(places):
-        raise UnsupportedError(f"the example of task {task.name} holds none of its counted tokens")
+        raise UnsupportedError(f"the example of task {task.name} contains none of its counted tokens")
     end = len(row) if task.readout == "last" else int(find_first(row[None], task.token_id(task.readout))) + 1
     return row[: int(places[0])], row[int(places[-1]) + 1 : end]
 
 
 def undeclared(task: Task) -> str | None:
-    """What a task would have to declare to have this shape, or None."""
+    """The declaration that a task of this shape lacks, as a sentence, or None."""
     if len(task.counted) != 3 or task.contrast is None or not task.count_ranges:
         return f"task {task.name} does not declare three counted tokens, a contrast of two answers and count_ranges"
     if task.readout in ("all", "first"):
@@ -168,10 +167,9 @@ def undeclared(task: Task) -> str | None:
 
 
 def shape_of(task: Task) -> CountedShape:
-    """The shape that a task declares, compared with the task's own labels and classes on CHECKED inputs, in ORDERS
-    orders of their tokens, and with samples of each split.
+    """The shape that a task declares, checked on CHECKED inputs in ORDERS orders, and on samples of each split.
 
-    Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another.
+    Raises UnsupportedError, with the reason, if a task declares no such shape or its inputs do not have it.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -208,7 +206,7 @@ def _shape_of(task: Task, seed: int) -> CountedShape:
 
 
 def _sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int) -> Batch:
-    """Sentences, whose labels must be those that the task gives to their tokens."""
+    """Make sentences and check that the task's batch gives them the same labels."""
     batch = sentences(task, counts, seed)
     if task.labels_tokens and not task.batch(batch.tokens).labels.equal(batch.labels):
         raise UnsupportedError(f"task {task.name} labels inputs in two ways, by sentences and by batch")
@@ -216,7 +214,7 @@ def _sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int) -> Batch:
 
 
 def _keys(task: Task, batch: Batch, counted: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """How often each counted token stands in each row up to where the answer is read, and each token of the others."""
+    """Counts of the counted tokens in each row, up to the read position, and counts of all other tokens."""
     seen = torch.arange(batch.tokens.shape[1]) <= _read_at(task, batch)[:, None]
     keys = torch.stack([((batch.tokens == token) & seen).sum(1) for token in range(task.d_vocab)], 1)
     found = keys[:, list(counted)]
@@ -225,7 +223,7 @@ def _keys(task: Task, batch: Batch, counted: tuple[int, ...]) -> tuple[Tensor, T
 
 
 def _sampled_otherwise(task: Task, shape: CountedShape, split: str) -> str | None:
-    """A sample that is none of the inputs which the declarations describe, or None."""
+    """A sentence on a sample that does not have the declared shape, or None."""
     batch, box = task.sample(CHECKED, split, seed=0), count_box(task, split)
     found, marks = _keys(task, batch, shape.counted)
     low, high = (torch.tensor(ends) for ends in zip(*box.ranges.values()))
@@ -244,8 +242,8 @@ def _sampled_otherwise(task: Task, shape: CountedShape, split: str) -> str | Non
 def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 << 20) -> None:
     """Compare the declared rule with label_counts, or else with the task's own labels, at the counts of a box.
 
-    Raises InterpError for counts that it labels otherwise. A box of too many tokens is compared with label_counts
-    alone, and without that left to the samples of shape_of.
+    Raises InterpError for counts with other labels. A box with too many tokens is compared only with label_counts, or,
+    without it, only on the samples of shape_of.
     """
     labels = [(task.label_counts, chunk)] if hasattr(task, "label_counts") else []
     if _is_listed(box):
@@ -260,7 +258,7 @@ def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 
 
 
 def unchecked(task: Task, box: CountBox) -> tuple[str, ...]:
-    """What a certificate must say of labels that nobody compared; nothing where label_counts defines them."""
+    """The unchecked assumptions about labels; none if label_counts defines them."""
     if defines_labels(task):
         return ()
     compared = "at every count, in one order" if _is_listed(box) else f"at {CHECKED} counts, in {ORDERS} orders"
@@ -275,7 +273,7 @@ def _is_listed(box: CountBox) -> bool:
 
 
 def _own_classes(task: Task, counts: Int[Tensor, "rows 3"]) -> Int[Tensor, "rows"]:
-    """What the task itself says is right where the answer is read, for one sentence of each count."""
+    """The right outputs by the task's own labels, for one sentence per count."""
     batch = _sentences(task, counts, seed=ORDERS)
     return task.classes(batch)[torch.arange(len(batch)), _read_at(task, batch)]
 
@@ -298,7 +296,7 @@ def _probe_counts(box: CountBox) -> Int[Tensor, "rows 3"]:
 
 
 def _after(batch: Batch, classes: Tensor, at: Tensor, right: Tensor, more: int) -> tuple[tuple[int, int], int] | None:
-    """The read right after the answer, where every input has one and all are right with the same output."""
+    """The read right after the answer, if every input has one and all have the same right output."""
     if int((at + 1).max()) >= batch.tokens.shape[1]:
         return None
     rows = torch.arange(len(batch))

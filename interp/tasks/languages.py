@@ -1,10 +1,10 @@
-"""What the formal languages share: strings over an alphabet between [CLS] and (for some) [EOS], one bool a row.
+"""The base class of formal languages: strings over an alphabet between [CLS] and, for some, [EOS].
 
     [CLS] 0 1 1 0                  a string of FIRST, PARITY or ONE: n = length + 1 tokens
     [CLS] 0 1 1 0 [EOS]            a string of PALINDROME: n = length + 2 tokens
 
-The label is True if and only if the string is in the language. The papers' n counts the marks, the lengths that they
-plot do not (erratum 30); here `length` is always the number of symbols.
+The label is True if and only if the string is in the language. The papers' n includes [CLS] and [EOS], but the lengths
+in their plots do not (erratum 30); here `length` is always the number of symbols.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from interp.tasks.batch import IGNORED, Batch, Pairs
 from interp.tasks.pairs import one_token_pairs
 
 BITS = ("only", ("tokens",), ("list", 0, 1))
-"""The symbols of a row over {0, 1}, in the words of interp.tasks.rules."""
+"""The symbols of a row over {0, 1}, as a rule (see interp.tasks.rules)."""
 
 ENUMERATION_LIMIT = 1 << 22
-"""The most strings that `enumerate` makes at once."""
+"""Largest number of strings that `enumerate` makes at once."""
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -45,7 +45,9 @@ class Decided:
 
 
 def decided_by(*, count: bool = False, places: tuple[int, ...] = ()) -> Callable[[M], M]:
-    """Decorator of a language's member(): of strings of one length, nothing else decides. Another member() says anew.
+    """Decorator of member(): declare what alone decides membership among strings of one length.
+
+    A subclass that overrides member() must declare it again.
 
     @decided_by(places=(0,))
     def member(self, symbols, lengths): ...
@@ -59,15 +61,15 @@ def decided_by(*, count: bool = False, places: tuple[int, ...] = ()) -> Callable
 
 
 def decided(language: Task) -> Decided | None:
-    """What the language says of its member(), or None."""
+    """The language's declaration with @decided_by, or None."""
     return getattr(getattr(type(language), "member", None), "decided", None)
 
 
 class Language(Task):
-    """A language of strings. A subclass says its alphabet, who is a member, and how strings are drawn.
+    """A language of strings. A subclass defines the alphabet, membership, and how strings are drawn.
 
-    length: symbols in each training string. shortest: if not 0, training lengths are uniform on shortest..length.
-    test_length: symbols in each test string; 0 draws test strings like training strings.
+    length: number of symbols in a training string. shortest: if not 0, training lengths are uniform on
+    shortest..length. test_length: number of symbols in a test string; 0 draws test strings like training strings.
     """
 
     family = "languages"
@@ -76,7 +78,7 @@ class Language(Task):
     defaults: ClassVar[Mapping[str, Scalar]] = {"length": 20, "shortest": 0, "test_length": 0}
     alphabet: ClassVar[tuple[str, ...]] = ("0", "1")
     ends: ClassVar[bool] = False
-    """Does [EOS] close the string?"""
+    """Whether [EOS] ends the string."""
 
     def __init__(self, data_seed: int = 0, **parameters: Scalar) -> None:
         super().__init__(data_seed, **parameters)
@@ -92,15 +94,15 @@ class Language(Task):
     def _sizes(self) -> tuple[int, int, int]:
         return tuple(int(self.parameters[key]) for key in ("length", "shortest", "test_length"))  # type: ignore[return-value]
 
-    # ------------------------------------------------------------ what a language says
+    # ------------------------------------------------------------ defined by a language
 
     @abstractmethod
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
-        """Is each string in the language? symbols are places in the alphabet; those beyond a row's length are 0."""
+        """Whether each string is in the language. symbols: indices into the alphabet, 0 beyond a row's length."""
 
     @abstractmethod
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-        """One random string of each length, from the language's distribution; what lies beyond a length is ignored."""
+        """One random string of each length, from the language's distribution; symbols beyond a length are ignored."""
 
     # ------------------------------------------------------------ strings and tokens
 
@@ -114,7 +116,7 @@ class Language(Task):
         return 1 + self.ends
 
     def of_symbols(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Batch:
-        """Rows of tokens with their labels, from symbols (places in the alphabet) and lengths of at least 1."""
+        """Rows of tokens with labels, from symbols (indices into the alphabet) and lengths of at least 1."""
         if len(lengths) and int(lengths.min()) < 1:
             raise InterpError(f"a string of length 0 is not an input of task {self.name}: lengths start at 1")
         width = symbols.shape[1]
@@ -128,12 +130,12 @@ class Language(Task):
         return Batch(tokens, lengths + self.n_marks, self.member(symbols, lengths))
 
     def batch(self, tokens: Int[Tensor, "rows width"]) -> Batch:
-        """Rows as a model reads them, marks and padding included, with their labels."""
+        """Label rows of tokens as a model reads them, with [CLS], [EOS] and padding."""
         symbols, lengths = self.symbols(tokens)
         return Batch(tokens, lengths + self.n_marks, self.member(symbols, lengths))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """The answer, the string's length, its first symbol, and how often the alphabet's last symbol occurs."""
+        """The answer, the string's length, its first symbol, and the count of the alphabet's last symbol."""
         symbols, lengths = self.symbols(batch.tokens)
         inside = torch.arange(symbols.shape[1]) < lengths[:, None]
         last = len(self.alphabet) - 1
@@ -146,13 +148,13 @@ class Language(Task):
         }
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
-        """One symbol changed: at the places that decide where the language names them (`decided_by`), else anywhere."""
+        """Change one symbol, at a place that decides if the language declares it (`decided_by`)."""
         said = decided(self)
         places = torch.tensor(said.places) + 1 if said and said.places and not said.count else None  # behind [CLS]
         return one_token_pairs(self, batch, seed, places=places)
 
     def encode(self, strings: Sequence[str]) -> Batch:
-        """Strings of the alphabet, such as "0110", as rows of tokens with labels.
+        """Convert strings over the alphabet, such as "0110", to rows of tokens with labels.
 
         Raises InterpError for an empty string or a symbol outside the alphabet.
         """
@@ -174,7 +176,7 @@ class Language(Task):
     def symbols(self, tokens: Int[Tensor, "rows width"]) -> tuple[Int[Tensor, "rows symbols"], Int[Tensor, "rows"]]:
         """Symbols (0 beyond a row's length) and lengths of rows of tokens; the inverse of of_symbols.
 
-        Raises InterpError for a row that is not [CLS], at least one symbol, [EOS] where the language has it, padding.
+        Raises InterpError unless a row is [CLS], at least one symbol, [EOS] if the language has it, and padding.
         """
         self.check_input(tokens)
         lengths = (tokens < len(self.alphabet)).sum(1)
@@ -182,7 +184,7 @@ class Language(Task):
         return torch.where(inner < len(self.alphabet), inner, 0), lengths
 
     def check_input(self, tokens: Int[Tensor, "rows width"]) -> None:
-        """Raise InterpError unless every row is [CLS], some symbols, [EOS] where the language has it, padding."""
+        """Raise InterpError unless every row is [CLS], symbols, [EOS] if the language has it, and padding."""
         is_symbol = tokens < len(self.alphabet)
         lengths = is_symbol.sum(1)
         place = torch.arange(tokens.shape[1], device=tokens.device)
@@ -192,7 +194,7 @@ class Language(Task):
             wanted[place == lengths[:, None] + 1] = self.token_id("[EOS]")
         inside = (place >= 1) & (place <= lengths[:, None])
         right = torch.where(inside, is_symbol, tokens == wanted)
-        # The [EOS] of a row that fills the whole width is missing where it has no place left.
+        # [EOS] may be missing in a row that fills the whole width.
         good = right.all(1) & (lengths >= 1) & (lengths + self.n_marks <= tokens.shape[1])
         if not good.all():
             row = int((~good).int().argmax())
@@ -206,7 +208,7 @@ class Language(Task):
         return repr(text if len(text) <= 60 else text[:57] + "...")
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of "0110", or of "[CLS]0110" with [EOS] where the language has it. Raises InterpError otherwise."""
+        """Token ids of "0110", or of "[CLS]0110" with [EOS] if the language has it. Raises InterpError otherwise."""
         squeezed = re.sub(r"\s+", "", text)
         if not squeezed.startswith("[CLS]"):
             return self.encode([squeezed]).tokens[0].tolist()
@@ -215,32 +217,32 @@ class Language(Task):
         return ids
 
     def is_member(self, text: str) -> bool:
-        """Is a string of the alphabet in the language?"""
+        """Whether a string over the alphabet is in the language."""
         return bool(self.encode([re.sub(r"\s+", "", text)]).labels[0])
 
-    # ------------------------------------------------------------ labels in the model's terms
+    # ------------------------------------------------------------ classes and answers
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows width"]:
-        """1 for members and 0 for others at [CLS], nothing elsewhere; training moves it to where a spec reads else."""
+        """1 for members and 0 for others at [CLS], IGNORED elsewhere; training moves it to the spec's read position."""
         classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, 0] = batch.labels.long()
         return classes
 
     def answers(self, classes: Int[Tensor, "rows"], tokens: Int[Tensor, "rows width"]) -> Bool[Tensor, "rows"]:
-        """Is each string in the language?"""
+        """Convert classes to booleans: whether each string is in the language."""
         return classes == 1
 
     # ------------------------------------------------------------ samples and domains
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n strings with the lengths of a split, from the paper's distribution (appendix B)."""
+        """Draw n strings with the lengths of a split, from the paper's distribution (appendix B)."""
         longest, shortest, test = self._sizes
         if self.check_split(split) == "test" and test:
             longest, shortest = test, 0
         return self.strings(n, longest, shortest or longest, seed=seed, stream=self.splits.index(split))
 
     def strings(self, n: int, length: int, shortest: int | None = None, *, seed: int = 0, stream: int = 2) -> Batch:
-        """n random strings of one length, or of lengths uniform on shortest..length."""
+        """Draw n strings of one length, or with lengths uniform on shortest..length."""
         check_size("n", n, least=0)
         check_size("length", length)
         check_size("seed", seed, least=0)
@@ -262,14 +264,14 @@ class Language(Task):
 
     @property
     def n_inputs(self) -> int:
-        """All strings of the lengths of test strings."""
+        """Number of strings with the lengths of test strings."""
         return sum(len(self.alphabet) ** length for length in self.test_lengths)
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """All strings of the lengths of test strings, shorter ones first, each length in lexicographic order."""
+        """All strings with the lengths of test strings, shorter ones first, in lexicographic order per length."""
         base = len(self.alphabet)
         for length in self.test_lengths:
-            powers = torch.tensor([min(base**place, 2**62) for place in reversed(range(length))])  # what int64 holds
+            powers = torch.tensor([min(base**place, 2**62) for place in reversed(range(length))])  # fits in int64
             for start in range(0, base**length, chunk):
                 index = torch.arange(start, min(start + chunk, base**length))
                 yield self.of_symbols(index[:, None] // powers % base, torch.full((len(index),), length))
@@ -284,7 +286,7 @@ class Language(Task):
         base = len(self.alphabet)
         if base**length > ENUMERATION_LIMIT:
             raise InterpError(
-                f"length = {length}: {base}^{length} strings are more than the {ENUMERATION_LIMIT} we list"
+                f"length = {length}: {base}^{length} strings are more than the limit of {ENUMERATION_LIMIT}"
             )
         powers = base ** torch.arange(length - 1, -1, -1)
         symbols = torch.arange(base**length)[:, None] // powers % base
@@ -302,7 +304,7 @@ class Language(Task):
 def string_automata(
     language: Language, start: Any, step: Callable[[Any, int], Any], accepts: Callable[[Any], bool]
 ) -> Iterator[Automaton]:
-    """What reads the strings of each test length: step from state to state by symbol, then is the state accepted?"""
+    """Automata for strings of each test length, from a step function on states and symbols and accepted states."""
     first, close = language.token_id("[CLS]"), language.token_id("[EOS]") if language.ends else -1
 
     def read(length: int) -> Callable[[Any, int, int], Any]:
