@@ -1,31 +1,30 @@
-"""The one arithmetic of all certificates: what floating-point numbers may do, and numbers that carry a bound of it.
+"""The arithmetic of all certificates: assumptions about floating point, and numbers with error bounds.
 
-The premise, for torch on a CPU (its own kernels, MKL and oneDNN, any number of threads, any batch shape) and numba:
+The assumptions, for torch on a CPU (its own kernels, MKL and oneDNN, any threads and batch shapes) and numba:
 
-sums and products  IEEE 754 with rounding to nearest, in any order, fused or not: a sum of k products is off by at most
-                   gamma_k = k u / (1 - k u) times the sum of their sizes, u the unit roundoff (Higham 2002, section
-                   3.1), and by `smallest`, the smallest normal number, more for each number that underflows:
-                   subnormal numbers may be kept or flushed to zero, as results and as operands.
-exp                off by at most EXP_ULPS units in the last place, of 2 u each, or by `smallest`. torch documents 1 for
-                   its exp (SLEEF, expf_u10) and 20 for the one inside fused attention (exp_u20, fexp_u20 in
-                   aten/src/ATen/cpu/vec); numba takes the C library's or SVML's, 1 to 4.
-softmax            the largest score is subtracted first. Fused attention walks the keys in blocks and multiplies what
-                   it has by one more exponential for each: blocks of 512 keys in aten's FlashAttentionKernel.cpp; here
-                   a rescaling for each KEYS_PER_RESCALING is allowed.
-GELU               off by at most GELU_UNITS u |x| (an erf of 1 unit in the last place, and a few roundings).
-position codes     of sines and a logarithm, in float64: off by at most 256 u of each component. A proof here takes them
-                   as they were computed; the checker, which speaks of the formula itself, allows for this.
-division, square root   correctly rounded.
+sums and products  IEEE 754 with rounding to nearest, in any order, fused or not. The error of a sum of k products is at
+                   most gamma_k = k u / (1 - k u) times the sum of their absolute values, with the unit roundoff u
+                   (Higham 2002, section 3.1), plus `smallest`, the smallest normal number, per number that underflows:
+                   subnormal results and operands may be kept or flushed to zero.
+exp                Error of at most EXP_ULPS units in the last place, of 2 u each, or `smallest`. torch documents 1 for
+                   its exp (SLEEF, expf_u10) and 20 for the one in fused attention (exp_u20, fexp_u20 in
+                   aten/src/ATen/cpu/vec); numba uses the C library's or SVML's, with 1 to 4.
+softmax            The largest score is subtracted first. Fused attention processes the keys in blocks and rescales its
+                   sums by one more exponential per block: 512 keys in aten's FlashAttentionKernel.cpp; here one
+                   rescaling per KEYS_PER_RESCALING keys is allowed.
+GELU               Error of at most GELU_UNITS u |x| (erf with 1 unit in the last place, and a few roundings).
+position codes     Sines and logarithms in float64: error of at most 256 u per component. Proofs here use the computed
+                   codes; the checker, whose claims are about the formula, allows for this error.
+division, square root   Correctly rounded.
 
-tests/certificates/test_arithmetic.py measures each on the machine it runs on, and fails where the premise does not
-hold. Lower precision that torch can be told to use for float32 (set_float32_matmul_precision), and devices other than
-a CPU, are refused.
+tests/certificates/test_arithmetic.py measures each of these on its machine and fails if an assumption is violated.
+Reduced float32 precision (set_float32_matmul_precision) and devices other than a CPU are refused.
 
-Every method takes its bounds of a score, a softmax, an average and a sum from `Arithmetic`, and derives none by hand.
+All methods get their bounds on scores, softmax, averages and sums from `Arithmetic`.
 
-Numbers are pairs (value, error): the value in float64, the error a bound of how far the model's own arithmetic and the
-float64 value can both be from the exact result for the parameters as they are. Sums of small whole multiples of 1/16
-are exact in any order, and are known to be.
+Numbers are pairs (value, error). The value is in float64. The error bounds the distance of both the float64 value and
+the model's own result from the exact result for the given parameters. Sums of small integer multiples of 1/16 are
+recognized as exact in any order.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
-"""Unit roundoff of the number formats that are certified; half formats mix precisions inside fused kernels."""
+"""Unit roundoff of the supported number formats. Half formats mix precisions inside fused kernels."""
 
 EXP_ULPS = 32
 KEYS_PER_RESCALING = 128
 GELU_UNITS = 32
 GELU_SLOPE = 1.13
-"""The steepest slope of GELU: |Phi(x) + x phi(x)| <= 1.129 (at x = sqrt 2)."""
+"""Bound on the slope of GELU: |Phi(x) + x phi(x)| <= 1.129 (at x = sqrt 2)."""
 GRID = 16.0
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """Values with bounds of their errors."""
+    """Values with error bounds."""
 
     value: Float[Tensor, "*shape"]
     error: Float[Tensor, "*shape"]
@@ -60,7 +59,7 @@ class Tracked:
 
     @property
     def size(self) -> Tensor:
-        """The largest size that the number may have."""
+        """Bound on the absolute value."""
         return self.value.abs() + self.error
 
 
@@ -69,22 +68,22 @@ def exact(value: Tensor) -> Tracked:
 
 
 def gamma(k: float, u: float) -> float:
-    """Relative error of a sum of k products; infinite where so many cannot be bounded."""
+    """Relative error of a sum of k products; infinite if k is too large for a bound."""
     return k * u / (1 - k * u) if k * u < 0.5 else float("inf")
 
 
 def exp_error(u: float, keys: int) -> float:
-    """Relative error of one weight before it is divided by the sum: its exponential and every rescaling."""
+    """Relative error of an attention weight before the division by the sum: its exponential and all rescalings."""
     return 2 * EXP_ULPS * u * (2 + keys // KEYS_PER_RESCALING)
 
 
 def limits(dtype: torch.dtype) -> tuple[float, float]:
-    """What a number that underflows loses at most, and how large numbers may grow on the way, of a format."""
+    """The largest loss by underflow, and the largest allowed intermediate number, for a number format."""
     return torch.finfo(dtype).tiny, torch.finfo(dtype).max / 16
 
 
 def format_refusal(model: nn.Module) -> str | None:
-    """Why the premise does not speak of the number format of this model, or None."""
+    """The reason why the assumptions do not cover the model's number format, or None."""
     for parameter in model.parameters():
         if parameter.dtype not in ROUNDOFF:
             return f"rounding is bounded for float32 and float64, not {parameter.dtype}".replace("torch.", "")
@@ -92,7 +91,7 @@ def format_refusal(model: nn.Module) -> str | None:
 
 
 def premise_refusal(model: nn.Module) -> str | None:
-    """Why the premise does not speak of this model where it runs, or None."""
+    """The reason why the assumptions do not cover the model's device or torch's settings, or None."""
     for parameter in model.parameters():
         if parameter.device.type != "cpu":
             return f"rounding is bounded on a CPU, not on {parameter.device.type}: move the model"
@@ -100,7 +99,7 @@ def premise_refusal(model: nn.Module) -> str | None:
 
 
 def lowered() -> str | None:
-    """How torch was told to multiply float32 in less than its precision, or None."""
+    """A sentence if torch is set to multiply float32 with reduced precision, or None."""
     if (asked := torch.get_float32_matmul_precision()) != "highest":
         return f"torch multiplies float32 in {asked!r} precision here; set_float32_matmul_precision('highest') first"
     onednn = getattr(torch.backends, "mkldnn", None)
@@ -112,15 +111,15 @@ def lowered() -> str | None:
 
 
 def autocast() -> str | None:
-    """Is torch's autocast on, which runs parts of a model in other formats than its own?"""
+    """A sentence if torch's autocast is on, which runs parts of a model in other formats, or None."""
     for kind in ("cpu", "cuda"):
         if torch.is_autocast_enabled(kind):
-            return f"torch.autocast({kind!r}) is on, and runs a model in other formats than its own: leave it first"
+            return f"torch.autocast({kind!r}) is on and runs parts of a model in another number format: turn it off"
     return None
 
 
 class Arithmetic:
-    """Operations on tracked numbers in a format of unit roundoff `u`, beside the float64 of this computation."""
+    """Operations on tracked numbers in a format of unit roundoff `u`, evaluated in float64."""
 
     def __init__(self, u: float, rounded_parameters: bool = False) -> None:
         self.u = u + ROUNDOFF[torch.float64]
@@ -132,11 +131,11 @@ class Arithmetic:
         return gamma(k, self.u)
 
     def bounded(self, error: Tensor, size: Tensor) -> Tensor:
-        """The error, infinite where numbers of this size might overflow on the way, or where nothing is known."""
+        """The error, or infinity if numbers of this size might overflow or are not bounded."""
         return torch.where((size + error < self.largest) & ~error.isnan(), error, torch.inf)
 
     def _under(self, x: Tracked) -> Tensor:
-        """What a number loses if it is subnormal and flushed to zero; nothing where it is certainly 0 or normal."""
+        """Loss if a subnormal number is flushed to zero; 0 if it is surely 0 or normal."""
         certain = ((x.value == 0) & (x.error == 0)) | (x.value.abs() - x.error >= self.smallest)
         return torch.where(certain, 0.0, self.smallest)
 
@@ -160,7 +159,7 @@ class Arithmetic:
     def add(self, x: Tracked, y: Tracked) -> Tracked:
         value, error = x.value + y.value, x.error + y.error
         plain = (error == 0) & self._on_grid(x.value) & self._on_grid(y.value) & (value.abs() * GRID < self.whole)
-        # Nothing is rounded either where one of the two is exactly zero.
+        # Adding an exact zero does not round.
         plain |= ((x.value == 0) & (x.error == 0)) | ((y.value == 0) & (y.error == 0))
         rounded = self.bounded(error + self.u * (value.abs() + error), value.abs())
         found = Tracked(value, torch.where(plain, error, rounded))
@@ -174,13 +173,13 @@ class Arithmetic:
         return Tracked(x.value @ y.value, torch.where(reach == 0, 0.0, self.bounded(error + under, reach)))
 
     def total(self, parts: Sequence[Tracked]) -> Tracked:
-        """The sum of a few numbers, in any order."""
+        """Sum a few numbers, in any order."""
         size = torch.stack([part.size for part in parts]).sum(0)
         error = torch.stack([part.error + self._under(part) for part in parts]).sum(0) + self.gamma(len(parts)) * size
         return Tracked(torch.stack([part.value for part in parts]).sum(0), self.bounded(error, size))
 
     def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
-        """Over the last axis; infinite where the error may be as large as the scale itself."""
+        """LayerNorm over the last axis; the error is infinite if it could be as large as the scale."""
         d = x.value.shape[-1]
         center = x.value - x.value.mean(-1, keepdim=True)
         error = x.error + x.error.mean(-1, keepdim=True) + 4 * self.smallest
@@ -199,8 +198,7 @@ class Arithmetic:
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
     def rms_norm(self, x: Tracked, weight: Tensor, eps: float) -> Tracked:
-        """x / sqrt(mean x^2 + eps) times a gain, over the last axis; infinite where the error may be as large as the
-        scale itself."""
+        """RMSNorm over the last axis; the error is infinite if it could be as large as the scale."""
         d = x.value.shape[-1]
         scale = (x.value.square().mean(-1, keepdim=True) + eps).sqrt()
         # A root mean square moves by at most the root mean square of what moves inside it.
@@ -215,11 +213,11 @@ class Arithmetic:
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
     def relu(self, x: Tracked) -> Tracked:
-        """Certainly negative numbers become exact zeros."""
+        """ReLU; numbers that are surely negative become exact zeros."""
         return Tracked(x.value.relu(), torch.where(x.value + x.error <= 0, 0.0, x.error))
 
     def gelu(self, x: Tracked) -> Tracked:
-        """x Phi(x), whose slope is nowhere above GELU_SLOPE."""
+        """GELU, x Phi(x), with slopes of at most GELU_SLOPE."""
         value = nn.functional.gelu(x.value)
         own = GELU_UNITS * self.u * (x.value.abs() + x.error) + 4 * self.smallest
         return Tracked(value, GELU_SLOPE * x.error + own)
@@ -227,8 +225,8 @@ class Arithmetic:
     def scores(self, q: Tracked, k: Tracked, factor: float) -> Tracked:
         """Queries (..., queries, d_head) times keys (..., keys, d_head), times a factor.
 
-        Each term is rounded once, the sum d_head times; the factor is the quotient or product of two rounded numbers,
-        taken after the sum or, as its root, into queries and keys before: eight roundings more at most.
+        Each term is rounded once, the sum d_head times. The factor, a quotient or product of two rounded numbers, may
+        be applied to the sum, or its root to queries and keys: at most eight more roundings.
         """
         found, reach = self.product(q, Tracked(k.value.mT, k.error.mT), more=8), q.size @ k.size.mT
         size = abs(factor)
@@ -238,16 +236,18 @@ class Arithmetic:
         return Tracked(found.value * factor, torch.where(nothing, 0.0, error))
 
     def weight_error(self, slip: Tensor, spread: Tensor, keys: int) -> Tensor:
-        """Relative error of every weight of a softmax over at most `keys` keys: its exponential, the sum, the quotient.
+        """Relative error of softmax weights over at most `keys` keys: exponential, sum and quotient.
 
-        spread: the scores lie within this of each other. slip: each is off by at most this.
+        spread: largest difference between scores. slip: error of each score.
         """
         moved = slip + self.u * (spread + 2 * slip) + exp_error(self.u, keys)
         return torch.expm1(2 * moved + self.gamma(2 * keys + 8))
 
     def average(self, values: Tracked, weight_error: Tensor, lost: Tensor, keys: int) -> Tracked:
-        """Size and error of every average of at most `keys` of the values (..., keys, d), (..., 1, d), by weights that
-        are off by a share of weight_error, and by `lost` in all where they underflow."""
+        """Size and error of weighted means of at most `keys` of the values (..., keys, d), as (..., 1, d).
+
+        weight_error: relative error of the weights. lost: total loss of weights by underflow.
+        """
         size = values.size.amax(-2, keepdim=True)
         error = weight_error * size + (1 + weight_error) * (
             values.error.amax(-2, keepdim=True) + self.gamma(keys + 2) * size
@@ -256,7 +256,7 @@ class Arithmetic:
         return Tracked(size, self.bounded(error + under, keys * size))
 
     def softmax(self, scores: Tracked) -> Tracked:
-        """Weights with a bound of their error; scores (..., queries, keys)."""
+        """Softmax of scores (..., queries, keys)."""
         keys = scores.value.shape[-1]
         below = scores.value - scores.value.amax(-1, keepdim=True)
         slip = scores.error + self.u * (below.abs() + scores.error)

@@ -1,12 +1,12 @@
-"""Does a one-layer model that counts each token answer right at every position of all T^L sequences?
+"""Certify histogram models: is a one-layer model right at every position of all T^L sequences?
 
-For an own token and its count, the logit differences are affine in the mixed token as long as no neuron changes its
-sign, and then their smallest value over all sequences is reached where every other slot holds the same token (fixed
-patterns: each slot its best token). So models with one hidden neuron, and tokens and counts at which all neurons'
-signs are fixed, are decided exactly at the root. Where neurons change sign, ReLUs are bounded by lines and the
-sequences are split until every part is decided or a share of the time is used up. What is open then is counted multiset
-by multiset where order does not matter (histogram_counted.py). A model is refuted only by a sequence that its own
-forward pass gets wrong. Source: errata on Behrens et al. (2024), section C.
+For a given own token and count, logit differences are affine in the mixed token as long as no neuron changes its sign.
+Their smallest value over all sequences then occurs when all other slots have the same token (with fixed patterns: each
+slot its best token). So models with one hidden neuron, and all cases in which the neurons' signs are fixed, are decided
+exactly without search. If neurons change sign, ReLUs are bounded by lines, and sequences are split until every part is
+decided or a share of the time is used up. If order does not matter, the undecided rest is counted multiset by multiset
+(histogram_counted.py). A model is refuted only by a sequence that its own forward pass gets wrong. Source: errata on
+Behrens et al. (2024), section C.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from interp.errors import InterpError
 from interp.tasks.occurrences import occurrences_of, unchecked, undeclared
 from interp.theory.ranges import TokenMixing
 
-SLACK = 4.0  # times the bound for float64: for the arithmetic of this proof itself, whose sums are no longer
+SLACK = 4.0  # times the bound for float64, for the arithmetic of this proof itself
 EXACT_COUNT = 2.0**53
 MOST_CHECKED = 64
 STEPS_A_SECOND = 3e8
 SPLITTING = 1.5
 COUNTING = 120.0
-"""Seconds at most, of splitting before multisets are counted, and of both where nobody says how many."""
+"""Default time limit for splitting and counting together, in seconds."""
 PROBED = 300
-"""Sequences on which the model itself is run, beside the suspects."""
+"""Number of sequences on which the model itself is run, in addition to the suspects."""
 ROUNDS = 3
 
 
@@ -57,14 +57,14 @@ def certify_histogram(
 ) -> Certificate:
     """Is every position's count right on all T^L sequences, in exact arithmetic and in the model's own format?
 
-    seconds: at most so long. Splitting where neurons change sign takes up to SPLITTING of them if multisets can be
-    counted then, else all (by default 10): see budgets.py. Counting goes on until the time is over (by default
-    COUNTING). What is open then stays undecided. samples: sequences drawn (from `seed`) for the share of right answers
-    among the undecided ones; 0 leaves the sound interval alone.
-    accuracy is the share of right positions of all sequences. tables: "classes" (one row for each own token and count:
-    inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own tokens); inputs
-    are (sequence, position) pairs, close ones are right but nearer than rounding can be trusted, tied ones too near to
-    tell. Raises InterpError for negative numbers.
+    seconds: time limit. Splitting takes at most the share SPLITTING of it if multisets can be counted afterwards,
+    otherwise all of it (default 10); see budgets.py. Counting continues until the limit (default COUNTING); the rest
+    stays undecided. samples, seed: random sequences that estimate the share of right answers among the undecided ones;
+    0 reports only the proved interval.
+    accuracy is the share of right positions over all sequences. The certificate's tables: "classes" (one row per own
+    token and count: inputs, right, wrong, close, tied, undecided, margin, rounding) and "counts" (the same over all own
+    tokens). Inputs are (sequence, position) pairs; close ones are right, but with margins within rounding; tied ones
+    have margins too small to decide. Raises InterpError for negative numbers.
     """
     started = time.perf_counter()
     check_size("samples", samples, least=0)
@@ -95,7 +95,7 @@ def certify_histogram(
 
 
 def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
-    """What margins must exceed, by own token, count and class: in the model's format, and in float64."""
+    """The thresholds for margins, per own token, count and class: in the model's format, and in float64."""
     rows = [None if tables.T == 1 and k < tables.L else k for k in range(1, tables.L + 1)]
     highest = _highest(tables)
     highest[:, [i for i, k in enumerate(rows) if k is None]] = 0.0
@@ -104,7 +104,7 @@ def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarra
 
 
 def _highest(tables: Tables) -> np.ndarray:
-    """The largest pre-activations, by own token and count."""
+    """The largest pre-activations, per own token and count."""
     own, value = torch.from_numpy(tables.own), torch.from_numpy(tables.value)
     bos = tables.bos and tables.scores is not None
     scores = None if tables.scores is None else torch.from_numpy(tables.scores)
@@ -129,15 +129,15 @@ def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> Pa
 
 
 def class_sizes(tables: Tables) -> np.ndarray:
-    """(sequence, position) pairs with one given own token, by count."""
+    """Number of (sequence, position) pairs with a given own token, per count."""
     T, L = tables.T, tables.L
     return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
 
 
 def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], None] | None) -> None:
-    """Branch and bound, one own token and count after the other, largest counts first: they hold the fewest sequences.
+    """Branch and bound for each own token and count, largest counts first, because they have the fewest sequences.
 
-    Each gets its share of the steps that are left; what the small ones leave over goes to the others, in rounds.
+    Each gets an equal share of the remaining steps, in rounds, so that unused steps go to the others.
     """
     for _ in range(ROUNDS):
         jobs = []
@@ -160,12 +160,12 @@ def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], Non
 
 
 def _is_right(parts: list[Part]) -> bool:
-    """Is every sequence right, beyond what rounding can move?"""
+    """Whether every sequence is right by more than rounding."""
     return not _has_faults(parts) and not any(part.is_open for part in parts)
 
 
 def _has_faults(parts: list[Part]) -> bool:
-    """Is any sequence known to be wrong, or nearer than rounding can be trusted?"""
+    """Whether any sequence is known to be wrong, or has a margin within rounding."""
     books = [part.ledger for part in parts]
     return any(book.wrong.any() or book.close.any() or book.tied.any() for book in books)
 
@@ -173,8 +173,10 @@ def _has_faults(parts: list[Part]) -> bool:
 def _refute(
     model: TaskModel, tables: Tables, parts: list[Part], slack: np.ndarray, tried: list[tuple[float, list[int], int]]
 ) -> Counterexample | None:
-    """The worst of the suspects that the model gets wrong: of those that were tried, whose margins are known, then of
-    those that the search came by, whose margins are bounds from below, and much lower."""
+    """The suspect with the smallest margin that the model gets wrong, or None.
+
+    Sequences that were evaluated come first, with known margins; then those from the search, with lower bounds.
+    """
     for found in (tried, [candidate for part in parts for candidate in part.ledger.candidates]):
         for margin, sequence, position in sorted(found, key=lambda candidate: candidate[0])[:MOST_CHECKED]:
             if margin < 0 and (wrong := check(model, tables, sequence, position, slack)) is not None:
@@ -200,8 +202,8 @@ def _conclude(
     if sampled:
         sound = (low, high)
         low, high = _narrowed(tables, frame, *sound, samples, generator)
-        notes += (f"accuracy: interval of confidence {CONFIDENCE:.1%}, from {samples:,} samples of the own tokens and "
-                  f"counts that are not decided; without sampling [{sound[0]:.6g}, {sound[1]:.6g}]",)  # fmt: skip
+        notes += (f"accuracy: {CONFIDENCE:.1%} confidence interval from {samples:,} samples of the undecided own "
+                  f"tokens and counts; without sampling [{sound[0]:.6g}, {sound[1]:.6g}]",)  # fmt: skip
     closest = frame.loc[frame["margin"].idxmin()]
     margin = found.margin if found else float(closest["margin"]) if status == "certified" else min(
         least, float(closest["margin"])
@@ -229,7 +231,7 @@ def _conclude(
 
 
 def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray) -> Probes:
-    """Suspects of the search, sequences of few tokens (large counts) and random ones, with their margins."""
+    """Suspects of the search, sequences with few different tokens and random ones, with their margins."""
     shape, generator = occurrences_of(model.task), np.random.default_rng(0)
     rows = [sequence for part in parts for _, sequence, _ in part.ledger.candidates[:2]]
     few = [generator.choice(tables.T, min(tables.T, 1 + i % tables.L), replace=False) for i in range(PROBED - 100)]
@@ -238,7 +240,7 @@ def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarra
     sequences = np.array(rows)
     margin, counts = tables.margins(sequences), (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
     at = (sequences, counts - 1)
-    # No class of an own token and a count may go below what was proved of it.
+    # No margin may be below the bound proved for its own token and count.
     proved = np.array([np.where(part.undecided + part.ledger.wrong + part.ledger.tied > 0, -np.inf, part.ledger.margin)
                        for part in parts])  # fmt: skip
     low = np.maximum(margin, np.where(np.isfinite(proved), proved, -np.inf)[at])
@@ -247,13 +249,13 @@ def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarra
     right = np.zeros((*sequences.shape, tables.lead.shape[1]), dtype=bool)
     np.put_along_axis(right, tables.classes[counts - 1][..., None], True, 2)
     found = [torch.from_numpy(np.ascontiguousarray(a)) for a in (right, low, margin, bound)]
-    if shape.marks:  # nothing is said of [BOS]
+    if shape.marks:  # [BOS] is not read
         found = [torch.nn.functional.pad(a, (0, 0) * (a.ndim - 2) + (1, 0)) for a in found]
     return Probes(batch, found[0], found[1], found[2], found[3])
 
 
 def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
-    """One row for each own token and count that occurs."""
+    """One row per own token and possible count."""
     rows = []
     for part in parts:
         book, undecided = part.ledger, part.undecided
@@ -267,7 +269,7 @@ def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
 
 
 def _by_count(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same over all own tokens: which counts are proved right for every sequence, and which err?"""
+    """The table of classes summed over own tokens: one row per count."""
     sums = frame.groupby("count")[["inputs", "right", "wrong", "close", "tied", "undecided"]].sum()
     return sums.join(frame.groupby("count")["margin"].min()).reset_index()
 
@@ -275,7 +277,7 @@ def _by_count(frame: pd.DataFrame) -> pd.DataFrame:
 def _narrowed(
     tables: Tables, frame: pd.DataFrame, low: float, high: float, samples: int, generator: np.random.Generator
 ) -> tuple[float, float]:
-    """The sound interval cut with a sampled one: tokens and counts with anything undecided are sampled as a whole."""
+    """Intersect the proved interval with a sampled one, over all tokens and counts that are not fully decided."""
     sampled = frame["undecided"] > 0
     weights = np.zeros((tables.T, tables.L))
     weights[frame["token"], frame["count"] - 1] = frame["inputs"].where(sampled, 0.0)
@@ -291,13 +293,13 @@ def _notes(model: TaskModel, parts: list[Part], frame: pd.DataFrame, status: Sta
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     notes = []
     if status == "certified" and not all(part.ledger.exact for part in parts):
-        notes.append("worst_margin is a bound from below: some neurons change sign")
+        notes.append("worst_margin is a lower bound: some neurons change sign")
     if status == "undecided" and model.embed.W_E.dtype not in ROUNDOFF:
         notes.append(f"rounding is not bounded for {dtype}, so nothing is certified in it")
     elif status == "undecided" and frame[["close", "tied"]].to_numpy().any():
         notes.append(f"some sequences' margins do not exceed the rounding bound of {dtype}")
     if any(part.search is None for part in parts):
-        notes.append("an own token's softmax weight vanishes next to another's, where this method does not hold")
+        notes.append("an own token's softmax weight underflows next to another's, so this method does not apply")
     if frame["undecided"].any():
         share = frame["undecided"].sum() / frame["inputs"].sum()
         why = f" when the search ended, since {budget.ended}" if budget.ended else ""

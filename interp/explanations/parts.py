@@ -1,8 +1,8 @@
-"""What the parts of a model do: which are not needed, and which can be replaced by ideal forms.
+"""Find the roles of a model's parts: which are not needed, and which can be replaced by an ideal form.
 
-Greedy and honest: parts are cut first, from those that matter least on, as long as the answers stay; of the parts left,
-each head's pattern and each part's output is tried against every mechanism; at last all ideal outputs are put in
-together, and those that break the whole are given up, worst first. What is left over is "not explained".
+A greedy search. First, parts are cut, least important first, as long as the answers stay the same. Then every mechanism
+is tried in place of each remaining head's pattern and each part's output. Finally, all ideal outputs replace the parts
+together; those that change answers are dropped, worst first. The remaining parts are "not explained".
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from interp.mechanisms.bench import Bench, Edit, Kept, Mean, OutOfTime
 
 T = TypeVar("T")
 CLOSE = 0.9
-"""How close a head's own pattern must be to the ideal one before a sentence says that it looks so."""
+"""Least agreement of a head's own pattern with the ideal one for a sentence on where it attends."""
 
 INSIDE = 0.5
-"""How much of the variance of a head's values, and how many of an MLP's neurons, what is said must give."""
+"""Least share of the variance of a head's values, or of an MLP's neurons, that a description must explain."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What became of one part.
+    """The role of one part.
 
-    status: "cut" (its mean does as well), "explained" (an ideal form of what it puts out does as well), or "kept" (it
-    resists). looks: of a head, where it looks; inside: what it moves from there, or what the neurons of an MLP follow;
-    carries: what it puts out.
+    status: "cut" (its mean works as well), "explained" (an ideal form of its output works as well), or "kept" (neither
+    does). looks: where a head attends. inside: what it reads there, or what an MLP's neurons depend on. carries: what
+    its output represents.
     """
 
     part: Part
@@ -43,8 +43,8 @@ class Role:
 
 @dataclass(frozen=True)
 class Roles:
-    """All parts; cut and joint: what stays with parts cut, and with everything replaced at once; empty: with every part
-    cut; complete: the time was enough to try everything."""
+    """The roles of all parts. cut, joint, empty: the answers kept with the unneeded parts cut, with all replacements at
+    once, and with every part cut. complete: whether there was time to try everything."""
 
     roles: tuple[Role, ...]
     cut: Kept
@@ -57,7 +57,7 @@ class Roles:
 
 
 def roles(bench: Bench, share: float) -> Roles:
-    """Cut, then replace, until the bench's clock says that the time is over; then with what there is."""
+    """Cut parts, then replace them, until the bench's time limit; return the roles found by then."""
     parts = [*heads_of(bench.subject), *mlps_of(bench.subject)]
     means = {part: Mean.of(bench, part) for part in parts}
     cut: list[Part] = []
@@ -67,14 +67,14 @@ def roles(bench: Bench, share: float) -> Roles:
     looks: dict[Part, Finding | None] = {}
     inside: dict[Part, Finding | None] = {}
     carries: dict[Part, Finding | None] = {}
-    for part in left:  # what parts carry first: it says more than where they look
+    for part in left:  # what parts carry comes first: it explains more than where they attend
         carries[part] = within(bench, partial(found, bench, part, "output", edits, share), None)
     for part in left:
         inside[part] = within(bench, partial(found, bench, part, "inside", edits, share, INSIDE), None)
         if part.head is not None:
             looks[part] = within(bench, partial(found, bench, part, "pattern", edits, share, CLOSE), None)
     in_time = in_time and bench.clock.left > 0
-    bench.clock.until = math.inf  # the few runs that judge what was found
+    bench.clock.until = math.inf  # the final checks take only a few runs
     used, joint = _together(bench, edits, [one for one in carries.values() if one is not None], share)
     made = []
     for part in parts:
@@ -89,7 +89,7 @@ def roles(bench: Bench, share: float) -> Roles:
 
 
 def within(bench: Bench, work: Callable[[], T], otherwise: T) -> T:
-    """What the work gives, or something else where the bench's time is over first."""
+    """The result of the work, or `otherwise` if the bench's time runs out first."""
     try:
         bench.clock.check()
         return work()
@@ -98,7 +98,7 @@ def within(bench: Bench, work: Callable[[], T], otherwise: T) -> T:
 
 
 def _cut(bench: Bench, parts: Sequence[Part], means: dict[Part, Mean], share: float, cut: list[Part]) -> bool:
-    """Parts that are not needed, taken out one after the other, from those that matter least on; into `cut`."""
+    """Add the parts that are not needed to `cut`, one by one, least important first."""
     alone = []
     for part in parts:
         kept = bench.kept([means[part]])
@@ -114,7 +114,7 @@ def _cut(bench: Bench, parts: Sequence[Part], means: dict[Part, Mean], share: fl
 def _together(
     bench: Bench, edits: Sequence[Edit], findings: Sequence[Finding], share: float
 ) -> tuple[list[Finding], Kept]:
-    """The ideal outputs that can stand in together, and what stays with them."""
+    """The ideal outputs that can replace parts together, and the answers kept with them."""
     used = sorted(findings, key=lambda one: one.kept.least)
     while True:
         kept = bench.kept([*edits, *(one.proposal.edit for one in used)])

@@ -1,4 +1,4 @@
-"""What a program knows of a task before it reads an input: the tokens, which of them are marks, and what is visible."""
+"""The setting of a program: the task's tokens, which of them are marks, and whether attention is causal."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from interp.tasks import Batch
 
 MOST_FIXED = 64
 MOST_MEMBERS = 10
-"""Outputs of which a set may be the answer."""
+"""Largest number of outputs if answers are sets."""
 
 
 @dataclass(frozen=True)
 class Setting:
     """The tokens of a task as a program sees them.
 
-    vocabulary: all tokens, in the order of their ids. marks: tokens that say nothing, because they stand at the same
-    place of every input ([BOS], '='), and padding. causal: does a position see only what stands before it?
-    answers: a word for each answer, by output index. fixed: positions at which every input has the same token, where
-    all inputs have one length, of at most MOST_FIXED tokens.
+    vocabulary: all tokens, in the order of their ids. marks: padding, and tokens without information because they are
+    at the same place in every input ([BOS], '='). causal: whether a position sees only earlier ones. answers: a word
+    per output index. fixed: positions with the same token in every input, if all inputs have the same length of at most
+    MOST_FIXED tokens.
     """
 
     vocabulary: tuple[str, ...]
@@ -38,19 +38,19 @@ class Setting:
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Setting:
-        """The setting of a model's task, with the marks that these inputs show."""
+        """The setting of a model's task, with the marks found in these inputs."""
         task = subject.task
         causal = subject.model.cfg.attention_dir == "causal"
         return cls(tuple(task.vocabulary), _marks(subject, batch), causal, answer_words(subject), _fixed(batch))
 
     @property
     def content(self) -> tuple[str, ...]:
-        """The tokens that are no marks."""
+        """The tokens that are not marks."""
         return tuple(token for token in self.vocabulary if token not in self.marks)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The tokens that are whole numbers, with their values; empty where a token of the content is none."""
+        """The values of the content tokens; empty unless all of them are whole numbers."""
         values = {token: int(token) for token in self.content if token.removeprefix("-").isdecimal()}
         return values if len(values) == len(self.content) else {}
 
@@ -71,7 +71,7 @@ class Setting:
 
 
 def answer_words(subject: Subject) -> tuple[str, ...]:
-    """A word for each output index of a decision; of answers that are sets, their members.
+    """A word per output index of a decision; for sets, their members.
 
     Raises UnsupportedError for sets of more than MOST_MEMBERS outputs.
     """
@@ -94,8 +94,10 @@ def _fixed(batch: Batch) -> tuple[int, ...]:
 
 
 def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
-    """Padding, tokens that stand at the same place of every row (from its start or its end, or where it is read), and
-    nowhere else, and tokens that no answer sees."""
+    """Padding, tokens that no answer sees, and tokens that are always and only at the same place of a row.
+
+    Places are counted from the start, from the end, or from the read position.
+    """
     tokens, mask, task = batch.tokens, batch.attention_mask, subject.task
     rows = torch.arange(len(tokens))
     shortest = int(batch.lengths.min())
@@ -110,7 +112,7 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
         if everywhere and tokens.shape[1] > 1 and int(((tokens == token) & mask).sum()) == len(tokens):
             found.add(token)
     seen = mask
-    if subject.model.cfg.attention_dir == "causal":  # what stands behind the last position that is read says nothing
+    if subject.model.cfg.attention_dir == "causal":  # tokens after the last read position have no effect
         last = torch.where(reads_of(subject, batch).mask(batch), torch.arange(tokens.shape[1]), -1).amax(1)
         seen = mask & (torch.arange(tokens.shape[1]) <= last[:, None])
     unseen = set(range(len(task.vocabulary))) - set(tokens[seen].unique().tolist())
@@ -119,7 +121,7 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """Inputs as quantities look at them: ids, what is padding, what is content."""
+    """Inputs as quantities see them: token ids, and masks of padding and content."""
 
     setting: Setting
     tokens: Int[Tensor, "rows length"]
@@ -131,13 +133,13 @@ class View:
 
     @cached_property
     def content(self) -> Bool[Tensor, "rows length"]:
-        """Where a token stands that is no mark."""
+        """Mask of the tokens that are not marks."""
         marks = torch.tensor([token in self.setting.marks for token in self.setting.vocabulary])
         return self.mask & ~marks[self.tokens]
 
     @cached_property
     def values(self) -> Int[Tensor, "rows length"]:
-        """The number that each token of the content is; 0 at marks."""
+        """The numeric value of each content token; 0 at marks."""
         numbers = torch.tensor([self.setting.numbers.get(token, 0) for token in self.setting.vocabulary])
         return torch.where(self.content, numbers[self.tokens], 0)
 
@@ -146,11 +148,11 @@ class View:
         return torch.arange(self.tokens.shape[1])
 
     def is_token(self, token: str) -> Int[Tensor, "rows length"]:
-        """1 where a token stands, else 0."""
+        """1 at the positions of a token, otherwise 0."""
         return ((self.tokens == self.setting.vocabulary.index(token)) & self.mask).long()
 
     def total(self, each: Int[Tensor, "rows length"], scope: str = "seen") -> Int[Tensor, "rows length"]:
-        """The sum over what each position sees ("seen"), up to it and with it ("upto"), or from it on ("from")."""
+        """The sum over the visible positions ("seen"), up to and including each ("upto"), or from each on ("from")."""
         if scope == "upto" or (scope == "seen" and self.setting.causal):
             return each.cumsum(1)
         if scope == "from":
@@ -158,7 +160,7 @@ class View:
         return each.sum(1, keepdim=True).expand_as(each)
 
     def least(self, each: Int[Tensor, "rows length"], scope: str = "seen") -> Int[Tensor, "rows length"]:
-        """The smallest over what each position sees; see `total`."""
+        """The minimum over the visible positions; see `total`."""
         if scope == "upto" or (scope == "seen" and self.setting.causal):
             return each.cummin(1).values
         if scope == "from":

@@ -1,7 +1,7 @@
-"""What a worker does: train the seeds of one spec that belong together, and say how it went.
+"""The jobs of a sweep: a worker trains several seeds of one spec together and returns the outcomes.
 
-Jobs and outcomes are plain data, so that any pool can carry them. Nothing here imports pandas or transformer_lens; the
-engine that needs the latter loads it.
+Jobs and outcomes are plain data, so any pool can transfer them. This module imports neither pandas nor
+transformer_lens; an engine that needs the latter imports it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ LIBRARIES = ("interp", "torch", "numpy", "numba")
 
 @dataclass(frozen=True)
 class Job:
-    """Seeds of one spec that train side by side. work: a measure of the time it takes, comparable inside a sweep.
+    """Seeds of one spec that train together.
 
-    task_file: the file that registers the spec's task, where that is a user's own: a worker knows only ours.
+    work: estimate of the time, comparable within a sweep. task_file: the file that registers a user's own task, because
+    workers know only interp's tasks.
     """
 
     spec: dict[str, Any]
@@ -44,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run that ended: its row, and its loss and accuracy by epoch (none where it failed)."""
+    """A finished run: its row, and its loss and accuracy per epoch (empty if it failed)."""
 
     row: Row
     loss: list[float] = field(default_factory=list)
@@ -53,14 +54,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a short measurement says of a job: seconds of one epoch, and the most memory its process used, in bytes."""
+    """Measured cost of a job: seconds per epoch, and the peak memory of its process, in bytes."""
 
     seconds: float
     memory: int
 
 
 def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Job]:
-    """The jobs that are left, longest first: runs without a row, and those that failed."""
+    """The remaining jobs, longest first: runs without a row, and failed ones."""
 
     from interp.architecture.parameters import parameter_shapes
     from interp.architecture.problems import as_device
@@ -98,24 +99,24 @@ def jobs_of(grid: Grid, rows: Mapping[Key, Row], device: str = "cpu") -> list[Jo
 
 
 def run_job(job: Job) -> list[Outcome]:
-    """Train; whatever goes wrong becomes the error of the job's rows."""
+    """Train the job's seeds; an exception becomes the error of its rows."""
     try:
         return _train(job)
     except Exception as error:
-        # A worker must survive a cell that fails: MemoryError and CUDA errors included.
+        # A worker must survive a failing cell, including MemoryError and CUDA errors.
         message = str(error).strip().splitlines() or [""]
         return failed(job, f"{type(error).__name__}: {message[0]}")
 
 
 def failed(job: Job, error: str) -> list[Outcome]:
-    """The outcomes of a job that came to nothing."""
+    """The outcomes of a failed job."""
     return [Outcome(_row(job, seed, error=error)) for seed in job.seeds]
 
 
 def _trainer(job: Job) -> Callable[..., Any]:
-    """Training on one thread: as many workers as cores are faster than many threads, and add up in one order.
+    """The training function, on one thread: one worker per core is faster than many threads, and reproducible.
 
-    Makes the job's task known here, where it is a user's own.
+    Registers the job's task first if it is a user's own.
     """
     import torch
 
@@ -157,7 +158,7 @@ def _train(job: Job) -> list[Outcome]:
 
 
 def _engine_of(job: Job, spec: ModelSpec) -> str:
-    """The job's engine; the fastest, where it is left open: what one job spends on compiling, a whole sweep saves."""
+    """The job's engine; for "auto", the fastest one, even if it must compile, because a sweep compiles only once."""
     from interp.architecture.problems import as_device
     from interp.tasks import make_task
     from interp.training.train import choose_engine
@@ -166,7 +167,7 @@ def _engine_of(job: Job, spec: ModelSpec) -> str:
 
 
 def _last(values: list[float]) -> float | None:
-    """The last value; none where no epoch was trained."""
+    """The last value, or None if no epoch was trained."""
     return values[-1] if values else None
 
 
@@ -193,9 +194,9 @@ def _versions() -> dict[str, str]:
 
 
 def probe_job(job: Job, patience: float = 0.3) -> Probe:
-    """Time the epochs of the job, after one that loads what training needs."""
+    """Time the job's epochs, after a first one that loads everything."""
     train_parameters, spec = _trainer(job), ModelSpec.from_dict(job.spec)
-    # The times of three epochs, or as many as fit; a recipe of its own, because epochs are part of a spec.
+    # Time three epochs, or as many as fit, with a changed recipe, because the number of epochs is part of a spec.
     ends: list[float] = []
 
     class Enough(Exception):
@@ -213,8 +214,8 @@ def probe_job(job: Job, patience: float = 0.3) -> Probe:
 
 
 def peak_memory() -> int:
-    """The most memory that this process has used, in bytes."""
-    try:  # Linux; what `resource` says there includes the process that started this one
+    """The peak memory of this process, in bytes."""
+    try:  # Linux, where `resource` would include the parent process
         with open("/proc/self/status", encoding="ascii") as status:
             return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
     except (OSError, StopIteration):
