@@ -1,7 +1,7 @@
-"""All multisets of other tokens around one own token, as tables for the compiled walk (compiled/multisets.py).
+"""Tables of all multisets of other tokens, for one own token and the compiled walk (compiled/multisets.py).
 
-What the own token's neurons see is a sum of one term for each other token. The others are split into three groups: the
-walk goes through the first one token by token, and the sums of all multisets of the two others stand in tables.
+The input of the own token's neurons is a sum of one term per other token. The other tokens are split into three groups:
+the walk goes through the first group token by token; tables hold the sums over all multisets of the other two.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from interp.certificates.histogram_tables import Tables
 
 BLOCK = 64
 FIRST = 0.3
-"""Share of the others in the first group: with more the tables are smaller and so are the blocks that meet."""
+"""Share of the other tokens in the first group; a larger one makes the tables and blocks smaller."""
 EXAMPLES = 64
 WORK = 2e5
-"""Bounds (of blocks and prefixes) between two looks at the clock: about a tenth of a second."""
+"""Number of bounds between two checks of the clock, about a tenth of a second."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the neurons of one own token see, times its sum of softmax weights (1 without a softmax): a sum of terms.
+    """The input of one own token's neurons, times the sum of softmax weights (1 without softmax), as a sum of terms.
 
-    The last column is that sum of weights. terms: of one copy of each other token, those alike merged, `alike` of them,
-    tokens[i] one of these. own, base: of each copy of the own token, and once.
+    The last column is the sum of weights. terms: per copy of another token; tokens with equal terms are merged. alike:
+    number of merged tokens; tokens: one of them. own: per copy of the own token. base: the constant term.
     """
 
     tokens: Int[np.ndarray, " others"]
@@ -41,7 +41,7 @@ class Seen:
 
     @classmethod
     def by(cls, tables: Tables, token: int) -> Seen:
-        """By an own token of a model whose slots are alike."""
+        """The terms for one own token of a model without positions."""
         assert tables.scores is not None
         scores, own = tables.scores[token], tables.own[token]
         if tables.softmax:
@@ -59,7 +59,7 @@ class Seen:
 
 
 def groups_of(terms: Float[np.ndarray, "others columns"]) -> list[Int[np.ndarray, " _"]]:
-    """The others in three groups: the outermost ones, and two of tokens that are near each other."""
+    """Split the other tokens into three groups: the most extreme ones, and two of similar tokens."""
     n = len(terms)
     if n == 0:
         return [np.zeros(0, dtype=int)] * 3
@@ -76,17 +76,17 @@ def groups_of(terms: Float[np.ndarray, "others columns"]) -> list[Int[np.ndarray
 
 
 def group_sizes(others: int) -> list[int]:
-    """How many tokens the three groups hold."""
+    """Number of tokens in each of the three groups."""
     first = round(FIRST * others) if others > 2 else 0
     return [first, (others - first + 1) // 2, (others - first) // 2]
 
 
 @dataclass(frozen=True)
 class Listed:
-    """All multisets of a group of so many tokens, of 0, 1, ... slots, in blocks of BLOCK: the same for every own token.
+    """All multisets of a group of tokens with 0, 1, ... slots, in blocks of BLOCK; the same for every own token.
 
-    places: the tokens, as places in the group, -1 beyond `length`. Multisets of s slots begin at block start[s]; the
-    last block of each is filled up with its last multiset, rows[block] are real.
+    places: the tokens as indices into the group, -1 beyond `length`. Multisets of s slots start at block start[s]. The
+    last block of each s is padded with its last multiset; rows[block] is the number of real rows.
     """
 
     places: Int[np.ndarray, "padded slots"]
@@ -116,7 +116,7 @@ class Listed:
         return cls(every, np.array(length), np.array(start), np.array(rows), counts)
 
     def ways(self, alike: Int[np.ndarray, " group"]) -> Float[np.ndarray, " padded"]:
-        """In how many orders each multiset occurs, merged tokens told apart; 0 for what fills up. Whole numbers."""
+        """Number of orders of each multiset, counting merged tokens as different; 0 for padding. Integers."""
         slots = np.repeat(self.length, BLOCK)
         found = np.array([float(factorial(s)) for s in range(self.places.shape[1] + 1)])[slots]
         run = np.ones(len(found))
@@ -151,15 +151,15 @@ def _group(listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number:
 
 
 def _whole_vectors(rows: Float[np.ndarray, "rows columns"], lanes: int) -> Float[np.ndarray, "rows wide"]:
-    """With zeros behind each row, so that it is whole vectors."""
+    """Pad each row with zeros to whole vectors."""
     return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % lanes))))
 
 
 @dataclass(frozen=True)
 class Found:
-    """(sequence, position) pairs with one own token and count, whole numbers; wrong sequences, some of them.
+    """Numbers of (sequence, position) pairs with one own token and count (integers), and some wrong sequences.
 
-    evaluated, again: multisets that bounds left, and those of them that were decided again in float64.
+    evaluated: number of multisets that bounds did not decide. again: of them, those evaluated again in float64.
     """
 
     right: int
@@ -172,15 +172,15 @@ class Found:
 
 
 def multisets_around(others: int, slots: int) -> int:
-    """Multisets of so many slots of other tokens."""
+    """Number of multisets of other tokens in `slots` slots."""
     return comb(others + slots - 1, slots) if others else int(slots == 0)
 
 
 class Walk:
-    """The multisets around one own token, ready to be walked for each of its counts."""
+    """The walk over the multisets of one own token, for each of its counts."""
 
     def __init__(self, tables: Tables, token: int, listed: dict[int, Listed] | None = None) -> None:
-        """listed: by size of a group, kept for the next own token."""
+        """listed: cache of Listed by group size, shared by own tokens."""
         from interp.certificates.compiled.multisets import Tokens
 
         self.tables, self.token, self.seen = tables, token, Seen.by(tables, token)
@@ -200,7 +200,7 @@ class Walk:
         self.scratch = self._scratch()
 
     def _ends(self, rest: list[Int[np.ndarray, " _"]]) -> Any:
-        """As far as 0, 1, ... slots of the tokens from each depth of the prefix on go."""
+        """Tables of the extreme sums of 0, 1, ... slots with tokens from each depth of the prefix on."""
         from interp.certificates.compiled.multisets import Ends
 
         terms, slots = self.seen.terms, self.tables.L - 1
@@ -247,10 +247,10 @@ class Walk:
         self, count: int, classes: Bool[np.ndarray, " n_out"], need: Float[np.ndarray, " n_out"],
         slack: Float[np.ndarray, " n_out"], go_on: Callable[[], bool] = lambda: True,
     ) -> Found | None:  # fmt: skip
-        """All sequences where the own token occurs so often; None if go_on() said no on the way.
+        """Count all sequences with this count of the own token; None if go_on() returned False.
 
-        classes: the other answers that may win at all. need, slack: what margins must exceed in the model's format, and
-        in float64. Right are margins above need + 2 slack; where need is not finite, all that are not wrong are close.
+        classes: the other answers that can win. need, slack: thresholds for margins in the model's format and in
+        float64. Margins above need + 2 slack are right; if need is infinite, all that are not wrong are close.
         """
         from interp.certificates.compiled.multisets import Query, walk
 
@@ -282,7 +282,7 @@ class Walk:
         return Found(right, wrong, close, tied, examples, int(w.out[4]), int(w.out[5]))
 
     def _sequence(self, count: int, row: Int[np.ndarray, " numbers"]) -> list[int]:
-        """A wrong multiset that the kernel kept, the own token first."""
+        """A recorded wrong multiset as a sequence, own token first."""
         depth, parts, times = int(row[0]), row[1:3], row[3:]
         prefix, *others = self.groups
         found = [int(token) for token, n in zip(prefix[:depth], times) for _ in range(int(n))]

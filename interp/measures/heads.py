@@ -1,8 +1,8 @@
-"""How good is any group of heads where the answer is read: l-acc, ROC AUC, s-acc (Zsámboki et al. 2025, section 5.1).
+"""Metrics of groups of heads at the read positions: l-acc, ROC AUC and s-acc (Zsámboki et al. 2025, section 5.1).
 
-`measures.outputs` says what heads put out and add to the logits. Learned accuracy keeps the contributions of a group
-and the readout's bias b_t alone: the skip connection and the projection bias are dropped (erratum 4), or kept with
-`with_skip`.
+`measures.outputs` computes the heads' outputs and their contributions to the logits. Learned accuracy (l-acc) uses only
+the contributions of a group and the readout's bias b_t. The skip connection and the projection bias are dropped
+(erratum 4), or kept with `with_skip`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from interp.measures.subsets import MAX_SUBSETS, select_groups
 from interp.tasks import IGNORED, Batch
 
 SUCCESSFUL, FAILED = 0.98, 0.6
-"""s-acc from which a head is successful (section 5.2), and up to which it is called failed, "close to a coin flip"."""
+"""Least s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""
 
 
 # ---------------------------------------------------------------- the three metrics
 
 
 def learned_accuracy(outputs: HeadOutputs, group: Sequence[int], with_skip: bool = False) -> float:
-    """l-acc: share of rows whose answer has the largest of all logits when only the group writes (section 5.1)."""
+    """l-acc: share of rows whose answer has the largest logit if only this group contributes (section 5.1)."""
     return float((outputs.logits(group, with_skip).argmax(-1) == outputs.labels).double().mean())
 
 
@@ -60,21 +60,21 @@ def head_metrics(
 ) -> pd.DataFrame:
     """One row per group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
 
-    Any number of classes, any layer, answers at one or all positions. Heads are numbered l * n_heads + h over all
-    layers, or within one `layer`; the column layer is that of groups within one layer. Heads below the last layer count
-    with their direct contribution to the logits; a final norm keeps the scale of the whole run.
+    Supports any number of classes and layers, and answers at one or all positions. Heads are numbered l * n_heads + h
+    over all layers, or within one `layer`; the column layer is set for groups within one layer. Heads in earlier layers
+    count with their direct contribution to the logits; a final norm has the scale of the full run.
 
     groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads; "all" with sample=500 draws 500
-    of all groups. s-acc fits on the task's training set and is measured, as the others, on its test set; train and
-    test replace them. Fits are optimal, with a proven gap (see measures.separation); more than two classes are
-    separated one against the rest. C: weight of the errors in the objective; 1000 is the paper's, and 1000 / (2 n) for
-    n training rows reads its printed 1/n literally.
+    groups. train, test: s-acc is fitted on train (default: the task's training set), and all metrics are measured on
+    test (default: its test set). Fits are optimal up to a proven gap (see measures.separation); more than two classes
+    are separated one against the rest. C: weight of the errors in the objective; the paper's is 1000. A literal reading
+    of its printed 1/n gives 1000 / (2 n) for n training rows.
 
     Example:
 
         >>> model = interp.load("count01/paper")
         >>> found = interp.head_metrics(model, "singles")
-        >>> int((found["s_acc"] > 0.95).sum()), int((found["s_acc"] < 0.55).sum())  # of 16: alone enough, or of no use
+        >>> int((found["s_acc"] > 0.95).sum()), int((found["s_acc"] < 0.55).sum())  # of 16 heads
         (8, 8)
     """
     subject = Subject.of(model)
@@ -98,12 +98,12 @@ def group_metrics(
     progress: bool = False,
     C: float = 1000.0,
 ) -> pd.DataFrame:
-    """`head_metrics` from head outputs, of any model: s-acc is fitted on `fitted`, everything is measured on `tested`.
+    """`head_metrics` from head outputs of any model: s-acc is fitted on `fitted`, everything is measured on `tested`.
 
-    sample, seed: that many groups drawn from all, instead of "all". Columns heads, size, s_acc, l_acc, roc_auc, and
-    relative_gap, the proven bound on how far each separator is from the best one. Raises InterpError for one class
-    only, outputs that are not finite, fewer rows than features, groups that name a head twice or one that does not
-    exist, and more than max_subsets groups: with their number and the time they would take.
+    sample, seed: number of random groups to draw instead of "all". Columns heads, size, s_acc, l_acc, roc_auc, and
+    relative_gap, the proven bound on each separator's distance from the optimum. Raises InterpError for a single class,
+    outputs that are not finite, fewer rows than features, unknown or repeated heads in a group, and more than
+    max_subsets groups; the message then gives their number and the estimated time.
     """
     from interp.measures.separation_classes import score_groups
     from interp.measures.subset_logits import subset_logit_metrics
@@ -164,9 +164,9 @@ def logit_distributions(
 ) -> pd.DataFrame:
     """Logits of each head alone and of the model, by current and true next token (section 5, Figures 1 and 15).
 
-    Columns head (int, or "model"), current, next, token (whose logit), logit. One row for each row of the batch,
-    position that is read, and token that is ever the right next one. outputs_by_read: the batch's head outputs at each
-    position, where they are known already.
+    Columns head (int, or "model"), current, next, token (of the logit), logit. One row per row of the batch, read
+    position, and token that is ever the right next one. outputs_by_read: the batch's head outputs at each read
+    position, if already computed.
     """
     subject = Subject.of(model)
     task = subject.task

@@ -21,7 +21,7 @@ def needs(study: Study) -> str | None:
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     if n < 2:
         return "there is one head, so there is nothing to leave out"
-    return f"{n} heads are too many to silence one by one" if n > 200 else None
+    return f"{n} heads are too many to ablate one by one" if n > 200 else None
 
 
 TOLERANCE = 0.01

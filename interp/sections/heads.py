@@ -1,4 +1,4 @@
-"""Heads and MLPs of every layer: what is lost without them, what can be read off them, where they look."""
+"""Heads and MLPs of every layer: effect of ablation, information in their outputs, and attention."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from interp.sections.base import Study, section
 
 MOST_PARTS, MOST_NAMED = 200, 6
 NEEDED = 0.05
-"""A part is needed if accuracy falls by more than this when it is replaced by its mean."""
+"""A part is needed if accuracy falls by more than this when the part is replaced by its mean."""
 CLOSED = 0.5
-"""Nothing can be read off a head whose separator beats the most frequent answer by no more than NEEDED, unless it
-closes this share of the gap to 1."""
+"""Answers can be read from a head if its separator beats the most frequent answer by more than NEEDED, or closes this
+share of the gap to 1."""
 
 
 def needs(study: Study) -> str | None:
-    """Few enough parts to silence one by one."""
+    """The reason why the parts are not ablated one by one (there are too many), or None."""
     n = study.model.cfg.n_layers * (study.model.cfg.n_heads + 1)
-    return f"{n} parts are too many to silence one by one; ask interp.ablate_heads for some" if n > MOST_PARTS else None
+    return f"{n} parts are too many to ablate one by one; use interp.ablate_heads" if n > MOST_PARTS else None
 
 
 @section("heads", title="Heads and MLPs", order=300, needs=needs)
 def make(study: Study, report: Report, C: float = 1000.0) -> None:
-    """One table for all parts, and what it shows. C: weight of errors in the separators' objective."""
+    """Write a table of all parts, and sentences on it. C: weight of errors in the separators' objective."""
     table, population = study.once(shared.surveyed, C), study.once(shared.parts_population)
     layers = study.model.cfg.n_layers
     fewer = "" if table.attrs["looked"] == population.n else f", effect and looks {study.once(shared.looked_at).on}"
@@ -62,7 +62,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
         "heads_ablated",
         draw.bars(lost, "part", quantity, "silenced by", x_title="part that is silenced",
                   y_title="loss (nats)" if quantity == "loss" else "accuracy"),
-        f"{quantity.capitalize()} of the whole model with one part silenced.",
+        f"{quantity.capitalize()} of the whole model with one part ablated.",
     )  # fmt: skip
     heads = table[table["kind"] == "head"]
     if normalized(heads) and heads["uniform"].max() == 0:
@@ -78,7 +78,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
                 "key", "head", "share of attention" if normalized(heads) else "score", square=False,
                 show_values=len(heads) <= 16,
             ),
-            f"{given}, averaged over the positions that are read. Shares go to the position itself, the previous "
+            f"{given}, averaged over the read positions. Shares go to the position itself, the previous "
             "one, the first one, other positions with the same token, and positions after an earlier occurrence of "
             "the same token (induction).",
         )  # fmt: skip
@@ -89,8 +89,11 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
 
 
 def lost(table: pd.DataFrame, whole: float, chance: float, population: Population) -> pd.Series:
-    """The parts that the model needs, with its accuracy without each, lowest first: it falls by more than NEEDED, and
-    by more than these inputs may be off. None if the model answers no better than the most frequent answer."""
+    """The parts that the model needs, with its accuracy without each, lowest first.
+
+    Accuracy must fall by more than NEEDED and by more than the sampling error. Empty if the model is no better than
+    always giving the most frequent answer.
+    """
     without = table.set_index("part")["accuracy_mean"]
     if whole <= chance + NEEDED:
         return without[:0]
@@ -99,14 +102,15 @@ def lost(table: pd.DataFrame, whole: float, chance: float, population: Populatio
 
 
 def most_needed(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
-    """The part without which accuracy is lowest, all that these inputs cannot tell from it, or "none"."""
+    """The part whose ablation lowers accuracy most, with all that are within the sampling error of it, or "none"."""
     needed = lost(table, whole, chance, population)
     return words.either(population.leaders(dict(needed), least=True)) if len(needed) else "none"
 
 
 def needed(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
-    """Which parts the model needs, from the table's columns part and accuracy_mean; "" where it has nothing to lose:
-    it answers no better than one who always gives the most frequent answer (chance).
+    """A sentence on the parts that the model needs, from the table's columns part and accuracy_mean.
+
+    "" if the model is no better than always giving the most frequent answer (chance).
     """
     if len(table) < 2 or whole <= chance + NEEDED:
         return ""
@@ -128,12 +132,12 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
 
 
 def mean_of(table: pd.DataFrame) -> str:
-    """Which mean stands in the place of a part."""
+    """The kind of mean that replaces a part."""
     return "its mean at each position" if table.attrs.get("by_position") else "its mean"
 
 
 def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
-    """What s_acc is (C: as in head_metrics), or why there is none."""
+    """Describe s_acc (C: as in head_metrics), or why the table has none."""
     if (reason := table.attrs["no_s_acc"]) is not None:
         return f"There is no s_acc: {reason}."
     return (
@@ -143,16 +147,16 @@ def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
 
 
 def normalized(heads: pd.DataFrame) -> bool:
-    """Whether what the heads give adds up to 1: an entropy is known of those alone."""
+    """Whether attention adds up to 1; only then is there an entropy."""
     return bool(heads["entropy"].notna().any())
 
 
 def looking(table: pd.DataFrame) -> str:
-    """What the columns from entropy on are."""
+    """Caption for the attention columns."""
     if normalized(table):
-        return "entropy to after_same: where the head attends from the positions that are read (nats; shares)."
+        return "entropy to after_same: where the head attends from the read positions (nats; shares)."
     return (
-        "self to after_same: the sum of the head's scores for such keys, mean over the positions that are read; "
+        "self to after_same: the sum of the head's scores for such keys, mean over the read positions; "
         "without a softmax, these are not shares."
     )
 
@@ -163,7 +167,7 @@ def _at_least(accuracies: pd.Series) -> str:
 
 
 def lowest(table: pd.DataFrame, population: Population) -> str:
-    """How low accuracy falls without one part; accuracy of the whole model: attrs["accuracy"]."""
+    """A sentence on the lowest accuracy without one part; attrs["accuracy"] is that of the whole model."""
     without, whole = table.set_index("part")["accuracy_mean"], words.share(table.attrs["accuracy"])
     if len(without) == 1:
         left = words.share(float(without.iloc[0]))
@@ -177,15 +181,15 @@ def lowest(table: pd.DataFrame, population: Population) -> str:
 
 
 def readable(table: pd.DataFrame, population: Population) -> str:
-    """Off which head the answers can be read, where a separator of one does better than the most frequent answer."""
+    """A sentence on the head from which the answers are best read."""
     separable, chance = table.set_index("part")["s_acc"].dropna(), table.attrs["chance"]
     if separable.empty:
         return ""
     if chance == 1:
-        return ""  # one answer is always right: there is nothing to read
+        return ""  # one answer is always right
     if separable.max() <= chance + min(NEEDED, CLOSED * (1 - chance)):
         return (
-            f"The answers cannot be read off a single head: a linear separator of its output is right on at most "
+            f"The answers cannot be read from a single head: a linear separator of its output is right on at most "
             f"{words.at_most(float(separable.max()))} of them, and always giving the most frequent one on "
             f"{words.portion(chance)}."
         )
@@ -197,11 +201,13 @@ def readable(table: pd.DataFrame, population: Population) -> str:
 
 
 def induction(table: pd.DataFrame) -> str:
-    """Which heads look behind an earlier same token from where answers are read; raw scores (without an entropy) are no
-    shares of attention."""
+    """A sentence on the heads that attend to the position after an earlier occurrence of the same token.
+
+    "" without softmax, because raw scores are not shares of attention.
+    """
     heads = table[(table["kind"] == "head") & table["entropy"].notna() & (table["after_same"] > 0.5)]
     return (
-        "From the positions that are read, these heads attend mostly to the position after an earlier occurrence of "
+        "From the read positions, these heads attend mostly to the position after an earlier occurrence of "
         "the same token (induction): "
         f"{', '.join(heads['part'])}."
         if len(heads)

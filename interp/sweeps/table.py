@@ -1,8 +1,8 @@
-"""The durable table of a sweep: runs.jsonl, a line per run, appended and synced as each run ends; curves/ beside it.
+"""The durable table of a sweep: runs.jsonl, with one line per run, appended and synced when the run ends.
 
-A line is written whole by one process that holds the folder's lock. Whatever a crash leaves behind its last newline is
-no row: readers leave it out, and the next writer cuts it off. Losses and accuracies of all epochs are in
-curves/<spec id>-seed-<seed>.csv, written before the row that names it.
+Only the process that holds the folder's lock writes. If a crash leaves an incomplete last line, readers ignore it, and
+the next writer removes it. The losses and accuracies of all epochs are in curves/<spec id>-seed-<seed>.csv, which is
+written before the row that names it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ RESULT_COLUMNS = (
     "seed", "accuracy", "best_accuracy", "loss", "epochs", "engine", "device", "seconds", "cpu_seconds", "error",
     "curve", "spec_id", "host", "finished",
 )  # fmt: skip
-"""seed; accuracy after the last epoch and the best of all epochs (0 to 1); mean training loss of the last epoch (nats);
-epochs; engine and device that trained; seconds of wall time and of CPU time (shares of one run, where several train
-together); error, empty if there is none; file of the curve; spec id; host name; time of the end (UTC). In a table
-version.* of the libraries and spec.* fields of the spec follow."""
+"""seed; accuracy after the last epoch and best over all epochs (0 to 1); mean training loss of the last epoch (nats);
+epochs; engine and device; seconds of wall time and of CPU time (divided by the number of runs that train together);
+error, or ""; file of the curve; spec id; host name; end time (UTC). Tables also have version.* of the libraries and
+spec.* fields of the spec."""
 
 Key = tuple[str, int]
-"""Spec id and seed: what a run is known by."""
+"""Spec id and seed, which identify a run."""
 
 Row = dict[str, Any]
 
@@ -46,10 +46,10 @@ def key_of(row: Mapping[str, Any]) -> Key:
 
 
 class RunTable:
-    """The table of one folder, held by one sweep at a time: `with RunTable(folder) as table: ...`.
+    """The table in one folder, locked by one sweep at a time: `with RunTable(folder) as table: ...`.
 
-    rows: the latest row of each run. Raises InterpError if another sweep holds the folder, where a line is not a
-    row, and where the disk has no room; what was there before then stays.
+    rows: the latest row of each run. Raises InterpError if another sweep has locked the folder, if a line is not a row,
+    or if the disk is full; existing rows are kept.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -59,7 +59,7 @@ class RunTable:
     def __enter__(self) -> RunTable:
         try:
             (self.folder / CURVES).mkdir(parents=True, exist_ok=True)
-            # The system drops the lock with the process, however that ends.
+            # The operating system releases the lock when the process ends.
             self._lock = FileLock(self.folder / LOCK, mode=0o644)
             self._lock.acquire(blocking=False)
         except Timeout:
@@ -74,7 +74,7 @@ class RunTable:
         return self
 
     def _owner(self) -> str:
-        """Which process holds the folder; one that has only just begun has not said so yet."""
+        """Describe the process that holds the lock; a new one may not have written its name yet."""
         try:
             return (self.folder / OWNER).read_text("utf-8")[:100] or "just started"
         except (OSError, ValueError):
@@ -96,7 +96,7 @@ class RunTable:
         self.rows = {key_of(row): row for row in rows}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Add rows for good, all in one piece. Raises InterpError, with the table as it was, if there is no room."""
+        """Append rows durably, all or none. Raises InterpError, with the table unchanged, if the disk is full."""
         data = "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in rows).encode()
         done = 0
         try:
@@ -120,7 +120,7 @@ class RunTable:
         return name
 
     def need_room(self, n_bytes: int) -> None:
-        """Raise InterpError if the disk has less room than the rest of the sweep will take."""
+        """Raise InterpError if the rest of the sweep does not fit on the disk."""
         free = shutil.disk_usage(self.folder).free
         if free < n_bytes:
             raise InterpError(
@@ -136,13 +136,13 @@ class RunTable:
 
 
 def write_at(handle: int, data: bytes, offset: int) -> int:
-    """Write at a place of a file, as os.pwrite does if there is one (not on Windows); how many bytes were taken."""
+    """Write at an offset of a file, like os.pwrite, which Windows lacks; return the number of bytes written."""
     os.lseek(handle, offset, os.SEEK_SET)
     return os.write(handle, data)
 
 
 def read_rows(path: Path) -> tuple[list[Row], int]:
-    """The whole rows of a table, in the order of writing, and the bytes that they take. Reads beside a writer too."""
+    """The complete rows of a table, in order, and their size in bytes. Safe while another process writes."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     rows = []
@@ -153,17 +153,17 @@ def read_rows(path: Path) -> tuple[list[Row], int]:
                 raise KeyError(*missing)
         except (ValueError, KeyError, TypeError):
             raise InterpError(
-                f"line {number} of {path} is not a row of a sweep; the table was changed by something else"
+                f"line {number} of {path} is not a row of a sweep; another program changed the table"
             ) from None
         rows.append(row)
     return rows, len(whole)
 
 
 def read_runs(*folders: str | Path) -> pd.DataFrame:
-    """The table of a sweep, finished or not: a row per run (see RESULT_COLUMNS), after the columns of its axes.
+    """The table of a sweep, finished or not, with one row per run: the grid's axes, then RESULT_COLUMNS.
 
-    Several folders are parts of one grid that were run apart. Of a run that was done twice its last row counts, one
-    without an error before one with. Raises InterpError if a folder has no table.
+    folders: several folders may have parts of one grid. If a run was repeated, its last row without an error counts.
+    Raises InterpError if a folder has no table.
     """
     found: dict[Key, Row] = {}
     for path in (Path(folder) / FILE for folder in folders):
@@ -189,13 +189,13 @@ def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
         record |= flat(row["spec"], "spec.")
         records.append(record)
         columns |= dict.fromkeys(record)
-    # A field that only some specs state stands with the other fields, not after all of them.
+    # Keep fields that only some specs have next to the other fields of the spec.
     order = sorted(columns, key=lambda name: (name.startswith("spec."), 0))
     return pd.DataFrame(records, columns=order or list(RESULT_COLUMNS))
 
 
 def flat(value: Any, prefix: str) -> dict[str, Any]:
-    """Nested tables and lists as one table with dotted names."""
+    """Flatten nested tables and lists into one table with dotted names."""
     if isinstance(value, Mapping):
         items: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, list):

@@ -1,11 +1,11 @@
-"""Tasks whose labels a finite automaton computes: it reads a row place by place, and some states say an answer.
+"""Tasks whose labels a finite automaton computes while it reads a row.
 
-A task of this shape defines automata() -> Iterator[Automaton], one for each length of a row. The carry of an addition,
-the parity of a string, the height of brackets and the largest number so far are such states.
+Such a task defines automata() -> Iterator[Automaton], one per row length. Typical states are the carry of an addition,
+the parity of a string, the depth of brackets, or the largest number so far.
 
-The automaton says which rows are inputs (its paths) and what is right at each position that is read. Both are compared
-with the task's own: the number of paths with n_inputs, samples of each split with the paths, and the labels with those
-of `batch`, on every input if there are at most LISTED, else on a sample, and `unchecked` says so.
+The automaton determines the inputs (its paths) and the right answer at each read position. Both are compared with the
+task: the number of paths with n_inputs, samples of each split with the paths, and answers with the labels of `batch`.
+Labels are compared on every input if there are at most LISTED, otherwise on a sample, and `unchecked` reports the rest.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from interp.tasks.domain import Drawn
 from interp.tasks.roles import AUTOMATA, lacks
 
 LISTED = 1 << 20
-"""Inputs whose labels are all compared; a few seconds."""
+"""Largest number of inputs whose labels are all compared, which takes a few seconds."""
 SAMPLED = 4096
-"""Inputs of each length whose labels are compared if there are more."""
+"""Number of inputs per length whose labels are compared if there are more."""
 ROWS_AT_ONCE = 1 << 16
 MOST_STATES = 4096
-"""An automaton with more states at one place is refused."""
+"""Largest number of states at one place."""
 MOST_LENGTHS = 256
 
 
 @dataclass(frozen=True)
 class Read:
-    """One position whose output is read.
+    """One read position.
 
-    at: the position in the row. after: how many places the automaton has read when it knows the answer. answer: the
-    right output index, as a function of its state there.
+    at: the position in the row. after: the number of places after which the automaton's state determines the answer.
+    answer: the right output index, as a function of that state.
     """
 
     at: int
@@ -54,9 +54,9 @@ class Read:
 class Automaton:
     """How an automaton reads the rows of one length.
 
-    order: every position of the row once, in the order in which the automaton reads them. start: its state before the
-    first. step(state, position, token): its next state, or None if no input has this token there. reads: the
-    positions whose outputs are read, and what is right there.
+    order: all positions of the row, in the order in which the automaton reads them. start: the initial state.
+    step(state, position, token): the next state, or None if no input has this token there. reads: the read positions
+    with their right answers.
 
     Example, the parity of two bits before "=" (token 2), where it is read:
 
@@ -72,11 +72,11 @@ class Automaton:
 
 @dataclass(frozen=True)
 class Paths:
-    """An automaton as tables: only states that some input reaches are left, numbered from 0 at each place.
+    """An automaton as tables, with the reachable states numbered from 0 at each place.
 
-    order: the position read at each place. following: for each place, the number of the next state by state and token,
-    -1 where no input has the token there. reads: by position that is read, (after, answers): the right output index by
-    state after so many places. completions: by place and state, how many ways there are to read on to the end.
+    order: the position read at each place. following: per place, the next state by state and token, -1 if no input has
+    the token there. reads: per read position (after, answers): the number of places after which the answer is known,
+    and the right output index by state there. completions: number of ways to read on to the end, by place and state.
     """
 
     order: tuple[int, ...]
@@ -86,17 +86,17 @@ class Paths:
 
     @property
     def length(self) -> int:
-        """Tokens in a row."""
+        """Number of tokens per row."""
         return len(self.order)
 
     @property
     def n_inputs(self) -> int:
-        """Rows that the automaton reads to the end; exact."""
+        """Number of rows that the automaton reads to the end, exact."""
         return self.completions[0][0]
 
     @cached_property
     def _shares(self) -> tuple[np.ndarray, ...]:
-        """Cumulated probability of each token, by place and state, that makes all rows equally likely."""
+        """Cumulative token probabilities by place and state, such that all rows are equally likely."""
         found = []
         for place, table in enumerate(self.following):
             after = (*self.completions[place + 1], 0)
@@ -105,12 +105,12 @@ class Paths:
         return tuple(found)
 
     def draw(self, n: int, seed: int = 0) -> Int[Tensor, "n length"]:
-        """n independent inputs, all equally likely."""
+        """Draw n independent inputs, uniformly over all rows."""
         rng, states = np.random.default_rng(seed), np.zeros(n, dtype=np.int64)
         rows = np.zeros((n, self.length), dtype=np.int64)
         for position, table, shares in zip(self.order, self.following, self._shares):
             chosen = (rng.random(n)[:, None] * shares[states, -1:] >= shares[states]).sum(1)
-            # At the upper end of a rounded sum there may be a token of probability 0: the last possible one then.
+            # Rounding may select a token of probability 0 at the upper end: use the last possible one then.
             last = table.shape[1] - 1 - (table >= 0)[:, ::-1].argmax(1)
             chosen = np.minimum(chosen, last[states])
             rows[:, position] = chosen
@@ -118,7 +118,7 @@ class Paths:
         return torch.from_numpy(rows)
 
     def rows(self) -> Iterator[Int[Tensor, "rows length"]]:
-        """Every input once, some at a time."""
+        """Every input once, in batches."""
         stack = [(0, np.zeros((1, self.length), dtype=np.int64), np.zeros(1, dtype=np.int64))]
         while stack:
             place, rows, states = stack.pop()
@@ -133,7 +133,7 @@ class Paths:
                 stack.append((place + 1, grown[start : start + ROWS_AT_ONCE], states[start : start + ROWS_AT_ONCE]))
 
     def walk(self, rows: Int[Tensor, "rows length"]) -> Int[np.ndarray, "rows places"]:
-        """The state before each place and after the last; -1 from where on a row is not an input."""
+        """The state before each place and after the last one; -1 from where a row stops being an input."""
         tokens, width = rows.numpy(), self.following[0].shape[1]
         states = np.zeros((len(tokens), self.length + 1), dtype=np.int64)
         for place, (position, table) in enumerate(zip(self.order, self.following)):
@@ -143,14 +143,14 @@ class Paths:
         return states
 
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
-        """Which rows of a batch are inputs of the automaton?"""
+        """Mask of the rows of a batch that the automaton accepts as inputs."""
         fits = batch.lengths == self.length
         if batch.tokens.shape[1] < self.length:
             return torch.zeros(len(batch), dtype=torch.bool)
         return fits & torch.from_numpy(self.walk(batch.tokens[:, : self.length])[:, -1] >= 0)
 
     def right(self, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """The right output index at each position that is read, IGNORED elsewhere; rows that are inputs."""
+        """The right output index at each read position of inputs, IGNORED elsewhere."""
         states = self.walk(rows)
         found = torch.full(rows.shape, IGNORED)
         for at, (after, answers) in self.reads.items():
@@ -159,12 +159,12 @@ class Paths:
 
 
 def undeclared(task: Task) -> str | None:
-    """What a task would have to declare to have this shape, or None."""
+    """The declaration that a task of this shape lacks, as a sentence, or None."""
     return lacks(task, AUTOMATA)
 
 
 def tabulated(task: Task, automaton: Automaton) -> Paths:
-    """An automaton as tables. Raises UnsupportedError, with the reason, for one that does not fit its task."""
+    """Convert an automaton to tables. Raises UnsupportedError, with the reason, if it does not fit its task."""
     name, length = f"an automaton of task {task.name}", len(automaton.order)
     if sorted(automaton.order) != list(range(length)) or not length:
         raise UnsupportedError(f"{name} reads the positions {quoted(automaton.order)}: each of a row once")
@@ -194,7 +194,7 @@ def tabulated(task: Task, automaton: Automaton) -> Paths:
 def _pruned(
     task: Task, name: str, automaton: Automaton, states: list[dict[Hashable, int]], tables: list[np.ndarray]
 ) -> Paths:
-    """Without the states from which no row can be read to the end."""
+    """Remove the states from which no row can be read to the end."""
     ways: list[list[int]] = [[1] * len(states[-1])]
     for table in reversed(tables):
         after = (*ways[0], 0)
@@ -232,10 +232,10 @@ def declared(task: Task) -> list[Paths]:
 
 
 def automata_of(task: Task) -> list[Paths]:
-    """The automata that a task declares: their paths are all its inputs, with the answers that its labels say.
+    """The automata that a task declares, checked: their paths are its inputs, and their answers its labels.
 
-    Raises UnsupportedError with the reason where they are not; InterpError where every split has a sample that no
-    automaton reads.
+    Raises UnsupportedError, with the reason, if a check fails, and InterpError if every split has a sample that no
+    automaton accepts.
     """
     found = declared(task)
     total = sum(paths.n_inputs for paths in found)
@@ -252,7 +252,7 @@ def automata_of(task: Task) -> list[Paths]:
 
 
 def unchecked(task: Task, automata: Sequence[Paths]) -> tuple[str, ...]:
-    """What a certificate must say of labels that were not compared; nothing where all were."""
+    """The unchecked assumptions about labels; none if all labels were compared."""
     if sum(paths.n_inputs for paths in automata) <= LISTED:
         return ()
     return (f"labels: compared on {SAMPLED * len(automata):,} inputs; unchecked assumption: the automaton of task "
@@ -260,7 +260,7 @@ def unchecked(task: Task, automata: Sequence[Paths]) -> tuple[str, ...]:
 
 
 def _compare(task: Task, paths: Paths, rows: Int[Tensor, "rows length"]) -> None:
-    """Do the task's own labels say what an automaton says of these rows?"""
+    """Raise UnsupportedError unless the task's own labels of these rows agree with the automaton."""
     try:
         task.check_input(rows)
         classes = task.classes(task.batch(rows))

@@ -1,12 +1,12 @@
-"""Tasks that ask at every position how often its token occurs: which rows there are, and what is right there.
+"""Tasks whose answer at each position depends on how often its token occurs, such as the histogram task.
 
-A task of this shape declares readout = "all" and counted, its alphabet. Its inputs are all rows of one length over that
-alphabet, perhaps after one mark such as [BOS], and what is right at a token depends on how often it occurs in its row.
-The histogram is one (Behrens et al. 2024, section 4); "which letters of this word stand alone?" is another.
+Such a task declares readout = "all" and counted, its alphabet. Its inputs are all rows of one length over that
+alphabet, possibly after one mark such as [BOS]. The right output at a token depends on the token's count in its row, as
+in the histogram task (Behrens et al. 2024, section 4) or in "which letters of this word occur once?".
 
-The declaration is compared with the task's own labels, on every row if there are at most LISTED of them. Of more
-rows a sample is compared, and `unchecked` says so, unless the task defines what is right as a function: label_counts,
-from how often a token occurs to the right output index.
+The declaration is compared with the task's own labels, on every row if there are at most LISTED of them. Otherwise a
+sample is compared, and `unchecked` reports the rest. A task may instead define label_counts, from a token's count to
+the right output index.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from interp.tasks.domain import Drawn
 from interp.tasks.roles import defines_labels
 
 CHECKED = 2048
-"""Rows that are compared if there are too many to compare all, about."""
+"""Approximate number of rows that are compared if there are too many to compare all."""
 LISTED = 1 << 17
 ROWS_AT_ONCE = 1 << 13
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """What is right at a token depends on how often it occurs in its row; ids are tokens, classes are output indices.
+    """The token ids and output indices of a task whose answers depend on the count of each token.
 
-    tokens: the alphabet. marks: what stands before it in every row, at most one token, which is neither counted nor
-    read. length: tokens of the alphabet in a row. classes: right at a token that occurs 1, 2, ..., length times.
+    tokens: the alphabet. marks: at most one token at the start of every row, which is neither counted nor read. length:
+    number of alphabet tokens in a row. classes: the right outputs for tokens that occur 1, 2, ..., length times.
     """
 
     tokens: tuple[int, ...]
@@ -47,12 +47,12 @@ class Occurrences:
         return int(len(self.tokens) ** self.length)
 
     def rows(self, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows marked_length"]:
-        """Rows as a model reads them, from sequences of places in the alphabet."""
+        """Rows as a model reads them, from sequences of indices into the alphabet."""
         body = torch.tensor(self.tokens)[sequences]
         return torch.cat([torch.tensor(self.marks, dtype=torch.long).expand(len(body), -1), body], 1)
 
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
-        """Which rows of a batch are inputs of this shape?"""
+        """Mask of the rows of a batch that have this shape."""
         body = batch.tokens[:, len(self.marks) : len(self.marks) + self.length]
         if body.shape[1] < self.length:
             return torch.zeros(len(batch), dtype=torch.bool)
@@ -65,17 +65,17 @@ class Occurrences:
 
 
 def undeclared(task: Task) -> str | None:
-    """What a task would have to declare to have this shape, or None."""
+    """The declaration that a task of this shape lacks, as a sentence, or None."""
     if task.counted and task.readout == "all":
         return None
     return f"task {task.name} does not declare an alphabet to count at every position (counted, readout = 'all')"
 
 
 def occurrences_of(task: Task) -> Occurrences:
-    """The shape that a task declares, as a sample of its own labels has it (see labels_differ for the others).
+    """The shape that a task declares, with classes from a sample of its labels (labels_differ compares the others).
 
-    Raises UnsupportedError, with the reason, for a task that declares none or whose inputs have another; InterpError
-    where every split has a sample of another.
+    Raises UnsupportedError, with the reason, if a task declares no such shape or its inputs do not have it, and
+    InterpError if every split has a sample without it.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -92,10 +92,10 @@ def occurrences_of(task: Task) -> Occurrences:
     sequences = _probe_sequences(len(tokens), length)
     said = _own_classes(task, found, sequences)
     right = torch.full((length + 1,), -1)
-    right[_counts(sequences).flatten()] = said.flatten()  # the last one wins; the others are compared with it
+    right[_counts(sequences).flatten()] = said.flatten()  # labels_differ compares all of them
     if (label := getattr(task, "label_counts", None)) is not None:
         right[1:] = label(torch.arange(1, length + 1))
-    right = torch.where(right < 0, right.max(), right)  # counts that no row has, in an alphabet of one token
+    right = torch.where(right < 0, right.max(), right)  # for counts that cannot occur, with an alphabet of one token
     found = replace(found, classes=tuple(right[1:].tolist()))
     if (reason := _differs(task, found, sequences, said)) is not None:
         raise UnsupportedError(reason)
@@ -103,7 +103,7 @@ def occurrences_of(task: Task) -> Occurrences:
 
 
 def labels_differ(task: Task, shape: Occurrences) -> str | None:
-    """The first row that the task labels otherwise than its shape says, or None; all rows, of at most LISTED."""
+    """A sentence on the first row whose labels contradict the shape, or None; compares all rows if at most LISTED."""
     if shape.n_inputs > LISTED:
         return None
     places = len(shape.tokens) ** torch.arange(shape.length)
@@ -119,7 +119,7 @@ def labels_differ(task: Task, shape: Occurrences) -> str | None:
 
 
 def unchecked(task: Task, shape: Occurrences) -> tuple[str, ...]:
-    """What a certificate must say of labels that were not compared; nothing where label_counts defines them."""
+    """The unchecked assumptions about labels; none if label_counts defines them."""
     if shape.n_inputs <= LISTED or defines_labels(task):
         return ()
     return (
@@ -129,19 +129,19 @@ def unchecked(task: Task, shape: Occurrences) -> tuple[str, ...]:
 
 
 def _own_classes(task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-    """What the task itself says at every token of the alphabet. Raises UnsupportedError if it says nothing."""
+    """The task's own classes at every token of the alphabet. Raises UnsupportedError if it does not label the rows."""
     try:
         task.check_input(shape.rows(sequences))
         classes = task.classes(shape.batch(task, sequences))
     except InterpError as error:
         raise UnsupportedError(f"task {task.name} does not label all rows of its counted tokens: {error}") from None
     if shape.marks and bool((classes[:, 0] != IGNORED).any()):
-        raise UnsupportedError(f"task {task.name} asks for an answer at {task.vocabulary[shape.marks[0]]!r}, too")
+        raise UnsupportedError(f"task {task.name} is also read at {task.vocabulary[shape.marks[0]]!r}")
     return classes[:, len(shape.marks) :]
 
 
 def _counts(sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-    """How often each token occurs in its row."""
+    """The count of each token in its row."""
     return (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
 
 
@@ -161,8 +161,10 @@ def _differs(
 
 
 def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The mark before the alphabet's tokens, and their number, from the task's example and, without a known number of
-    inputs, its samples."""
+    """The mark before the alphabet's tokens, and their number, from the task's example.
+
+    If the number of inputs is unknown, samples are checked too.
+    """
     example = task.example
     if example is None:
         raise UnsupportedError(f"task {task.name} gives no example, from which the length of its rows could be taken")
@@ -175,7 +177,7 @@ def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
             marks = tuple(token for token in row[:n] if token not in tokens)
             if len(marks) > 1 or tuple(row[: len(marks)]) != marks:
                 raise UnsupportedError(
-                    f"rows of task {task.name} hold more than its counted tokens after one mark: "
+                    f"rows of task {task.name} have more than its counted tokens after one mark: "
                     f"{task.format(row[:n])!r}"
                 )
             frames.add((marks, n - len(marks)))
@@ -185,7 +187,7 @@ def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
 
 
 def _probe_sequences(letters: int, length: int) -> Int[Tensor, "rows length"]:
-    """Rows in which a token occurs every number of times, at random places among random others; rows of few tokens."""
+    """Rows with every count of each token at random places among random others, and rows of few different tokens."""
     generator = torch.Generator().manual_seed(0)
     each = max(1, min(letters, CHECKED // length))
     chosen = torch.randperm(letters, generator=generator)[:each]

@@ -331,7 +331,7 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
             "read from head 0.0: a linear separator of its output is right on all",
             "cannot",
         ),
-        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read off a single head", "best read"),
+        ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read from a single head", "best read"),
         ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "best read"),
         ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
         ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read from head 0.0 or head 0.1: a linear", "cannot"),
