@@ -62,7 +62,7 @@ def test_declarations_that_are_missing_or_not_true(changes: dict[str, Any], sent
 
 @pytest.mark.parametrize(
     ("ends", "sentence"),
-    [((0, 10**7), "more than 68,719,476,736"), ((0, 2**64), "more than"),
+    [((0, 10**7), "more than the limit of 68,719,476,736"), ((0, 2**64), "more than"),
      ((True, True), "give two integers"), ((3, 1), "0 <= low <= high")],
 )  # fmt: skip
 def test_boxes_of_no_integers_or_of_too_many_inputs(ends: Any, sentence: str) -> None:
