@@ -1,4 +1,4 @@
-"""Branch and bound over the sequences around one own token: which are surely right, which surely wrong?"""
+"""Branch and bound over the sequences with one own token: prove parts of them right or wrong."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from interp.certificates.histogram_walk import Found
 from interp.theory.relu_bounds import interval_below
 
 CHUNK = 256
-"""Nodes that are bounded together: with fewer, models of few neurons spend their time between calls."""
+"""Number of nodes bounded together; with fewer, call overhead dominates in small models."""
 PER_NODE = 1000
-"""Steps that a node costs besides its neurons: copying it, and its share of every call."""
+"""Cost of a node in steps, in addition to its neurons: copying and call overhead."""
 
 
 @dataclass
 class Ledger:
-    """What is known, by count: numbers of (sequence, position) pairs that are right, wrong, too close, or open.
+    """Results so far, per count: numbers of (sequence, position) pairs that are right, wrong, close or undecided.
 
-    margin: bound from below of the least margin proved. worst: the smallest distance between a margin and its rounding
-    bound, with that bound. candidates: (approximate margin, sequence, position), the suspects found on the way.
-    close: pairs that are right in exact arithmetic but nearer than rounding can be trusted.
+    margin: lower bound on the smallest proved margin. worst: the smallest margin minus its rounding bound, with that
+    bound. candidates: suspects found so far, as (approximate margin, sequence, position). close: pairs that are right
+    in exact arithmetic, but with a margin within rounding.
     """
 
     total: np.ndarray
@@ -51,7 +51,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Open:
-    """Nodes with the classes j that are not yet proved to stay below the right one, and where to split each."""
+    """Undecided nodes, with the classes not yet proved to be below the right one, and where to split each node."""
 
     nodes: Nodes
     classes: np.ndarray
@@ -62,12 +62,12 @@ class Open:
 
 
 class Search:
-    """One own token's space with the thresholds that a proof needs.
+    """The search for one own token, with the thresholds of a proof.
 
-    need[k - 1, j]: what a margin must exceed to hold in the model's arithmetic; slack: the same for float64, which
-    decides what is wrong in exact arithmetic. target: what is proved, need at first; slack once the model cannot be
-    certified any more and only its exact accuracy is left to find. steps: multiplications so far, roughly; they are
-    what a budget counts, so that a verdict does not depend on how busy a machine is.
+    need[k - 1, j]: threshold for margins in the model's arithmetic. slack: the same for float64, which determines the
+    errors in exact arithmetic. target: the threshold in use: need at first; slack once the model cannot be certified
+    and only its exact accuracy is searched. steps: approximate number of multiplications so far, which the budget
+    counts, so that a verdict does not depend on the machine's load.
     """
 
     def __init__(self, tables: Tables, space: Space, need: np.ndarray, slack: np.ndarray) -> None:
@@ -78,7 +78,7 @@ class Search:
         self.size = CHUNK
 
     def start(self) -> Open:
-        """The roots, bounded once; what remains open."""
+        """Bound the roots; return the undecided nodes."""
         roots = self.space.roots()
         classes = np.ones((len(roots), self.tables.lead.shape[1]), dtype=bool)
         classes[np.arange(len(roots)), self.tables.classes[roots.count - 1]] = False
@@ -87,7 +87,7 @@ class Search:
         return join([self.bound(left[s : s + self.size]) for s in range(0, len(roots), self.size)])
 
     def explore(self, left: Open, steps: float, budget: Budget) -> Open:
-        """Split nodes until all is decided, so many more steps are made or it is too late; what stays open."""
+        """Split nodes until all are decided, `steps` are used up or time runs out; return the undecided nodes."""
         stack, last = [left] if len(left.nodes) else [], self.steps + steps
         while stack and self.steps < last and not budget.is_over():
             top = stack.pop()
@@ -103,7 +103,7 @@ class Search:
         return join(stack) if stack else left[:0]
 
     def bound(self, part: Open) -> Open:
-        """Settle what bounds and single sequences settle; return the nodes that need splitting."""
+        """Decide nodes by bounds and by single sequences; return the nodes that need splitting."""
         nodes, classes, book = part.nodes, part.classes.copy(), self.ledger
         book.nodes += len(nodes)
         self.steps += len(nodes) * (PER_NODE + self._wide)
@@ -116,7 +116,7 @@ class Search:
         leaf = self.space.is_leaf(nodes)
         proved = below > self.target[count[row], j]
         classes[row[proved], j[proved]] = False
-        # What is kept is a bound: of the margin as evaluated here, less what rounding did to it.
+        # Store a lower bound: the margin as evaluated here minus its rounding.
         sure = below - self.slack[count[row], j]
         self._note(count[row[proved]], sure[proved], self.need[count[row], j][proved])
         tight = leaf | ~((lo < 0) & (hi > 0)).any(1) | (lo.shape[1] == 1)
@@ -134,7 +134,7 @@ class Search:
         wrong = np.zeros(len(nodes), dtype=bool)
         wrong[row[self._surely_wrong(nodes, row, weight, lo, hi, ends, self.slack[count[row], j] + bias)]] = True
         np.add.at(book.wrong, count[wrong], share[wrong])
-        # Right, but nearer than rounding can be trusted: splitting could only help where the bound is loose.
+        # Right, but within rounding: splitting could only help if the bound is loose.
         close = ~right & ~wrong & tight
         close[row[~(below > self.slack[count[row], j])]] = False
         np.add.at(book.close, count[close], share[close])
@@ -153,7 +153,7 @@ class Search:
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
         ends: np.ndarray | None, least: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
-        """For which (node, class) -weight . relu(z) exceeds `least` on the whole node: not where it does not once."""
+        """Mask of the (node, class) pairs for which -weight . relu(z) exceeds `least` on the whole node."""
         found = np.zeros(len(row), dtype=bool)
         once = np.maximum(self.space.witness(nodes), 0)
         some = np.flatnonzero(-(weight * once[row]).sum(1) > least)
@@ -162,7 +162,7 @@ class Search:
         return found
 
     def _note(self, count: np.ndarray, margin: np.ndarray, need: np.ndarray) -> None:
-        """Keep the smallest margin of every count, with its rounding bound."""
+        """Record the smallest margin per count, with its rounding bound."""
         order = np.argsort(-margin)
         smaller = margin[order] < self.ledger.margin[count[order]]
         chosen = order[smaller]  # ascending towards the smallest, which is written last
@@ -173,9 +173,10 @@ class Search:
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
         ends: np.ndarray | None, target: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Bound from below of weight . relu(z) for each (node, class), and what guides the next split of a node.
+        """Lower bound on weight . relu(z) per (node, class), and values that guide the next split.
 
-        The space's own bound costs a product with every token's values: taken where the interval's is not above target.
+        The space's tighter bound needs a product with all tokens' values, so it is computed only if the interval bound
+        is not above the target.
         """
         low, high = lo[row], hi[row]
         best = interval_below(weight, low, high)
@@ -192,9 +193,9 @@ class Search:
 
 @dataclass
 class Part:
-    """One own token: its search (None if the method's numbers vanish), its ledger, and what is open.
+    """One own token: its search (None if its softmax weight underflows), its ledger, and the undecided nodes.
 
-    rivals: by count, the answers that the root's bound leaves open.
+    rivals: per count, the answers that the root's bound does not exclude.
     """
 
     token: int
@@ -205,7 +206,7 @@ class Part:
 
     @classmethod
     def of(cls, token: int, search: Search) -> Part:
-        """With the roots bounded once."""
+        """Start the search and bound the roots."""
         left = search.start()
         rivals: dict[int, np.ndarray] = {}
         for count, classes in zip(left.nodes.count.tolist(), left.classes):
@@ -214,7 +215,7 @@ class Part:
 
     @property
     def undecided(self) -> np.ndarray:
-        """Open (sequence, position) pairs by count."""
+        """Number of undecided (sequence, position) pairs per count."""
         book = self.ledger
         if self.search is None:
             return np.array(book.total)
@@ -228,10 +229,10 @@ class Part:
         return self.search is None or (self.left is not None and len(self.left.nodes) > 0)
 
     def decide(self, count: int, found: Found, need: np.ndarray, slack: np.ndarray) -> None:
-        """All sequences with the own token so often were counted: in place of what the search knows of them."""
+        """Replace the search's results for one count by an exact count of all sequences."""
         book, k, rivals = self.ledger, count - 1, self.rivals[count]
         book.right[k], book.wrong[k], book.close[k], book.tied[k] = found.right, found.wrong, found.close, found.tied
-        # What is right exceeds need + 2 slack as evaluated here, what is close nothing.
+        # Right margins exceed need + 2 slack as evaluated here; close ones exceed nothing.
         least = 0.0 if found.close or found.tied else float((need + slack)[rivals].min())
         if found.right or found.close:
             book.margin[k], book.need[k] = min(book.margin[k], least), float(need[rivals].min())
@@ -241,7 +242,7 @@ class Part:
 
 
 def join(parts: list[Open]) -> Open:
-    """Several lists of open nodes as one."""
+    """Concatenate lists of undecided nodes."""
     if len(parts) == 1:
         return parts[0]
     merged = {

@@ -1,4 +1,4 @@
-"""An induction circuit: a head that looks one token back, and a head that looks for its own token there.
+"""An induction circuit: a previous-token head, and a head that attends to positions after the current token.
 
 Residual directions, all orthonormal: one for each token, one for each position, one for each "token before" and one for
 each answer. A row is [BOS] and a string of different tokens, repeated.
@@ -7,18 +7,18 @@ each answer. A row is [BOS] and a string of different tokens, repeated.
 i >= 1 gives weight a = e^beta / (e^beta + i) to the token before it, which it writes to "token before", and 1 / (e^beta
 + i) to each other one up to itself. At [BOS] it sees [BOS].
 
-**Layer 1, the last head** (induction): the score of position j at position q is gamma times what j holds of "token
-before = the token at q". Say that token, x, stands r + 1 times up to q (r >= 1 if there is an answer), and L is the
-length with [BOS]. The r positions behind the earlier ones score at least gamma A, A = e^beta / (e^beta + L - 1), and
-they all hold the right answer y. Every other position has weight 1 / (e^beta + i) for each x it sees, so its score is
-at most gamma B, B = (r + 1) / (e^beta + 1). Any other token z stands there at most r + 1 times, since the string has it
-once. The head copies what it sees to the answers with `gain`, so
+**Layer 1, the last head** (induction): the score of position j at position q is gamma times j's component of "token
+before = the token at q". Suppose that this token, x, occurs r + 1 times up to q (r >= 1 if there is an answer), and L
+is the length with [BOS]. The r positions after earlier occurrences score at least gamma A, A = e^beta / (e^beta + L -
+1), and all of them have the right answer y. Every other position i has weight 1 / (e^beta + i) on each x that it sees,
+so its score is at most gamma B, B = (r + 1) / (e^beta + 1). Any other token z occurs there at most r + 1 times, because
+the string has it once. The head copies the attended tokens to the answers with `gain`, so
 
     **logit y - logit z >= gain (r e^(gamma A) - (r + 1) e^(gamma B)) / (r e^(gamma A) + (L - r) e^(gamma B)),**
 
 which is positive if gamma (A - B) > ln((r + 1) / r). The margin is the smallest such bound over r that can occur.
 
-The other heads are zero: they are there so that a search for the circuit has something to leave out.
+The other heads are zero, so that a search for the circuit has heads to leave out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from interp.tasks import Induction
 
 
 def margin(task: Induction, beta: float, gamma: float, gain: float) -> float:
-    """The bound above, smallest over the numbers of earlier occurrences that a row can have; -inf where none holds."""
+    """The bound above, minimized over the possible numbers of earlier occurrences; -inf if it does not hold."""
     length, worst = task.length + 1, math.inf
     for r in range(1, task.length // task.shortest + 1):
         a = math.exp(beta) / (math.exp(beta) + length - 1)
@@ -51,11 +51,11 @@ def induction(
     v: int = 8, length: int = 16, shortest: int = 3, longest: int = 5, n_heads: int = 2, beta: float = 10.0,
     gamma: float = 12.0, gain: float = 1.0,
 ) -> Construct:  # fmt: skip
-    """A previous-token head feeding an induction head, in one-hot directions: right wherever the answer is determined.
+    """A previous-token head and an induction head in one-hot directions: right wherever the answer is determined.
 
-    v, length, shortest, longest: of the task. n_heads: of each layer; head 0 of layer 0 and the last head of layer 1
-    work, the others are zero. beta, gamma: scores of the two heads. gain: from attention to logits. Raises InterpError
-    where the proof leaves no margin.
+    v, length, shortest, longest: the task's parameters. n_heads: heads per layer; only head 0 of layer 0 and the last
+    head of layer 1 are not zero. beta, gamma: scores of the two heads. gain: from attention to logits. Raises
+    InterpError if the proof leaves no margin.
     """  # fmt: skip
     task = Induction(v=v, length=length, shortest=shortest, longest=longest)
     check_size("n_heads", n_heads)
@@ -75,7 +75,7 @@ def induction(
         for name, shape in (("Q", (d, d_head)), ("K", (d, d_head)), ("V", (d, d_head)), ("O", (d_head, d))):
             tensors[f"blocks.{index}.attn.W_{name}"] = torch.zeros(n_heads, *shape, dtype=torch.float64)
     first = {name: tensors[f"blocks.0.attn.W_{name}"][0] for name in "QKVO"}
-    first["Q"][:, : n - 1] = beta * position[1:].T  # position i asks for i - 1
+    first["Q"][:, : n - 1] = beta * position[1:].T  # position i attends to i - 1
     first["K"][:, :n] = position.T
     first["V"][:, :tokens], first["O"][:tokens] = token.T, before
     second = {name: tensors[f"blocks.1.attn.W_{name}"][-1] for name in "QKVO"}

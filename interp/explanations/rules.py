@@ -1,7 +1,7 @@
-"""From quantities to the answer: the forms that the last step of a program may have, simple ones first.
+"""Rules: the possible forms of a program's last step, from quantities to the answer, simple ones first.
 
-A rule is plain data: a form, the quantities that it reads, and its constants. Its words, its source and its answers
-follow from these.
+A rule is plain data: a form, the quantities that it reads, and its constants. Its text, source code and answers are
+derived from these.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from interp.mechanisms.quantities import Quantity
 from interp.mechanisms.setting import Setting
 
 PRICE = 1000.0
-"""What a program that gives none of the answers would cost, in constants: a thousandth of them is worth one."""
+"""Cost of getting all answers wrong, in constants: 1/1000 of the answers is worth one constant."""
 FINE, LEAST_GAIN = 4, 3
-"""An exception has to be worth a FINE-th of what a constant is, and so many answers."""
+"""An exception must be worth at least 1/FINE of a constant, and correct at least LEAST_GAIN answers."""
 MAIN = -2
-"""No exception: the main rule holds."""
+"""Marks cells without an exception, where the main rule applies."""
 SHOWN = 12
-"""Entries of a table that its words name."""
+"""Largest number of table entries named in the text."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the answer follows from quantities.
+    """A rule from quantities to the answer.
 
-    form: "constant" (always one answer), "same" (the token), "number" (the number, plus `shift`), "steps" (one number
-    against thresholds), "all" (yes where every quantity has one of its values), "sum" (a weighted sum of numbers
-    against a threshold), "table" (an answer for each combination of values, `default` elsewhere), "except" (the first
-    number plus `shift`, but for listed pairs of it and a second quantity).
+    form: "constant" (always the same answer), "same" (the token), "number" (the number plus `shift`), "steps" (one
+    number compared with thresholds), "all" (yes if every quantity has one of its listed values), "sum" (a weighted sum
+    of numbers compared with a threshold), "table" (an answer per combination of values, otherwise `default`), "except"
+    (the first number plus `shift`, except for listed pairs of it and a second quantity).
     """
 
     setting: Setting
@@ -46,7 +46,7 @@ class Rule:
 
     @property
     def constants(self) -> int:
-        """Numbers, tokens and answers that the rule names; an entry of a table counts as one."""
+        """Number of constants in the rule: numbers, tokens and answers; a table entry counts as one."""
         own = sum(one.constants for one in self.quantities)
         data = self.data
         if self.form == "constant":
@@ -64,7 +64,7 @@ class Rule:
         return own + (len(data["entries"]) + 1 if self.form == "table" else 0)
 
     def answers(self, values: Sequence[Int[Tensor, "n"]]) -> Int[Tensor, "n"]:
-        """Output indices from the values of the quantities; -1 for a token or number that is not an answer."""
+        """Output indices from the quantities' values; -1 for tokens and numbers that are not answers."""
         data = self.data
         if self.form == "constant":
             return torch.full_like(values[0], data["answer"]) if values else torch.tensor([data["answer"]])
@@ -97,7 +97,7 @@ class Rule:
 
 
 def _named(rule: Rule, values: Tensor) -> Tensor:
-    """The answer whose word is the token's, or the number's."""
+    """The answer with the same word as the token or number."""
     answers = {word: number for number, word in enumerate(rule.setting.answers)}
     known, where = values.unique(return_inverse=True)
     shift = rule.data.get("shift", 0)
@@ -120,7 +120,7 @@ def _looked_up(entries: list[list[Any]], default: int, values: Sequence[Tensor])
 def fits(
     setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray
 ) -> list[Rule]:
-    """Rules that read all of these quantities, fitted to a model's answers: of each form that can be, the best one."""
+    """Fit rules that read all of these quantities to a model's answers: the best one per applicable form."""
     found: list[Rule] = []
     if len(quantities) == 1:
         single = [form(setting, quantities[0], values[0], answers) for form in (_same, _number, _steps)]
@@ -137,7 +137,7 @@ def fits(
 
 
 def code(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """One number for each combination of values, and the combinations."""
+    """Number the combinations of values; return each input's number, and the combinations."""
     codes, cells = np.zeros(len(values[0]), dtype=np.int64), None
     for value in values:
         known, index = np.unique(value, return_inverse=True)
@@ -160,7 +160,7 @@ def _same(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarr
 
 
 def _number(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
-    """The number itself is the answer, or the number plus a constant."""
+    """Fit: the number, or the number plus a constant, is the answer."""
     words = [int(word) if word.isdecimal() else None for word in setting.answers]
     if one.tokens or all(word is None for word in words):
         return None
@@ -179,7 +179,7 @@ def _except(
     best: np.ndarray,
     answers: np.ndarray,
 ) -> Rule | None:
-    """A number, but for the pairs of it and a second quantity in which another answer is more frequent."""
+    """Fit: a number, except for pairs of it and a second quantity with another most frequent answer."""
     main, other = order
     number = _number(setting, quantities[main], values[main], answers)
     if number is None:
@@ -196,7 +196,7 @@ def _except(
 
 
 def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
-    """Thresholds on one number, where they are fewer than its values."""
+    """Fit: thresholds on one number, if there are fewer of them than values."""
     known, index = np.unique(values, return_inverse=True)
     if one.tokens or len(known) < 3:
         return None
@@ -210,7 +210,7 @@ def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndar
 
 
 def _merged(steps: list[tuple[int, np.ndarray]], worth: float) -> list[tuple[int, np.ndarray]]:
-    """Neighboring steps are joined while that costs fewer answers than a step is worth, the cheapest first."""
+    """Merge neighboring steps, cheapest first, while that costs fewer answers than a step is worth."""
     while len(steps) > 1:
         costs = [
             (int(one.max() + other.max() - (one + other).max()), at)
@@ -232,12 +232,12 @@ def _all(
     best: np.ndarray,
     answers: np.ndarray,
 ) -> Rule | None:
-    """Two answers, one of which is given exactly where every quantity has one of its values."""
+    """Fit: two answers, one of them if and only if every quantity has one of its listed values."""
     two = np.unique(best)
     if len(two) != 2:
         return None
     found = []
-    for yes in two[::-1]:  # of two rules that are equally short, the one that says when the answer is yes
+    for yes in two[::-1]:  # prefer the rule for "yes" if both are equally short
         no = two[0] if yes == two[1] else two[1]
         allowed = [np.unique(cells[best == yes, number]) for number in range(cells.shape[1])]
         data = {"values": [a.tolist() for a in allowed], "yes": int(yes), "no": int(no)}
@@ -258,7 +258,7 @@ def _table(
     best: np.ndarray,
     answers: np.ndarray,
 ) -> Rule:
-    """An answer for each combination of values, but for those that the default answer costs next to nothing."""
+    """Fit: an answer per combination of values, without those for which the default answer is nearly as good."""
     default = int(np.bincount(best).argmax())
     gained = (answers == best[codes]).astype(int) - (answers == default)
     gains = np.bincount(codes, weights=gained, minlength=len(cells))
@@ -271,7 +271,7 @@ def _table(
 def weighted(
     setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray
 ) -> Rule | None:
-    """Two answers, told apart by the sign of a weighted sum of numbers; weights of three digits, the largest is 1."""
+    """Fit: two answers, by the sign of a weighted sum of numbers. Weights have three digits; the largest is 1."""
     from sklearn.linear_model import LogisticRegression
 
     two = np.unique(answers)

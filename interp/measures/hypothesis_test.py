@@ -1,8 +1,8 @@
-"""Is a hypothesis about a model true? Causal scrubbing of the whole, and interchange of each variable.
+"""Test a hypothesis about a model: causal scrubbing of the whole, and interchange interventions on each variable.
 
-Chan et al. 2022 (causal scrubbing): 100% of the loss is recovered where resampling all that the hypothesis leaves free
-costs nothing, 0% where the loss is that of the model's own outputs beside the labels of other inputs. Geiger et al.
-2021 (interchange interventions): see measures.interchange.
+Causal scrubbing (Chan et al. 2022): 100% of the loss is recovered if resampling everything that the hypothesis declares
+irrelevant costs nothing; 0% if the loss is as high as with shuffled labels. Interchange interventions (Geiger et al.
+2021): see measures.interchange.
 """
 
 # ruff: noqa: PT028  (test_hypothesis is not a pytest test: users call it by that name)
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SECONDS = 15.0
-"""One run of all inputs may take so long."""
+"""Time limit for one run over all inputs, in seconds."""
 WORK = 3e10
-"""Operations that every draw may take: some seconds."""
+"""Largest number of operations for exhaustive draws, a few seconds."""
 ALL_DRAWS = 1 << 17
-"""Up to this many runs, every draw of every donor is made, and every pair of inputs interchanged."""
+"""Largest number of runs for which all combinations of donors, and all pairs of inputs, are run."""
 PAIRS = 1 << 13
-"""Pairs that are interchanged for each variable if there are more than ALL_DRAWS."""
+"""Number of interchanged pairs per variable if there are more than ALL_DRAWS."""
 SIZE = 1 << 28
-"""Bytes that the values of all places may take."""
+"""Largest memory for the values of all places, in bytes."""
 
 
 @dataclass(frozen=True)
 class HypothesisTest:
-    """How far a hypothesis is true of a model.
+    """The scores of a hypothesis about a model.
 
     Attributes:
-        model, scrubbed, shuffled: accuracy and loss (nats) of the model, of the model with everything resampled that
-            the hypothesis leaves free, and of the model's outputs beside the labels of other inputs.
-        low, high: 95% interval of the scrubbed accuracy; equal to it where `exact`.
-        recovered_low, recovered_high: the same of the loss recovered.
+        model, scrubbed, shuffled: accuracy and loss (nats) of the model, of the scrubbed model, and of the model's
+            outputs with the labels of other inputs.
+        low, high: 95% interval of the scrubbed accuracy; equal to it if `exact`.
+        recovered_low, recovered_high: the same for the recovered loss.
         agreement: share of the model's own answers, right or wrong, that the hypothesis computes from its variables.
-        population: the inputs that the numbers are about. reads: how many answers were read in them.
-        exact: was every draw made for all of them?
-        interchange: one row per variable: variable, places, values (how many it takes), alone (share of the inputs that
-            agree with no other on it, so that swapping cannot fail), pairs, agree, low, high; changing, changed,
-            changed_low, changed_high (pairs whose answer must change, and the share that does as it must); exact;
-            reason (why there is no interchange).
+        population: the inputs measured on. reads: number of answers read in them.
+        exact: whether all combinations of donors were run.
+        interchange: one row per variable: variable, places, values (their number), alone (share of the inputs with a
+            unique value, for which swapping has no effect), pairs, agree, low, high; changing, changed, changed_low,
+            changed_high (pairs whose answer must change, and the share that changes as expected); exact; reason (why
+            there is no interchange).
         by_answer: answer, reads, model, scrubbed: accuracy by right answer.
     """
 
@@ -79,9 +79,9 @@ class HypothesisTest:
 
     @property
     def loss_recovered(self) -> float:
-        """1 where the scrubbed model loses no more than the model, 0 where it loses as much as with shuffled labels.
+        """1 if the scrubbed model's loss equals the model's, 0 if it equals the loss with shuffled labels.
 
-        NaN if shuffling the labels costs nothing, or there is no loss.
+        NaN if shuffling the labels does not change the loss, or there is no loss.
         """
         return _recovered(self.model.loss, self.scrubbed.loss, self.shuffled.loss)
 
@@ -105,7 +105,7 @@ class HypothesisTest:
             if row.reason:
                 lines.append(f"{row.variable}: {row.reason}.")
                 continue
-            free = f"; {share(row.alone)} of the inputs agree with no other on it" if row.alone else ""
+            free = f"; {share(row.alone)} of the inputs have a value that no other input has" if row.alone else ""
             lines.append(
                 f"{row.variable} ({row.places}): interchange accuracy {share(row.agree)} on {row.pairs:,} pairs, "
                 f"{share(row.changed)} on the {row.changing:,} whose answer must change{free}."
@@ -124,15 +124,15 @@ def test_hypothesis(
     """Scrub a model by a hypothesis, and interchange each of its variables.
 
     Args:
-        model: any model with a task: ours, or `interp.load` of your own.
-        hypothesis: variables, their places, and what each is computed from.
-        inputs: what the numbers are about; left out, every input of the task where that takes seconds, else its test
-            data.
-        pairs: how many pairs are interchanged for each variable where not all of them are.
-        seed: of the draws.
+        model: any model with a task: one of interp's, or your own from `interp.load`.
+        hypothesis: the variables, their places, and the variables that each is computed from.
+        inputs: the inputs to measure on (default: every input of the task if that takes seconds, otherwise its test
+            data).
+        pairs: number of interchanged pairs per variable, if there are too many to run all.
+        seed: of the random draws.
 
     Returns:
-        Scores; exact where few enough inputs allow every draw, else with 95% intervals.
+        The scores: exact if there are few enough inputs to run all combinations, otherwise with 95% intervals.
 
     Raises InterpError for places, features or values that do not fit the model and the task.
 
@@ -175,20 +175,20 @@ def test_hypothesis(
     )
 
 
-test_hypothesis.__test__ = False  # type: ignore[attr-defined]  # pytest takes every test_* for a test
+test_hypothesis.__test__ = False  # type: ignore[attr-defined]  # otherwise pytest would collect it as a test
 
 
-# ---------------------------------------------------------------- what it is about
+# ---------------------------------------------------------------- places and inputs
 
 
 def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> None:
-    """One place holds one variable, or each variable has its own directions there."""
+    """Raise InterpError unless each place has a single variable, or each variable has its own directions there."""
     if not any(places.values()):
         raise InterpError("no variable of the hypothesis has a place, so there is nothing to test in the model")
     taken: dict[tuple[object, object], tuple[str, Place]] = {}
     for name, some in places.items():
         if some and any(place.each for place in some) != all(place.each for place in some):
-            raise InterpError(f"variable {name} is at each position in one place, and at one position in another")
+            raise InterpError(f"variable {name} has a place at all positions and another one at a single position")
         for place in some:
             key = (place.what, place.position)
             if key in taken:
@@ -202,7 +202,7 @@ def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> Non
 
 
 def _inputs(subject: Subject, places: dict[str, list[Place]]) -> Population:
-    """Every input where a run of all takes seconds and what places hold fits into memory, else a sample."""
+    """Every input if one run takes seconds and the values of places fit into memory, otherwise a sample."""
     found = choose(subject.task, subject.logits, fixed=False, seconds=SECONDS)
     length = found.batch.tokens.shape[1]
     numbers = sum((length if p.each else 1) * p.width(subject) for some in places.values() for p in some)
@@ -215,7 +215,7 @@ def _inputs(subject: Subject, places: dict[str, list[Place]]) -> Population:
 
 @dataclass(frozen=True)
 class _Scrub:
-    """Accuracy and loss of the scrubbed model, by right class, too."""
+    """Accuracy and loss of the scrubbed model, overall and per right class."""
 
     score: Score
     interval: tuple[float, float]
@@ -225,7 +225,7 @@ class _Scrub:
 
 
 def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
-    """Every draw where they are few, else one draw for each unit."""
+    """Run all combinations of donors if they are few, otherwise one draw per unit."""
     subject, classes = scrubber.subject, scrubber.units.classes
     runs = scrubber.all_draws()
     if runs is not None and runs <= _most_runs(scrubber):
@@ -241,7 +241,7 @@ def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
 
 
 def _most_runs(scrubber: Scrubber) -> int:
-    """How many runs take about WORK operations: whether every draw is made does not depend on the machine."""
+    """Number of runs for about WORK operations, so that the choice does not depend on the machine."""
     model, length = scrubber.subject.model, scrubber.units.batch.tokens.shape[1]
     cfg = model.cfg
     weights = sum(parameter.numel() for name, parameter in model.named_parameters() if "embed.W_" not in name)
@@ -262,7 +262,7 @@ def _every_draw(scrubber: Scrubber) -> _Scrub:
     shares = classes.bincount() / len(classes)
     accuracy = min(1.0, sum(right.values()))
     if abs(accuracy - 1) < 1e-9:
-        accuracy = 1.0  # the chances are fractions, and add up to 1 but for their rounding
+        accuracy = 1.0  # the probabilities add up to 1 up to rounding
     by_class = {c: min(1.0, value / float(shares[c])) for c, value in right.items()}
     return _Scrub(Score(accuracy, loss), (accuracy, accuracy), 0.0, by_class, True)
 
@@ -274,7 +274,7 @@ def _score(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
 
 
 def _shuffled(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
-    """The model's outputs beside the labels of all inputs, each as likely as it is among them: no draw."""
+    """The exact score of the model's outputs with the labels of random inputs."""
     accuracy = loss = 0.0
     for c, number in zip(*classes.unique(return_counts=True)):
         score = _score(subject, outputs, torch.full_like(classes, int(c)))

@@ -3,26 +3,25 @@
 The mixed token of position l, with own token t, attention A_lm and the mean v of the alphabet's values, is exactly
 
     x' = e_t  +  [ a_BOS v_BOS + (sum_m A_lm) v ]  +  [ sum_m A_lm (v_m - v) ]
-         own     weights: how much is attended          contents: to which tokens
+         own     weights: total attention               contents: the attended tokens
 
-**Relation-based** counting (Behrens et al. 2024, section 5.1): attention compares tokens, and the count is in how much
-weight it gives, along a direction that all tokens share. **Inventory-based** counting: the readout knows every token
-and finds out how much of the own one is in the mixture. So the weights carry the count in the one, the contents in the
-other, and they can be brought into conflict:
+**Relation-based** counting (Behrens et al. 2024, section 5.1): attention compares tokens, and the count is encoded in
+the total attention, along a direction shared by all tokens. **Inventory-based** counting: the readout knows every token
+and extracts the amount of the own token from the mixture. So the weights carry the count in a relation, and the
+contents in an inventory. Two interventions separate them:
 
-- conflict: the contents are taken from another position with the same own token and another count. Which of the two
-  counts does the answer follow? It is regressed on both: 1 and 0 in a relation, 0 and 1 in an inventory.
-- without contents (set to zero, their mean) and without weights (set to the mean of the own token): how much of the
+- conflict: the contents are taken from another position with the same own token and another count. The answer is
+  regressed on both counts: the slopes are 1 and 0 for a relation, 0 and 1 for an inventory.
+- without contents (set to zero, their mean) and without weights (set to the mean for the own token): how much
   information on the count is left?
 
-The parts in conflict come from the model's own activations, from positions of one token, so that the readout sees
-nothing it could not meet but their combination. Where the sum of attention is constant (linear mixing, softmax without
-BOS) the weights can carry nothing: that is the paper's argument why these models need an inventory, and here it comes
-out by itself.
+The exchanged parts are activations of the model itself, at positions with the same token; only their combination is
+new to the readout. If total attention is constant (linear mixing, softmax without BOS), the weights cannot carry the
+count. This is the paper's argument why these models need an inventory, and the measure confirms it.
 
-A third test asks for memory: for each token, the few neurons are silenced that respond most to its count. An inventory
-of one neuron a token loses that token and keeps the others. It is evidence, not part of the verdict: an inventory may
-also be spread over many neurons.
+A third test is about memory: for each token, the few neurons that respond most to its count are ablated. With an
+inventory of one neuron per token, the model fails on that token only. This is evidence, not part of the verdict,
+because an inventory may also be distributed over many neurons.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ from interp.words import share
 
 Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"]
 CLEAR = 0.7
-"""The share of the answer's dependence on the two counts in conflict that makes a verdict clear.
+"""Least share of one part in the answer's dependence on the two counts for a clear verdict.
 
-All relation-based constructions have 1. Inventories have 0, but for small low-coherence frames with raw scores, whose
-mean is not small: 0.05 of it is in the weights at T = 32, L = 10, d = 8, and 0.26 at T = 6, L = 4, d = 3.
+All relation-based constructions have a share of weights of 1. Inventories have 0, except for small low-coherence frames
+with raw scores, whose mean is not small: 0.05 at T = 32, L = 10, d = 8, and 0.26 at T = 6, L = 4, d = 3.
 """
 COUNTS = 0.5
-"""Least balanced accuracy of a model whose mechanism is worth asking for."""
+"""Least balanced accuracy of a model for a verdict on its mechanism."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
     """The verdict and its evidence.
 
-    accuracy: of the intact model, mean over the counts. by_weights, by_contents: by how much the answer rises when the
-    count in the weights, or in the contents, rises by one and the other stays (slopes of the regression); explained:
-    the part of the answers' variance that both counts explain together. without_contents, without_weights: squared
-    correlation of answer and count when this part is set to its mean. neurons: how many are silenced for each token.
-    own_loss, other_loss: accuracy lost on that token and, on average, on all others, mean over the tokens.
+    accuracy: of the intact model, mean over the counts. by_weights, by_contents: slopes of the regression, the increase
+    of the answer if the count in the weights, or in the contents, increases by one. explained: share of the answers'
+    variance explained by both counts. without_contents, without_weights: squared correlation of answer and count with
+    this part set to its mean. neurons: number of ablated neurons per token. own_loss, other_loss: accuracy lost on that
+    token, and on the other tokens, averaged over tokens.
     """
 
     verdict: Verdict
@@ -75,13 +74,13 @@ class Mechanism:
 
     @property
     def relation(self) -> float:
-        """From 0, the answer follows the contents alone, to 1, the weights alone."""
+        """0 if the answer follows only the contents, 1 if it follows only the weights."""
         weights, contents = max(self.by_weights, 0.0), max(self.by_contents, 0.0)
         return weights / (weights + contents) if weights + contents > 0 else float("nan")
 
     @property
     def specificity(self) -> float:
-        """1 where silencing a token's neurons costs that token alone, 0 where it costs all alike."""
+        """1 if ablating a token's neurons affects only that token, 0 if it affects all tokens equally."""
         total = abs(self.own_loss) + abs(self.other_loss)
         return (self.own_loss - self.other_loss) / total if total > 0 else 0.0
 
@@ -92,7 +91,7 @@ class Mechanism:
     def __str__(self) -> str:
         if self.verdict == "does not count":
             said = share(self.accuracy, 3)
-            return f"It does not count well enough to ask how: accuracy {said}, averaged over the counts."
+            return f"It does not count well enough for a verdict: accuracy {said}, averaged over the counts."
         how = "is partly relation-based and partly inventory-based" if self.verdict == "mixed" else f"is {self.verdict}"
         neurons = "neuron that tells" if self.neurons == 1 else f"{self.neurons} neurons that tell"
         return (
@@ -104,15 +103,15 @@ class Mechanism:
 
 
 def mechanism(model: Counting, n: int = 2000, seed: int = 0) -> Mechanism:
-    """Which part carries the count, from n sequences of the task's sampler. See the module.
+    """Measure which part carries the count, on n sequences of the task's sampler. See the module's docstring.
 
-    Raises UnsupportedError for what is no histogram model, InterpError for a length or an alphabet of 1.
+    Raises UnsupportedError for models that are not histogram models, and InterpError for a length or alphabet of 1.
     """
     counter = CountingModel.of(model)
     task = counter.task
     if task.L < 2 or task.T < 2:
         raise InterpError("with sequences of one token or an alphabet of one there is nothing to count")
-    # The published sampler's sequences of two have one count only; where T < L there is no sampler.
+    # With the published sampler, all sequences of length two have the same counts; for T < L there is no sampler.
     run = counter.run(task.sample(n, seed=seed) if 3 <= task.L <= task.T else flat_sample(task, n, seed))
     labels, own = run.labels[run.read], run.tokens[run.read]
     parts = decompose(counter, run)
@@ -147,7 +146,7 @@ def _verdict(accuracy: float, by_weights: float, by_contents: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Parts:
-    """The three parts of the mixed tokens that are read; their sum is x'."""
+    """The three parts of the mixed tokens at read positions; their sum is x'."""
 
     own: Float[Tensor, "positions d_model"]
     weights: Float[Tensor, "positions d_model"]
@@ -159,7 +158,7 @@ class Parts:
 
 
 def decompose(counter: CountingModel, run: CountingRun) -> Parts:
-    """x' of every position that is read, as in the module."""
+    """Split x' at every read position into the parts of the module's docstring."""
     tokens = run.labels >= 0
     total = (run.pattern * tokens[:, None, :]).sum(-1)[run.read]
     weights = total[:, None] * counter.value[: counter.task.T].mean(0)
@@ -170,7 +169,7 @@ def decompose(counter: CountingModel, run: CountingRun) -> Parts:
 
 
 def others_of_the_token(own: Int[Tensor, "positions"], seed: int) -> Int[Tensor, "positions"]:
-    """For each position another one, drawn at random, with the same own token (a permutation within each token)."""
+    """Permute positions randomly within each own token."""
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randperm(len(own), generator=generator)
     donors = torch.empty_like(own)
@@ -194,7 +193,7 @@ def slopes(
 def silence_by_token(
     counter: CountingModel, parts: Parts, own: Int[Tensor, "positions"], labels: Int[Tensor, "positions"], neurons: int
 ) -> tuple[float, float]:
-    """Accuracy lost on a token and on the others when the neurons that tell most about its count are zeroed."""
+    """Accuracy lost on a token and on the others when the neurons that respond most to its count are zeroed."""
     hidden = counter.hidden(parts.mixed)
     logits = hidden @ counter.W_out + counter.b_out
     right = (counter.count_of_class(logits.argmax(-1)) == labels).double()
@@ -216,10 +215,10 @@ def count_response(
     counter: CountingModel, hidden: Float[Tensor, "positions p"], own: Int[Tensor, "positions"],
     labels: Int[Tensor, "positions"],
 ) -> Float[Tensor, "T p"]:  # fmt: skip
-    """How much each neuron tells the readout about the count of each token.
+    """The response of each neuron to the count of each token, as seen by the readout.
 
-    The standard deviation, over the counts of a token, of the neuron's mean activation, times the size of what it
-    writes to the logits (less its mean over the classes, which changes no answer).
+    This is the standard deviation of the neuron's mean activation over the counts of a token, times the norm of its
+    output weights (minus their mean over the classes, which has no effect on the answer).
     """
     T, L = counter.task.T, counter.task.L
     cell = own * L + labels - 1
@@ -235,12 +234,12 @@ def count_response(
 
 
 def balanced_accuracy(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:
-    """Mean over the counts that occur of the share of right answers."""
+    """Share of right answers, averaged over the counts that occur."""
     return float(torch.stack([(answers[labels == k] == k).double().mean() for k in labels.unique()]).mean())
 
 
 def squared_correlation(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:
-    """Of answers and counts; 0 where all answers are the same."""
+    """Squared correlation of answers and counts; 0 if all answers are the same."""
     pair = torch.stack([answers.double(), labels.double()])
     centered = pair - pair.mean(1, keepdim=True)
     spread = float((centered[0] ** 2).sum() * (centered[1] ** 2).sum())

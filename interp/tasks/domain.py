@@ -1,7 +1,7 @@
-"""Every input of a task, as its `inputs` lists them, and looked at on the way.
+"""Iterate over every input of a task and check the task's declarations on the way.
 
-What is said of every input rests on what a task says of itself: that it lists each of its inputs once, as many as
-n_inputs, and that a row's label is a function of the row. All of that can be seen while the inputs pass by.
+Claims about every input rely on the task: `inputs` must list each input once, n_inputs of them, and a row's label must
+be a function of the row. All of this is checked while the inputs are listed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from interp.tasks.batch import Batch
 from interp.tasks.problems import TaskError, check_batch, check_labels
 
 DRAWN = 16
-"""Samples of each split that are looked for among the inputs."""
+"""Number of samples per split that must occur among the inputs."""
 FEW = 1 << 15
-"""A task of someone else's with at most so many inputs is looked at whole before anything is certified of it."""
+"""External tasks with at most this many inputs are checked completely before a certificate."""
 SAMPLED = 256
 REMEMBERED = 1 << 28
-"""Bytes of rows that are kept to find one that comes twice, where they are listed in no order."""
+"""Largest memory, in bytes, for finding repeated rows if they are not listed in order."""
 
 
 def every_input(task: Task, chunk: int = 4096) -> Iterator[Batch]:
-    """Every input of a task once, in the batches in which it lists them.
+    """Yield every input of a task once, in the task's own batches.
 
-    Raises InterpError, when seen, for a row that comes twice or is not an input, for labels that do not fit, or that
-    depend on the other rows of a batch or on the call, for another number of inputs than n_inputs, and where every
-    split has a sample that is not listed; UnsupportedError for a task that lists none, or too many in no order.
+    Raises InterpError for a row that is repeated or not an input; for labels that do not fit, or that depend on the
+    other rows of a batch or on the call; if the number of inputs is not n_inputs; and if every split has a sample that
+    is not listed. Raises UnsupportedError for a task that does not list its inputs, or lists too many without order.
     """
     promised, seen, once, drawn = n_inputs(task), 0, _Once(task), Drawn(task)
     for batch in task.inputs(chunk):
@@ -45,21 +45,21 @@ def every_input(task: Task, chunk: int = 4096) -> Iterator[Batch]:
         once.add(rows)
         drawn.drop(partial(_among, rows))
         if (seen := seen + len(batch)) > promised:
-            break  # it may never end
+            break  # the iterator may be infinite
         yield batch
     if seen != promised:
-        raise InterpError(f"task {task.name} lists {seen:,} inputs, and says that there are {promised:,}")
+        raise InterpError(f"task {task.name} lists {seen:,} inputs, but its n_inputs is {promised:,}")
     once.finish()
     drawn.finish()
 
 
 def check_entry(task: Task) -> None:
-    """Look at what a task of someone else's gives before a claim rests on it: all inputs, or samples of many.
+    """Check an external task before a certificate: all inputs if they are few, otherwise samples.
 
-    Raises InterpError for what does not fit: see every_input.
+    Raises InterpError as every_input does.
     """
     if type(task).__module__.startswith(f"{__package__}."):
-        return  # tests look at our own
+        return  # the tests check interp's own tasks
     if task.n_inputs is not None and n_inputs(task) <= FEW and type(task).inputs is not Task.inputs:
         for _ in every_input(task):
             pass
@@ -69,12 +69,12 @@ def check_entry(task: Task) -> None:
             batch = task.sample(SAMPLED, split, seed=0)
             check_batch(task, batch, f"sample({SAMPLED}, {split!r})")
             check_labels(task, batch)
-        except UnsupportedError:  # it has no such sampler, or labels no given tokens
+        except UnsupportedError:  # no sampler for this split, or no labels for given tokens
             continue
 
 
 def n_inputs(task: Task) -> int:
-    """How many inputs a task says it lists. Raises UnsupportedError for a task that says none."""
+    """The task's n_inputs. Raises UnsupportedError if it is None."""
     number = task.n_inputs
     if number is None:
         raise UnsupportedError(f"task {task.name} does not list its inputs (n_inputs and inputs(chunk) in it)")
@@ -84,7 +84,7 @@ def n_inputs(task: Task) -> int:
 
 
 def _as_array(batch: Batch) -> Integer[np.ndarray, "rows length"]:
-    """Rows of tokens, 0 beyond their length and one more than a token's id within it."""
+    """Rows of token ids plus one, with 0 beyond their length."""
     return (batch.tokens + 1).masked_fill(~batch.attention_mask, 0).cpu().numpy()
 
 
@@ -93,8 +93,11 @@ def _fit(rows: Integer[np.ndarray, "rows length"], width: int) -> Integer[np.nda
 
 
 class _Once:
-    """Is every row another one? Seen at once where they come in one order, read from the left or from the right; rows
-    in no order are remembered, and compared at the end."""
+    """Check that no row is repeated.
+
+    Rows in lexicographic order, read from the left or from the right, are checked immediately. Other rows are stored
+    and compared at the end.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -104,10 +107,10 @@ class _Once:
         self.bytes = 0
 
     def add(self, rows: Integer[np.ndarray, "rows length"]) -> None:
-        """Raises UnsupportedError if the rows so far are in no order, and too many to remember."""
+        """Add rows. Raises UnsupportedError if they are not in order and too many to store."""
         width = max(rows.shape[1], self.last.shape[1])
         chain = np.concatenate([_fit(self.last, width), _fit(rows, width)])
-        lengths = (chain > 0).sum(1, keepdims=True)  # of two rows the shorter comes first
+        lengths = (chain > 0).sum(1, keepdims=True)  # shorter rows come first
         self.orders = {step for step in self.orders if _rises(np.concatenate([lengths, chain[:, ::step]], 1))}
         self.last = chain[-1:]
         if self.kept is not None:
@@ -117,12 +120,12 @@ class _Once:
                 self.kept = None
         if self.kept is None and not self.orders:
             raise UnsupportedError(
-                f"task {self.task.name} lists its inputs in no order, and too many to see if one comes twice: list "
+                f"task {self.task.name} lists too many inputs, without order, to check for repeated ones: list "
                 "them in lexicographic order"
             )
 
     def finish(self) -> None:
-        """Raises InterpError for a row that came twice."""
+        """Raise InterpError if a row was repeated."""
         if self.orders or self.kept is None:
             return
         width = max(rows.shape[1] for rows in self.kept)
@@ -134,13 +137,13 @@ class _Once:
 
 
 def _rises(rows: Integer[np.ndarray, "rows columns"]) -> bool:
-    """Is every row greater than the one before, in lexicographic order?"""
+    """Whether the rows are strictly increasing in lexicographic order."""
     step = np.diff(rows, axis=0)
     return bool((np.take_along_axis(step, (step != 0).argmax(1)[:, None], 1) > 0).all())
 
 
 class Drawn:
-    """Samples of each split, which are looked for among the inputs."""
+    """Samples of each split, which must occur among the inputs."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -149,25 +152,25 @@ class Drawn:
             self.missing = {split: task.sample(DRAWN, split, seed=0) for split in task.splits}
         except TaskError:
             raise
-        except InterpError:  # some tasks have inputs and no sampler for them: see Histogram with L > T
+        except InterpError:  # some tasks have no sampler for their inputs, such as Histogram with L > T
             return
 
     def drop(self, found: Callable[[Batch], Bool[Tensor, "rows"]]) -> None:
-        """Leave out the samples that are found."""
+        """Remove the samples that were found."""
         self.missing = {split: batch[~found(batch)] if len(batch) else batch for split, batch in self.missing.items()}
 
     def finish(self) -> None:
-        """Raises InterpError if every split has a sample that was not found."""
+        """Raise InterpError if every split has a sample that was not found."""
         if self.missing and all(map(len, self.missing.values())):
             split, batch = list(self.missing.items())[-1]
             text = short(_text(self.task, _as_array(batch)[0]))
             raise InterpError(
-                f"task {self.task.name} samples {text!r} in split {split!r}, and does not list it among its inputs"
+                f"task {self.task.name} samples {text!r} in split {split!r}, but does not list it among its inputs"
             )
 
 
 def _among(rows: Integer[np.ndarray, "rows length"], batch: Batch) -> Bool[Tensor, "samples"]:
-    """Which rows of a batch are among these rows?"""
+    """Mask of the rows of a batch that are among these rows."""
     wanted = _as_array(batch)
     width = max(rows.shape[1], wanted.shape[1])
     return torch.from_numpy((_fit(rows, width)[:, None] == _fit(wanted, width)).all(2).any(0))

@@ -213,5 +213,5 @@ def test_samples_of_another_length_than_the_inputs_are_refused() -> None:
             batch = super().sample(n, split, seed)
             return self.batch(torch.cat([batch.tokens, batch.tokens[:, -1:]], 1))
 
-    with pytest.raises(InterpError, match=r"samples '.*' in split 'test', and does not list it among its inputs"):
+    with pytest.raises(InterpError, match=r"samples '.*' in split 'test', but does not list it among its inputs"):
         occurrences_of(Longer())

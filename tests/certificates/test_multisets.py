@@ -167,7 +167,7 @@ def test_multisets_that_leave_samples_out_are_refused(monkeypatch: pytest.Monkey
     model = TaskModel(plain)
     assert multisets.certify_multisets(model).n_inputs == 27
     model.task.__class__ = Few
-    with pytest.raises(InterpError, match=r"samples '.*2.* =' in split 'test', and does not list it"):
+    with pytest.raises(InterpError, match=r"samples '.*2.* =' in split 'test', but does not list it"):
         multisets.certify_multisets(model)
 
 

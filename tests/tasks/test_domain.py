@@ -75,9 +75,9 @@ def random(tokens: Tensor) -> Tensor:
 
 LIES: dict[str, tuple[dict[str, Any], str]] = {
     "twice": ({"listed": WORDS[16:].repeat(2, 1)}, "lists '[ab]{5}[?]' more than once"),
-    "fewer": ({"listed": WORDS[:31]}, "lists 31 inputs, and says that there are 32"),
-    "more": ({"promised": 31}, "lists 32 inputs, and says that there are 31"),
-    "some": ({"listed": WORDS[16:], "promised": 16}, "samples 'a[ab]{4}[?]' in split 'test', and does not list it"),
+    "fewer": ({"listed": WORDS[:31]}, "lists 31 inputs, but its n_inputs is 32"),
+    "more": ({"promised": 31}, "lists 32 inputs, but its n_inputs is 31"),
+    "some": ({"listed": WORDS[16:], "promised": 16}, "samples 'a[ab]{4}[?]' in split 'test', but does not list it"),
     "none": ({"promised": 0}, "n_inputs = 0 must be a positive integer"),
     "outside": ({"listed": WORDS + 1}, "has token ids outside 0 to 2"),
     "batch": ({"label": staticmethod(above_its_batch)}, "in two ways, [01] and [01]: a label must be a function"),
