@@ -1,8 +1,8 @@
-"""Weights of encoders in words: a residual stream with named components, heads and neurons that read and write them.
+"""Write encoder weights symbolically: a residual stream with named components, and heads and neurons that use them.
 
-A combination such as {"k/n": 1, "1/n": -2} is a linear form where something reads the stream, and a vector where
-something writes to it. With layer norm every component x has a twin -x, so that the mean of a row is zero and the
-norm only scales it (Chiang and Cholak 2022, section 5.3): writes go to both, reads look at the first.
+A combination such as {"k/n": 1, "1/n": -2} is a linear form when the stream is read, and a vector when it is written.
+With layer norm, every component x has a twin -x, so that a row's mean is zero and the norm only scales it (Chiang and
+Cholak 2022, section 5.3). Writes go to both, reads use only the first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Combination = Mapping[str, int | float]
 
 @dataclass(frozen=True)
 class Stream:
-    """The components of a residual stream by name; with `doubled`, each has a twin of the other sign."""
+    """The named components of a residual stream; with `doubled`, each has a twin with the opposite sign."""
 
     names: tuple[str, ...]
     doubled: bool = False
@@ -57,7 +57,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Head:
-    """Scores are the sum of query form x key form over `matches`; each of `moves` mixes one form and writes it."""
+    """A head. Scores: the sum over `matches` of query form times key form. Each of `moves`: read one form, write it."""
 
     matches: Sequence[tuple[Combination, Combination]] = ()
     moves: Sequence[tuple[Combination, Combination]] = ()
@@ -65,7 +65,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Neuron:
-    """max(0, reads), written along `writes`. No biases: a constant is a component too, and scales with the row."""
+    """A neuron: max(0, reads), written along `writes`. Instead of a bias it reads a constant component."""
 
     reads: Combination
     writes: Combination
@@ -73,7 +73,7 @@ class Neuron:
 
 @dataclass(frozen=True)
 class Block:
-    """One layer: its heads (none: it attends to nothing) and its neurons (none: no feed-forward part)."""
+    """One layer: heads (without any, attention adds nothing) and neurons (without any, there is no MLP)."""
 
     heads: Sequence[Head] = ()
     neurons: Sequence[Neuron] = ()
@@ -81,7 +81,7 @@ class Block:
 
 @dataclass(frozen=True)
 class LayerNorm:
-    """Post-layer-norm after every part, with its eps."""
+    """Post-layer-norm after attention and MLP, with its eps."""
 
     eps: float
 
@@ -91,19 +91,19 @@ class LayerNorm:
 
 
 def norm_of(layer_norm: bool, eps: float) -> LayerNorm | None:
-    """The layer norm that the arguments of a construction ask for. Raises InterpError for an eps without a norm."""
+    """The layer norm for a construction's arguments. Raises InterpError for an eps without a norm."""
     if not layer_norm and eps:
         raise InterpError(f"eps = {eps} goes with layer_norm = True, and only with it")
     return LayerNorm(float(eps)) if layer_norm else None
 
 
 def everywhere(words: Sequence[str], coefficient: float) -> Combination:
-    """A form that is `coefficient` in every row: each row has exactly one word."""
+    """A form that equals `coefficient` in every row, because each row has exactly one word."""
     return dict.fromkeys(words, coefficient)
 
 
 def positive(name: str, value: float) -> float:
-    """value, or an InterpError unless it is a positive number."""
+    """Return the value. Raises InterpError unless it is a positive number."""
     if not 0 < value < float("inf"):
         raise InterpError(f"{name} = {value!r} must be a positive number")
     return float(value)
@@ -125,14 +125,14 @@ def assemble(
 ) -> tuple[dict[str, Tensor], tuple[Layer, ...]]:
     """Parameters by name (float64), and the layers of the spec that they fit.
 
-    words: what each token writes (tokens that are left out write nothing). answer: the component that the readout
-    scales by `scale`. norm: then the last block also erases all but the answer, so that what is left is scaled to
-    +-sqrt(d/2), or less where eps is not small against it.
+    words: the components that each token writes (default: none). answer: the component that the readout reads, times
+    `scale`. norm: if set, the last block also erases all components but the answer, so that the norm scales it to
+    +-sqrt(d/2), or less if eps is not small in comparison.
     """
     if norm is not None:
         last = blocks[-1]
         blocks = [*blocks[:-1], Block(last.heads, [*last.neurons, *erasers(stream, answer)])]
-        # A row of padding must not be all zero, where the norm is 0/0; nobody reads what it holds.
+        # A row of padding must not be all zero, where the norm would be 0/0; its content is never read.
         words = {"[PAD]": words[task.alphabet[0]], **words}
     heads = max(1, *(len(block.heads) for block in blocks))
     width = max(max(len(head.matches), len(head.moves)) for block in blocks for head in block.heads)
@@ -164,11 +164,11 @@ def assemble(
 
 @dataclass(frozen=True)
 class Proof:
-    """A construction in words; `build` turns it into weights and a spec.
+    """A symbolic construction; `build` turns it into weights and a spec.
 
-    positions: the formula whose code fills the first components. claim, notes, numbers: as in ConstructedWeights.
-    margin: a lower bound of |answer| over all strings of up to a length. value: as in ConstructedWeights, where no norm
-    scales it. longest: by dtype, as in LengthLimit.
+    positions: the formula of the position code in the first components. claim, notes, numbers: as in
+    ConstructedWeights. margin: a lower bound on |answer| over all strings up to a length. value: as in
+    ConstructedWeights, without a norm. longest: by dtype, as in LengthLimit.
     """
 
     name: str
@@ -190,7 +190,7 @@ class Proof:
     def build(
         self, arguments: Mapping[str, Scalar], output_scale: float, norm: LayerNorm | None, beyond: str
     ) -> Construct:
-        """Weights, spec and task. `arguments` are what the spec's origin records."""
+        """Make weights, spec and task. arguments: recorded in the spec's origin."""
         name = " ".join(filter(None, (self.name, self.variant)))
         limit = LengthLimit(name, self.longest, self.task.n_marks, beyond)
         scale = positive("output_scale", output_scale)
@@ -211,7 +211,7 @@ class Proof:
         )
         margin, numbers = output_scale * self.margin(limit.in_dtype(torch.float64)), dict(self.numbers)
         if norm is not None:
-            # What is left of a row is [0.. s 0.. -s 0..]: at eps = 0 it is scaled to +-sqrt(d/2), whatever n.
+            # The remaining row is [0.. s 0.. -s 0..]; with eps = 0 the norm scales it to +-sqrt(d/2) for every n.
             numbers["normalized_logit"] = output_scale * sqrt(self.stream.d_model / 2)
             margin = numbers["normalized_logit"] if norm.eps == 0 else 0.0
         weights = ConstructedWeights(
@@ -222,7 +222,7 @@ class Proof:
 
 
 def _attention(stream: Stream, block: Block, heads: int, width: int) -> dict[str, Tensor]:
-    """Heads that a block lacks are zero: TransformerLens has one number of heads for all layers."""
+    """Attention weights of a block, padded with zero heads: TransformerLens needs the same number in all layers."""
     d = stream.d_model
     tensors = {name: torch.zeros(heads, d, width, dtype=torch.float64) for name in ("W_Q", "W_K", "W_V")}
     tensors["W_O"] = torch.zeros(heads, width, d, dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""What a model of a conditional table has memorized, over the whole table: nothing is sampled.
+"""What a model of a conditional table has memorized, exact over the whole table (Dana 2024).
 
-Divergence and accuracy by context, distance to the best rank-d map, what each head adds, the rank of the attention
-matrix, and which directions of the table the unembedding has learned (Dana 2024).
+Divergence and accuracy by context, distance to the best rank-d map, contributions of heads, the rank of the attention
+matrix, and the directions of the table that the unembedding has learned.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Memorization:
-    """How well a model knows its table; divergences and entropies in nats, weighted by the prior.
+    """How well a model has memorized its table; divergences and entropies in nats, weighted by the prior.
 
-    accuracy: prior probability of the contexts that are memorized: the largest logit is at a most likely next token.
-    memorized: their number. formula: H d_h + d, the associations that weights of this size can hold (None for models
-    with an MLP or several layers, and for contexts of one token). rows: one a context: context, prior, entropy, kl,
-    most_likely and its probability p, answer, q (the model's probability of the most likely next token), right.
+    accuracy: prior probability of the memorized contexts, where the largest logit is at a most likely next token.
+    memorized: their number. formula: H d_h + d, the number of associations that weights of this size can store (None
+    for models with an MLP or several layers, and for contexts of one token). rows: one row per context: context, prior,
+    entropy, kl, most_likely and its probability p, answer, q (the model's probability of the most likely next token),
+    right.
     """
 
     kl: float
@@ -53,7 +54,7 @@ class Memorization:
 
     @property
     def cross_entropy(self) -> float:
-        """The loss on sequences of the table: entropy and divergence."""
+        """The loss on sequences from the table: entropy plus divergence."""
         return self.entropy + self.kl
 
     def __str__(self) -> str:
@@ -65,7 +66,8 @@ class Memorization:
 
 @dataclass(frozen=True)
 class OptimumGap:
-    """A model beside the best rank-d map found, d its width; nats. angles: between the row spaces of their W_U."""
+    """A model compared with the best rank-d map found (d is its width), in nats. angles: between the row spaces of
+    their W_U."""
 
     d: int
     kl: float
@@ -77,7 +79,7 @@ class OptimumGap:
 
     @property
     def gap(self) -> float:
-        """How far the model is above the optimum; negative only where the optimum was not found."""
+        """The model's divergence minus the optimum's; negative only if the search missed the optimum."""
         return self.kl - self.optimum
 
     def __str__(self) -> str:
@@ -88,10 +90,11 @@ class OptimumGap:
 
 @dataclass(frozen=True)
 class AttentionMatrix:
-    """Outputs of all heads at the last token, contexts x (heads d_head): what attention can tell apart.
+    """The matrix of all heads' outputs at the last token, contexts x (heads d_head).
 
-    rank and rank_with_residual (beside the last token's embedding) are numerical; generic: that of random weights of
-    the same sizes (erratum 5), None for heads narrower than the residual stream. singular_values largest first.
+    rank, rank_with_residual: numerical ranks, without and with the last token's embedding. generic: the rank for random
+    weights of the same sizes (erratum 5), None for heads narrower than the residual stream. singular_values: in
+    decreasing order.
     """
 
     rank: int
@@ -102,7 +105,7 @@ class AttentionMatrix:
 
 
 def table_of(subject: Subject) -> TableTask:
-    """The subject's task, which must be a conditional table. Raises UnsupportedError for another."""
+    """The subject's task. Raises UnsupportedError unless it is a conditional table."""
     if (reason := lacks(subject.task, CONDITIONAL_TABLE)) is not None:
         raise UnsupportedError(reason)
     return cast(TableTask, subject.task)
@@ -116,7 +119,7 @@ def context_logits(model: Model) -> Float[np.ndarray, "contexts outputs"]:
 
 
 def memorization(model: Model, logits: Float[np.ndarray, "contexts outputs"] | None = None) -> Memorization:
-    """How well a model knows its table; logits: context_logits(model), where they are known.
+    """Measure how well a model has memorized its table. logits: context_logits(model), if already computed.
 
     Raises UnsupportedError for a model of another task.
     """
@@ -161,11 +164,11 @@ def _formula(subject: Subject) -> int | None:
 def optimum_gap(
     model: Model, optimum: RankDMap | None = None, logits: Float[np.ndarray, "contexts outputs"] | None = None
 ) -> OptimumGap:
-    """A model beside the best rank-d map, with d its width; `optimum` (else computed) saves the search.
+    """Compare a model with the best rank-d map, where d is its width. optimum: the map, if already computed.
 
-    A model of width d with a linear readout cannot be better: its logits have rank d (Dana 2024, Proposition 1, whose
-    condition, erratum 2, holds for models of one context). Raises UnsupportedError for readouts that are not linear or
-    have a bias, InterpError for an optimum of another rank.
+    A model of width d with a linear readout cannot be better, because its logits have rank d (Dana 2024, Proposition 1;
+    its condition, erratum 2, is met by models of one context). Raises UnsupportedError for readouts that are not linear
+    or have a bias, and InterpError for an optimum of another rank.
     """
     subject = Subject.of(model)
     task, W_U = table_of(subject), unembedding(subject)
@@ -186,19 +189,19 @@ def optimum_gap(
 
 
 def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
-    """W_U in the order of the task's outputs. Raises UnsupportedError unless logits are W_U times the last stream."""
+    """W_U in the order of the task's outputs. Raises UnsupportedError unless logits are the last stream times W_U."""
     subject = Subject.of(model)
     if getattr(subject.model, "ln_final", None) is not None:
         raise UnsupportedError("after a final layer norm, the logits are not a linear map of the last stream")
     if isinstance(subject.model, TaskModel) and not subject.model.spec.linear_readout:
         raise UnsupportedError("a ReLU readout has no unembedding with a row space to compare")
     if bool((subject.model.b_U.detach() != 0).any()):
-        raise UnsupportedError("with a bias of the readout the logits have rank d + 1, not d")
+        raise UnsupportedError("with a readout bias, the logits have rank d + 1, not d")
     return subject.columns(subject.model.W_U.detach().double().cpu()).numpy()
 
 
 def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame:
-    """One row a head: what the model loses without it, what it does alone, how large its logits are.
+    """One row per head: the model's loss without it, its performance alone, and the size of its logits.
 
     Columns as `interp.theory.head_contributions`. Raises UnsupportedError if logits are not a sum over heads.
     """
@@ -209,7 +212,7 @@ def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame
 
 
 def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> AttentionMatrix:
-    """The numerical rank of what the heads put out over all contexts. Raises UnsupportedError as `head_table`."""
+    """The numerical rank of the heads' outputs over all contexts. Raises UnsupportedError as `head_table` does."""
     subject = Subject.of(model)
     task, cfg = table_of(subject), subject.model.cfg
     outputs = context_outputs(subject) if outputs is None else outputs
@@ -229,13 +232,13 @@ def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> Attent
 
 
 def spectrum(model: Model) -> pd.DataFrame:
-    """The directions of the log table that the unembedding has learned: see `interp.theory.learned_directions`."""
+    """The directions of the log table that the unembedding has learned; see `interp.theory.learned_directions`."""
     subject = Subject.of(model)
     return learned_directions(table_of(subject), unembedding(subject))
 
 
 def context_outputs(model: Model) -> HeadOutputs:
-    """What every head puts out after every context."""
+    """The output of every head after every context."""
     subject = Subject.of(model)
     if (reason := subject.no_decomposition()) is not None:
         raise UnsupportedError(reason)

@@ -1,8 +1,8 @@
 """A model under study, run in pieces of bounded memory: where it is read, which parts it has, what comes out.
 
-A *read* is one output that the task asks for: a row of a batch where the model is read at one position, a row and a
-position where it is read at all of them. Measures of any model work on reads, so that both are one case. A *part* is
-a head or an MLP of some layer; its value is hook_z of the head, or hook_mlp_out, and hooks put other values in.
+A *read* is one output that the task asks for: one per row if the model is read at one position, or one per row and
+position if it is read at all. Measures work on reads, which covers both cases. A *part* is a head or an MLP; its value
+is hook_z of the head, or hook_mlp_out, and hooks can replace it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from interp.tasks import Batch
 Hook = tuple[str, Callable[..., Any]]
 NOTHING = "the batch has no position with a label, so there is nothing to measure"
 
-# ---------------------------------------------------------------- where a model is read
+# ---------------------------------------------------------------- reads
 
 
 @dataclass(frozen=True)
 class Reads:
-    """The outputs that the task asks for in a batch: row, position, and the index of the right output."""
+    """The reads of a batch: row, position, and right output index."""
 
     rows: Int[Tensor, "reads"]
     positions: Int[Tensor, "reads"]
@@ -40,18 +40,18 @@ class Reads:
         return len(self.rows)
 
     def pick(self, activation: Tensor) -> Tensor:
-        """(rows, length, ...) at the reads: (reads, ...)."""
+        """Select an activation (rows, length, ...) at the reads: (reads, ...)."""
         return activation[self.rows.to(activation.device), self.positions.to(activation.device)]
 
     def mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
-        """True where the batch is read."""
+        """Mask of the read positions."""
         found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
         found[self.rows, self.positions] = True
         return found
 
 
 def reads_of(subject: Subject, batch: Batch) -> Reads:
-    """Where the answers of a batch are read, in order of rows and positions."""
+    """The reads of a batch, in order of rows and positions."""
     rows, positions = subject.read_mask(batch).cpu().nonzero(as_tuple=True)
     return Reads(rows, positions, subject.classes(batch).cpu())
 
@@ -60,10 +60,10 @@ def reads_of(subject: Subject, batch: Batch) -> Reads:
 
 
 def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slice, Batch]]:
-    """Slices of a batch whose forward keeps within the subject's budget, and their rows; at least one each.
+    """Split a batch into slices whose forward pass fits the subject's memory budget, with at least one row each.
 
-    Columns that are padding in all rows of a piece are left out of it. kept: numbers a position that the caller keeps
-    beside the forward's own.
+    Yields each slice and its rows, without the columns that are padding in all of them. kept: how many numbers per
+    position the caller keeps in addition.
     """
     subject.check(batch)
     cfg, length = subject.model.cfg, batch.tokens.shape[1]
@@ -76,7 +76,7 @@ def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slic
 
 @torch.no_grad()
 def forward(subject: Subject, batch: Batch, hooks: Sequence[Hook] = ()) -> Float[Tensor, "rows length n_out"]:
-    """Outputs at all positions, in the task's order; hooks see the whole batch."""
+    """Outputs at all positions, in the task's order. Hooks see the whole batch."""
     tokens = subject.inputs(batch.tokens).to(subject.model.cfg.device)
     with subject.masked(batch):
         return subject.columns(subject.model.run_with_hooks(tokens, fwd_hooks=[*hooks]))
@@ -85,7 +85,7 @@ def forward(subject: Subject, batch: Batch, hooks: Sequence[Hook] = ()) -> Float
 def activations(
     subject: Subject, batch: Batch, names: Sequence[str], hooks: Sequence[Hook] = ()
 ) -> tuple[Float[Tensor, "rows length n_out"], dict[str, Tensor]]:
-    """Outputs and what passed the named hook points, of one piece; earlier hooks have done their work by then."""
+    """Outputs, and activations at the named hook points after applying `hooks`, for one piece."""
     found: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Any) -> None:
@@ -95,7 +95,7 @@ def activations(
 
 
 def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads | None = None) -> dict[str, Tensor]:
-    """What passes the named hook points at the reads of a batch (or at others), (reads, ...) each, in float64."""
+    """Activations at the named hook points at the reads of a batch (or at `where`), (reads, ...) each, in float64."""
     where = reads_of(subject, batch) if where is None else where
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, piece in pieces(subject, batch):
@@ -109,19 +109,19 @@ def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads 
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
-# ---------------------------------------------------------------- what comes out
+# ---------------------------------------------------------------- scores
 
 
 @dataclass(frozen=True)
 class Score:
-    """Share of reads answered rightly, and mean loss in nats (NaN if the decision is an indicator)."""
+    """Share of right answers over the reads, and mean loss in nats (NaN if the decision is an indicator)."""
 
     accuracy: float
     loss: float
 
 
 class Tally:
-    """Accuracy and loss added up over pieces."""
+    """Accumulates accuracy and loss over pieces."""
 
     def __init__(self) -> None:
         self.n, self.n_right, self.loss = 0, 0, 0.0
@@ -144,7 +144,7 @@ class Tally:
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """A head, or an MLP (then head is None and its value is what it writes)."""
+    """A head, or an MLP (then head is None)."""
 
     layer: int
     head: int | None = None
@@ -158,11 +158,11 @@ class Part:
         return f"blocks.{self.layer}." + ("hook_mlp_out" if self.head is None else "attn.hook_z")
 
     def get(self, activation: Tensor) -> Tensor:
-        """Its share of what passes its hook: (rows, length, d)."""
+        """The part's value in an activation of its hook: (rows, length, d)."""
         return activation if self.head is None else activation[:, :, self.head]
 
     def put(self, activation: Tensor, value: Tensor | float) -> None:
-        """Write its share, in place."""
+        """Set the part's value in an activation of its hook, in place."""
         (activation if self.head is None else activation[:, :, self.head])[:] = value
 
     def __str__(self) -> str:
@@ -170,14 +170,14 @@ class Part:
 
 
 def heads_of(subject: Subject) -> list[Part]:
-    """All heads; head h of layer l is number l * n_heads + h."""
+    """All heads; head h of layer l has index l * n_heads + h."""
     return [
         Part(layer, head) for layer, block in enumerate(subject.model.blocks) for head in range(len(block.attn.W_O))
     ]
 
 
 def head_named(subject: Subject, head: Any) -> Part:
-    """The head that a number (l * n_heads + h), a name ("1.0" or "head 1.0") or a Part means, in every measure alike.
+    """The head for a number (l * n_heads + h), a name ("1.0" or "head 1.0") or a Part, the same in every measure.
 
     Raises InterpError for anything else. A tuple of numbers is a group of heads, so (1, 0) is not head 1.0.
     """
@@ -202,10 +202,10 @@ def mlps_of(subject: Subject) -> list[Part]:
 
 
 def has_mlp(block: Any) -> bool:
-    """Whether a block has an MLP; a task model's block without one may hold a stand-in without parameters."""
+    """Whether a block has an MLP with parameters; a task model's block may have an empty placeholder."""
     return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
 
 
 def data(subject: Subject, split: str, n: int = 1000) -> Batch:
-    """The inputs of a measure that is given none: see populations.usual."""
+    """The default inputs of a measure; see populations.usual."""
     return usual(subject.task, split, n).batch

@@ -1,13 +1,12 @@
-"""What a mechanism is, how it is found, and how it is tested.
+"""Mechanisms: known ways in which parts of models compute, and how they are found and tested.
 
-A mechanism is a known way to compute something. It looks at a part of a model on the bench and *proposes*: words for
-what the part does, and an ideal form that is put in the part's place in the running model. The test is the same for
-all: how many of the model's answers stay. What keeps too few of them is never said.
+A mechanism inspects a part of a model and *proposes* a description and an ideal form. The ideal form replaces the part
+in the running model. The proposal is accepted only if enough of the model's answers stay the same.
 
     @mechanism("itself", of="pattern")
     def itself(bench: Bench, part: Part) -> Iterator[Proposal]: ...
 
-Files of this folder are imported by themselves; a function of yours anywhere joins with the same decorator.
+The files in this folder are imported automatically; functions elsewhere join with the same decorator.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from interp.measures.runs import Part
 from interp.mechanisms.bench import Bench, Edit, Kept, Mean
 
 Of = Literal["pattern", "output", "inside"]
-"""What a mechanism replaces: where a head looks, what a part puts out, or what a head moves and neurons follow."""
+"""What a mechanism replaces: a head's attention pattern, a part's output, or a head's values or an MLP's neurons."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a mechanism says of a part, with the ideal form that tests it.
+    """A mechanism's description of a part, with the ideal form that tests it.
 
-    mechanism: its name. words: what the part does, after its name: "looks at the token before". constants: numbers that
-    the ideal form needs. fit: how close the part itself is to the form, from 0 to 1 (1: the same). facts: plain data.
-    expected: it is about what the program computes, and is tried before anything else.
+    mechanism: its name. words: the description, to follow the part's name: "looks at the previous token". constants:
+    number of constants in the ideal form. fit: agreement of the part with the form, from 0 to 1 (the same). facts:
+    plain data. expected: whether it concerns a quantity of the program; such proposals are tried first.
     """
 
     mechanism: str
@@ -49,7 +48,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Finding:
-    """A proposal that passed its test: with it, and with all parts that are cut, so many answers stay."""
+    """A proposal that passed its test, with the answers kept when it and all cuts are applied."""
 
     proposal: Proposal
     kept: Kept
@@ -63,9 +62,9 @@ _MECHANISMS: dict[str, tuple[Of, Propose]] = {}
 
 
 def mechanism(name: str, of: Of) -> Callable[[Propose], Propose]:
-    """Make a function (bench, part) -> proposals a mechanism that every explanation tries.
+    """Register a function (bench, part) -> proposals as a mechanism that every explanation tries.
 
-    Raises InterpError for a name that another function has.
+    Raises InterpError if another function has the same name.
     """
 
     def register(propose: Propose) -> Propose:
@@ -82,23 +81,23 @@ def mechanism(name: str, of: Of) -> Callable[[Propose], Propose]:
 
 
 def mechanisms(of: Of) -> dict[str, Propose]:
-    """All mechanisms of a kind by name: those of this folder, and those of a user."""
+    """All mechanisms of a kind by name, including a user's own."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"{__package__}.{module.name}")
     return {name: propose for name, (kind, propose) in _MECHANISMS.items() if kind == of}
 
 
 HALF = 0.5
-"""How close a pattern must be to an ideal one to be "mostly" that, where even attention would lose answers."""
+"""Least fit of a pattern that is described with "mostly"; only used if uniform attention would lose answers."""
 
 
 def found(bench: Bench, part: Part, of: Of, cut: Sequence[Edit], share: float, fit: float = 0.0) -> Finding | None:
-    """The first mechanism whose ideal form keeps this share of the answers, or None: those that the program expects
-    come first, then those with fewer constants.
+    """The first mechanism whose ideal form keeps this share of the answers, or None.
 
-    cut: what is replaced besides. fit: how close the part must be to the form, at least; HALF is enough, and is said as
-    "mostly", for a pattern in whose place even attention loses answers. Where the answers stay with the part at its
-    mean, too, a replacement of its output shows nothing: then the form must give HALF of the output's variance.
+    Expected mechanisms are tried first, then those with fewer constants. cut: edits that are also applied. fit: least
+    agreement of the part with the form. For a pattern, a fit of HALF is enough, described with "mostly", if uniform
+    attention in its place loses answers. If replacing the part by its mean also keeps the answers, the test is
+    inconclusive, so the form must then explain HALF of the output's variance.
     """
     proposals = []
     for propose in mechanisms(of).values():

@@ -1,4 +1,4 @@
-"""What every reader of other libraries' files shares: what was found, what it becomes, and taking weights by name."""
+"""The base of all readers of other libraries' files: sources, readings, and access to named weights and settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from interp.spec import Layer
 
 @dataclass(frozen=True)
 class Source:
-    """A file, folder, state dict or module before any reader interprets it.
+    """A file, folder, state dict or module before a reader interprets it.
 
-    where: its name in sentences. tensors: its weights by name, as saved. config: the settings saved with it
-    (config.json, model_args, a module's config), empty if there are none. vocabulary: token strings to ids, from
-    tokenizer.json or vocab.json. module: the original model, when that is what was given.
+    where: its name in messages. tensors: its weights by name, as saved. config: its settings (config.json, model_args,
+    a module's config), possibly empty. vocabulary: token strings to ids, from tokenizer.json or vocab.json. module: the
+    original model, if one was given.
     """
 
     where: str
@@ -29,30 +29,30 @@ class Source:
     module: nn.Module | None = None
 
     def any_name(self, *endings: str) -> bool:
-        """Does any tensor's name end with one of these?"""
+        """Whether any tensor's name ends with one of these."""
         return any(name.endswith(endings) for name in self.tensors)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Blocks that no TransformerLens config expresses, as the fields of a ModelSpec, with weights under our names."""
+    """Blocks that a TransformerLens config cannot express: fields of a ModelSpec, and weights under interp's names."""
 
     d_model: int
     layers: tuple[Layer, ...]
     causal: bool
     final_norm: bool
     max_length: int | None
-    """Rows of the table of positions; None if the model has no positions."""
+    """Number of learned positions; None if the model has none."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A model that a reader understood.
+    """A model as a reader interprets it.
 
-    format: what the file is, in words. fields: the TransformerLens config. tensors: the weights under TransformerLens
-    names. blocks: set instead of fields where only a spec expresses the model. vocabulary: token strings to ids.
-    notes: what the reader assumed, one sentence each. original: the other library's own logits for token ids, (rows,
-    length) to (rows, length, n_out), where that library is installed.
+    format: the file format, in words. fields: the TransformerLens config. tensors: the weights under TransformerLens
+    names. blocks: used instead of fields if only a spec can express the model. vocabulary: token strings to ids. notes:
+    the reader's assumptions, one sentence each. original: the other library's own logits for token ids, (rows, length)
+    to (rows, length, n_out), if that library is installed.
     """
 
     format: str
@@ -70,10 +70,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Reader:
-    """One format: recognizes(source) says whether it is this one, read(source, given) converts it.
+    """A reader of one format: recognizes(source) checks the format, read(source, given) converts it.
 
-    given: settings that the user adds because the file lacks them; `settings` names those that the reader takes, with
-    what each means. Readers are tried in order of `order`.
+    given: settings from the user that the file lacks; `settings` lists the supported ones with their meanings. Readers
+    are tried by increasing `order`.
     """
 
     name: str
@@ -83,21 +83,21 @@ class Reader:
     order: int = 50
 
     def check_given(self, given: Mapping[str, Any]) -> None:
-        """Raise InterpError for a setting that this reader does not take."""
+        """Raise InterpError for an unsupported setting."""
         for name in given:
             if name not in self.settings:
                 raise InterpError(one_of(f"setting of a {self.name} file", name, self.settings))
 
 
 class Weights:
-    """Named tensors that a reader takes one by one, so that missing and left-over ones are found."""
+    """Named tensors, taken one by one, so that missing and unused ones are detected."""
 
     def __init__(self, source: Source, prefix: str = "") -> None:
         self.where, self.prefix = source.where, prefix
         self.left = dict(source.tensors)
 
     def take(self, name: str, *shape: int | None) -> Tensor:
-        """The tensor of this name, which must have this shape (None: any size). Raises CheckpointError."""
+        """The tensor with this name. Raises CheckpointError if it is missing or has another shape (None: any size)."""
         full = self.prefix + name
         if full not in self.left:
             raise CheckpointError(f"{self.where} lacks the tensor {full}")
@@ -111,20 +111,20 @@ class Weights:
         return tensor
 
     def maybe(self, name: str, *shape: int) -> Tensor:
-        """The tensor of this name, or zeros of this shape where the file has none."""
+        """The tensor with this name, or zeros of this shape if it is missing."""
         return self.take(name, *shape) if self.prefix + name in self.left else torch.zeros(shape)
 
     def has(self, name: str) -> bool:
         return self.prefix + name in self.left
 
     def finish(self, *ignored: str) -> None:
-        """Raise CheckpointError for tensors that nobody took; `ignored` are endings of names that hold no weights."""
+        """Raise CheckpointError for unused tensors, except for names with the endings `ignored`."""
         if extra := [name for name in self.left if not name.endswith(ignored)]:
-            raise CheckpointError(f"{self.where} has tensors for which this format has no place: {first_few(extra)}")
+            raise CheckpointError(f"{self.where} has tensors that do not belong to this format: {first_few(extra)}")
 
 
 class Config:
-    """The settings of a file, read with their types checked."""
+    """The settings of a file, with type checks."""
 
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
         self.where, self.fields = where, fields
@@ -171,12 +171,12 @@ class Config:
         return default
 
     def refuse(self, **unset: Any) -> None:
-        """Raise CheckpointError where a field is set to anything but its neutral value."""
+        """Raise CheckpointError if a field has any value except its neutral one."""
         for name, neutral in unset.items():
             value = self.fields.get(name, neutral)
             if value not in (neutral, None):
                 raise CheckpointError(
-                    f"{self.where}: {name} = {short(value)} cannot be expressed; only {name} = {neutral} can"
+                    f"{self.where}: {name} = {short(value)} is not supported, only {name} = {neutral}"
                 )
 
 
@@ -184,11 +184,11 @@ ACTIVATIONS = {
     "relu": "relu", "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new",
     "gelu_pytorch_tanh": "gelu_new", "silu": "silu", "swish": "silu",
 }  # fmt: skip
-"""Names of activations in other libraries, and TransformerLens's."""
+"""Names of activations in other libraries, with TransformerLens's names."""
 
 
 def activation(where: str, word: str) -> str:
-    """TransformerLens's name of an activation. Raises CheckpointError for one that it does not have."""
+    """TransformerLens's name of an activation. Raises CheckpointError for unknown activations."""
     if word not in ACTIVATIONS:
         raise CheckpointError(f"{where}: {one_of('activation', word, ACTIVATIONS)}")
     return ACTIVATIONS[word]
@@ -202,12 +202,12 @@ def head_size(where: str, d_model: int, n_heads: int) -> int:
 
 
 def split_heads(matrix: Tensor, n_heads: int) -> Tensor:
-    """A linear layer's (heads * d_head, d_model) weight as (heads, d_model, d_head)."""
+    """Reshape a linear layer's weight (heads * d_head, d_model) to (heads, d_model, d_head)."""
     return matrix.reshape(n_heads, -1, matrix.shape[-1]).transpose(1, 2)
 
 
 def join_heads(matrix: Tensor, n_heads: int) -> Tensor:
-    """An output layer's (d_model, heads * d_head) weight as (heads, d_head, d_model)."""
+    """Reshape an output layer's weight (d_model, heads * d_head) to (heads, d_head, d_model)."""
     return matrix.T.reshape(n_heads, -1, matrix.shape[0])
 
 
@@ -216,9 +216,9 @@ CLASSIFIERS = ("score", "classifier")
 
 
 def unembedding(weights: Weights, embedding: Tensor, head: str, tied: bool) -> dict[str, Tensor]:
-    """The readout: a classification head if there is one, else the vocabulary's, else the embedding transposed.
+    """The readout: a classification head, or the output layer over the vocabulary, or the transposed embedding.
 
-    A bare model without any head (AutoModel) is read as tied only where its config says so.
+    A bare model without a head (AutoModel) counts as tied only if its config says so.
     """
     width = embedding.shape[1]
     for name in (*CLASSIFIERS, head):

@@ -1,4 +1,4 @@
-"""Is the model right? Proved on every input where a certificate holds, else measured."""
+"""Is the model right? Proved on every input if there is a certificate, otherwise measured."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _certified(report: Report, study: Study, found: Certificate) -> None:
     if "lengths" in found.tables:
         both = found.tables["lengths"].melt("length", ["smallest_margin", "rounding"], "quantity", "value")
         both["quantity"] = both["quantity"].str.replace("_", " ")
-        both = both[np.isfinite(both["value"]) & (both["value"] > 0)]  # where no bound holds, the table says so
+        both = both[np.isfinite(both["value"]) & (both["value"] > 0)]  # the log axis needs positive numbers
         if len(both):
             report.add_figure(
                 "margins",
@@ -109,15 +109,15 @@ def population(study: Study) -> Population:
 
 
 def measured(study: Study) -> Accuracy:
-    """Accuracy on all inputs or on a sample; sections ask with study.once."""
+    """Accuracy on all inputs or on a sample; use it with study.once."""
     return accuracy_on(study.subject, study.once(population))
 
 
 def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
-    """What the accuracy is where inputs are drawn as the task's sampler draws them, "" where that is the same.
+    """A sentence on the accuracy with inputs from the task's sampler; "" if it is the same.
 
-    exact: with each input once. weighted: with the weights that the task declares; without them a sample tells, and is
-    named only where its interval does not hold the exact number.
+    exact: accuracy with each input once. weighted: accuracy with the task's declared weights. Without weights, a sample
+    is measured, and reported only if its interval does not contain the exact number.
     """
     if weighted is not None:
         same = abs(weighted - exact) < 1e-9
@@ -132,7 +132,7 @@ def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
 
 
 def drawn_sentence(found: Accuracy, exact: float, drawn: Population) -> str:
-    """A sample's accuracy beside that of every input once; "" where the interval holds the latter."""
+    """A sentence on a sample's accuracy; "" if its interval contains the accuracy with every input once."""
     if found.low <= exact <= found.high:
         return ""
     return (
@@ -161,12 +161,12 @@ ON_RECORD = "Read from the certificates that came with interp for these weights;
 
 
 def mark_of(found: Certificate) -> Mark:
-    """What the accuracy rests on."""
+    """The mark for a certificate's status."""
     return {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}[found.status]  # type: ignore[return-value]
 
 
 def certificate_sentence(found: Certificate) -> str:
-    """What a certificate says, in words. No sentence calls an accuracy 1 beside an input that is wrong."""
+    """A certificate as a sentence; an accuracy is never printed as 1 if an input is wrong."""
     record = [ON_RECORD] if found.on_record else []
     whole = [note for note in found.notes if note.startswith(EXACT_MATCH)]
     return " ".join(
@@ -210,7 +210,7 @@ def quoted_input(counterexample: str) -> str:
 
 
 def accuracy_sentence(found: Accuracy, inputs: Population) -> str:
-    """What a measured accuracy says, in words."""
+    """A measured accuracy as a sentence."""
     if found.exact:
         return f"Accuracy {words.share(found.accuracy, 6)}, exact: {_all_run(found.rows)}."
     return (
@@ -220,7 +220,7 @@ def accuracy_sentence(found: Accuracy, inputs: Population) -> str:
 
 
 def not_as_asked(found: Certificate) -> str:
-    """What a refuted model does not do, with the number of its errors where that is known."""
+    """A sentence on a refuted model, with the number of its errors if known."""
     if not found.n_errors:
         return "Not always right: it is wrong on some inputs of the domain."
     several, what = (found.n_inputs, "input") if found.n_answers is None else (found.n_answers, "answer")
@@ -229,7 +229,7 @@ def not_as_asked(found: Certificate) -> str:
 
 
 def as_asked(found: Accuracy) -> str:
-    """Whether a model computes what its task asks, as far as it was run."""
+    """A sentence on whether a model is right on the inputs that were run."""
     wrong = round((1 - found.accuracy) * found.answers)
     run = f"the {words.counted(found.answers, 'answer')} {'of all inputs' if found.exact else 'that were sampled'}"
     if not wrong:
@@ -238,16 +238,16 @@ def as_asked(found: Accuracy) -> str:
 
 
 def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[str, str]) -> str:
-    """Which rule the answers follow, read off the errors by difference: contrast[0] is right where it is above 0.
+    """A sentence on the rule that the answers follow, from the errors by difference; contrast[0] is right above 0.
 
-    errors: columns difference (n1 - n0), errors, inputs. "" where the answers follow no such rule, or some are none of
-    the two (attrs["neither"]: of an error alone nobody knows which answer was given).
+    errors: columns difference (n1 - n0), errors, inputs. "" if the answers follow no threshold rule, or some are
+    neither of the two answers (attrs["neither"]).
     """
     if errors.attrs.get("neither", 0):
         return ""
     zero, one = counted[:2]
     says = errors.assign(
-        always=(errors["errors"] == 0) == (errors["difference"] > 0),  # of those that are all right or all wrong
+        always=(errors["errors"] == 0) == (errors["difference"] > 0),  # all answers right, or all wrong
         mixed=(errors["errors"] > 0) & (errors["errors"] < errors["inputs"]),
     ).sort_values("difference")
     sure = says[~says["mixed"]]
@@ -283,7 +283,7 @@ def accuracy_caption(found: Accuracy) -> str:
 
 
 def share(found: Certificate) -> float | str:
-    """Exact accuracy as a number, an interval in words, rounded outward: a model that errs reaches less than 1."""
+    """Exact accuracy as a number, or an interval in words, rounded outward and below 1 if the model errs."""
     if isinstance(found.accuracy, float):
         return found.accuracy
     low, high = found.accuracy
@@ -292,7 +292,7 @@ def share(found: Certificate) -> float | str:
 
 
 def _as_rows(found: Certificate) -> pd.DataFrame:
-    """A certificate as two columns, which fit on a narrow screen."""
+    """A certificate as a table of two columns, for narrow screens."""
     row = found.to_frame().iloc[0].drop("model")
     row["accuracy"] = share(found)
     named = [(name.replace("_", " "), _said(value)) for name, value in row.items() if value is not None]

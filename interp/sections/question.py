@@ -1,4 +1,4 @@
-"""The first line of a report: what is asked, and one input with its answer."""
+"""The first line of a report: the task, and one input with its answer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from interp.sections.base import Study, section
 from interp.tasks import Batch, Task
 
 LONGEST, SHOWN = 60, 10
-"""Characters of an example on the first screen; tokens of a longer one that are shown."""
+"""Largest number of characters of an example on the first screen, and number of tokens shown of a longer one."""
 
 
 @section("question", title="The task", order=1)
 def make(study: Study, report: Report) -> None:
-    """One sentence of the verdict, after one on hooks that stand on the model; no section of its own."""
+    """Add a sentence to the verdict, after one on the model's hooks, if any."""
     if said := hooks_sentence(standing_hooks(study.model)):
         report.say(said, "task")
     report.say(sentence(study.task), "task")
 
 
 def hooks_sentence(names: Sequence[str]) -> str:
-    """That all numbers are of the model with its hooks, "" where it has none."""
+    """A sentence that all numbers are for the model with its hooks; "" without hooks."""
     if not names:
         return ""
     where = words.joined([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
@@ -34,7 +34,7 @@ def hooks_sentence(names: Sequence[str]) -> str:
 
 
 def sentence(task: Task) -> str:
-    """What is asked, in the task's own words, with one example where it has a short one."""
+    """The task's own description, with an example if it has one."""
     asked = task.describe.rstrip(".")
     ended = asked.endswith(("?", "!"))
     text = f"Task {task.name}: {asked}{'' if ended else '.'}" if asked else f"Task {task.name}."
@@ -48,8 +48,10 @@ def sentence(task: Task) -> str:
 
 
 def example_of(task: Task, example: Batch) -> str:
-    """'For example, INPUT has the answer ANSWER.'; of a long one its first tokens, with their answers if each has one
-    ("-" where none is read), or "" where none of the first has.
+    """'For example, INPUT has the answer ANSWER.'
+
+    For a long input: its first tokens, with their answers if each position has one ("-" if it is not read); "" if none
+    of them has an answer.
     """
     length = int(example.lengths[0])
     tokens = [task.vocabulary[int(token)] for token in example.tokens[0, :length]]

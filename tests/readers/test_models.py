@@ -96,7 +96,7 @@ def test_pytorch_model_bin_is_read(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "scale_attn_by_inverse_layer_idx": (True, "cannot be expressed"),
+    "scale_attn_by_inverse_layer_idx": (True, "is not supported"),
     "n_head": (3, "3 heads do not divide a width of 16"),
     "n_embd": (-1, "must be a positive integer"),
     "n_layer": (3, "lacks the tensor transformer.h.2.ln_1.weight"),
