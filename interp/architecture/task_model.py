@@ -1,4 +1,4 @@
-"""TaskModel: a HookedTransformer built from a spec. It *is* a HookedTransformer, plus `.task` and `.spec`."""
+"""TaskModel: a HookedTransformer built from a spec, with `.task` and `.spec`."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from interp.tasks.problems import check_tokens
 
 
 class TaskModel(HookedTransformer):
-    """The transformer that a spec describes, with every parameter set from `tensors`, else drawn from `seed`.
+    """The transformer that a spec describes, with parameters from `tensors` or initialized from `seed`.
 
-    Everything of HookedTransformer works on it (run_with_cache, run_with_hooks, stack_head_results, generate, ...) or
-    refuses with a reason where the numbers would be wrong. `history` and `snapshots` are filled by training,
-    `summary` by training and by the checkpoint it was read from.
-    Raises SpecError with all problems of the spec, InterpError when tensors do not fit.
+    All methods of HookedTransformer work (run_with_cache, run_with_hooks, stack_head_results, generate, ...), or raise
+    UnsupportedError with the reason if their numbers would be wrong. Training fills `history` and `snapshots`; training
+    or loading a checkpoint fills `summary`. Raises SpecError with all problems of the spec, and InterpError if tensors
+    do not fit.
 
     Example:
 
@@ -84,12 +84,12 @@ class TaskModel(HookedTransformer):
         self.length_limit: LengthLimit | None = None
         self.history: Any = None
         self.ids_before: tuple[Tensor | None, Tensor | None] = (None, None)
-        """Where this was converted from a model of others: its id of each token, and its output of each answer."""
+        """For a converted external model: its original token ids, and its output for each answer."""
         self.outputs_left_out = 0
-        """How many outputs it had then that the task does not name: those are no part of this model."""
+        """Number of the original model's outputs that are not answers of the task and were left out."""
         self.snapshots: Mapping[int, TaskModel] = {}
         self.summary: Mapping[str, Any] = {}
-        parts: Any = self  # stock declares the stock types of these parts
+        parts: Any = self  # the base class declares other types for these modules
         parts.pos_embed = make_positions(spec, cfg)
         for index in range(len(spec.layers)):
             self.blocks[index] = make_block(spec, cfg, index)
@@ -101,7 +101,7 @@ class TaskModel(HookedTransformer):
             parts.unembed = TiedReadout(cfg, spec.readout_bias, parts.embed)
         else:
             parts.unembed = LinearReadout(cfg, spec.readout_bias)
-        self.setup()  # without this the swapped parts' hook points have no names
+        self.setup()  # names the hook points of the replaced modules
         self.load_parameters(initialize(spec, task, seed) if tensors is None else tensors)
         if spec.embedding == "frozen":
             self.embed.W_E.requires_grad_(False)
@@ -110,7 +110,7 @@ class TaskModel(HookedTransformer):
     # ------------------------------------------------------------ parameters
 
     def load_parameters(self, tensors: Mapping[str, Tensor]) -> None:
-        """Set every parameter; names and shapes must be exactly the spec's, values finite."""
+        """Set every parameter. Raises InterpError unless names and shapes match the spec and values are finite."""
         check_parameters(self.spec, self.task, tensors)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
@@ -119,7 +119,7 @@ class TaskModel(HookedTransformer):
     # ------------------------------------------------------------ inputs and answers
 
     def input_to_embed(self, input: Any, *args: Any, **kwargs: Any) -> Any:
-        """Stock, after a check of the tokens; where padding shows in them, the mask follows from it."""
+        """TransformerLens's method, after checking the tokens; the attention mask follows from padding tokens."""
         tokens = self._as_rows(input)
         if self.length_limit is not None and tokens.numel():
             longest = int(find_positions(self.task, tokens, "last").max()) + 1
@@ -130,11 +130,11 @@ class TaskModel(HookedTransformer):
             if not mask.all():
                 kwargs["attention_mask"] = mask.int()
         if cached is not None and kwargs.get("attention_mask") is None:
-            kwargs["attention_mask"] = torch.ones_like(tokens)  # stock would ask a tokenizer for it
+            kwargs["attention_mask"] = torch.ones_like(tokens)  # otherwise TransformerLens would need a tokenizer
         return super().input_to_embed(tokens, *args, **kwargs)
 
     def _as_rows(self, tokens: Any) -> Tensor:
-        """Checked rows of tokens; a single row becomes a batch of one."""
+        """Check rows of tokens; a single row becomes a batch of one."""
         if not isinstance(tokens, Tensor):
             kind = type(tokens).__name__
             raise InterpError(f"tokens must be a tensor of token ids, not {kind}; see model.task.parse")
@@ -152,7 +152,7 @@ class TaskModel(HookedTransformer):
             )
 
     def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """The position of each row that `readout_at` names ("last": the last token that is no padding)."""
+        """The read position of each row ("last": the last token that is not padding)."""
         if self.spec.readout_at == "all":
             raise UnsupportedError(f"{self.spec.id} is read at all positions, not at one")
         return find_positions(self.task, tokens, self.spec.readout_at)
@@ -164,30 +164,30 @@ class TaskModel(HookedTransformer):
         """The task's answer to each row (or position), in the units of Batch.labels."""
         tokens = self._as_rows(tokens).to(self.cfg.device)
         if not tokens.shape[1] and len(tokens):
-            raise InterpError(f"tokens of shape {tuple(tokens.shape)}: the rows hold no token, so nothing is answered")
+            raise InterpError(f"tokens of shape {tuple(tokens.shape)}: the rows are empty, so there is no answer")
         if self.embed.W_E.is_meta:
             raise InterpError(ON_META)
         self.task.check_input(tokens)
         return self.task.answers(decide(self.read(tokens, attention_mask), self.spec), tokens)
 
     def token_tables(self) -> TokenTables:
-        """What counts of tokens are evaluated with (leading axis 1), from the parameters in float64 on the CPU."""
+        """Tables for evaluation in count space (leading axis 1), from the parameters in float64 on the CPU."""
         return token_tables(self.spec, stack_one({n: p.double().cpu() for n, p in self.named_parameters()}))
 
     def read(
         self, tokens: Int[Tensor, "rows length"], mask: Tensor | None = None
     ) -> Float[Tensor, "rows *length n_out"]:
-        """Outputs where the spec reads them: from token counts where they decide and nobody's hook is in the way."""
+        """Outputs at the spec's read positions, computed in count space if possible and the model has no hooks."""
         if self.spec.readout_at == "all":
             return self(tokens, attention_mask=mask)
-        self._check_tokens(tokens)  # counts of tokens would pass over one that is none
+        self._check_tokens(tokens)  # counting would ignore invalid ids
         positions = self.answer_positions(tokens)
         if count_space_refusal(self.spec) is None and not hooked(self):
             keep = torch.ones_like(tokens) if mask is None else mask
             rows = counted_at(self.spec, self.task.d_vocab, tokens, positions, keep)
             tables = token_tables(self.spec, stack_one(dict(self.named_parameters())))
             return reduced_outputs(tables, rows.stacked(tables.scores.dtype))[0]
-        # Whole sequences, few enough at a time that no (rows, heads, length, length) pattern passes 512 MB.
+        # Run whole sequences in batches whose (rows, heads, length, length) patterns take at most 512 MB.
         size = max(1, 2**27 // (self.cfg.n_heads * tokens.shape[1] ** 2))
         parts = tokens.split(size)
         masks = [None] * len(parts) if mask is None else mask.split(size)
@@ -198,7 +198,7 @@ class TaskModel(HookedTransformer):
     # ------------------------------------------------------------ tokens as text
 
     def to_tokens(self, input: Any, *args: Any, **kwargs: Any) -> Int[Tensor, "rows length"]:
-        """Rows of token ids of a string of the task, or of several of one length; no [BOS] is added."""
+        """Token ids of a string of the task, or of several of equal length; adds no [BOS]."""
         texts = [input] if isinstance(input, str) else list(input)
         rows = [self.task.parse(text) for text in texts]
         if len({len(row) for row in rows}) != 1:
@@ -206,7 +206,7 @@ class TaskModel(HookedTransformer):
         return torch.tensor(rows, device=self.cfg.device)
 
     def to_str_tokens(self, input: Any, *args: Any, **kwargs: Any) -> list[str]:
-        """The tokens of one string, or of one row of ids, each as text."""
+        """The tokens of one string, or of one row of ids, as text."""
         ids = self.task.parse(input) if isinstance(input, str) else torch.as_tensor(input).flatten().tolist()
         return [self.task.vocabulary[int(token)] for token in ids]
 
@@ -227,19 +227,19 @@ class TaskModel(HookedTransformer):
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return f"TaskModel({spec.id}, task={self.task!r}, seed={self.seed}: {parts}, {numbers:,} parameters)"
 
-    # ------------------------------------------------------------ where stock helpers would be wrong
+    # ------------------------------------------------------------ methods of TransformerLens that need care
 
     def run_with_cache(
         self, *args: Any, return_cache_object: bool = True, remove_batch_dim: bool = False, **kwargs: Any
     ) -> Any:
-        """Stock, with a cache whose decompositions refuse where they would be wrong."""
+        """TransformerLens's method, with a cache whose decompositions raise an error if they would be wrong."""
         out, cache = super().run_with_cache(
             *args, return_cache_object=False, remove_batch_dim=remove_batch_dim, **kwargs
         )
         return out, (TaskCache(cache, self, not remove_batch_dim) if return_cache_object else cache)
 
     def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Stock generation, from rows of tokens without padding; without stored keys where they would be wrong."""
+        """TransformerLens's generation from rows without padding; without a key-value cache if that would be wrong."""
         if outputs(self.spec, self.task) != self.task.d_vocab:
             self._refuse(
                 "generate", f"its {outputs(self.spec, self.task)} outputs are not the {self.task.d_vocab} tokens"
@@ -254,8 +254,8 @@ class TaskModel(HookedTransformer):
         if self.spec.direction == "bidirectional" and pad is not None and (tokens == pad).any():
             self._refuse("generate", "stock generation passes no mask, so it would attend to the padding")
         kwargs.setdefault("stop_at_eos", "eos_token_id" in kwargs)
-        # Stored keys are wrong where later tokens change earlier rows; and with positions, because stock generation
-        # counts those of stored tokens twice.
+        # Cached keys are wrong if later tokens change earlier rows; and with positions, because TransformerLens counts
+        # those of cached tokens twice.
         if self.spec.direction == "bidirectional" or self.spec.positions != "none":
             kwargs["use_past_kv_cache"] = False
         return super().generate(tokens, max_new_tokens, **kwargs)
@@ -301,7 +301,7 @@ class TaskModel(HookedTransformer):
 
 
 class TaskCache(ActivationCache):
-    """An ActivationCache that never decomposes what is not a sum."""
+    """An ActivationCache that refuses to decompose residual streams that are not sums."""
 
     def __init__(self, cache_dict: dict[str, Tensor], model: TaskModel, has_batch_dim: bool = True) -> None:
         super().__init__(cache_dict, model, has_batch_dim)
@@ -309,7 +309,7 @@ class TaskCache(ActivationCache):
 
     def _need_sum(self, what: str) -> None:
         if not self.task_model.spec.additive_residual:
-            self.task_model._refuse(what, "after post-layer-norm the stream is not the sum of what the parts wrote")
+            self.task_model._refuse(what, "after post-layer-norm, the stream is not the sum of the parts' outputs")
 
     def decompose_resid(self, *args: Any, **kwargs: Any) -> Any:
         self._need_sum("decompose_resid")
@@ -325,11 +325,11 @@ class TaskCache(ActivationCache):
         has_batch_dim: bool = True,
         recompute_ln: bool = False,
     ) -> Float[Tensor, "parts *rows d_model"]:
-        """What each part of a residual stream gives to the input of a layer (None, -1 or n_layers: of the readout).
+        """The contribution of each part of a residual stream to a layer's input (None, -1 or n_layers: the readout's).
 
-        The norm's own scale of this run and its gain are applied, so that the parts add up to what the layer reads but
-        for the norm's bias. Stock code leaves the gain out: it takes weights for folded, and these are not.
-        recompute_ln: the whole final norm of each part by itself, as for a logit lens.
+        Applies the norm's scale in this run and its gain, so that the contributions add up to the layer's input, except
+        for the norm's bias. (TransformerLens omits the gain because it assumes folded weights.) recompute_ln: apply the
+        final norm to each part separately, as for a logit lens.
         """
         at, batches = as_slice(pos_slice), as_slice(batch_slice)
         if has_batch_dim:
@@ -373,7 +373,7 @@ class TaskCache(ActivationCache):
         return super().stack_neuron_results(*args, **kwargs)
 
     def _need_gain(self, what: str, stock: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse the one path on which stock code norms without asking apply_ln_to_stack."""
+        """Refuse the one option with which TransformerLens bypasses apply_ln_to_stack."""
         given = signature(stock).bind(*args, **kwargs).arguments
         normed = any(layer.norm != "none" for layer in self.task_model.spec.layers)
         normed = normed or self.task_model.spec.final_norm != "none"
@@ -406,10 +406,10 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
         d_mlp=mlp.d_mlp if mlp else None,
         act_fn=mlp.activation if mlp else None,
         attn_only=mlp is None,
-        n_ctx=spec.max_length or 1024,  # nominal: only linear mixing and learned positions have a length
+        n_ctx=spec.max_length or 1024,  # only matters for linear mixing and learned positions
         d_vocab=task.d_vocab,
         d_vocab_out=outputs(spec, task),
-        normalization_type=NORMALIZATION[spec.final_norm],  # what applies ln_final
+        normalization_type=NORMALIZATION[spec.final_norm],  # TransformerLens applies ln_final
         n_key_value_heads=first.key_value_heads,
         use_qk_norm=first.query_key_norm,
         gated_mlp=all(layer.mlp is not None and layer.mlp.gated for layer in spec.layers),
@@ -422,7 +422,7 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
 
 
 def not_folded(spec: ModelSpec) -> str:
-    """Why the weights of a model of this spec are not folded, of what is so with this model."""
+    """The reason why the weights of a model of this spec cannot be folded."""
     lacks = []
     if any(layer.normalizer != "softmax" for layer in spec.layers):
         lacks.append("attention without a softmax")
@@ -431,12 +431,12 @@ def not_folded(spec: ModelSpec) -> str:
     if spec.layers[0].norm == "post":
         lacks.append("layer norm after its blocks")
     if lacks:
-        return f"this model has {' and '.join(lacks)}, where folding gives other outputs or fails"
-    return "folded weights would be those of another spec; fold a stock HookedTransformer with these weights instead"
+        return f"this model has {' and '.join(lacks)}, for which folding changes outputs or fails"
+    return "folded weights would need another spec; fold a plain HookedTransformer with these weights instead"
 
 
 def standing_hooks(model: torch.nn.Module) -> list[str]:
-    """The names of the hook points and modules on which hooks stand."""
+    """The names of the hook points and modules that have hooks."""
     return [
         name or "the model itself"
         for name, module in model.named_modules()
@@ -445,5 +445,5 @@ def standing_hooks(model: torch.nn.Module) -> list[str]:
 
 
 def hooked(model: HookedTransformer) -> bool:
-    """Does the model carry somebody's hooks, which may do anything, and know the shape of a batch?"""
+    """Whether the model has hooks, which may do anything and may depend on a batch's shape."""
     return any(hook.fwd_hooks for hook in model.hook_dict.values())

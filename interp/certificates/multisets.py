@@ -1,9 +1,9 @@
-"""Every input up to order: models whose answer depends on how often each token occurs, on tasks that list multisets.
+"""Certify models whose answer depends only on token counts, by running one input per multiset of tokens.
 
-Without positions a one-layer model is a function of the token that is read and of the counts of the tokens it sees (see
-architecture/reduced). So one evaluation decides all orders of a multiset: for the maximum of 4 numbers below 64 that
-is 766,480 instead of 16,777,216. In floating point orders differ, so nothing is said without a bound of the rounding
-that holds for any order of summation (count_rounding).
+Without positions, a one-layer model is a function of the query token and of the counts of the visible tokens (see
+architecture/reduced). So one evaluation decides all orders of a multiset: for the maximum of 4 numbers below 64, these
+are 766,480 evaluations instead of 16,777,216. In floating point the order matters, so every claim needs a rounding
+bound for any order of summation (count_rounding).
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ TAKES = {
     "layers": (1,),
     "layers.norm": ("pre",),
 }
-"""What the token that is read sees depends on counts alone: one layer, no positions."""
+"""One layer without positions, so that outputs depend only on counts."""
 
 CHUNK = 1 << 15
 LISTED = 1000
 PROBED = 200
 ORDER = "unchecked assumption: the order of tokens does not change the labels of task {}"
 COMPARED = 1 << 16
-"""Up to so many inputs, all are compared with the multiset that stands for them."""
+"""Largest number of inputs that are all compared with their multisets."""
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task does not list multisets, or None."""
+    """The reason why the task does not list multisets, or None."""
     if type(task).multisets is Task.multisets:
         return f"task {task.name} does not list its inputs up to order (multisets(chunk) in it)"
     return None
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why multisets do not decide this model's answers, or None."""
+    """The reason why this method does not apply to a model, or None."""
     if (reason := other_task(model.task)) is not None:
         return reason
     if model.spec.readout_at == "all" or model.spec.decision != "argmax":
@@ -72,8 +72,9 @@ def refusal(model: TaskModel) -> str | None:
 
 @dataclass
 class Found:
-    """multisets, inputs: seen so far. wrong: inputs with a margin <= 0; tied: within the rounding of this evaluation;
-    close: right, and within that of the model's format. worst: the smallest margin, and `nearest` its input."""
+    """Results so far. multisets, inputs: their numbers. wrong: inputs with a margin <= 0. tied: with a margin within
+    the rounding of this evaluation. close: right, within the model's rounding. worst: the smallest margin; nearest: its
+    input."""
 
     multisets: int = 0
     inputs: int = 0
@@ -87,11 +88,12 @@ class Found:
 @register_method("every multiset", other_task, refusal, TAKES, lists=True)
 @torch.no_grad()
 def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
-    """Is the model right on every input, decided once for all orders of its tokens?
+    """Is the model right on every input? Each multiset of tokens is evaluated once for all of its orders.
 
-    Evaluated in float64, certified in the model's own format: every margin exceeds the rounding bound. n_inputs and
-    n_errors count inputs, not multisets. tables: "errors" (input, orders, answer, right, margin; the first 1000).
-    Raises InterpError if the task's multisets are not its inputs, or do not decide its labels.
+    Margins are computed in float64. The model is certified in its own number format if every margin exceeds the
+    rounding bound. n_inputs and n_errors count inputs, not multisets. The certificate's table "errors" has the first
+    1000: input, orders, answer, right, margin. Raises InterpError if the task's multisets do not cover its inputs or
+    determine its labels.
     """
     started, task = time.perf_counter(), model.task
     if reason := refusal(model):
@@ -106,7 +108,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
     for number, (batch, orders) in enumerate(task.multisets(CHUNK)):
         out, rows = _outputs(model, tables, batch)
         margin = margins(out, batch_classes(task, batch), model.spec)
-        margin = margin.nan_to_num(nan=-torch.inf)  # what overflows even here is not right
+        margin = margin.nan_to_num(nan=-torch.inf)  # overflow even in float64 counts as wrong
         need, slack = _bounds(model, rows, bounds, batch.tokens.shape[1])
         found.multisets, found.inputs = found.multisets + len(batch), found.inputs + int(orders.sum())
         found.wrong += int(orders[margin <= 0].sum())
@@ -123,7 +125,7 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
         if progress is not None:
             progress(found.inputs, total)
     if found.inputs != total:
-        raise InterpError(f"task {task.name} lists multisets of {found.inputs:,} inputs, and says there are {total:,}")
+        raise InterpError(f"task {task.name} lists multisets of {found.inputs:,} inputs, but its n_inputs is {total:,}")
     drawn.finish()
     need, slack = (max(values) for values in zip(*bounds.values()))
     status = _status(model, found, need)
@@ -154,10 +156,10 @@ def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Cer
 
 
 def labels_follow(task: Task) -> bool:
-    """Do the multisets stand for the inputs with their labels? All inputs are compared, of at most COMPARED.
+    """Compare all inputs with their multisets; return False if there are more than COMPARED or they are not listed.
 
-    False where they are more, or not listed. Raises InterpError for an input that no multiset stands for with its
-    label, or multisets that stand for another number of inputs than they say.
+    Raises InterpError for an input without a multiset of the same label, and for multisets with a wrong number of
+    inputs.
     """
     if (task.n_inputs or math.inf) > COMPARED or type(task).inputs is Task.inputs:
         return False
@@ -174,7 +176,7 @@ def labels_follow(task: Task) -> bool:
             known, number = left.get(key, (None, 0))
             if known != right or not number:
                 raise InterpError(
-                    f"task {task.name} labels {task.format(row)!r} otherwise than its multiset, or has none for it"
+                    f"task {task.name} labels {task.format(row)!r} differently from its multiset, or lists none for it"
                 )
             left[key] = (right, number - 1)
     if more := [rows[key] for key, (_, number) in left.items() if number]:
@@ -183,19 +185,19 @@ def labels_follow(task: Task) -> bool:
 
 
 def _listed(task: Task, multisets: Batch, batch: Batch) -> Bool[Tensor, "rows"]:
-    """Which rows of a batch have their multiset among these?"""
+    """Mask of the rows of a batch whose multiset is among these."""
     known = set(_keys(task, multisets))
     return torch.tensor([key in known for key in _keys(task, batch)], dtype=torch.bool)
 
 
 def _keys(task: Task, batch: Batch) -> list[tuple[int, ...]]:
-    """The token that is read, and what stands up to it, sorted: equal for inputs of one multiset, however padded."""
+    """Sort keys that are equal for inputs of the same multiset: the query token, and the sorted tokens up to it."""
     at = find_positions(task, batch.tokens, task.readout).tolist()
     return [(row[end], *sorted(row[: end + 1])) for row, end in zip(batch.tokens.tolist(), at)]
 
 
 def batch_classes(task: Task, batch: Batch) -> Int[Tensor, "rows"]:
-    """The right output of each row, of which it has one."""
+    """The right output of each row, for tasks with one answer per row."""
     classes = task.classes(batch)
     return classes[classes >= 0].view(len(batch)).long()
 
@@ -209,7 +211,7 @@ def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float
 def _bounds(
     model: TaskModel, rows: CountedRows, known: dict[int, tuple[float, float]], length: int
 ) -> tuple[float, float]:
-    """How far rounding moves a margin: in the model's format and here together, and here; over the tokens read."""
+    """Bounds on the rounding of margins: in the model's format plus float64, and in float64 only."""
     every = torch.arange(model.task.d_vocab)
     for query in rows.query.unique().tolist():
         if query not in known:
@@ -222,7 +224,7 @@ def _bounds(
 
 
 def _status(model: TaskModel, found: Found, need: float) -> Status:
-    """Refuted by the worst input if the model itself gets it wrong; certified beyond rounding."""
+    """ "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
     if found.worst > need:
         return "certified"
     if found.worst > 0 or found.nearest is None:
@@ -233,7 +235,7 @@ def _status(model: TaskModel, found: Found, need: float) -> Status:
 
 
 def _interval(found: Found, total: int) -> tuple[float, float]:
-    """Accuracy where some inputs are too near to tell: all of them wrong, or all of them right."""
+    """The accuracy's bounds if some inputs are undecided: all of these wrong, or all right."""
     return max(0.0, 1 - (found.wrong + found.tied) / total), min(1.0, 1 - max(0, found.wrong - found.tied) / total)
 
 
@@ -245,7 +247,7 @@ def _said(task: Task, found: Found) -> str:
 
 
 def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor) -> Iterator[tuple[object, ...]]:
-    """(input, orders, answer, right, margin) of the errors."""
+    """Rows (input, orders, answer, right, margin) for the errors."""
     words, right = task.answer_words, batch_classes(task, batch)
     for row in (margin <= 0).nonzero()[:, 0].tolist():
         said = words[int(out[row].argmax())]
@@ -253,7 +255,7 @@ def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor
 
 
 def _probes(task: Task, seen: list[tuple[Batch, Tensor, float, int]]) -> Iterator[Probes]:
-    """The nearest and a few other inputs of some chunks."""
+    """The inputs with the smallest margins, and a few others, of some chunks."""
     each = max(1, PROBED // (2 * len(seen)))
     for batch, margin, bound, least in seen:
         drawn = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:each]

@@ -1,11 +1,11 @@
-"""A recognizer as an automaton: the smallest one that gives the model's answer on every string up to a length.
+"""Learn the smallest automaton that gives a recognizer's answer on every string up to a length.
 
     found = interp.learn_automaton(model)
     print(found)                         # On every string of 1 to 19 symbols (1,048,574), the model is ...
     found.model.accepts("0110")          # the automaton as a Python object
     found.task                           # the language's own, learned from its labels in the same way
 
-Learned by Angluin's L* (see explanations.lstar); the question whether an automaton is right is answered by running the
+The algorithm is Angluin's L* (see explanations.lstar). Its equivalence queries are answered exactly, by running the
 model on all strings.
 """
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STRINGS = 1_000_000
-"""Lengths with more strings than these are not run."""
+"""Largest number of strings that are run by default."""
 STATES = 64
-"""Larger automata are not looked for: nobody reads them."""
+"""Default limit on the number of states; larger automata are hard to read."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Automaton:
 
     Attributes:
         alphabet: its letters.
-        following: following[state][letter] is the next state; it starts in state 0.
-        answers: an output index for each state; None for a start that no string but the empty one ends in.
-        answer_words: the words of these answers.
+        following: following[state][letter] is the next state; the start is state 0.
+        answers: the output index of each state; None for a start state that only the empty string reaches.
+        answer_words: the words for these answers.
         access: the shortest string that ends in each state.
-        longest: it is what it is of on every string of 1 to so many symbols.
-        sets: are answers sets of words (see tasks.sets), such as the symbols that may follow?
+        longest: the automaton is exact on every string of 1 to this many symbols.
+        sets: whether answers are sets of words (see tasks.sets), such as the possible next symbols.
     """
 
     alphabet: tuple[str, ...]
@@ -77,11 +77,11 @@ class Automaton:
 
     @property
     def states(self) -> int:
-        """How many states it has."""
+        """Number of states."""
         return len(self.following)
 
     def answer(self, tokens: Any) -> str:
-        """Its answer to a string: text of one-character letters, a list of letters, or token ids.
+        """The answer to a string: text of one-character letters, a list of letters, or token ids.
 
         Raises InterpError for anything that is not a letter, and for the empty string, which is not an input.
         """
@@ -94,14 +94,14 @@ class Automaton:
         return self.word(state)
 
     def accepts(self, tokens: Any) -> bool:
-        """Is the answer to a string the second of two, yes? Raises UnsupportedError if there are more answers."""
+        """Whether the answer to a string is the second of two, "yes". Raises UnsupportedError for other answers."""
         if len(self.answer_words) != 2 or self.sets:
             answers = f"{'sets of ' * self.sets}{first_few(self.answer_words)}"
             raise UnsupportedError(f"the answers are not no and yes, but {answers}; see answer()")
         return self.answer(tokens) == self.answer_words[1]
 
     def word(self, state: int) -> str:
-        """The answer of a state in words; nothing for a start that no string ends in."""
+        """The answer of a state in words; "" for a start state that only the empty string reaches."""
         said = self.answers[state]
         if said is None:
             return ""
@@ -110,7 +110,7 @@ class Automaton:
         return self.answer_words[said] if 0 <= said < len(self.answer_words) else "no finite output"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a state: state, answer, access (the shortest string to it), and the next state by letter."""
+        """One row per state: state, answer, access (the shortest string to it), and the next state per letter."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -128,16 +128,16 @@ class Automaton:
 
 @dataclass(frozen=True)
 class Learned:
-    """What is known of a model as an automaton.
+    """A model as an automaton, compared with its task.
 
     Attributes:
         model: the smallest automaton with its answers on every string of 1 to `longest` symbols; None if it has more
             than `most_states` states.
-        shorter: then, the one of the greatest length for which there is one; None if there is none.
+        shorter: if model is None, the automaton for the greatest length that has one, or None.
         task: the smallest automaton with the right answers; None if it is too large.
-        strings: how many strings were run.
-        different: strings on which the model errs; example: the first of the shortest ones.
-        seconds: what it took.
+        strings: number of strings that were run.
+        different: number of strings on which the model is wrong; example: the first of the shortest ones.
+        seconds: time taken.
     """
 
     model: Automaton | None
@@ -157,7 +157,7 @@ class Learned:
 
     @property
     def same(self) -> bool:
-        """Is the model's automaton the task's own?"""
+        """Whether the model's automaton equals the task's."""
         return self.model is not None and self.different == 0
 
     def __str__(self) -> str:
@@ -171,18 +171,19 @@ class Learned:
 def learn_automaton(
     model: Model, longest: int | None = None, *, strings: int = STRINGS, most_states: int = STATES
 ) -> Learned:
-    """The smallest automaton that a recognizer of strings is on every string up to a length.
+    """Learn the smallest automaton that agrees with a recognizer on every string up to a length.
 
     Args:
-        model: of a task of strings, with one answer a string, or one after each symbol where it is causal.
-        longest: symbols; by default the greatest length with at most `strings` strings that the model has positions
-            for.
-        most_states: larger automata are not looked for.
+        model: a model of a task of strings, with one answer per string, or one after each symbol if it is causal.
+        longest: number of symbols (default: the greatest length with at most `strings` strings for which the model has
+            positions).
+        most_states: largest number of states.
 
     Returns:
-        The automaton, the language's own, and the strings on which they differ, all exact: every string is run.
+        The automaton, the language's own automaton, and the strings on which they differ, all exact: every string is
+        run.
 
-    Raises UnsupportedError if the task is not one of strings, InterpError for a length that is too great.
+    Raises UnsupportedError if the task's inputs are not strings, and InterpError for a length that is too great.
 
     Example:
 
@@ -200,7 +201,7 @@ def learn_automaton(
     check_size("most_states", most_states)
     if length > most:
         raise InterpError(
-            f"longest = {length}: the model has positions for, and {strings:,} strings reach, {most} symbols"
+            f"longest = {length} must be at most {most}: the model's positions and the limit of {strings:,} strings"
         )
     if length < 1:
         raise UnsupportedError("the model has no position for a symbol")
@@ -218,7 +219,7 @@ def learned(
     started: float,
     sets: bool = False,
 ) -> Learned:
-    """Automata of known answers."""
+    """Learn automata from known answers."""
     letters, longest = len(strings.letters), len(said.model) - 1
     two = ("no", "yes") if len(answer_words) == 1 else tuple(answer_words)
 
@@ -252,7 +253,7 @@ def spelled(strings: Strings, word: Word) -> str:
 
 
 def sentence(found: Learned) -> str:
-    """What an automaton says of a model, in words."""
+    """The result as a sentence."""
     every = f"every string of {_lengths(found.longest)} ({found.strings:,})"
     own = "" if found.task is None else f"the task's own, of {words.counted(found.task.states, 'state')}"
     example = f"{found.example!r}"

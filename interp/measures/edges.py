@@ -1,12 +1,12 @@
-"""Edges between parts: what one part reads from another directly, by path patching, exactly.
+"""Edges between parts: the exact direct effect of one part on another, by path patching.
 
-Nodes are the embedding (positions included), every head, every MLP, and the output. Each writes into the residual
-stream and reads the sum of what came before it, so an edge is one addend of one node's input. Everything is run and
-nothing linearized: layer norms see the changed input, and what changes in the receiver runs on to the output.
+Nodes are the embedding (with positions), every head, every MLP, and the output. Each node reads the sum of what earlier
+nodes wrote into the residual stream, so an edge is one summand of a node's input. Nothing is linearized: layer norms
+see the changed input, and the receiver's change propagates to the output.
 
-- `edge_effects`: put what a sender writes in the clean run into the input of one receiver of the corrupted run, and
-  nowhere else (Goldowsky-Dill et al. 2023; Wang et al. 2022).
-- `run_edges`: keep some edges; every other edge carries given values instead (Conmy et al. 2023).
+- `edge_effects`: put a sender's clean output into the input of one receiver of the corrupted run only
+  (Goldowsky-Dill et al. 2023; Wang et al. 2022).
+- `run_edges`: keep some edges, and replace the values on all others (Conmy et al. 2023).
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ Node = Part | str
 
 
 class Edge(NamedTuple):
-    """From what is written to what reads it: parts, or "embedding" and "output"."""
+    """An edge from a sender to a receiver: parts, or "embedding" and "output"."""
 
     sender: Node
     receiver: Node
 
 
 def nodes(subject: Subject) -> list[Node]:
-    """All nodes in the order in which they are computed. Raises UnsupportedError if edges are no addends."""
+    """All nodes in the order of computation. Raises UnsupportedError if inputs are not sums over edges."""
     cfg = subject.model.cfg
     if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
-        raise UnsupportedError("after post-layer-norm a part's input is not a sum of what other parts wrote")
+        raise UnsupportedError("after post-layer-norm, a part's input is not a sum of what other parts wrote")
     if norm_follows_attention(subject.model):
         raise UnsupportedError("if a norm follows the attention, what a head writes is not a linear map of its output")
     if getattr(cfg, "parallel_attn_mlp", False) or cfg.positional_embedding_type == "shortformer":
-        raise UnsupportedError("edges are known for blocks whose MLP reads what the attention wrote, no parallel ones")
+        raise UnsupportedError("edges need blocks whose MLP reads the attention output, not parallel ones")
     parts = sorted([*heads_of(subject), *mlps_of(subject)], key=lambda part: (part.layer, part.head is None))
     if len(parts) + 2 > MAX_NODES:
-        raise UnsupportedError(f"{len(parts) + 2} nodes are more than the {MAX_NODES} whose edges are patched here")
+        raise UnsupportedError(f"{len(parts) + 2} nodes are more than the limit of {MAX_NODES} for edges")
     return [EMBEDDING, *parts, OUTPUT]
 
 
 def edges(subject: Subject) -> list[Edge]:
-    """Every edge: from each node to every later one, heads of one layer apart."""
+    """Every edge: from each node to every later one; heads of one layer have no edges between them."""
     known = nodes(subject)
     return [Edge(a, b) for j, b in enumerate(known) for a in known[:j] if _before(a, b)]
 
@@ -71,7 +71,7 @@ def _before(sender: Node, receiver: Node) -> bool:
 
 
 def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[Edge]:
-    """Edges given as pairs of parts or of their names ("head 0.1", "MLP 2", "embedding", "output")."""
+    """Convert pairs of parts or names ("head 0.1", "MLP 2", "embedding", "output") to edges. Raises InterpError."""
     by_name = {str(node): node for node in nodes(subject)}
     known, found = set(edges(subject)), []
     for pair in wanted:
@@ -87,18 +87,18 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[E
     return found
 
 
-# ---------------------------------------------------------------- what nodes write and read
+# ---------------------------------------------------------------- inputs and outputs of nodes
 
 
 def _input_hook(subject: Subject, node: Node) -> str:
-    """The point of the residual stream that a node reads."""
+    """The hook point of the residual stream that a node reads."""
     if isinstance(node, str):
         return f"blocks.{subject.model.cfg.n_layers - 1}.hook_resid_post"
     return f"blocks.{node.layer}." + ("hook_resid_pre" if node.head is not None else "hook_resid_mid")
 
 
 def written(subject: Subject, node: Node, seen: dict[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
-    """What a node adds to the residual stream, biases of attention aside, from activations."""
+    """A node's output in the residual stream, without attention biases, from activations."""
     if isinstance(node, str):
         return seen["blocks.0.hook_resid_pre"]
     value = node.get(seen[node.hook])
@@ -127,9 +127,9 @@ def edge_effects(
 ) -> pd.DataFrame:
     """The exact effect of every edge on minimal pairs; columns sender, receiver, recovered.
 
-    recovered: 0 as corrupted, 1 as clean, in the logits of the two answers (see measures.pairs); below 0 the clean
-    value speaks against the clean answer. tick(done, total) is called after each sender. Raises UnsupportedError for
-    more than 64 nodes and where parts do not simply add up.
+    recovered: 0 as corrupted, 1 as clean, in the logit difference of the two answers (see measures.pairs); negative if
+    the clean value lowers the clean answer. tick(done, total) is called after each sender. Raises UnsupportedError for
+    more than 64 nodes, and if inputs are not sums over edges.
     """
     import pandas as pd
 
@@ -160,7 +160,7 @@ def edge_effects(
                 if isinstance(edge.receiver, str):
                     sums[edge] += lean(forward(subject, piece.corrupted, [_add(hook, change)]), where.at)
                     continue
-                if hook not in inputs:  # the heads of a layer read the same stream: one run tells what all put out
+                if hook not in inputs:  # one run gives the outputs of all heads of a layer
                     _, inputs[hook] = activations(subject, piece.corrupted, [edge.receiver.hook], [_add(hook, change)])
                 put = put_part(edge.receiver, inputs[hook][edge.receiver.hook])
                 sums[edge] += lean(forward(subject, piece.corrupted, [put]), where.at)
@@ -183,9 +183,9 @@ def edge_effects(
 def run_edges(
     subject: Subject, piece: Batch, kept: Iterable[Edge], instead: dict[Node, Tensor]
 ) -> Float[Tensor, "rows length n_out"]:
-    """Outputs of one piece where only the kept edges carry what is computed; every other edge carries `instead`.
+    """Outputs for one piece if only the kept edges carry the computed values; all others carry `instead`.
 
-    instead: what each node is taken to write along an edge that is not kept, (rows, length, d_model).
+    instead: each node's output along edges that are not kept, (rows, length, d_model).
     """
     known, keep = nodes(subject), set(kept)
     names = _names(subject, known)

@@ -1,7 +1,7 @@
-"""Interventions on a trained model, by hooks and never on its weights: set attention ratios, ablate heads.
+"""Interventions on a trained model by hooks, without changing its weights: set attention ratios.
 
-Where the spec's symmetry allows it, the same intervention is computed from counts: equal to the hooked forward to
-rounding (a test holds them together), and fast enough for sweeps over the whole data set.
+If the spec's symmetry allows it, the intervention is computed in count space. The result equals the hooked forward pass
+up to rounding (as a test checks) and is fast enough for sweeps over the whole data set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interp.tasks import Batch
 
 
 def token_weights(subject: Subject, w01: float, w02: float, tokens: Sequence[str]) -> Float[Tensor, "d_vocab"]:
-    """Unnormalized attention per token: w01 = a0/a1, w02 = a0/a2 (inf: none to the third), zero to all others."""
+    """Unnormalized attention per token, with w01 = a0/a1 and w02 = a0/a2 (inf: a2 = 0); zero for all other tokens."""
     for name, ratio in (("w01", w01), ("w02", w02)):
         if not ratio > 0:
             raise InterpError(f"{name} = {ratio!r} must be a ratio above 0 (inf: no attention to the other token)")
@@ -43,9 +43,9 @@ def token_weights(subject: Subject, w01: float, w02: float, tokens: Sequence[str
 def attention_hook(
     model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] | None = None
 ) -> Callable[[Tensor, Any], Tensor]:
-    """A hook for hook_pattern: wherever answers are read every head attends in the given ratios, and to nothing else.
+    """A hook for hook_pattern: at read positions, every head attends only to the given tokens, in the given ratios.
 
-    A row of the pattern is normalized to sum to one; where none of the tokens is visible, it is zero.
+    Each row of the pattern is normalized to sum to one; it is zero if none of the tokens is visible.
     """
     subject = Subject.of(model)
     weights = token_weights(subject, w01, w02, attended(subject, tokens))[batch.tokens.cpu()]
@@ -62,12 +62,10 @@ def attention_hook(
 
 
 def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:
-    """The three tokens whose ratios are set: those given, or those that the task counts."""
+    """The three tokens whose ratios are set: the given ones, or those that the task counts."""
     tokens = subject.task.counted if tokens is None else tokens
     if len(tokens) != 3:
-        raise InterpError(
-            f"attention is set between three tokens, and {len(tokens)} are known here; name them: tokens=(...)"
-        )
+        raise InterpError(f"attention ratios need three tokens, but the task counts {len(tokens)}: pass tokens=(...)")
     return tokens
 
 
@@ -75,7 +73,7 @@ def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:
 def reweighted_outputs(
     model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] | None = None, layer: int = -1
 ) -> Float[Tensor, "reads heads d_head"]:
-    """Outputs of a layer's heads at the reads under attention_hook, in float64."""
+    """Outputs of a layer's heads at the reads with attention_hook, in float64."""
     subject = Subject.of(model)
     if subject.count_space and subject.read_at != "all":
         weights = token_weights(subject, w01, w02, attended(subject, tokens))
@@ -86,7 +84,7 @@ def reweighted_outputs(
 def _hooked(
     subject: Subject, batch: Batch, ratios: tuple[float, float] | None, tokens: Sequence[str] | None, layer: int
 ) -> tuple[Float[Tensor, "reads heads d_head"], float]:
-    """Head outputs at the reads and the model's accuracy, by hooks on whole sequences; None leaves attention alone."""
+    """Head outputs at the reads, and the model's accuracy, with hooks on whole sequences; None: no change."""
     layer = check_layer(subject, layer)
     name, found, tally = f"blocks.{layer}.attn.", [], Tally()
     for _, piece in pieces(subject, batch, 3 * batch.tokens.shape[1]):
@@ -99,7 +97,7 @@ def _hooked(
 
 
 def _rows(subject: Subject, batch: Batch) -> CountedRows:
-    """What the answers of a batch see."""
+    """The counts that the read positions of a batch see."""
     positions = subject.answer_positions(batch.tokens)
     spec, d_vocab = subject.task_model.spec, subject.task.d_vocab
     return counted_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask).stacked(torch.float64)
@@ -108,10 +106,10 @@ def _rows(subject: Subject, batch: Batch) -> CountedRows:
 def _from_rows(
     tables: TokenTables, rows: CountedRows, weights: Float[Tensor, "d_vocab"] | None
 ) -> Float[Tensor, "rows heads d_head"]:
-    """Head outputs under attention weights per token (None: the model's own); zero where no attended token occurs."""
+    """Head outputs for attention weights per token (None: the model's own); zero if no attended token occurs."""
     if weights is None:
         return heads_from_counts(tables, rows)[0]
-    # All heads and all asking tokens attend alike: one mixture of tokens a row, one product for all heads.
+    # All heads and query tokens attend alike, so there is one mixture per row and one product for all heads.
     shares = rows.counts[0] * (weights / weights.max())
     shares = (shares / shares.sum(-1, keepdim=True)).nan_to_num(0.0)
     return (shares @ tables.values[0]).transpose(0, 1)
@@ -128,13 +126,13 @@ def reweight_attention(
     layer: int = -1,
     C: float = 1000.0,
 ) -> pd.DataFrame:
-    """s-acc of every head when attention is set to given ratios where answers are read (section 5.4, Figures 8 and 9).
+    """s-acc of every head with attention at the read positions set to given ratios (section 5.4, Figures 8 and 9).
 
-    w01 or w02 may be a sweep; None for both leaves attention as it is. tokens: the three tokens, by default those that
-    the task counts. layer: whose attention is set, and whose heads are separated; any number of classes. C: of
-    the separators, as in head_metrics (Figures 8 and 9 hinge on it). Columns head,
-    layer, w01, w02, s_acc, accuracy (of the whole model under the intervention). Figure 8 sweeps w01 at w02 = inf,
-    Figure 9 w02 at w01 = 1.
+    w01, w02: the ratios; one of them may be a sweep; None for both keeps the model's attention. tokens: the three
+    tokens (default: those that the task counts). layer: the layer whose attention is set and whose heads are measured.
+    C: of the separators, as in head_metrics; Figures 8 and 9 depend on it. Columns head, layer, w01, w02, s_acc,
+    accuracy (of the whole model with the intervention). Figure 8 sweeps w01 at w02 = inf, Figure 9 sweeps w02 at w01 =
+    1.
 
     Example:
 
@@ -148,7 +146,7 @@ def reweight_attention(
     test = data(subject, "test") if test is None else test
     layer = check_layer(subject, layer)
     if (w01 is None) != (w02 is None):
-        raise InterpError("w01 and w02 are both None (attention stays as it is), or both ratios")
+        raise InterpError("w01 and w02 must both be None (no change) or both be ratios")
     fast = subject.count_space and subject.read_at != "all" and subject.decision.kind == "argmax"
     counted = [_rows(subject, batch) for batch in (train, test)] if fast else None
     tables = circuit_tables(subject) if fast else None

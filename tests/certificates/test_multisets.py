@@ -109,7 +109,7 @@ def test_what_rounding_may_do_is_asked_for_and_taken_off(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ("label", "labels '2 0 1 =' otherwise than its multiset"),
+        ("label", "labels '2 0 1 =' differently from its multiset"),
         ("twice", "lists the multiset of '0 0 0 =' twice"),
         ("orders", "fewer inputs like '0 1 2 =' than its multiset says"),
     ],
