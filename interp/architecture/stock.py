@@ -1,8 +1,8 @@
-"""Models that others trained: a TransformerLens config and weights, and the task model that computes the same.
+"""External models: a TransformerLens config with weights, and the equivalent task model.
 
-A config says what a spec says, in other words and with 80 fields more. Where a spec can express it, the model becomes a
-task model, its rows of the embedding and columns of the readout put into the task's order; where it cannot, it stays
-the library's own model under study, and `expressed` says why.
+A config has the information of a spec, plus 80 more fields. If a spec can express it, the model becomes a task model,
+with rows of the embedding and columns of the readout in the task's order. Otherwise it stays a HookedTransformer, and
+`expressed` raises the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZES = ("n_layers", "d_model", "d_head", "n_heads", "n_ctx", "d_vocab", "d_voca
 READ = {*SIZES, "attn_only", "eps", "act_fn", "normalization_type", "attention_dir", "dtype", "use_attn_scale",
         "attn_scale", "positional_embedding_type", "gated_mlp", "n_key_value_heads", "use_qk_norm", "rotary_dim",
         "rotary_base", "rotary_adjacent_pairs"}  # fmt: skip
-"""Fields of a config that a spec expresses."""
+"""Fields of a config that a spec can express."""
 PASSIVE = {"device", "n_devices", "seed", "init_mode", "init_weights", "initializer_range", "n_params", "model_name",
            "architecture", "use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "use_attn_in",
            "use_hook_tokens", "default_prepend_bos", "default_padding_side", "tokenizer_name", "tokenizer_prepends_bos",
@@ -45,11 +45,11 @@ PASSIVE = {"device", "n_devices", "seed", "init_mode", "init_weights", "initiali
            "checkpoint_value", "window_size", "attn_types", "layer_norm_folding", "tie_word_embeddings",
            "decoder_start_token_id", "split_attention_weights", "attn_implementation", "train_seq_length",
            "ungroup_grouped_query_attention"}  # fmt: skip
-"""Fields that say nothing about what is computed where weights are given."""
+"""Fields without effect on a model whose weights are given."""
 PASSIVE_PREFIXES = ("NTK_", "yarn_", "relative_attention_")
-"""Numbers of variants that other fields switch on."""
+"""Prefixes of settings for variants that other fields enable."""
 ROTARY_ONLY = ("rotary_base_local", "rotary_scaling_factor")
-"""Fields that no spec says, and that matter where positions are rotary."""
+"""Fields that only matter for rotary positions, and that a spec cannot express."""
 KINDS: dict[str | None, Literal["layer", "rms"]] = {"LN": "layer", "LNPre": "layer", "RMS": "rms", "RMSPre": "rms"}
 FINAL: dict[str | None, Literal["none", "layer_norm", "rms_norm"]] = {
     None: "none", "LN": "layer_norm", "LNPre": "layer_norm", "RMS": "rms_norm", "RMSPre": "rms_norm",
@@ -57,22 +57,22 @@ FINAL: dict[str | None, Literal["none", "layer_norm", "rms_norm"]] = {
 POSITIONS = ("standard", "rotary", "alibi")
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 MOST = 2**31
-"""No size of a config is larger; a file may say any integer."""
+"""Largest size in a config; a file may contain any integer."""
 
 DTYPES: dict[torch.dtype, Literal["float64", "float32", "float16", "bfloat16"]] = {
     torch.float64: "float64", torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16",
 }  # fmt: skip
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.05}
-"""How far the two models' outputs may differ, relative to the largest of them: rounding, and nothing else."""
+"""Largest difference between the two models' outputs, relative to the largest output, that counts as rounding."""
 
 
 # ---------------------------------------------------------------- config and weights
 
 
 def read_config(source: Mapping[str, Any] | str | Path | Any) -> dict[str, Any]:
-    """The fields of a TransformerLens config: a dict, a JSON or TOML file, or a config object.
+    """Read a TransformerLens config from a dict, a JSON or TOML file, or a config object.
 
-    Raises SpecError for a file that cannot be read, an unknown field, or a size that is no positive integer.
+    Raises SpecError for a file that cannot be read, an unknown field, or a size that is not a positive integer.
     """
     if isinstance(source, (str, Path)):
         fields = read_json(source) if Path(source).suffix == ".json" else read_toml(source)
@@ -111,14 +111,14 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HookedTransformer:
-    """The library's model of a config (see read_config) with these weights, on the CPU.
+    """The HookedTransformer of a config (see read_config) with these weights, on the CPU.
 
-    Names and shapes must be exactly its own, values finite; constant buffers of the library may be there or not.
-    Raises CheckpointError for weights that do not fit, InterpError for a config that the library refuses.
+    Names and shapes must match exactly, values must be finite; TransformerLens's constant buffers are optional. Raises
+    CheckpointError for weights that do not fit, and InterpError for a config that TransformerLens refuses.
     """
     for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_vocab", "d_vocab_out"):
         if isinstance(size := fields.get(name), int) and size > MOST:
-            raise InterpError(f"the config's {name} = {quoted(size)}: at most {MOST:,} can be")
+            raise InterpError(f"the config's {name} = {quoted(size)} must be at most {MOST:,}")
     heads, head = fields.get("n_heads") or 1, fields["d_head"]
     block = 4 * max(heads, 1) * head + 2 * (fields.get("d_mlp") or 4 * fields["d_model"])
     rows = fields["d_vocab"] + max(0, fields.get("d_vocab_out") or 0) + fields["n_ctx"] + fields["n_layers"] * block
@@ -140,13 +140,13 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
 
 
 def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> None:
-    """Set every parameter of a model from a state dict of its own names."""
+    """Set every parameter of a model from a state dict with the same names."""
     wanted = dict(model.named_parameters())
     constant = {name for name, _ in model.named_buffers()}
     if missing := [name for name in wanted if name not in tensors]:
-        raise CheckpointError(f"the weights lack {first_few(missing)}, which the config asks for")
+        raise CheckpointError(f"the weights lack {first_few(missing)}, which the config needs")
     if extra := [name for name in tensors if name not in wanted and name not in constant and not _buffer(name)]:
-        raise CheckpointError(f"the weights have {first_few(extra)}, for which the config has no place")
+        raise CheckpointError(f"the weights have {first_few(extra)}, which the config does not use")
     with torch.no_grad():
         for name, parameter in wanted.items():
             tensor = tensors[name]
@@ -169,7 +169,7 @@ def _buffer(name: str) -> bool:
 
 
 def refusal(model: HookedTransformer) -> str | None:
-    """Why no spec can express this model, or None."""
+    """The reason why a spec cannot express this model, or None."""
     cfg: Any = model.cfg
     if cfg.positional_embedding_type not in POSITIONS:
         return f"its positions are {cfg.positional_embedding_type!r}, and a spec has {' or '.join(POSITIONS)}"
@@ -185,7 +185,7 @@ def refusal(model: HookedTransformer) -> str | None:
 
 
 def replaced_norm(model: HookedTransformer) -> str | None:
-    """A norm that the config asks for, and that somebody put another module in the place of."""
+    """A sentence on a norm of the config that was replaced by another module, or None."""
     if model.cfg.normalization_type is None:
         return None
     norms = {f"blocks.{i}.ln1": block.ln1 for i, block in enumerate(model.blocks)} | {"ln_final": model.ln_final}
@@ -194,14 +194,14 @@ def replaced_norm(model: HookedTransformer) -> str | None:
 
 
 def unread_field(cfg: Any, also: tuple[str, ...] = ()) -> str | None:
-    """A field of a config that is set, and changes what is computed in a way that READ and PASSIVE do not know.
+    """The name of a config field that is set, affects outputs and is in neither READ nor PASSIVE, or None.
 
-    also: fields that the caller reads, too.
+    also: further fields that the caller reads.
     """
     known = config_fields()
     ignored = also if cfg.positional_embedding_type == "rotary" else (*also, *ROTARY_ONLY)
     if cfg.normalization_type in ("RMS", "RMSPre"):
-        ignored = (*ignored, "final_rms")  # all norms are RMS norms, the last one too
+        ignored = (*ignored, "final_rms")  # all norms are RMS norms, including the last one
     for name, value in cfg.to_dict().items():
         passive = name in READ or name in PASSIVE or name in ignored or name.startswith(PASSIVE_PREFIXES)
         if not passive and name in known and value != known[name] and value:
@@ -216,17 +216,17 @@ def expressed(
     output_ids: Int[Tensor, "n_out"] | None = None,
     padding: Literal["mask", "attend"] = "mask",
 ) -> TaskModel:
-    """The task model with the same outputs: rows of the embedding and columns of the readout in the task's order.
+    """Convert a model to a task model with the same outputs, with embedding and readout in the task's order.
 
-    token_ids[t], output_ids[c]: the model's own id of the task's token t and of its output c (None: the same).
-    padding: what a bidirectional model does with padding; a task model never attends to it. Norms without gain
-    and bias get the gain 1 and the bias 0; biases that are zero throughout, and position tables of zeros, are none.
-    Raises UnsupportedError with the reason where no spec expresses the model, or where the two would differ.
+    token_ids[t], output_ids[c]: the model's id of the task's token t and of its output c (None: the same). padding: how
+    a bidirectional model treats padding; task models never attend to it. Norms without gain and bias get gain 1 and
+    bias 0; all-zero biases and position tables are dropped. Raises UnsupportedError, with the reason, if a spec cannot
+    express the model or the outputs differ.
     """
     if (reason := refusal(model)) is not None:
-        raise UnsupportedError(f"no spec expresses this model: {reason}")
+        raise UnsupportedError(f"a spec cannot express this model: {reason}")
     if padding == "attend" and task.pad is not None and model.cfg.attention_dir == "bidirectional":
-        raise UnsupportedError("no spec expresses a bidirectional model that attends to padding")
+        raise UnsupportedError("a spec cannot express a bidirectional model that attends to padding")
     cfg: Any = model.cfg
     with torch.no_grad():
         tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -264,9 +264,9 @@ def expressed(
 
 
 def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
-    """One block of a config; biases that are zero throughout leave `tensors`."""
+    """One block of a config; all-zero biases are removed from `tensors`."""
     grouped = cfg.n_key_value_heads not in (None, cfg.n_heads)
-    if cfg.n_key_value_heads == cfg.n_heads:  # grouped in name alone
+    if cfg.n_key_value_heads == cfg.n_heads:  # grouped in name only
         for name in ("W_K", "W_V", "b_K", "b_V"):
             tensors[f"{at}attn.{name}"] = tensors.pop(f"{at}attn._{name}")
     biased = {}
@@ -294,7 +294,7 @@ def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
 
 
 def _positions(cfg: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The fields of a spec that say where tokens stand; a position table that adds nothing leaves `tensors`."""
+    """The position fields of a spec; a position table of zeros is removed from `tensors`."""
     if cfg.positional_embedding_type == "rotary":
         return {
             "positions": "rotary",
@@ -304,7 +304,7 @@ def _positions(cfg: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
             "rotary_pairs": "adjacent" if cfg.rotary_adjacent_pairs else "halves",
         }
     if cfg.positional_embedding_type == "alibi":
-        tensors.pop("pos_embed.W_pos", None)  # the library keeps a table that nothing reads
+        tensors.pop("pos_embed.W_pos", None)  # TransformerLens keeps an unused table
         return {"positions": "alibi", "positions_enter": "attention"}
     if not tensors["pos_embed.W_pos"].any():
         del tensors["pos_embed.W_pos"]
@@ -313,7 +313,7 @@ def _positions(cfg: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _scale(cfg: Any) -> Any:
-    """What scores are multiplied by."""
+    """The scale of the scores."""
     if not cfg.use_attn_scale:
         return 1.0
     default = cfg.attn_scale <= 0 or abs(cfg.attn_scale - cfg.d_head**0.5) < 1e-12
@@ -321,7 +321,7 @@ def _scale(cfg: Any) -> Any:
 
 
 def _neutral_norm(cfg: Any, tensors: dict[str, Tensor], name: str) -> None:
-    """The gain (and bias) of a norm whose own were folded into what follows."""
+    """Add gain 1 (and bias 0) for a norm whose parameters were folded into the next weights."""
     like = tensors["embed.W_E"]
     if cfg.normalization_type in ("LNPre", "RMSPre"):
         tensors[f"{name}.w"] = like.new_ones(cfg.d_model)
@@ -331,7 +331,7 @@ def _neutral_norm(cfg: Any, tensors: dict[str, Tensor], name: str) -> None:
 
 @torch.no_grad()
 def _check_same(own: HookedTransformer, made: TaskModel, token_ids: Tensor | None, output_ids: Tensor | None) -> None:
-    """Both models on a few random rows: whatever a config means that was not read here shows in the outputs."""
+    """Compare both models on a few random rows, which reveals any config field with an unknown effect."""
     allowed = torch.tensor([t for t in range(made.task.d_vocab) if t != made.task.pad_id])
     length = min(12, own.cfg.n_ctx)
     tokens = allowed[torch.randint(len(allowed), (4, length), generator=torch.Generator().manual_seed(0))]
@@ -339,23 +339,23 @@ def _check_same(own: HookedTransformer, made: TaskModel, token_ids: Tensor | Non
     wanted = wanted if output_ids is None else wanted[..., output_ids]
     worst = float((made(tokens) - wanted).abs().max())
     if not worst <= TOLERANCE[own.cfg.dtype] * max(1.0, float(wanted.abs().max())):
-        raise UnsupportedError(f"no spec expresses this model: as a task model its outputs would differ by {worst:.3g}")
+        raise UnsupportedError(f"a spec cannot express this model: the outputs would differ by {worst:.3g}")
 
 
 # ---------------------------------------------------------------- TransformerBridge
 
 
 def from_bridge(bridge: Any) -> HookedTransformer:
-    """The weights of a TransformerBridge of the native architecture in a HookedTransformer of the same config.
+    """Convert a TransformerBridge of the native architecture to a HookedTransformer with the same config and weights.
 
-    A bridge itself is not measured: it has no hook_result, and its hook_attn_scores holds the pattern, where edits
-    change nothing. Raises UnsupportedError for other architectures, and where the two would differ.
+    Bridges are not measured directly: they have no hook_result, and edits of their hook_attn_scores have no effect.
+    Raises UnsupportedError for other architectures, and if the outputs differ.
     """
     kind = getattr(bridge.cfg, "architecture", None)
     if kind != "TransformerLensNative":
         raise UnsupportedError(
-            f"a TransformerBridge of {kind} is not measured (it has no hook_result, and edits of its hook_attn_scores "
-            "change nothing); only the weights of bridges made by boot_native are converted"
+            f"a TransformerBridge of {kind} is not supported (it has no hook_result, and edits of its hook_attn_scores "
+            "have no effect); only bridges made by boot_native can be converted"
         )
     fields = _checked({k: v for k, v in bridge.cfg.to_dict().items() if k in config_fields() or k in PASSIVE})
     fields["positional_embedding_type"] = fields.get("positional_embedding_type") or "standard"
@@ -379,5 +379,5 @@ def from_bridge(bridge: Any) -> HookedTransformer:
         wanted = bridge(tokens.to(bridge.W_E.device)).cpu()
         worst = float((model(tokens) - wanted).abs().max())
     if not worst <= TOLERANCE[model.cfg.dtype] * max(1.0, float(wanted.abs().max())):
-        raise UnsupportedError(f"this TransformerBridge computes something else: its outputs differ by {worst:.3g}")
+        raise UnsupportedError(f"this TransformerBridge cannot be converted: the outputs differ by {worst:.3g}")
     return model

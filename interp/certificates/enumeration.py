@@ -1,9 +1,9 @@
-"""Every input is run: any task model, and any HookedTransformer, on any task that lists its inputs.
+"""Certify by running every input: any HookedTransformer, on any task that lists its inputs.
 
-What is proved is what was seen: in this number format, on this device, with this version of torch and batches of this
-size, every input was answered so. Another batch shape may round otherwise. So a part of the inputs is run in float64
-too, in batches of another shape, and inputs whose margin is below CLOSE times the largest difference that was found
-count as close: they are right, but not for any order of evaluation, and a model with such inputs is not certified.
+The result is about this number format, device, torch version and batch size. Other batch shapes may round differently.
+So some of the inputs are also run in float64, in batches of another shape. Right inputs with a margin below CLOSE times
+the largest difference count as close: they might be wrong in another order of evaluation, so a model with close inputs
+is not certified.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from interp.threads import one_thread
 CLOSE = 8.0
 ROWS = 4096
 COMPARED = 64
-"""About so many batches are run in float64, too: the first, and others evenly spread."""
+"""Approximate number of batches that are also run in float64, evenly spaced from the first on."""
 
 MOST = 1 << 30
-"""More inputs than these are refused: they would take hours."""
+"""Largest number of inputs; more would take hours."""
 
 NO_ANSWER = "none, for its outputs are not finite"
 NOT_NAMED = "an output that the task does not name"
 LISTED = 100_000
-"""So many errors and close inputs are kept for the tables."""
+"""Largest number of errors, and of close inputs, in the tables."""
 
 Progress = Callable[[int, int], None]
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why not every input can be run, or None."""
+    """The reason why the inputs cannot all be run, or None."""
     return no_domain(model.task)
 
 
 def no_domain(task: Task) -> str | None:
-    """Why the inputs of a task cannot be listed, or None."""
+    """The reason why a task's inputs cannot be listed, or None."""
     if task.n_inputs is None:
         return f"task {task.name} does not list its inputs (n_inputs and inputs(chunk) in it)"
     return f"{task.n_inputs:,} inputs are more than {MOST:,}" if task.n_inputs > MOST else None
@@ -71,9 +71,10 @@ def certify_subject(
 ) -> Certificate:
     """Is any model with a task right on every input that the task lists?
 
-    batch_size: rows that run together. most: refuse a domain of more inputs. accuracy: share of right answers, one a
-    row or one a position that is read. tables: "errors" and "close" (input, position, answer, right, margin; the first
-    LISTED). Raises UnsupportedError for a task that does not list its inputs, a model with hooks, and too many inputs.
+    batch_size: number of rows per batch. most: largest number of inputs. The certificate's accuracy is the share of
+    right answers, one per row or one per read position. Its tables "errors" and "close" (the first LISTED) have input,
+    position, answer, right, margin. Raises UnsupportedError for a task that does not list its inputs, a model with
+    hooks, and too many inputs.
     """
     started, task, model = time.perf_counter(), subject.task, subject.model
     if (reason := no_domain(task) or impostor(task) or hooks_on(model) or autocast()) is not None:
@@ -94,12 +95,12 @@ def certify_subject(
         if progress is not None:
             progress(found.rows, total)
     if not found.answers:
-        raise InterpError(f"task {task.name} asks for no answer in any of its {total:,} inputs")
+        raise InterpError(f"task {task.name} has no read position in any of its {total:,} inputs")
     status: Status = "refuted" if found.wrong else "undecided" if found.close else "certified"
     parameter = next(model.parameters())
     dtype, device = str(parameter.dtype).removeprefix("torch."), parameter.device.type
     notes: tuple[str, ...] = () if found.whole is None else (found.whole.note(),)
-    notes += (f"a part of the inputs was run in float64, too: margins differ by {slip:.3g} at most",)
+    notes += (f"some of the inputs were also run in float64: margins differ by at most {slip:.3g}",)
     if found.close:
         notes += (f"{found.close:,} answers are right by less than {CLOSE:g} times that: another batch shape may "
                   "answer otherwise",)  # fmt: skip
@@ -132,8 +133,11 @@ def certify_subject(
 
 @dataclass(frozen=True)
 class Ran:
-    """A batch with its outputs, margins, which answers are right, and where the largest of all of a model's outputs is
-    one that the task does not name, at every position that is read. among: answers that are wrong among those named."""
+    """A batch that was run, with outputs, margins and masks at every read position.
+
+    right: right answers. beyond: the largest output is not an answer of the task. among: wrong answers if only the
+    task's answers compete.
+    """
 
     batch: Batch
     out: Float[Tensor, "reads n_out"]
@@ -144,7 +148,7 @@ class Ran:
 
 
 def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
-    """Every batch, run; as many at a time as torch has threads, each with one thread and its own copy of the model."""
+    """Run every batch, as many at a time as torch has threads, each with one thread and its own copy of the model."""
     mine, pending, workers = local(), deque[Future[Ran]](), torch.get_num_threads()
 
     def run(batch: Batch) -> Ran:
@@ -171,8 +175,8 @@ def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
 
 @dataclass
 class Found:
-    """What running the inputs showed: numbers of rows, answers, errors and close answers, the first of these, the error
-    behind the fewest tokens, and whole answers where a task generates them."""
+    """Results so far: numbers of rows, answers, errors and close answers, the first errors and close answers, the error
+    after the fewest tokens, and the number of whole answers if the task generates them."""
 
     rows: int = 0
     answers: int = 0
@@ -188,7 +192,7 @@ class Found:
     nearly: list[tuple[object, ...]] = field(default_factory=list)
 
     def take(self, subject: Subject, ran: Ran, near: float) -> None:
-        """Count a batch that was run. Where outputs are not finite the answer is wrong, whatever is the largest."""
+        """Count a batch that was run. Outputs that are not finite are wrong answers."""
         batch, out, finite, right = ran.batch, ran.out, answered(ran.out), ran.right
         margin = torch.where(finite, ran.margin, -torch.inf)
         if bool((shared := right & (margin < -near)).any()):
@@ -211,7 +215,7 @@ class Found:
             self._shortest(subject, ran, margin)
 
     def _shortest(self, subject: Subject, ran: Ran, margin: Tensor) -> None:
-        """Keep the first of the errors that the model makes behind the fewest tokens."""
+        """Keep the first error after the fewest tokens."""
         row, position = subject.read_mask(ran.batch).nonzero().unbind(1)
         causal = subject.model.cfg.attention_dir == "causal"
         length = torch.where(ran.right, torch.iinfo(torch.long).max, position + 1 if causal else ran.batch.lengths[row])
@@ -224,7 +228,7 @@ class Found:
             self.shortest = int(length[at])
 
     def counterexample(self, subject: Subject) -> str | None:
-        """The shortest question with a wrong generated answer; else the error behind the fewest tokens."""
+        """The shortest question with a wrong generated answer, otherwise the error after the fewest tokens."""
         return (self.whole and self.whole.counterexample(subject)) or self.first
 
     @staticmethod
@@ -237,7 +241,7 @@ def _margins(subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"]) 
 
 
 def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads"]) -> Iterator[tuple[object, ...]]:
-    """(input, position, answer, right, margin) of chosen answers."""
+    """Rows (input, position, answer, right, margin) for the answers in a mask."""
     batch, out = ran.batch, ran.out
     places, task = subject.read_mask(batch).nonzero(), subject.task
     said, classes, finite = decide(out, subject.decision), subject.classes(batch), answered(out)
@@ -249,8 +253,10 @@ def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads
 
 
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
-    """The largest difference of a margin from a run in float64 in batches of another shape, over a part of the inputs;
-    at least what one more rounding of the outputs makes."""
+    """The largest difference between margins and those of a float64 run in batches of another shape, on some inputs.
+
+    At least one rounding of the outputs.
+    """
     exact = replace(subject, model=copy.deepcopy(subject.model).to(torch.float64, print_details=False))
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
     eps = torch.finfo(next(subject.model.parameters()).dtype).eps
@@ -259,7 +265,7 @@ def _difference(subject: Subject, total: int, batch_size: int) -> float:
         own = subject.logits(batch, chunk=len(batch))
         other = exact.logits(batch, chunk=max(1, len(batch) // 2 + 1))
         if not bool((finite := answered(own)).any()):
-            continue  # these answers are wrong whatever else is true
+            continue  # these answers are wrong in any case
         one, two = _margins(subject, batch, own), _margins(exact, batch, other)
         moved = torch.where(one == two, 0.0, one - two)[finite].abs()  # equal where both are infinite: one output
         worst = max(worst, float(moved.nan_to_num(nan=torch.inf).max()), eps * float(own[finite].abs().max()))

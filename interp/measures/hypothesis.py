@@ -1,4 +1,4 @@
-"""A hypothesis: named variables, where each lives in a model, and what it is computed from.
+"""Hypotheses: named variables, their places in a model, and the variables that they are computed from.
 
     hypothesis = interp.Hypothesis(
         [
@@ -9,9 +9,8 @@
     )
     interp.test_hypothesis(model, hypothesis)
 
-The value of a variable is a feature that the task declares, or a function: of the tokens, or, where the variable is
-computed `of` other variables, of their values. A variable without a place lives "somewhere else": wherever the
-hypothesis reads it, inputs must agree on it.
+The value of a variable is a feature that the task declares, or a function of the tokens, or a function of other
+variables (`of`). If a variable has no place, inputs must agree on it wherever the hypothesis uses it.
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ class Variable:
     """A named variable of a hypothesis.
 
     Args:
-        name: of a feature that the task declares, or any name where `function` is given.
-        at: its place, or several that carry it together: "head 0.1", "MLP 2 @ 3", a `Place`. None: nowhere in
-            particular.
+        name: a feature that the task declares, or any name if `function` is given.
+        at: its place, or several places that represent it together: "head 0.1", "MLP 2 @ 3", a `Place`. None: unknown.
         of: the variables that it is computed from; empty: the tokens.
-        function: its value. Of the values of `of`, in their order; without `of`, of the tokens (rows, length). One
-            value a row, (rows,), or a position, (rows, length); whole numbers.
-        words: what it is, for a reader.
+        function: its value as a function of the values of `of`, in order, or, without `of`, of the tokens (rows,
+            length). Returns integers, one per row, (rows,), or one per position, (rows, length).
+        words: a description for readers.
 
     Example:
 
@@ -71,15 +69,15 @@ class Variable:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Variables, and how the answer follows from them.
+    """Variables, and how the answer is computed from them.
 
     Args:
-        variables: in any order; each name once.
-        answer: from the values of `of`, in their order, to the answer in the units of Batch.labels. Left out, the
-            answer that the model gives most often for these values.
-        of: the variables that the answer is computed from; left out, those that no other is computed from.
+        variables: in any order, with different names.
+        answer: a function from the values of `of`, in order, to the answer in the units of Batch.labels (default: the
+            model's most frequent answer for these values).
+        of: the variables that the answer is computed from (default: those from which no other variable is computed).
 
-    Raises InterpError for names that are missing or come twice, and for variables computed from each other.
+    Raises InterpError for missing or repeated names, and for variables that are computed from each other.
 
     Example:
 
@@ -133,7 +131,7 @@ class Hypothesis:
 
 
 def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
-    """Variables after those that they are computed from."""
+    """Sort variables so that each comes after those it is computed from."""
     found: dict[str, Variable] = {}
     left = dict(known)
     while left:
@@ -145,12 +143,12 @@ def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
     return tuple(found.values())
 
 
-# ---------------------------------------------------------------- units: what is read, one a line
+# ---------------------------------------------------------------- units: one per read
 
 
 @dataclass(frozen=True)
 class Units:
-    """Every read of a batch by itself: its row, where it is read, and the index of its right output."""
+    """The reads of a batch as separate units: row, read position, and right output index."""
 
     batch: Batch
     read_at: Int[Tensor, "units"]
@@ -166,7 +164,7 @@ class Units:
         return len(self.batch)
 
     def at(self, place: Place) -> Int[Tensor, "units"]:
-        """A place's position in each unit. Raises InterpError if a row is too short for it."""
+        """The position of a place in each unit. Raises InterpError if a row is too short."""
         found = place.at(self.batch.tokens, self.batch.lengths, self.read_at)
         if bool((found < 0).any()):
             row = int((found < 0).int().argmax())
@@ -178,7 +176,7 @@ class Units:
 
 
 Value = Int[Tensor, "..."]
-"""One number a unit, (units,), or one for each of its positions, (units, length)."""
+"""One number per unit, (units,), or one per unit and position, (units, length)."""
 
 
 class Values:
@@ -211,7 +209,7 @@ class Values:
         return self._checked(one, one.function(*given))
 
     def _checked(self, one: Variable, value: Any) -> Value:
-        """One value a unit, or, for a variable at each position (or nowhere in particular), one a position."""
+        """Check a variable's value: one per unit, or one per position unless it has a place at a single position."""
         shape, found = tuple(self.units.batch.tokens.shape), torch.as_tensor(value).cpu()
         if tuple(found.shape) not in ((shape[0],), shape):
             raise InterpError(
@@ -234,7 +232,7 @@ class Values:
         return whole
 
     def interchanged(self, name: str, base: Tensor, source: Tensor) -> dict[str, Value]:
-        """Values on base units where one variable is the source's, and all that is computed from it follows."""
+        """Values on base units with one variable set to the source's value, and its descendants recomputed."""
         here = {one.name: self.known[one.name][base] for one in self.hypothesis.order}
         here[name] = self.known[name][source]
         changed = {name}
@@ -248,7 +246,7 @@ class Values:
 
 
 class CodeTable:
-    """A function of some variables as a table; NONE for values that never came together."""
+    """A function of some variables as a table; NONE for combinations of values that never occur."""
 
     NONE = -(2**62)
 
@@ -265,7 +263,7 @@ class CodeTable:
 
     @classmethod
     def exact(cls, one: Variable, given: Sequence[Value], value: Value) -> CodeTable:
-        """The table of a variable. Raises InterpError if it is not a function of the variables that it is `of`."""
+        """The table of a variable. Raises InterpError if it is not a function of its `of` variables."""
         if any(other.ndim != 1 for other in given) or value.ndim != 1:
             raise InterpError(
                 f"variable {one.name} needs a function: a table has one value per input, not per position"

@@ -338,7 +338,7 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
         ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read from any of 9, such as head 0.0: a linear", "cannot"),
         ({"head 0.0": float("nan")}, 0.5, "", "read off"),
         ({"head 0.0": 1.0, "head 0.1": 0.99}, 0.96, "best read from head 0.0", "cannot"),
-        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read off", "best read"),
+        ({"head 0.0": 0.97, "head 0.1": 0.96}, 0.96, "cannot be read from", "best read"),
         ({"head 0.0": 1.0}, 1.0, "", "read off"),  # one answer: nothing to read
     ],
 )

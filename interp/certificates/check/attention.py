@@ -54,7 +54,7 @@ def attend(scores: Vec, values: Sequence[Vec], softmax: bool, f: Format) -> Vec:
     mids, rads = [(a + b) >> 1 for a, b in bounds], [(b - a + 1) >> 1 for a, b in bounds]
     total = sum(mids) if softmax else ONE
     least = total - sum(rads) if softmax else ONE
-    need(least > 0, "the weights of an attention cannot be told from 0")
+    need(least > 0, "the bound on an attention weight is not above 0")
     reach, found, spread = [abs(m) + r for m, r in zip(mids, rads)], [], []
     for column, radii in zip(zip(*(v.mid for v in values)), zip(*(v.rad for v in values))):
         found.append(middle := sum(map(mul, mids, column)) // total)

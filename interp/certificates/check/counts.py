@@ -1,4 +1,4 @@
-"""Claims about boxes of three counts: how often each of three tokens occurs."""
+"""Check claims about boxes of three token counts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Zone(NamedTuple):
     high: tuple[int, ...]
 
     def cut(self, axis: int, at: int) -> tuple[Zone, Zone]:
-        """Where x_axis <= at, and where not."""
+        """Split into x_axis <= at and x_axis > at."""
         need(self.low[axis] <= at < self.high[axis], f"a part is cut at {at}, outside it")
         first = (*self.high[:axis], at, *self.high[axis + 1 :])
         second = (*self.low[:axis], at + 1, *self.low[axis + 1 :])
         return Zone(self.low, first), Zone(second, self.high)
 
     def corners(self) -> list[tuple[int, int, int, int]]:
-        """1 and the vertices: (n0, n1) lies in a polygon with sides n0, n1 or n1 - n0 = constant, so they are whole."""
+        """The vertices, with a leading 1. They are integers: the sides have constant n0, n1 or n1 - n0."""
         (a, c, e, p), (b, d, g, q) = self.low, self.high
         points = {(x, y) for x in (a, b) for y in (c, d)} | {(x, x + z) for x in (a, b) for z in (p, q)}
         points |= {(y - z, y) for y in (c, d) for z in (p, q)}
@@ -38,7 +38,7 @@ class Zone(NamedTuple):
         return [(1, x, y, z) for x, y in inside for z in {e, g}]
 
     def inputs(self) -> Iterator[tuple[int, int]]:
-        """Each difference n1 - n0, and the number of inputs with it."""
+        """Yield each difference n1 - n0 with its number of inputs."""
         (a, c, e, p), (b, d, g, q) = self.low, self.high
         for z in range(p, q + 1):
             if (pairs := min(b, d - z) - max(a, c - z) + 1) > 0:
@@ -46,8 +46,11 @@ class Zone(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One layer asked by one row: an output is base plus, for each head, the average of logits over the rows seen, by
-    the softmax of scores. logits and base are within rad of the real ones."""
+    """One layer as seen by one query row.
+
+    An output is base plus, per head, the mean of logits over the visible rows, weighted by the softmax of scores.
+    logits and base are within rad of the real numbers.
+    """
 
     scores: list[Vec]
     logits: list[list[tuple[int, ...]]]
@@ -56,7 +59,7 @@ class Asked(NamedTuple):
 
 
 def asked_by(model: Model, query: Vec, rows: Sequence[Vec], **also: Any) -> Asked:
-    """What a row is told by some rows, through one layer of attention and a linear readout."""
+    """The outputs of one layer with a linear readout, as seen by one query row."""
     free = dict.fromkeys(("n_heads", "scale", "query_key", "value_output", "bias", "norm_eps", "readout_at"))
     layer = model.require(**{**free, "readout_bias": (True, False), "norm": ("none", "pre"), **also})
     need(layer.spec["norm"] == "pre" or layer.ln1 is None, "layer norm")
@@ -81,10 +84,10 @@ Head = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
-    """A bound from below of offset + sum over heads of N / D on a zone, with N and D > 0 affine in the counts.
+    """A lower bound on offset + sum over heads of N / D on a zone, where N and D > 0 are affine in the counts.
 
-    Each quotient alone is smallest at a corner; for a sum, N / D = F + (N - F D) / D0 - (N - F D)(D - D0) / (D D0) for
-    any F and D0: the middle term is affine, so the sum over heads is smallest at a corner, and the last one is small.
+    A single quotient is smallest at a corner. For a sum, N / D = F + (N - F D) / D0 - (N - F D)(D - D0) / (D D0) for
+    any F and D0. The middle term is affine, so its sum over heads is smallest at a corner; the last term is small.
     """
     corners = zone.corners()
     need(corners, "a part holds no inputs")
@@ -103,9 +106,10 @@ def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
 
 
 def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """One causal layer without positions: a token sees how often each other one stands before it, and nothing else.
+    """Check a claim about one causal layer without positions, whose outputs depend only on token counts.
 
-    parts: cuts [axis, at] of the box, null where the right output is the largest, or the output that exceeds it.
+    parts: a tree of cuts [axis, at] of the box; a leaf is null if the right output is the largest, otherwise the output
+    that exceeds it.
     """
     box, counted, marks, token, answers, errors = fields(
         domain, "box counted marks read answers errors", "claim.domain"
@@ -127,9 +131,9 @@ def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
     asked = asked_by(model, model.words[token], rows)
     slack, weights = 4 * asked.rad, [weights_of(scores, softmax=True) for scores in asked.scores]
     for bounds, logits in zip(weights, asked.logits):
-        need(min(low for low, _ in bounds) > 0, "a weight of the attention cannot be told from 0")
+        need(min(low for low, _ in bounds) > 0, "the bound on an attention weight is not above 0")
         relative = max(ceil_div((high - low + 1) << P, low) for low, high in bounds)
-        need(relative < ONE >> 4, "the weights of an attention are not known well enough")
+        need(relative < ONE >> 4, "the bounds on attention weights are too wide")
         slack += up(16 * relative * max(abs(x) for row in logits for x in row)) + 4 * asked.rad + 4
 
     heads = {(i, j): [head_of(bounds, logits, i, j) for bounds, logits in zip(weights, asked.logits)]
@@ -160,7 +164,7 @@ def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
 
 
 def sentence(task: str, domain: dict[str, Any], root: Zone) -> str:
-    """What holds of a box of counts, the rule in full; of a task that is not known the rule is the file's."""
+    """The claim about a box of counts, with the full rule; for unknown tasks the rule comes from the file."""
     (a, b), (c, d), (e, g) = domain["box"]
     total, sizes = (b - a + 1) * (d - c + 1) * (g - e + 1), dict(root.inputs())
     read, marks, counted, (first, second) = (domain[name] for name in ("read", "marks", "counted", "answers"))
@@ -174,7 +178,7 @@ def sentence(task: str, domain: dict[str, Any], root: Zone) -> str:
 
 
 def head_of(bounds: Sequence[tuple[int, int]], logits: Sequence[Sequence[int]], i: int, j: int) -> Head:
-    """A head's share of the difference of two outputs; each mark occurs once."""
+    """A head's contribution to the difference of two outputs; each mark occurs once."""
     weights = [(low + high) >> 1 for low, high in bounds]
     terms = [w * (row[i] - row[j]) for w, row in zip(weights, logits)]
     return (sum(weights[3:]), *weights[:3]), (sum(terms[3:]), *terms[:3])
@@ -188,7 +192,7 @@ def count_part(
     zone: Zone,
     item: Any,
 ) -> None:
-    """Is one part right (None), or wrong because the output `item` exceeds the right one?"""
+    """Check one part: it is right (item is None), or wrong because output `item` exceeds the right one."""
     need(zone.high[3] <= 0 or zone.low[3] >= 1, f"a part holds inputs of both answers: {zone}")
     right = answers[0 if zone.low[3] >= 1 else 1]
     pairs = [(i, j) for i, j in heads if i == right] if item is None else [(item, right)]
