@@ -1,6 +1,6 @@
-"""analyze and certify: names, paths or models in; reports and certificates out.
+"""analyze, certify and explain: from names, paths or models to reports, certificates and explanations.
 
-A report is made of the sections that apply to a model (interp/sections); here is only what opens it.
+The content of a report is in interp/sections; this module opens models and assembles pages.
 """
 
 from __future__ import annotations
@@ -130,14 +130,14 @@ def certify(
 
 
 def certification(subject: Subject) -> Method:
-    """The method by which `certify` certifies a model. Raises UnsupportedError if there is none."""
+    """The method that `certify` uses for a model. Raises UnsupportedError if there is none."""
     if isinstance(subject.model, TaskModel) and subject.token_ids is None:
         return method_for(subject.model)
     return method_for_subject(subject)
 
 
 def _sources(source: Source | Sequence[Source]) -> list[Source]:
-    """One or several sources as a list. Raises InterpError for none, and for anything that is not a model."""
+    """One or several sources as a list. Raises InterpError for an empty list and for anything that is not a model."""
     sources: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
         raise InterpError("no model is given: give at least one name, path or model")
@@ -147,7 +147,7 @@ def _sources(source: Source | Sequence[Source]) -> list[Source]:
 
 
 def _check_source(source: object) -> None:
-    """Raise InterpError for what is neither a model nor a name or path of one."""
+    """Raise InterpError for anything except a model, or the name or path of one."""
     if not isinstance(source, (str, Path, HookedTransformer, Subject)):
         hint = "; build it first: interp.build(spec)" if isinstance(source, ModelSpec) else ""
         hint = "; convert it first: interp.load(bridge, task=...)" if is_bridge(source) else hint
@@ -157,8 +157,8 @@ def _check_source(source: object) -> None:
 
 
 def _check_out(path: Path) -> None:
-    """Refuse before the work, not after it."""
-    if not os.path.isdir(path.parent):  # Path.is_dir raises where a name is too long
+    """Raise InterpError before the work starts if the report cannot be saved."""
+    if not os.path.isdir(path.parent):  # Path.is_dir raises if a name is too long
         raise InterpError(f"cannot save the report to {short(path)}: the folder {short(path.parent)} does not exist")
     if os.path.isdir(path):
         raise InterpError(f"cannot save the report to {path}: it is a folder; name a file such as report.html in it")
@@ -202,7 +202,7 @@ def list_sections(
 
 @contextmanager
 def _said_of(title: str | None) -> Iterator[None]:
-    """Of several models, an error names the one that it is about."""
+    """With several models, add the model's title to errors."""
     try:
         yield
     except InterpError as error:
@@ -213,12 +213,12 @@ def _said_of(title: str | None) -> Iterator[None]:
 
 
 def _told_apart(names: list[str]) -> list[str]:
-    """Each name, with its number among the models where an earlier one has the same."""
+    """Make names unique by appending the model's number to repeated ones."""
     return [f"{name} ({i + 1})" if name in names[:i] else name for i, name in enumerate(names)]
 
 
 def _in_words(found: pd.DataFrame) -> list[str]:
-    """One cell a section: applies; on request, and for how long; or the reason why not."""
+    """One cell per section: "applies", "on request" with its time, or the reason why it does not apply."""
     says = {"applies": "applies", "on request": "on request, {}", "does not apply": "no: {}"}
     return [says[status].format(note) for status, note in zip(found["status"], found["note"])]
 
@@ -233,12 +233,12 @@ def open_subject(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
 ) -> tuple[Subject, str]:
-    """The model under study and its name; a file from elsewhere is loaded with its task and config."""
+    """The model under study and its name; external files are loaded with their task and config."""
     if isinstance(source, Subject):
         return Subject.of(source, task, tokens, outputs, padding), _name_of(source.model)
     if isinstance(source, HookedTransformer):
         if config is not None:
-            raise InterpError(f"{of_type(source)} has its config: leave config= out")
+            raise InterpError(f"{of_type(source)} already has a config: leave out config=")
         return Subject.of(source, task, tokens, outputs, padding), _name_of(source)
     if config is not None or (task is not None and not zoo.is_own(source)):
         theirs: Any = {"task": task, "config": config, "tokens": tokens, "outputs": outputs, "padding": padding}
@@ -254,7 +254,7 @@ def _page(
     options: Mapping[str, Mapping[str, Any]] | None,
     asked: Asked,
 ) -> Report:
-    """One model's report. load: Python that makes `model`, if there is such."""
+    """One model's report. load: Python code that loads the model, if known."""
     report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
     with threads_for(subject.model):
         fill(Study(subject, load, asked), report, sections, options)
@@ -263,7 +263,7 @@ def _page(
 
 
 def _compare(pages: list[Report], tasks: list[str]) -> Report:
-    """Several models on one page: their facts side by side, with their tasks where these differ; then each report."""
+    """Several models on one page: a table of their facts (and tasks, if these differ), then each report."""
     rows = pd.DataFrame([{"model": page.title, "task": task, **page.facts} for page, task in zip(pages, tasks)])
     rows = rows if len(set(tasks)) > 1 else rows.drop(columns="task")
     report = Report(f"{len(pages)} models", subtitle="side by side, then one by one")
@@ -271,18 +271,18 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
     report.add_table(
         "comparison",
         rows,
-        "One row for each model; each one's report follows below, and says on which inputs a number was measured.",
+        "One row per model. Each model's report follows below and says on which inputs its numbers were measured.",
     )
     for number, page in enumerate(pages):
         report.attach(page, prefix=f"{number}-{page.title}")
     return report
 
 
-# ---------------------------------------------------------------- who the model is
+# ---------------------------------------------------------------- name and metadata
 
 
 def _name_of(model: HookedTransformer) -> str:
-    """A model that came without a name."""
+    """A name for a model without one."""
     return f"{model.spec.id}, seed {model.seed}" if isinstance(model, TaskModel) else "a HookedTransformer of your own"
 
 
@@ -294,7 +294,7 @@ def _subtitle(subject: Subject) -> str:
 
 
 def _metadata(subject: Subject) -> dict[str, str]:
-    """Where the model comes from."""
+    """The model's origin."""
     found = {"interp": version("interp"), "torch": torch.__version__}
     run = str(next(subject.model.parameters()).dtype).removeprefix("torch.")
     if run != (subject.model.spec.dtype if isinstance(subject.model, TaskModel) else "float32"):

@@ -185,7 +185,7 @@ def _load_foreign(
         source = from_bridge(source)
     if isinstance(source, HookedTransformer):
         if config is not None:
-            raise InterpError(f"{of_type(source)} has its config: leave config= out")
+            raise InterpError(f"{of_type(source)} already has a config: leave out config=")
         model = source
     elif _is_lens_config(config):
         found = named_tensors(source) if isinstance(source, Mapping) else read_tensors(_path(source))

@@ -1,7 +1,7 @@
 """Logits of a model in count space on slabs of a box of counts.
 
-A slab has one n0, and n1 on one side of it, so that one token is right everywhere. There a head's output is a ratio of
-two sums, each with a part that depends on n1 alone and one on n2 alone.
+A slab has a fixed n0, and n1 on one side of it, so the right token is the same everywhere. A head's output is a ratio
+of two sums; each is a part that depends only on n1 plus a part that depends only on n2.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Question = Literal["answer", "4 against 5", "end"]
 
 @dataclass(frozen=True)
 class Slab:
-    """All inputs of a box with one n0 and n1 in a range on one side of it: what is right is the same everywhere.
+    """All inputs of a box with a fixed n0, and n1 in a range on one side of it; they have the same right answer.
 
-    keys: what the query token sees at the smallest n1 and n2 of the slab. right: among all logits, or those of the two
-    answers. varied: the tokens whose numbers are n1 and n2.
+    keys: the counts that the query token sees at the slab's smallest n1 and n2. right: index of the right logit, among
+    all or among those of the two answers. varied: the tokens counted by n1 and n2.
     """
 
     n0: int
@@ -56,7 +56,7 @@ def slabs(shape: CountedShape, box: CountBox, question: Question) -> Iterator[Sl
 
 
 def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"]:
-    """Logits of one model on a slab. Where weights could vanish beside others, by the softmax of every row."""
+    """Logits of one model on a slab; by a softmax per row if attention weights could underflow."""
     scores, values = tables.scores[0, :, slab.query], tables.values[0]
     first, second = slab.varied
     offset, one, two = tables.offset[0, slab.query][:, None], len(slab.n1), len(slab.n2)
@@ -77,7 +77,7 @@ def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"
 
 
 def between(tables: TokenTables, right: int, wrong: int) -> TokenTables:
-    """Tables whose logits are those of two tokens, folded into one direction: (right - wrong, 0)."""
+    """Tables for the logit difference of two tokens, as the logits (right - wrong, 0)."""
     assert tables.readout is not None
     readout = tables.readout[..., right] - tables.readout[..., wrong]
     folded = tables.values @ readout[..., None]

@@ -1,7 +1,7 @@
-"""What a histogram model does, looked at from outside and from its attention (Behrens et al. 2024, Figures 3 and 7).
+"""Answers and attention of histogram models (Behrens et al. 2024, Figures 3 and 7).
 
-All functions take a task model of the histogram task with one layer of one head and a ReLU readout, and raise
-UnsupportedError for any other. Counts are 1 to L; positions of [BOS] are left out.
+All functions need a task model of the histogram task with one layer, one head and a ReLU readout, and raise
+UnsupportedError for other models. Counts are 1 to L; positions of [BOS] are left out.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from interp.tasks import Batch, Histogram
 from interp.tasks.roles import COUNTS_OWN_TOKEN, lacks
 
 RELATIONS = ("self", "same", "different", "BOS")
-"""Of a key to its query: the position itself, the same token elsewhere, another token, [BOS]."""
+"""Relations of a key to its query: the position itself, the same token elsewhere, another token, [BOS]."""
 
 
 @dataclass(frozen=True)
 class CountingModel:
-    """A histogram model taken apart: x' = e_t + sum_m A_lm v_m, then a ReLU readout. All tensors in float64.
+    """A histogram model as x' = e_t + sum_m A_lm v_m, followed by a ReLU readout. All tensors are in float64.
 
     embedding: e, tokens first, [BOS] last if there is one. value: v = e W_V W_O. W_in, b_in, W_out, b_out: readout.
     """
@@ -44,7 +44,7 @@ class CountingModel:
 
     @classmethod
     def of(cls, model: Model | CountingModel) -> CountingModel:
-        """Raises UnsupportedError for anything that is not a model of this kind, or of a task that counts no tokens."""
+        """Convert a model. Raises UnsupportedError for other architectures, and for tasks that do not count tokens."""
         if isinstance(model, CountingModel):
             return model
         found = Subject.of(model).task_model
@@ -78,7 +78,7 @@ class CountingModel:
         return self.hidden(mixed) @ self.W_out + self.b_out
 
     def counts(self, mixed: Float[Tensor, "*rows d_model"]) -> Int[Tensor, "*rows"]:
-        """The count that the readout makes of a mixed token."""
+        """The count that the readout returns for a mixed token."""
         return self.count_of_class(self.logits(mixed).argmax(-1))
 
     def count_of_class(self, classes: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
@@ -97,7 +97,7 @@ class CountingModel:
 
 
 Counting: TypeAlias = Model | CountingModel
-"""A model, or one that is taken apart already."""
+"""A model, or its CountingModel."""
 Predicted: TypeAlias = tuple[Batch, Int[Tensor, "rows length"]]
 
 
@@ -195,8 +195,8 @@ def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Bat
 def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None) -> pd.DataFrame:
     """How often each count (row) is answered as each count (column), over n flat-sampled sequences: rows sum to 1.
 
-    Columns are 0..L or 1..L, as the model has classes (Figure 7, top). A count that never occurred has NaN.
-    predicted: what predicted_counts(model, n, seed) gave, where it is known.
+    Columns are 0..L or 1..L, the model's classes (Figure 7, top). Counts that never occur have NaN. predicted:
+    predicted_counts(model, n, seed), if already computed.
     """
     counter = CountingModel.of(model)
     task = counter.task
@@ -214,7 +214,7 @@ def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicte
 def accuracy_by_count(
     model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
 ) -> pd.DataFrame:
-    """Columns: count, accuracy, mean_answer, positions: over n flat-sampled sequences."""
+    """Accuracy by count, over n flat-sampled sequences. Columns: count, accuracy, mean_answer, positions."""
     batch, answers = predicted or predicted_counts(model, n, seed)
     return _grouped("count", batch.labels, batch, answers)
 
@@ -222,9 +222,9 @@ def accuracy_by_count(
 def accuracy_by_distinct(
     model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
 ) -> pd.DataFrame:
-    """Columns: distinct (number of distinct tokens of the sequence), accuracy, mean_answer, positions."""
+    """Accuracy by the number of distinct tokens in a sequence. Columns: distinct, accuracy, mean_answer, positions."""
     batch, answers = predicted or predicted_counts(model, n, seed)
-    # Each token of count c stands at c positions: one over the count adds up to one for each distinct token.
+    # A token with count c has c positions, so 1/c adds up to 1 per distinct token.
     shares = torch.where(batch.labels > 0, 1 / batch.labels.clamp(min=1).double(), 0.0)
     return _grouped("distinct", shares.sum(1, keepdim=True).round().long().expand_as(batch.labels), batch, answers)
 

@@ -1,4 +1,4 @@
-"""Every head and MLP of every layer in one table: what it adds, what is lost without it, what can be read off it."""
+"""One table of all heads and MLPs: direct effect, effect of ablation, separability, and attention."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ def survey(
     C: float = 1000.0,
     looked: Batch | None = None,
 ) -> pd.DataFrame:
-    """One row per head or MLP, layer by layer, in any model with hooks.
+    """One row per head or MLP, layer by layer, for any model with hooks.
 
-    Columns: part (its name), kind, layer, head; effect, what it adds on average to right minus best wrong output (NaN
-    where outputs are no sum); for each of zero, mean and resample: accuracy_* and loss_*, of the whole model with the
-    part silenced; s_acc, how well a linear separator of its output at the reads tells the answers apart (heads only, of
-    as many classes as there are); and where the head looks from the positions that are read (measures.looks).
-    test: what is measured on, train: where separators are fitted and replacements come from; by default the task's data
-    sets, or inputs as in populations.usual. looked: where effects and looks are measured, which take whole sequences
-    (`test` by default). C: weight of errors in the separators' objective. attrs of the table: test, train and looked,
-    how many inputs; accuracy, of the whole model; chance, of always giving the answer that is most frequent in `test`;
-    by_position, whether means are taken at each position by itself (see measures.ablation); no_s_acc, why there is none
-    (s_acc is NaN then), or None.
+    Columns: part (its name), kind, layer, head; effect, its mean contribution to the right output minus the best wrong
+    one (NaN if outputs are not sums); accuracy_* and loss_* of the whole model with the part ablated, for each of zero,
+    mean and resample; s_acc, the accuracy of a linear separator of its output at the reads (heads only); and where the
+    head attends from the read positions (measures.looks).
+    test: the inputs to measure on. train: the inputs for separators and replacements. Both default to the task's data
+    sets, or inputs as in populations.usual. looked: the inputs for effects and attention, which need whole sequences
+    (default: `test`). C: weight of errors in the separators' objective. The table's attrs: test, train and looked,
+    numbers of inputs; accuracy, of the whole model; chance, the accuracy of always giving the most frequent answer in
+    `test`; by_position, whether means are per position (see measures.ablation); no_s_acc, the reason if s_acc is NaN.
     """
     import pandas as pd
 
-    SeparatorPath(C)  # a C that is no weight is an error, not a reason why there is no s_acc
+    SeparatorPath(C)  # an invalid C raises here
     subject = Subject.of(model)
     heads, mlps = heads_of(subject), mlps_of(subject)
     test = data(subject, "test") if test is None else test
@@ -88,9 +87,9 @@ def survey(
 
 
 def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) -> list[float]:
-    """s-acc of each head alone where answers are read, fitted on train and measured on test; any number of classes.
+    """s-acc of each head at the read positions, fitted on train and measured on test; any number of classes.
 
-    Raises InterpError for one class only, and for fewer reads than a head has dimensions.
+    Raises InterpError for a single class, and for fewer reads than a head has dimensions.
     """
     subject = Subject.of(model)
     names = [f"blocks.{layer}.attn.hook_z" for layer in range(subject.model.cfg.n_layers)]
@@ -107,7 +106,7 @@ def head_separation(model: Model, train: Batch, test: Batch, C: float = 1000.0) 
 
 
 def _separation(subject: Subject, train: Batch, test: Batch, C: float) -> tuple[list[float], str | None]:
-    """s-acc of each part in the order of the table (NaN for MLPs), or NaN throughout and the reason."""
+    """s-acc of each part in the order of the table (NaN for MLPs), or all NaN and the reason."""
     reason = None
     try:
         found = head_separation(subject, train, test, C)

@@ -1,8 +1,8 @@
-"""How a kind of quantity is declared: a function of a view for its values, beside it its words and its source.
+"""Kinds of quantities: how to declare one, with its values, words and source code; and the simplest kinds.
 
-The simplest are declared here: the token itself, those at fixed places and beside it, the position.
-In the source, `tokens` are the words of a row, `i` is the position, `seen` what is visible from there, and `string` the
-content of it (without marks).
+The simplest kinds are the token itself, tokens at fixed places, neighbors, and the position. In source code, `tokens`
+are the words of a row, `i` is the position, `seen` the visible tokens, and `string` the visible content (without
+marks).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from interp.mechanisms.setting import Setting, View
 
 Scope = Literal["seen", "upto", "from"]
 FEW = 6
-"""Tokens of the content up to which each of them, and each pair, has quantities of its own."""
+"""Largest number of content tokens for which there are quantities per token and per pair."""
 NOTHING = -1
-"""The value if there is nothing: the token before the first one."""
+"""The value of a missing token, such as the one before the first."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of quantity; its functions take the setting (or a view) and then the arguments that name one.
+    """A kind of quantity. Its functions take the setting (or a view), then the arguments that select one quantity.
 
-    words: what it is, "the number of 1s". code: a Python expression of tokens, i, seen and string. values: its value at
-    each position, NOTHING if there is none. candidates: arguments of those that make sense. tokens: are its values
-    tokens (ids), and not numbers? brief: words where a reader knows the program, which has them in full. has: words for
-    a value (the last argument) where "is" and a number would be clumsy, "" for other values. inner: kind and arguments
-    of the quantities that it is computed from.
+    words: its name, such as "the number of 1s". code: a Python expression of tokens, i, seen and string. values: its
+    value at each position, NOTHING if missing. candidates: the useful arguments. tokens: whether its values are token
+    ids instead of numbers. brief: a short name for readers who know the program. has: words for a value (the last
+    argument) if "is" plus a number would be clumsy, otherwise "". inner: kind and arguments of the quantities that it
+    is computed from.
     """
 
     words: Callable[..., str]
@@ -45,7 +45,7 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {}
-"""In the order in which they are tried: simple ones first."""
+"""All kinds in the order in which they are tried, simple ones first."""
 
 
 def kind(
@@ -73,22 +73,22 @@ def _function(text: str | Callable[..., str]) -> Callable[..., str]:
 
 
 def few(setting: Setting) -> tuple[str, ...]:
-    """The tokens of the content, where they are few; else none."""
+    """The content tokens, or none if there are more than FEW."""
     return setting.content if len(setting.content) <= FEW else ()
 
 
 def plural(token: str) -> str:
-    """Several of a token: 1s; a token that is not a number is quoted."""
+    """The plural of a token, such as 1s; tokens that are not numbers are quoted."""
     return f"{token}s" if token.isdecimal() else f'"{token}"'
 
 
 def scope_code(scope: str) -> str:
-    """The string that a scope names, in source: the string itself, or the part of it up to or from position i."""
+    """The string of a scope in source code: the whole string, or its part up to or from position i."""
     return {"seen": "string", "upto": "content(tokens[: i + 1])", "from": "content(tokens[i:])"}[scope]
 
 
 def scope_words(scope: str) -> str:
-    """What a scope adds to words."""
+    """The words that a scope adds."""
     return {"seen": "", "upto": " up to the current position", "from": " from the current position on"}[scope]
 
 
@@ -115,7 +115,7 @@ def _place_code(_: object, at: int, scope: str) -> str:
     tokens=True,
     words=_place_words,
     code=_place_code,
-    # Where the model is causal, the token two before the end is a neighbor of the last one.
+    # In causal models, the token before the last one is a neighbor.
     candidates=lambda setting: [(at, "seen") for at in (0, -1, 1, *(() if setting.causal else (-2,)))],
 )
 def place(view: View, at: int, scope: str) -> Tensor:
@@ -125,7 +125,7 @@ def place(view: View, at: int, scope: str) -> Tensor:
     length = view.total(content, scope)
     before = rank - content if scope == "from" else torch.zeros_like(rank)  # content left of the position
     wanted = before + (length + at + 1 if at < 0 else torch.full_like(length, at + 1))
-    # The position of the wanted-th token of the content, for each position that asks.
+    # For each position, find the content token with the requested rank.
     order = torch.full((len(rank), rank.shape[1] + 2), NOTHING)
     order.scatter_(1, torch.where(view.content, rank, 0), torch.where(view.content, view.tokens, NOTHING))
     order[:, 0] = NOTHING
@@ -135,7 +135,7 @@ def place(view: View, at: int, scope: str) -> Tensor:
 
 
 def neighbor_words(offset: int) -> str:
-    """The token so many places to the right (negative: to the left), in words."""
+    """The token at this offset to the right (negative: to the left), in words."""
     if abs(offset) == 1:
         return "the previous token" if offset < 0 else "the next token"
     return f"the token {abs(offset)} positions {'back' if offset < 0 else 'ahead'}"
@@ -154,7 +154,7 @@ def _neighbor_code(_: object, offset: int) -> str:
     candidates=lambda setting: [(offset,) for offset in (-1, -2, -3, *(() if setting.causal else (1,)))],
 )
 def neighbor(view: View, offset: int) -> Tensor:
-    """The token so many places to the right (negative: to the left)."""
+    """The token at this offset to the right (negative: to the left)."""
     length = view.tokens.shape[1]
     at = view.place + offset
     inside = (at >= 0) & (at < length)

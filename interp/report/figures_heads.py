@@ -1,4 +1,4 @@
-"""Count01: what heads can do alone and together, and the attention that decides it (figures 3, 4, 5, 8 and 9)."""
+"""Figures on heads of Count01 models: metrics alone and together, and attention ratios (figures 3, 4, 5, 8 and 9)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc": "ROC AUC"}
 
 RATIOS = {"w01": 1, "w02": 2}
-"""Attention to the first counted token over that to the second, and to the third."""
+"""Attention to the first counted token divided by attention to the second (w01) and to the third (w02)."""
 CATEGORY_SYMBOLS = {"successful": "circle", "mixed": "square", "failed": "diamond"}
 
-# The color at the share t of the scale stands at 1 - (1 - t)^2, so that colors change fast near the upper end.
+# Color t of the scale is at 1 - (1 - t)^2, so that colors change fast near the upper end.
 _FINE_NEAR_ONE = [[1 - (1 - place) ** 2, color] for place, color in theme.scale(theme.SEQUENTIAL)]
 
-# A logarithmic axis has no place for 0 and infinity; such heads stand at the edge, and the pointer shows their ratio.
+# A logarithmic axis cannot show 0 and infinity; such heads are at the edge, and the tooltip shows their ratio.
 SMALLEST_RATIO, LARGEST_RATIO = 1e-12, 1e12
 
 
 def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[int] | None = None) -> go.Figure:
     """One metric of single heads (diagonal) and of pairs of heads (Figure 3).
 
-    Colors tell shares near 1 apart more finely than those far from it: .967, .981 and 1 are three colors.
+    The color scale is finer near 1: .967, .981 and 1 have three different colors.
 
     Args:
         frame: one row per group: `heads` (a tuple of ints), `size`, and the metric; groups of 3 or more are left out.
-        order: the heads as they are to stand, such as by category; by number without it.
+        order: the order of the heads, for example by category (default: by number).
 
     Raises:
         InterpError: the metric is unknown, a column is missing, or there are neither single heads nor pairs.
@@ -50,7 +50,7 @@ def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[int] | None 
     if order is not None:
         heads.sort(key=list(order).index)
     if not heads:
-        raise InterpError("heads_heatmap draws single heads and pairs, and the frame has only larger groups")
+        raise InterpError("heads_heatmap draws single heads and pairs, but the frame has only larger groups")
     place = {head: position for position, head in enumerate(heads)}
     matrix = np.full((len(heads), len(heads)), np.nan)
     for group, value in zip(small["heads"], small[metric]):
@@ -85,7 +85,7 @@ def ratio_title(ratio: str, tokens: Sequence[str]) -> str:
 
 
 def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
-    """Attention ratios of the heads where the answer is read, with the lines w01 = 1 and w02 = 10 (Figure 5).
+    """Attention ratios of the heads at the read position, with the lines w01 = 1 and w02 = 10 (Figure 5).
 
     Args:
         tokens: the three counted tokens.
@@ -120,7 +120,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
             },
         )
         drawn.add_trace(dots.update(showlegend=False))
-        # A legend has no place on a color scale: its dot has a color of its own.
+        # The legend's dot has its own color, because it is not on the color scale.
         alone = go.Scatter(x=[None], y=[None], mode="markers", name=plain(category), hoverinfo="skip")
         drawn.add_trace(alone.update(marker={"symbol": dots.marker.symbol, "size": 11, "color": theme.GREY}))
     x_range, y_range = _decades(frame["w01"], 1.0), _decades(frame["w02"], 10.0)
@@ -134,7 +134,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
     drawn.update_layout(coloraxis=color_axis(low, high, METRICS["s_acc"], diverging=False))
     for across, up, heads in _piles(frame):
         share = (across - x_range[0]) / (x_range[1] - x_range[0])
-        side = "right" if share > 0.8 else "left" if share < 0.2 else "center"  # a long label stays inside
+        side = "right" if share > 0.8 else "left" if share < 0.2 else "center"  # keep long labels inside
         drawn.add_annotation(
             x=across, y=up, text=heads, showarrow=False, yshift=15, font_size=11, xanchor=side,
             xshift={"right": 8, "left": -8}.get(side, 0),
@@ -150,7 +150,7 @@ def intervention_curve(
 
     Args:
         frame: one row per head and ratio: `head`, `ratio`, `s_acc`.
-        x: which ratio was varied.
+        x: the varied ratio, "w01" or "w02".
         per_head: adds a thin line for each head.
         tokens: the three counted tokens.
 
@@ -187,11 +187,11 @@ def _drawable(ratios: pd.Series) -> np.ndarray:
 
 
 NEAR = 0.06
-"""Dots that are closer than this share of both axes are one pile, which has one label."""
+"""Dots closer than this share of both axes form a pile with one label."""
 
 
 def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
-    """Where labels stand (in powers of ten), and the heads that each of them names."""
+    """The positions of labels (in powers of ten), with the heads that each label names."""
     places = np.log10(np.stack([_drawable(frame["w01"]), _drawable(frame["w02"])], axis=1).astype(float))
     size = np.ptp(places, axis=0) + 1e-9
     piles: list[list[int]] = []

@@ -1,11 +1,11 @@
-"""Tasks whose inputs are a few products: at each place any token of a set, and one right answer for all of them.
+"""Tasks whose inputs are products of token sets: any token of a set at each place, with one right answer.
 
-A task of this shape defines products() -> Iterator[Product]. Inputs with 4 the largest of three numbers, for one: 4
-first, then any two up to 4; any below 4, then 4, then any up to 4; any two below 4, then 4.
+Such a task defines products() -> Iterator[Product]. For example, the inputs of three numbers whose largest is 4 are
+three products: 4, then any two up to 4; any number below 4, then 4, then any up to 4; any two below 4, then 4.
 
-Products must be the task's inputs, each once: they are compared with the task's number of inputs and with each other.
-Their answers are compared with the task's own labels on every input if there are at most LISTED, else on a sample,
-and `unchecked` says so.
+The products must cover the task's inputs, each once. This is checked by the number of inputs and by comparing the
+products with each other. Their answers are compared with the task's own labels on every input if there are at most
+LISTED, otherwise on a sample, and `unchecked` reports the rest.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from interp.tasks.problems import check_labels
 from interp.tasks.roles import PRODUCTS, lacks
 
 LISTED = 1 << 25
-"""Inputs: about two seconds for rows of five tokens."""
+"""Largest number of inputs that are all compared; about two seconds for rows of five tokens."""
 SAMPLED = 16
-"""Rows of each product that are compared if there are more."""
+"""Number of rows per product that are compared if there are more inputs."""
 ROWS_AT_ONCE = 1 << 18
 COMPARED = 1 << 26
-"""Comparisons of a listed input with a product: about two seconds."""
+"""Largest number of comparisons of an input with a product; about two seconds."""
 MOST = 4096
-"""More products than these are refused: they are compared in pairs."""
+"""Largest number of products, because they are compared in pairs."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """places: token ids, for each position of a row. right: the one right output index."""
+    """A product of token sets. places: the token ids allowed at each position. right: the right output index."""
 
     places: tuple[Sequence[int], ...]
     right: int
@@ -49,7 +49,7 @@ class Product:
         return math.prod(map(len, self.places))
 
     def rows(self, index: Int[Tensor, "rows"]) -> Int[Tensor, "rows length"]:
-        """The inputs with these places in lexicographic order."""
+        """The inputs with these indices in lexicographic order."""
         columns = []
         for tokens in reversed(self.places):
             columns.append(torch.tensor(tokens)[index % len(tokens)])
@@ -57,7 +57,7 @@ class Product:
         return torch.stack(columns[::-1], 1)
 
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
-        """Which rows of a batch are inputs of the product?"""
+        """Mask of the rows of a batch that are in the product."""
         rows = batch.tokens
         if rows.shape[1] != len(self.places):
             return torch.zeros(len(rows), dtype=torch.bool)
@@ -65,21 +65,21 @@ class Product:
         return torch.stack([torch.isin(column, torch.tensor(tokens)) for column, tokens in columns], 1).all(1)
 
     def drawn(self, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
-        """Independent uniform inputs."""
+        """Draw n independent inputs uniformly."""
         columns = [torch.tensor(x)[torch.randint(len(x), (n,), generator=generator)] for x in self.places]
         return torch.stack(columns, 1)
 
 
 def undeclared(task: Task) -> str | None:
-    """What a task would have to declare to have this shape, or None."""
+    """The declaration that a task of this shape lacks, as a sentence, or None."""
     return lacks(task, PRODUCTS)
 
 
 def declared(task: Task) -> list[Product]:
-    """The products that a task declares, of rows of one length that hold its tokens.
+    """The products that a task declares, with rows of one length and valid tokens.
 
-    Raises UnsupportedError with the reason where they are not; InterpError for labels that depend on other rows of a
-    batch, and where every split has a sample that no product holds.
+    Raises UnsupportedError, with the reason, for other products; and InterpError if labels depend on other rows of a
+    batch, or if every split has a sample outside all products.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -96,9 +96,9 @@ def declared(task: Task) -> list[Product]:
 
 
 def products_of(task: Task) -> list[Product]:
-    """The products that a task declares: all its inputs, each once, with the answers that its labels say.
+    """The products that a task declares, checked: they cover all inputs once, and their answers are its labels.
 
-    Raises UnsupportedError with the reason where they are not.
+    Raises UnsupportedError, with the reason, if a check fails.
     """
     found = declared(task)
     total = sum(product.n_inputs for product in found)
@@ -117,10 +117,10 @@ def products_of(task: Task) -> list[Product]:
 
 
 def _listed_too(task: Task, products: Sequence[Product]) -> None:
-    """Raise InterpError for an input that a task lists and none of its products holds; a part, where they are many."""
+    """Raise InterpError for a listed input outside all products; of many inputs, only the first are checked."""
     if type(task).inputs is Task.inputs:
         return
-    # The first ones, where they are many: a list of 10^18 inputs has no end that anybody reaches.
+    # A list of 10^18 inputs cannot be checked completely.
     many = (task.n_inputs or 0) * len(products) > COMPARED
     rows = max(1, COMPARED // (16 if many else 1) // len(products))
     chunk = min(ROWS_AT_ONCE, rows)
@@ -129,11 +129,11 @@ def _listed_too(task: Task, products: Sequence[Product]) -> None:
         if bool(missing.any()):
             row = int(missing.int().argmax())
             text = task.format(batch.tokens[row, : int(batch.lengths[row])])
-            raise InterpError(f"task {task.name} lists {text!r} among its inputs, and none of its products holds it")
+            raise InterpError(f"task {task.name} lists {text!r} among its inputs, but none of its products contains it")
 
 
 def unchecked(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
-    """What a certificate must say of labels that were not compared; nothing where all were."""
+    """The unchecked assumptions about labels; none if all labels were compared."""
     if (task.n_inputs or 0) <= LISTED:
         return ()
     return (f"labels: compared on {SAMPLED * len(products):,} inputs; unchecked assumption: each product of task "
@@ -141,7 +141,7 @@ def unchecked(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
 
 
 def _disjoint(task: Task, products: Sequence[Product]) -> None:
-    """Is there no row that two products hold? They would share a token at every place."""
+    """Raise UnsupportedError if two products have a common row, that is, a common token at every place."""
     shared = torch.ones(len(products), len(products), dtype=torch.bool).tril(-1)
     for place in range(len(products[0].places)):
         holds = torch.zeros(len(products), task.d_vocab)
@@ -150,11 +150,11 @@ def _disjoint(task: Task, products: Sequence[Product]) -> None:
         shared &= holds @ holds.T > 0
     if bool(shared.any()):
         second, first = shared.nonzero()[0].tolist()
-        raise UnsupportedError(f"products {first} and {second} of task {task.name} hold the same input")
+        raise UnsupportedError(f"products {first} and {second} of task {task.name} contain the same input")
 
 
 def _labeled(task: Task, number: int, product: Product, every: bool) -> None:
-    """Do the task's own labels say what a product says, at one position of a row?"""
+    """Raise UnsupportedError unless the task's own labels agree with a product, at one position per row."""
     generator = torch.Generator().manual_seed(number)
     if every:
         parts = (product.rows(index) for index in torch.arange(product.n_inputs).split(ROWS_AT_ONCE))
@@ -166,18 +166,20 @@ def _labeled(task: Task, number: int, product: Product, every: bool) -> None:
             classes = task.classes(task.batch(rows))
         except InterpError as error:
             raise UnsupportedError(
-                f"product {number} of task {task.name} holds a row that is not an input: {error}"
+                f"product {number} of task {task.name} contains a row that is not an input: {error}"
             ) from None
         read = classes >= 0
         wrong = (read.sum(1) != 1) | (classes.amax(1) != product.right)
         if bool(wrong.any()):
             text = task.format(rows[int(wrong.int().argmax())])
-            raise UnsupportedError(f"task {task.name} labels {text!r} otherwise than its product {number}")
+            raise UnsupportedError(f"task {task.name} labels {text!r} differently from its product {number}")
 
 
 def read_at(task: Task, products: Sequence[Product], where: str) -> int:
-    """The position at which `where` (a token, "first" or "last") reads every input of the products, which all have the
-    same token there. Raises UnsupportedError if there is none."""
+    """The read position `where` (a token, "first" or "last") in all inputs of the products.
+
+    Raises UnsupportedError unless it is the same position, with the same token, in all inputs.
+    """
     length = len(products[0].places)
     if where in ("first", "last") and task.pad_id is None:
         at = 0 if where == "first" else length - 1
@@ -186,7 +188,7 @@ def read_at(task: Task, products: Sequence[Product], where: str) -> int:
         at = next((place for place in range(length) if token in products[0].places[place]), -1)
         holds = {place for product in products for place in range(length) if token in product.places[place]}
         if holds != {at}:
-            raise UnsupportedError(f"{where!r}, where the model is read, does not stand at one position of every input")
+            raise UnsupportedError(f"{where!r}, where the model is read, is not at the same position in every input")
     else:
         raise UnsupportedError(f"products are certified for models that are read at one token, not {where!r}")
     if len({tuple(product.places[at]) for product in products}) > 1 or len(products[0].places[at]) > 1:

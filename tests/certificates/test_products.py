@@ -278,9 +278,9 @@ class Wrong(MaxOfK):
     ("way", "sentence"),
     [
         ("left out", "has 27 inputs, its products 26"),
-        ("twice", "hold the same input"),
+        ("twice", "contain the same input"),
         ("empty", "is empty"),
-        ("label", "otherwise than its product 3"),
+        ("label", "differently from its product 3"),
         ("no input", "not an input"),
         ("token", "or none of its own"),
     ],
@@ -313,7 +313,7 @@ def test_products_without_some_samples_are_refused() -> None:
                 if all(places):
                     yield Product(places, each.right)
 
-    with pytest.raises(InterpError, match=r"lists '0 0 3 = \?' among its inputs, and none of its products holds it"):
+    with pytest.raises(InterpError, match=r"lists '0 0 3 = \?' among its inputs, but none of its products contains it"):
         products_of(Some())
 
     class Mixed(Smallest):
