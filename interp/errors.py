@@ -1,4 +1,4 @@
-"""The errors of interp: one clear sentence that names the thing, its value, and what would be right."""
+"""interp's errors: one sentence that names the thing, its value, and the expected value."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class InterpError(ValueError):
 
 
 SENTENCE = 280
-"""What files say is quoted in sentences no longer than this."""
+"""Largest length of messages that quote files."""
 
 
 def cut(sentence: str) -> str:
-    """A sentence of one line and at most SENTENCE characters, cut in the middle where it is longer."""
+    """Shorten a sentence to one line of at most SENTENCE characters, by cutting out the middle."""
     line = " ".join(sentence.split()) if "\n" in sentence or len(sentence) > SENTENCE else sentence
     return line if len(line) <= SENTENCE else f"{line[: SENTENCE - 90]} ... {line[-80:]}"
 
 
 class SpecError(InterpError):
-    """A spec with problems; `problems` lists all of them, not only the first."""
+    """A spec with problems; `problems` lists all of them."""
 
     def __init__(self, problems: Sequence[str], where: str | None = None) -> None:
         at = "" if where is None else f"{short(where, LONG_PATH)}: "
@@ -49,41 +49,41 @@ class SpecError(InterpError):
 
 
 MOST_PROBLEMS = 20
-"""A spec with more is not a spec that somebody wrote: only the first is quoted."""
+"""Largest number of problems that are all quoted; of more, only the first is."""
 
 
 class CheckpointError(InterpError):
-    """A file that is not a whole, honest checkpoint of a model we know. The sentence is cut where a file is wordy."""
+    """A file that is not a valid checkpoint. Long messages are shortened."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(cut(sentence))
 
 
 class UnsupportedError(InterpError, TypeError):
-    """A question that makes no sense for this model, with the reason."""
+    """A measure or method that does not apply to a model or task, with the reason."""
 
 
-ON_META = "the model is on the meta device, where tensors have shapes and no numbers: there is nothing to look at"
+ON_META = "the model is on the meta device, where tensors have shapes but no values: load it on the CPU or a GPU"
 
 LONG = 60
-"""Names and values longer than this are cut in sentences."""
+"""Largest length of names and values in messages."""
 LONG_PATH = 150
 
 
 def short(value: object, most: int = LONG) -> str:
-    """A value as a sentence shows it: cut in the middle where it is long. Paths may be longer than other values."""
+    """A value for a message, shortened in the middle if it is long. Paths may be longer than other values."""
     text, most = str(value), LONG_PATH if isinstance(value, PurePath) else most
     return text if len(text) <= most else f"{text[: most - 20]}...{text[-15:]}"
 
 
 def of_type(value: object) -> str:
-    """What a value is, with its article: "an int", "a list"."""
+    """The type of a value with its article: "an int", "a list"."""
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 
 def quoted(value: object) -> str:
-    """repr of a value as a sentence shows it; what is too big or too deep to be written out is named by its type."""
+    """repr of a value for a message, or its type if it is too large or too deep."""
     try:
         return (
             short(repr(value))
@@ -95,28 +95,28 @@ def quoted(value: object) -> str:
 
 
 def first_few(names: Iterable[object], most: int = 4) -> str:
-    """Names for a sentence: the first few, and how many more."""
+    """Names for a message: the first few, and the number of others."""
     every = list(names)
     first = ", ".join(short(name) for name in every[:most])
     return first if len(every) <= most else f"{first} and {len(every) - most} more"
 
 
 def as_path(value: object, what: str = "a file") -> Path:
-    """A path, or one sentence on what was given instead of one."""
+    """Convert a value to a path. Raises InterpError for other types."""
     if not isinstance(value, str | PurePath):
         raise InterpError(f"{quoted(value)} is not a path of {what}")
     return Path(value)
 
 
 def as_list(value: object, what: str, example: str) -> list[Any]:
-    """Several values as a list, or one sentence where something else was given; text is one value, not its letters."""
+    """Convert several values to a list. Raises InterpError for other types, including text."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InterpError(f"{what} = {quoted(value)}: give several, such as {example}")
     return list(value)
 
 
 def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
-    """The sentence for an unknown name: what it was, what is known, and the closest names."""
+    """The message for an unknown name, with the known names and the closest matches."""
     known = [str(choice) for choice in choices]
     close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""

@@ -1,8 +1,8 @@
-"""A user's own HookedTransformer state dict, with its spec beside it, read as strictly as a checkpoint of ours.
+"""Read a user's HookedTransformer state dict with a spec, as strictly as interp's own checkpoints.
 
-A state dict cannot say which way attention looks, how scores are scaled or what the tokens mean: a ModelSpec, as TOML
-or JSON beside the file, does. What the spec has as constants (identity values, absent biases) may be in the file only
-with those values; position tables of zeros are no positions.
+A state dict does not contain the attention direction, the scale of the scores or the meaning of tokens. A ModelSpec, as
+a TOML or JSON file next to it, does. Parameters that are constants of the spec (identity values, missing biases) may be
+in the file only with these values; position tables of zeros count as no positions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interp.spec import ModelSpec, read_json
 from interp.tasks import Task, make_task
 
 BUFFERS = (".mask", ".IGNORE")
-"""Endings of the constant buffers that TransformerLens puts into its state dicts."""
+"""Endings of the names of TransformerLens's constant buffers."""
 
 
 def read_state_dict(
@@ -31,8 +31,8 @@ def read_state_dict(
 ) -> Checkpoint:
     """Read a .pt or .pth state dict (torch's weights_only loader, nothing executed) or plain safetensors.
 
-    spec: the ModelSpec or the path of one; left out, <stem>.toml or <stem>.json beside the file. The seed of the
-    result is 0: the file does not say it. Raises CheckpointError for anything that is not exactly this model.
+    spec: the ModelSpec or its path (default: <stem>.toml or <stem>.json next to the file). The seed of the result is 0,
+    because the file does not contain it. Raises CheckpointError for anything that does not match the spec exactly.
     """
     path = regular_file(path, max_bytes)
     spec = _spec_beside(path, spec)
@@ -50,7 +50,7 @@ def read_state_dict(
             elif name == "pos_embed.W_pos" and spec.positions in ("none", "learned"):
                 _check_constant(name, tensor, torch.zeros(tensor.shape))
             elif not name.endswith(BUFFERS):
-                tensors[name] = tensor  # for check_parameters to refuse by name
+                tensors[name] = tensor  # check_parameters refuses it by name
         check_parameters(spec, task, tensors)
         for name, tensor in tensors.items():
             if tensor.dtype != getattr(torch, spec.dtype):
@@ -68,7 +68,7 @@ def _spec_beside(path: Path, spec: ModelSpec | str | Path | None) -> ModelSpec:
         if choice.is_file():
             return _read_spec(choice)
     raise CheckpointError(
-        f"{path} needs the spec of its model beside it: none of {', '.join(c.name for c in choices)} exists; an "
+        f"{path} needs its spec in the same folder, but none of {', '.join(c.name for c in choices)} exists; an "
         "external model needs its task: task=, or --task NAME"
     )
 
@@ -83,9 +83,9 @@ def _read_spec(path: Path) -> ModelSpec:
 
 
 def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:
-    """The named tensors of a .pt, .pth or .safetensors file, on the CPU wherever they were saved; nothing executed.
+    """The named tensors of a .pt, .pth or .safetensors file, on the CPU; executes nothing.
 
-    Raises CheckpointError for anything but a state dict, by itself or as one entry of a checkpoint.
+    Raises CheckpointError for anything but a state dict, alone or as one entry of a checkpoint.
     """
     path = regular_file(path, max_bytes)
     if path.suffix == ".safetensors":
@@ -94,7 +94,7 @@ def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tens
     else:
         try:
             found = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # a hostile file reaches deep into torch: whatever it meets there, it is refused
+        except Exception as error:  # a hostile file can cause any error in torch
             reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
             raise CheckpointError(
                 f"{path} is not a state dict that torch reads without running code: {reason[:120]}"
@@ -104,12 +104,12 @@ def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tens
 
 
 def named_tensors(found: object) -> dict[str, Tensor]:
-    """The dense tensors of a state dict by name, without the prefixes that torch.compile and data parallelism add.
+    """The dense tensors of a state dict by name, without the prefixes of torch.compile and data parallelism.
 
-    Of a mapping that holds other things besides, the one entry that is a state dict is taken ("model", "state_dict").
+    If the mapping has other entries, the one that is a state dict is used ("model", "state_dict").
     """
     if not isinstance(found, Mapping) or not found:
-        raise InterpError(f"it holds {of_type(found)}; it must be a state dict, names to tensors")
+        raise InterpError(f"it contains {of_type(found)}; it must be a state dict, names to tensors")
     nested = [value for value in found.values() if _is_state_dict(value)]
     entries: Mapping[Any, Any] = nested[0] if not _is_state_dict(found) and len(nested) == 1 else found
     tensors = {}
@@ -135,7 +135,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _constants(spec: ModelSpec, task: Task) -> dict[str, Tensor]:
-    """What a stock model has as parameters and this spec as constants, by name, with their only legal values."""
+    """The parameters of a HookedTransformer that are constants of this spec, by name, with their required values."""
     constants: dict[str, Tensor] = {}
     for index, layer in enumerate(spec.layers):
         at, heads = f"blocks.{index}.attn.", layer.n_heads

@@ -1,8 +1,7 @@
-"""All strings of a task of strings: its letters, what stands around them in a row, and the answers to all of them.
+"""All strings of a string task: its letters, the marks around them in a row, and the answers to all strings.
 
-Which tokens are letters is what the task declares (`alphabet` and `of_symbols`, as interp.tasks.Language has them), or
-is read off its samples: tokens that stand in the same place at an end of every row, and nowhere else, are marks, and
-all others are letters.
+A task may declare its letters (`alphabet` and `of_symbols`, as in interp.tasks.Language). Otherwise they are inferred
+from samples: tokens that are always and only at the same place at an end of a row are marks; all others are letters.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from interp.tasks import Batch, Task
 from interp.tasks.roles import LISTED_STRINGS, lacks
 
 SAMPLED = 200
-"""Samples of each split in which letters and marks are looked for."""
+"""Number of samples per split from which letters and marks are inferred."""
 ROWS_AT_ONCE = 1 << 14
 ASKED = 64
 """Number of random strings tried as inputs of a task whose inputs all have one length."""
@@ -33,9 +32,9 @@ ASKED = 64
 
 @dataclass(frozen=True)
 class Strings:
-    """letters: token ids, in order. rows: from symbols (places in letters) of one length to a batch. marks: tokens
-    around them. before: how many of these stand in front. fixed: the length of all inputs, where they have one and
-    every symbol has an answer.
+    """The strings of a task. letters: token ids, in order. rows: a function from symbols (indices into letters) of one
+    length to a batch. marks: the tokens around them. before: number of marks at the start. fixed: the length of all
+    inputs, if they have the same length and every symbol has an answer.
     """
 
     task: Task
@@ -71,7 +70,7 @@ class Strings:
             yield self.rows(index[:, None] // powers % base)
 
     def longest(self, subject: Subject, most: int) -> int:
-        """The greatest length with at most so many strings, and for which the model has positions."""
+        """The greatest length with at most `most` strings for which the model has positions."""
         base, length = len(self.letters), 1
         while base ** (length + 1) <= most:
             length += 1
@@ -85,14 +84,14 @@ def _positions(subject: Subject) -> int:
 
 
 def _seen(subject: Subject) -> Strings:
-    """Letters and marks as samples show them."""
+    """Infer letters and marks from samples."""
     task, rows = subject.task, []
     for split in task.splits:
         batch = task.sample(SAMPLED, split, seed=0)
         rows += [tokens[:length] for tokens, length in zip(batch.tokens.tolist(), batch.lengths.tolist())]
     lengths, prefixes = {len(row) for row in rows}, subject.read_at == "all"
     if len(lengths) < 2 and not prefixes:
-        raise UnsupportedError(f"all inputs of task {task.name} have one length; an automaton reads strings of any")
+        raise UnsupportedError(f"all inputs of task {task.name} have one length; automata need strings of all lengths")
     before, after = _marks(rows), _marks([row[::-1] for row in rows])
     inner = [row[len(before) : len(row) - len(after)] for row in rows]
     letters = tuple(sorted({token for row in inner for token in row}))
@@ -121,7 +120,7 @@ def _seen(subject: Subject) -> Strings:
 
 
 def _probes(found: Strings, length: int) -> tuple[int, list[Batch]]:
-    """How many strings a task is asked about, and its rows of them: all of a length, some of a fixed one."""
+    """Rows that test whether a task accepts every string, and their number: all of a length, or some if it is fixed."""
     letters = len(found.letters)
     if found.fixed is None:
         return letters**length, list(found.all(length))
@@ -142,7 +141,7 @@ def _marks(rows: list[list[int]]) -> list[int]:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model and its task say to every string, by length from 0 (see explanations.lstar); output indices."""
+    """The answers of a model and its task to every string, by length from 0 (see explanations.lstar), as indices."""
 
     model: list[Int[np.ndarray, "_"]]
     task: list[Int[np.ndarray, "_"]]
@@ -158,14 +157,14 @@ def answers(
 ) -> Answers:
     """The answers to every string of 1 to `longest` symbols, by running the model on all of them.
 
-    Where a causal model is read at every position, the answer to a string is that at its last symbol, so the strings of
-    the greatest length tell all others. Raises UnsupportedError for a bidirectional model read at every position, and
-    where it is not read at each symbol.
+    If a causal model is read at every position, the answer to a string is the one at its last symbol, so running the
+    longest strings is enough. Raises UnsupportedError for a bidirectional model that is read at every position, and for
+    tasks without an answer at each symbol.
     """
     none = np.array([UNKNOWN])
     if subject.read_at == "all":
         if subject.model.cfg.attention_dir != "causal":
-            raise UnsupportedError("where each position has an answer, it must depend on what stands before alone")
+            raise UnsupportedError("if each position has an answer, the model must be causal")
         return _of_prefixes(subject, strings, longest)
     model, task = [none], [none]
     total, done = sum(len(strings.letters) ** n for n in range(1, longest + 1)), 0
@@ -183,7 +182,7 @@ def answers(
 
 
 def decided(subject: Subject, logits: Tensor) -> Int[Tensor, "rows"]:
-    """Output indices; -1 where outputs are not finite."""
+    """Output indices; -1 if outputs are not finite."""
     return torch.where(answered(logits), decide(logits, subject.decision), -1)
 
 
@@ -207,7 +206,7 @@ def _of_prefixes(subject: Subject, strings: Strings, longest: int) -> Answers:
 
 
 def check_letters(strings: Strings, tokens: object) -> list[int]:
-    """Places in the alphabet of a string given as text, token words, or token ids. Raises InterpError for others."""
+    """Convert text, a list of tokens, or token ids to indices into the alphabet. Raises InterpError for others."""
     words = list(strings.alphabet)
     if isinstance(tokens, Tensor):
         tokens = tokens.tolist()

@@ -1,9 +1,8 @@
-"""What each part of a model adds to the difference between the right output and its best rival.
+"""Direct logit attribution (Elhage et al. 2021): each part's contribution to the right output minus its best rival.
 
-Direct logit attribution (Elhage et al. 2021): the last residual stream is a sum of what the embedding, the positions,
-every head, every MLP and the biases write, and the outputs are linear in it, once the final norm's scale is taken from
-the run itself. Which output is the best rival is fixed from the clean run as well. So the parts add up to the
-difference, read by read; that they do is checked here, not assumed.
+The last residual stream is the sum of what the embedding, the positions, every head, every MLP and the biases write.
+With the final norm's scale taken from the run, outputs are linear in it. The best rival is also taken from the run. So
+the contributions add up to the difference at every read, which is checked here.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 class Contrast:
     """A difference of outputs at each read: sign * (output[plus] - output[minus]) + constant, fixed once chosen.
 
-    argmax: the right output minus the largest wrong one. sigmoid: the one output, its sign turned where the answer is
-    no. indicator: how far the output is inside the tolerance (or outside it where the answer is no).
+    argmax: the right output minus the largest wrong one. sigmoid: the single output, or its negative if the answer is
+    no. indicator: the distance of the output inside the tolerance (or outside if the answer is no).
     """
 
     plus: Int[Tensor, "reads"]
@@ -49,7 +48,7 @@ class Contrast:
         return self.sign * found + self.constant
 
     def direction(self, columns: Float[Tensor, "d n_out"]) -> Float[Tensor, "reads d"]:
-        """The vector in front of the readout that the difference is linear in, for each read; in float64."""
+        """The direction before the readout along which the difference is measured, per read, in float64."""
         found = columns[:, self.plus].double()
         if self.minus is not None:
             found = found - columns[:, self.minus].double()
@@ -57,18 +56,18 @@ class Contrast:
 
 
 def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Contrast:
-    """Right against best wrong, from the clean run's outputs."""
+    """The contrast of right and best wrong output, chosen from the clean run's outputs."""
     rows, rule = torch.arange(len(logits)), subject.decision
     one, none = torch.ones(len(logits), dtype=torch.float64), torch.zeros(len(logits), dtype=torch.float64)
     if rule.kind == "argmax":
         if logits.shape[1] < 2:
-            raise UnsupportedError("the model has one output and no rule that makes an answer of it")
+            raise UnsupportedError("the model has one output, but no rule that turns it into an answer")
         wrong = logits.clone()
         if rule.among is not None:
             wrong[:, [c for c in range(logits.shape[1]) if c not in rule.among]] = -torch.inf
         wrong[rows, classes] = -torch.inf
         return Contrast(classes, wrong.argmax(-1), one, none)
-    if rule.kind == "set":  # the output that is nearest to being wrong, with the sign that makes it right
+    if rule.kind == "set":  # the output closest to being wrong, signed so that positive is right
         signs = 2 * unpack_sets(classes, logits.shape[1]).double() - 1
         weakest = (signs * logits.double()).argmin(-1)
         return Contrast(weakest, None, signs[rows, weakest], none)
@@ -82,9 +81,9 @@ def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: In
 
 @dataclass(frozen=True)
 class Components:
-    """values[i, c]: what component c adds to the difference at read i, in units of logits. difference: their sum.
+    """values[i, c]: contribution of component c to the difference at read i, in logits. difference: their sum.
 
-    parts: for each component its name, kind (embedding, positions, head, MLP, biases), layer and head.
+    parts: name, kind (embedding, positions, head, MLP, biases), layer and head of each component.
     """
 
     values: Float[Tensor, "reads components"]
@@ -93,9 +92,9 @@ class Components:
     parts: pd.DataFrame
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a component: component, kind, layer, head, effect (mean over the reads), spread, negative.
+        """One row per component: component, kind, layer, head, effect (mean over the reads), spread, negative.
 
-        spread: standard deviation over the reads. negative: share of the reads where it speaks for the rival.
+        spread: standard deviation over the reads. negative: share of the reads at which it favors the rival.
         """
         return self.parts.assign(
             effect=self.values.mean(0).numpy(),
@@ -116,10 +115,10 @@ class Components:
 
 @torch.no_grad()
 def components(model: Model, batch: Batch) -> Components:
-    """The difference right - best wrong at every read of a batch, divided among the parts of the model; in float64.
+    """Contributions of a model's parts to the right output minus the best wrong one, per read, in float64.
 
-    Raises UnsupportedError if the outputs are no sum over parts even at a fixed scale of the final norm, InterpError
-    where the parts do not add up to the outputs (then the model has a part that is not seen here).
+    Raises UnsupportedError if outputs are not a sum over parts even with the final norm's scale fixed, and InterpError
+    if the contributions do not add up to the outputs (the model then has an unknown part).
     """
     import pandas as pd
 
@@ -164,7 +163,7 @@ def components(model: Model, batch: Batch) -> Components:
 def _written(
     subject: Subject, part: Part, value: Float[Tensor, "reads *d"], toward: Float[Tensor, "reads d_model"]
 ) -> Float[Tensor, "reads"]:
-    """What a part adds along the direction of each read."""
+    """A part's contribution along the direction of each read."""
     if part.head is None:
         return (value * toward).sum(-1)
     weight = subject.model.blocks[part.layer].attn.W_O[part.head].double().cpu()
@@ -172,7 +171,7 @@ def _written(
 
 
 def not_additive(subject: Subject) -> str | None:
-    """Why the outputs are no sum over parts, even at a fixed scale of the final norm; None if they are."""
+    """The reason why outputs are not a sum over parts, even with the final norm's scale fixed; None if they are."""
     return no_sum(subject.model)
 
 
@@ -186,14 +185,14 @@ def _positions_in_stream(subject: Subject) -> bool:
 
 
 def readout(subject: Subject, chosen: Contrast) -> tuple[Float[Tensor, "reads d_model"], Float[Tensor, "reads"]]:
-    """From the last residual stream, divided by the final norm's scale, to the difference: direction and constant."""
+    """Direction and constant from the last residual stream, divided by the final norm's scale, to the difference."""
     toward = chosen.direction(subject.columns(subject.model.unembed.W_U.detach().cpu()))
     bias = chosen.of(subject.columns(subject.model.unembed.b_U.detach().cpu()).double().expand(len(toward), -1))
     return through_norm(subject.model, toward, bias)
 
 
 def readout_map(subject: Subject) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
-    """The same for every output: matrix and bias, in float64."""
+    """Matrix and bias from that stream to every output, in float64."""
     columns = subject.columns(subject.model.unembed.W_U.detach().double().cpu())
     bias = subject.columns(subject.model.unembed.b_U.detach().double().cpu())
     rows, bias = through_norm(subject.model, columns.T, bias)
@@ -203,7 +202,7 @@ def readout_map(subject: Subject) -> tuple[Float[Tensor, "d_model n_out"], Float
 def through_norm(
     model: HookedTransformer, toward: Float[Tensor, "rows d_model"], bias: Float[Tensor, "rows"]
 ) -> tuple[Float[Tensor, "rows d_model"], Float[Tensor, "rows"]]:
-    """Directions behind the final norm as directions in front of it, up to its scale; its shift joins the bias."""
+    """Convert directions after the final norm to directions before it, up to its scale; its bias joins the constant."""
     norm = getattr(model, "ln_final", None)
     if norm is None or isinstance(norm, torch.nn.Identity):
         return toward, bias
@@ -212,16 +211,16 @@ def through_norm(
     if (gain := getattr(norm, "w", None)) is not None:
         toward = toward * gain.detach().double().cpu()
     if "RMS" not in type(norm).__name__:
-        toward = toward - toward.mean(1, keepdim=True)  # centering the stream is centering what reads it
+        toward = toward - toward.mean(1, keepdim=True)  # centering the stream is equivalent to centering the directions
     return toward, bias
 
 
 def _check_sum(values: Float[Tensor, "reads components"], difference: Float[Tensor, "reads"], eps: float) -> None:
-    """The parts must add up to the difference, to the rounding of a run in a number format with this eps."""
+    """Raise InterpError unless the parts add up to the difference, up to rounding in a format with this eps."""
     off = (values.sum(1) - difference).abs()
     size = values.abs().sum(1).max().clamp_min(1.0)
     if not bool((off <= max(1e-4, 16 * eps) * size).all()):
         raise InterpError(
-            f"the parts add up to {float(values.sum(1)[off.argmax()]):.6g} where the outputs differ by "
-            f"{float(difference[off.argmax()]):.6g}: this model has a part that direct attribution does not see"
+            f"the parts add up to {float(values.sum(1)[off.argmax()]):.6g}, but the outputs differ by "
+            f"{float(difference[off.argmax()]):.6g}: direct attribution misses a part of this model"
         )

@@ -1,15 +1,14 @@
-"""Where each head looks: how spread its attention is, and how much of it goes where one would look first.
+"""Where each head attends: the entropy of its attention, and the shares that go to common kinds of keys.
 
-At a query position q the attention of a head is divided among what it may see. Summed over the keys of a kind and
-averaged over queries:
+Columns, for a query position q, summed over the keys of a kind and averaged over queries:
 
 - self: q itself; previous: q - 1; first: position 0; same: other positions with the same token;
-- after_same: positions behind an earlier one with the same token (where an induction head looks, Olsson et al. 2022);
-- entropy: of the attention, in nats, and its largest value where attention is uniform (`uniform`); of the part that
-  goes to tokens, where the model has a sink for the rest.
+- after_same: positions after an earlier occurrence of the same token (as in induction heads, Olsson et al. 2022);
+- entropy: of the attention, in nats; uniform: the entropy of uniform attention. With an attention sink, both are for
+  the part that goes to tokens.
 
-Positions of padding count neither as queries nor as keys. Where the weights are raw scores, the shares are sums of
-weights (they need not be between 0 and 1) and there is no entropy (NaN).
+Padding counts neither as query nor as key. If the weights are raw scores, the shares are sums of scores, not between 0
+and 1, and the entropy is NaN.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 QUERIES = 4096
-"""Queries whose weights are looked at together."""
+"""Number of queries processed per batch."""
 KINDS = ("self", "previous", "first", "same", "after_same")
 
 
 @torch.no_grad()
 def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.DataFrame:
-    """One row a head: layer, head, entropy, uniform, self, previous, first, same, after_same.
+    """One row per head: layer, head, entropy, uniform, self, previous, first, same, after_same.
 
-    Means over all query positions ("all"), or over those where answers are read ("read"). Queries to which a kind
-    does not apply (no earlier same token) count with 0.
+    at: means over "all" query positions, or over the "read" positions. Queries without a key of a kind (no earlier
+    occurrence of the token) count as 0.
     """
     import pandas as pd
 
@@ -54,7 +53,7 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
             visible = _visible(subject, layer, mask)[rows, places].sum(-1)
             found = {"uniform": visible.clamp_min(1).double().log().sum().expand(pattern.shape[1])}
             rounding = max(1e-3, torch.finfo(pattern.dtype).eps)
-            for some in torch.arange(len(rows)).split(QUERIES):  # so that no copy is large
+            for some in torch.arange(len(rows)).split(QUERIES):  # to limit memory
                 weights = pattern[some].double()
                 for kind, where in kinds.items():
                     shares = torch.einsum("qhk,qk->h", weights, where[some].double())
@@ -74,7 +73,7 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
 
 
 def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bool[Tensor, "rows length length"]]:
-    """The kinds of keys for each query."""
+    """Masks of the kinds of keys, per query."""
     rows, length = tokens.shape
     order = torch.arange(length)
     real = mask[:, None, :] & mask[:, :, None]
@@ -92,10 +91,10 @@ def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bo
 
 
 def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
-    """What a query of a layer may see."""
+    """Mask of the keys that a query of a layer can see."""
     cfg: Any = subject.model.cfg
     order = torch.arange(mask.shape[1])
-    back = order[:, None] - order[None]  # so far behind the query the key is
+    back = order[:, None] - order[None]  # distance from query back to key
     seen = back >= 0 if cfg.attention_dir == "causal" else torch.ones_like(back, dtype=torch.bool)
     if getattr(subject.model.blocks[layer].attn, "attn_type", None) == "local" and cfg.attention_dir == "causal":
         seen = seen & (back < cfg.window_size)
@@ -103,7 +102,7 @@ def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) ->
 
 
 def _entropy(pattern: Float[Tensor, "queries heads keys"], rounding: float) -> Float[Tensor, "queries heads"]:
-    """In nats; NaN if the weights are no distribution, up to so much rounding of their sum."""
+    """Entropy in nats; NaN if the weights do not sum to 1 up to `rounding`."""
     total = pattern.sum(-1)
     entropy = -torch.xlogy(pattern, pattern.clamp_min(0)).sum(-1)
     is_share = (pattern >= 0).all(-1) & (((total - 1).abs() < rounding) | (total == 0))

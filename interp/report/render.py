@@ -1,7 +1,7 @@
-"""From a page to its HTML.
+"""Render a page to HTML.
 
-The page carries plotly.js once, compressed; figures as JSON in data blocks, which a small script draws when they come
-into view. A content security policy lets the page run these two scripts, by their hashes, and load nothing at all.
+The page contains plotly.js once, compressed, and figures as JSON blocks, which a small script draws when they scroll
+into view. A content security policy allows only these two scripts, by their hashes, and no external resources.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULT_HEIGHT = 420
 
 
 def render(report: Page) -> str:
-    """The page of a report, the same text for the same report."""
+    """Render a report; equal reports give equal text."""
     from jinja2 import Environment
     from markupsafe import Markup
 
@@ -78,9 +78,9 @@ Pictures = Mapping[str, FigureItem]
 
 
 def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]) -> list[dict[str, Any]]:
-    """The parts of a verdict: what each is about, its paragraphs, and the picture beside it, which none has twice.
+    """The parts of a verdict: topic, paragraphs, and a picture, which is shown only once.
 
-    The mark stands with what is said of the proof, or alone where nothing is.
+    The mark goes with the part about the proof, or alone if there is none.
     """
     parts: list[dict[str, Any]] = []
     shown: set[str] = set()
@@ -89,7 +89,7 @@ def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]
             parts.append({"about": one.about, "label": LABELS.get(one.about, ""), "paragraphs": [], "picture": None})
         parts[-1]["paragraphs"] += [annotated(text, told) for text in _paragraphs(one.text)]
         key = next((key for key in one.pictures if key in pictures and key not in shown), None)
-        if key is not None:  # what is said last is the most particular
+        if key is not None:  # the last paragraph is the most specific
             shown.add(key)
             parts[-1]["picture"] = _thumbnail(pictures[key])
     if mark and parts:
@@ -100,11 +100,11 @@ def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]
 
 LABELS = {"task": "The task", "what": "What it computes", "how": "How", "proof": "Is it proved?"}
 THUMBNAIL = 280
-"""Width of the pictures of the first screen, in pixels; what is in them is drawn larger and shrunk."""
+"""Width of the pictures on the first screen, in pixels; they are drawn larger and scaled down."""
 
 
 def _thumbnail(item: FigureItem) -> dict[str, Any]:
-    """Where a figure's data are, its size, and by how much it is shrunk."""
+    """A figure's data block, its size, and its scale."""
     hints, height = size_hints(item.figure), height_of(item.figure)
     width = hints.get("max_width", max(600, hints.get("min_width", 0)))
     scale = THUMBNAIL / width
@@ -113,9 +113,9 @@ def _thumbnail(item: FigureItem) -> dict[str, Any]:
 
 
 def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pictures) -> Iterator[dict[str, Any]]:
-    """What the template needs to know of each item. Words are explained where they first stand in a section.
+    """The template's view of each item. Terms are explained at their first use in a section.
 
-    Headings have no gaps: sections are below the page's title, or below that of their model if there are several.
+    Heading levels have no gaps: sections are below the page's title, or below their model's title if there are several.
     """
     below = False
     here: set[str] = set(told)
@@ -132,7 +132,7 @@ def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pic
 
 
 def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> dict[str, Any]:
-    """What the template needs to know of an item."""
+    """The template's view of an item."""
     from markupsafe import Markup
 
     match item:
@@ -177,7 +177,7 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
 
 
 def _live_identifier(taken: set[str]) -> str:
-    """ "live", and "live-2" and so on if there are several."""
+    """An HTML id: "live", then "live-2" and so on."""
     count = sum(name == "live" or name.startswith("live-") for name in taken) + 1
     name = "live" if count == 1 else f"live-{count}"
     taken.add(name)
@@ -185,7 +185,7 @@ def _live_identifier(taken: set[str]) -> str:
 
 
 def _identifier(kind: str, name: str, taken: set[str]) -> str:
-    """An HTML id made from a name, with a number where two names look alike."""
+    """An HTML id from a name, with a number if it is taken."""
     stem = f"{kind}-{slug(name)}"
     identifier, count = stem, 1
     while identifier in taken:
@@ -214,25 +214,25 @@ def _size(figure: go.Figure) -> str:
 
 
 def height_of(figure: go.Figure) -> int:
-    """In pixels."""
+    """The height of a figure, in pixels."""
     return int(figure.layout.height or DEFAULT_HEIGHT)
 
 
 def size_hints(figure: go.Figure) -> dict[str, int]:
-    """The widths in pixels that a figure asks for in `layout.meta`: "min_width" (scrolls if there is less room) and
-    "max_width" (for square figures: no wider, and lower if there is less room)."""
+    """A figure's widths in pixels from `layout.meta`: "min_width" (scroll if the page is narrower) and "max_width" (for
+    square figures, which shrink with the page)."""
     meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
     return {name: int(meta[name]) for name in ("min_width", "max_width") if isinstance(meta.get(name), int | float)}
 
 
 def _figure_json(figure: go.Figure) -> str:
     content = aimed(json.loads(figure.to_json(validate=False, engine="json")))
-    content.get("layout", {}).pop("template", None)  # the page holds it once, for all figures
+    content.get("layout", {}).pop("template", None)  # the page has one template for all figures
     return json.dumps({"data": content.get("data", []), "layout": content.get("layout", {})}, separators=(",", ":"))
 
 
 def _json_block(text: str) -> str:
-    """JSON that cannot end the script element it stands in: "<" and its kin become their escapes."""
+    """Escape JSON for a script element: "<", ">" and "&" become \\u escapes."""
     escapes: dict[str, str | int | None] = {
         "<": "\\u003c",
         ">": "\\u003e",

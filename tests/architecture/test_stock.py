@@ -147,7 +147,7 @@ def test_configs_of_every_kind(tmp_path: Path) -> None:
     for source in (fields, tmp_path / "c.toml", str(tmp_path / "c.json"), own.cfg):
         model = interp.load(own.state_dict(), task=Largest(), config=source, tokens=TOKENS)
         assert model(torch.tensor([[3, 1, 2]])).shape == wanted.shape
-    with pytest.raises(InterpError, match="leave config= out"):
+    with pytest.raises(InterpError, match="leave out config="):
         interp.load(own, task=Largest(), config=fields, tokens=TOKENS)
     assert isinstance(interp.load(own, task=Largest(), tokens=TOKENS), TaskModel)
 
