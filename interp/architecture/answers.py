@@ -1,7 +1,7 @@
-"""From outputs to answers: the one place that knows how a model decides, and where a task's answers are read.
+"""From outputs to answers: how a model decides, and where a task's answers are read.
 
-predict, accuracy, ablation, heads and certificates all decide here, so that a scalar readout, a tolerance or a choice
-among some of the outputs means the same everywhere.
+predict, accuracy, ablation, heads and certificates all use this module, so that scalar readouts, tolerances and choices
+among some outputs mean the same everywhere.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from interp.tasks.sets import pack_sets, unpack_sets
 class Decision:
     """How outputs become an output index.
 
-    argmax: the largest output, among all or among `among` (their indices; the answer is one of these). sigmoid: of one
-    output s, 1 where s > 0, else 0. indicator: of one output s, 1 where |s| <= tolerance, else 0. set: of every output,
-    whether it is above 0; the class has bit i where output i is (see tasks.sets).
+    argmax: the index of the largest output, among all or among the indices `among`. sigmoid: for one output s, 1 if s >
+    0, otherwise 0. indicator: for one output s, 1 if |s| <= tolerance, otherwise 0. set: the set of outputs above 0, as
+    a class with bit i for output i (see tasks.sets).
     """
 
     kind: Literal["argmax", "sigmoid", "indicator", "set"] = "argmax"
@@ -47,7 +47,7 @@ def decision_of(spec: ModelSpec) -> Decision:
 
 
 def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) -> Int[Tensor, "*rows"]:
-    """Output indices (classes) from outputs; of equal largest outputs the first."""
+    """Convert outputs to output indices (classes); ties go to the first."""
     rule = rule if isinstance(rule, Decision) else decision_of(rule)
     if rule.kind == "argmax":
         if rule.among is None:
@@ -60,24 +60,24 @@ def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) ->
 
 
 def answered(outputs: Float[Tensor, "*rows n_out"]) -> Bool[Tensor, "*rows"]:
-    """Where outputs are finite. Others are no answer, so they are never right, whichever of them comes first."""
+    """Mask of finite outputs. Others are never right."""
     return outputs.isfinite().all(-1)
 
 
 def correct(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Bool[Tensor, "*rows"]:
-    """Do finite outputs give these classes?"""
+    """Whether outputs are finite and give these classes."""
     return (decide(outputs, rule) == classes) & answered(outputs)
 
 
 def margins(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Float[Tensor, "*rows"]:
-    """How clearly each answer is right: above 0 where it is right, below where it is wrong, in units of the outputs.
+    """The margin of each answer, in units of the outputs: positive if it is right, negative if it is wrong.
 
     argmax: the right output minus the best wrong one. sigmoid: s or -s. indicator: the distance of |s| from the
-    tolerance. set: the least of the outputs, each with the sign that makes it right.
+    tolerance. set: the smallest output, each signed so that positive is right.
     """
     rule = rule if isinstance(rule, Decision) else decision_of(rule)
     if rule.kind == "argmax":
@@ -95,9 +95,7 @@ def margins(
 def losses(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Float[Tensor, "*rows"] | None:
-    """Cross-entropy of each answer in nats (set: binary, the mean over outputs); None for an indicator, which has no
-    probabilities.
-    """
+    """Cross-entropy per answer, in nats (set: binary, averaged over outputs); None for an indicator."""
     rule = rule if isinstance(rule, Decision) else decision_of(rule)
     if rule.kind == "set":
         wanted = unpack_sets(classes, outputs.shape[-1]).to(outputs)
@@ -124,7 +122,7 @@ def _one(outputs: Tensor) -> Tensor:
 
 
 def read_mask(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
-    """Which positions have an answer that is read: all that the task labels, or one position a row."""
+    """Mask of the read positions: all that the task labels, or one per row."""
     if at == "all":
         return task.classes(batch) != IGNORED
     mask = torch.zeros(batch.tokens.shape, dtype=torch.bool, device=batch.tokens.device)
@@ -133,10 +131,10 @@ def read_mask(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
 
 
 def right_classes(task: Task, batch: Batch, at: str) -> Int[Tensor, "reads"]:
-    """The right output index at every position of `reads`, row after row.
+    """The right output index at every read position, row by row.
 
-    Where one position is read that the task does not label, a row's first class stands there. Raises InterpError for
-    rows without any.
+    If the model is read at a position that the task does not label, the row's first class is used. Raises InterpError
+    for rows without one.
     """
     classes = task.classes(batch)
     if at == "all":

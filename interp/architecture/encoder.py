@@ -1,12 +1,11 @@
-"""The forward pass of a bidirectional encoder on distinct rows with multiplicities, for many models at once.
+"""The forward pass of a bidirectional encoder on distinct rows with counts, for many models at once.
 
-Positions of equal token and equal position code have equal rows at every depth (spec.symmetry = "position_codes" or
-"distinct_tokens"), so each is computed once and its key and value count as often as it occurs: softmax(s + ln c). With
-the code I[i = 1] a string of any length has four rows: [CLS], its first symbol, and the two symbols elsewhere. With
-i/n every position is a row of its own, and this is the plain forward pass of stacked models. In the last layer only
-the row that is read asks. It is the forward pass of sequences (sequence.py), for all models at once: tensors carry a
-leading axis of models; logits and gradients equal the sequence model's to rounding. Nothing here imports
-transformer_lens.
+Positions with equal tokens and position codes have equal residual streams in every layer (spec.symmetry =
+"position_codes" or "distinct_tokens"). So each distinct row is computed once, and its key counts as often as it occurs:
+softmax(s + ln c). With the code I[i = 1], a string of any length has four rows: [CLS], its first symbol, and the two
+symbols elsewhere. With i/n every position is a distinct row, as in the plain forward pass. In the last layer, only the
+read row is a query. Uses sequence.py; tensors have a leading axis of models; logits and gradients equal the sequence
+model's up to rounding. Does not import transformer_lens.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from interp.tasks import Batch, Task
 
 
 def encoder_refusal(spec: ModelSpec) -> str | None:
-    """Why this spec has no forward pass on distinct rows, or None."""
+    """The reason why a spec has no forward pass on distinct rows, or None."""
     if spec.direction != "bidirectional" or spec.readout_at == "all" or not spec.linear_readout:
         return "distinct rows are built for bidirectional models that are read at one position by a linear readout"
     if spec.positions in RELATIVE_POSITIONS:
@@ -44,10 +43,10 @@ def encoder_refusal(spec: ModelSpec) -> str | None:
 
 @dataclass(frozen=True)
 class DistinctRows:
-    """Strings as distinct rows. The leading axis is models, or 1 where all models see the same strings.
+    """Strings as distinct rows. The leading axis is models, or 1 if all models get the same strings.
 
-    codes: which of the rows of `table` a row's position code is. counts: how often a row occurs in its string; 0 where
-    a string has fewer rows than the widest. read: which row the answer is read from. lengths: tokens of each string.
+    codes: index of each row's position code in `table`. counts: how often a row occurs in its string; 0 for padding.
+    read: the row at which the answer is read. lengths: number of tokens per string.
     """
 
     tokens: Int[Tensor, "models strings rows"]
@@ -64,12 +63,12 @@ class DistinctRows:
         )
 
     def view(self, *shape: int) -> DistinctRows:
-        """The same strings with other leading axes, such as (models, strings of each)."""
+        """Reshape the leading axes, for example to (models, strings per model)."""
         wide = {name: getattr(self, name).view(*shape, -1) for name in ("tokens", "codes", "counts")}
         return replace(self, read=self.read.view(shape), lengths=self.lengths.view(shape), **wide)
 
     def __getitem__(self, strings: slice) -> DistinctRows:
-        """Some of every model's strings, as wide as the one with the most rows: absent rows stand behind the others."""
+        """A slice of every model's strings, cut to the largest number of rows; padding rows are at the end."""
         counts = self.counts[:, strings]
         width = int((counts > 0).sum(-1).max()) if counts.numel() else 0
         return replace(
@@ -92,7 +91,7 @@ def distinct_rows(spec: ModelSpec, task: Task, batch: Batch) -> DistinctRows:
     read = _read_positions(spec, task, batch)
     index, table, repeats = _code_indices(spec, batch)
     lengths, mask = batch.lengths.double()[None], batch.attention_mask
-    if not repeats:  # every position is a row of its own
+    if not repeats:  # every position is a distinct row
         return DistinctRows(batch.tokens[None], index[None], mask.double()[None], read[None], lengths, table)
     keys = batch.tokens * len(table) + index
     counts = torch.zeros(len(batch), task.d_vocab * len(table), dtype=torch.float64)
@@ -123,7 +122,7 @@ def _read_positions(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "s
 def _code_indices(
     spec: ModelSpec, batch: Batch
 ) -> tuple[Int[Tensor, "strings width"], Float[Tensor, "codes d_model"], bool]:
-    """Which code each position has, the table of codes of all lengths that occur, and does any row have one twice?"""
+    """The index of each position's code, the table of codes for all lengths, and whether any string repeats a code."""
     index = torch.zeros_like(batch.tokens)
     if spec.positions == "none":
         return index, torch.zeros(1, spec.d_model, dtype=torch.float64), True
@@ -144,14 +143,14 @@ def _code_indices(
 
 @lru_cache(maxsize=4096)
 def _position_codes(formula: Formula, name: str, n: int, d_model: int) -> tuple[Tensor, Tensor]:
-    """position_codes, remembered for as long as the name stands for this formula."""
+    """position_codes, cached while the name refers to this formula."""
     return position_codes(name, n, d_model)
 
 
 def encoder_logits(
     spec: ModelSpec, tensors: Mapping[str, Tensor], rows: DistinctRows
 ) -> Float[Tensor, "models strings n_out"]:
-    """Logits where the answer is read; every tensor has a leading axis of models."""
+    """Logits at the read positions; every tensor has a leading axis of models."""
     inputs = {"tokens": rows.tokens, "codes": rows.table[rows.codes], "at": rows.read[..., None],
               "weight": rows.counts.log(), "length": rows.lengths}  # fmt: skip
     return sequence_logits(spec, tensors, inputs)[:, :, 0]

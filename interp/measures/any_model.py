@@ -1,9 +1,9 @@
-"""Head outputs of any HookedTransformer, on any tokens with two classes or more.
+"""Head outputs of any HookedTransformer, on any tokens with at least two classes.
 
-Behind a final layer norm, or with MLPs and further layers in between, the logits are still an exact sum: of what each
-head writes into the residual stream, of what all else writes, and of a bias, all divided by the layer norm's scale of
-that row. This is direct logit attribution with the scale of the whole model's run (Elhage et al. 2021); without a final
-norm it is Zsámboki et al.'s z_{t,i} (2025, section 5). What a head does through later layers is not in its share.
+Even with a final layer norm, MLPs and several layers, the logits are an exact sum: each head's output in the residual
+stream, all other outputs, and a bias, divided by the row's layer-norm scale. This is direct logit attribution with the
+scale of the full run (Elhage et al. 2021); without a final norm it is Zsámboki et al.'s z_{t,i} (2025, section 5). A
+head's indirect effect through later layers is not included.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def from_model(
     answers: Sequence[int] | None = None,
     layer: int | None = None,
 ) -> HeadOutputs:
-    """Outputs of the heads at one position of each row, for the head measures; in float64.
+    """Outputs of the heads at one position per row, for the measures of heads, in float64.
 
-    labels: one a row, of two values or more. position: where the answer is read, one for all rows or one a row; counted
-    from the end where negative. layer: one layer's heads; left out, all heads of the model, head h of layer l numbered
-    l * n_heads + h. answers: the output tokens that stand for the labels, the smallest label's first (default: the
-    labels themselves are token ids). Only these logits are kept, so n_out is their number, labels are 0, 1, ..., and
-    learned accuracy is that of the choice among them.
+    labels: one per row, with at least two different values. position: where the answer is read, one for all rows or one
+    per row; negative values count from the end. layer: the layer of the heads (default: all heads of the model; head h
+    of layer l has number l * n_heads + h). answers: the output tokens of the labels, in increasing order of labels
+    (default: the labels are token ids). Only these logits are kept, so n_out is their number, labels become 0, 1, ...,
+    and learned accuracy is about the choice among them.
 
     Raises InterpError for tokens, labels, positions or answers that do not fit, and for outputs that are not finite;
-    UnsupportedError where the logits are not a sum over heads even at a fixed norm.
+    UnsupportedError if logits are not a sum over heads even with the norm's scale fixed.
     """
     check_tokens(model, tokens)
     at = positions_of(tokens, position)
@@ -65,14 +65,14 @@ def check_tokens(model: HookedTransformer, tokens: Tensor) -> None:
     if not isinstance(model, HookedTransformer):
         raise InterpError(f"{of_type(model)} is not a HookedTransformer; see interp.load and interp.build")
     if tokens.ndim != 2 or 0 in tokens.shape:
-        raise InterpError(f"tokens has shape {tuple(tokens.shape)}, but (rows, length) with at least one is needed")
+        raise InterpError(f"tokens has shape {tuple(tokens.shape)}; it must be (rows, length) with at least one token")
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= model.cfg.d_vocab:
-        raise InterpError(f"tokens holds {low if low < 0 else high}; the model's ids are 0 to {model.cfg.d_vocab - 1}")
+        raise InterpError(f"tokens has the id {low if low < 0 else high}; the model's are 0 to {model.cfg.d_vocab - 1}")
 
 
 def positions_of(tokens: Int[Tensor, "rows length"], position: int | Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """One position a row, from 0; negative ones count from the end of the (padded) row."""
+    """One position per row, from 0; negative ones count from the end of the (padded) row."""
     length = tokens.shape[1]
     at = torch.as_tensor(position).cpu().long().expand(len(tokens)).clone()
     if bad := [int(p) for p in at if not -length <= p < length]:
@@ -83,7 +83,7 @@ def positions_of(tokens: Int[Tensor, "rows length"], position: int | Int[Tensor,
 def _run(
     model: HookedTransformer, tokens: Tensor, at: Tensor, z_names: Sequence[str], final: str
 ) -> dict[str, Float[Tensor, "rows *shape"]]:
-    """What passes the hooks at one position of each row; nothing else is kept, and no logits are computed."""
+    """Activations at hook points at one position per row, without computing logits."""
     names = [*z_names, final, *final_scale(model)]
     cfg, length = model.cfg, tokens.shape[1]
     row_bytes = 4 * length * (cfg.n_heads * length + 4 * cfg.d_model + (cfg.d_mlp or 0))
@@ -107,7 +107,7 @@ def _keep(into: list[Tensor], at: Int[Tensor, "rows"]) -> Callable[..., None]:
 def _readout(
     model: HookedTransformer, chosen: Sequence[int]
 ) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
-    """From the residual stream, divided by the final norm's scale, to the chosen logits: matrix and bias."""
+    """Matrix and bias from the residual stream, divided by the final norm's scale, to the chosen logits."""
     if (reason := no_sum(model)) is not None:
         raise UnsupportedError(reason)
     columns = model.unembed.W_U.detach()[:, list(chosen)].double().cpu()
@@ -116,11 +116,11 @@ def _readout(
     return rows.T, bias
 
 
-# ---------------------------------------------------------------- what is accepted
+# ---------------------------------------------------------------- checks of arguments
 
 
 def _classes(labels: Tensor | Sequence[Any], n_rows: int) -> tuple[list[Any], Int[Tensor, "rows"]]:
-    """The different values in order, and which of them each row has."""
+    """The different labels in order, and the index of each row's label."""
     from interp.measures.separation_data import class_indices
 
     index, classes = class_indices(labels, n_rows)
@@ -131,7 +131,7 @@ def _answers(model: HookedTransformer, classes: list[Any], answers: Sequence[int
     chosen = classes if answers is None else list(answers)
     named = ", ".join(map(repr, classes[:8])) + ", ..." * (len(classes) > 8)
     if len(chosen) != len(classes):
-        raise InterpError(f"{len(chosen)} answers for the {len(classes)} labels {named}: one for each is needed")
+        raise InterpError(f"{len(chosen)} answers for the {len(classes)} labels {named}: give one per label")
     for answer in chosen:
         if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < model.cfg.d_vocab_out:
             raise InterpError(

@@ -1,6 +1,6 @@
-"""What the readout of a histogram model reads: artificial mixtures, singular values, logits, and single neurons.
+"""The readout of histogram models: artificial mixtures, singular values, logits, and single neurons.
 
-Functions take the same models as `interp.measures.counting`. Source: Behrens et al. (2024), Figures 3 to 6, 8, 9, 15.
+Supports the same models as `interp.measures.counting`. Source: Behrens et al. (2024), Figures 3 to 6, 8, 9, 15.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from interp.measures.relation_or_inventory import count_response
 
 
 def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 101) -> pd.DataFrame:
-    """What the readout makes of e_own + total (alpha key + (1 - alpha) other): columns alpha, answer, own, key, other.
+    """The readout's answer for e_own + total (alpha key + (1 - alpha) other): columns alpha, answer, own, key, other.
 
-    key is [BOS] if there is one (Figures 3 and 15: does the answer depend on its share alone?), else the own token:
-    alpha is then the share of the own token in the mixture. total: see `total_attention`.
+    key is [BOS] if there is one (Figures 3 and 15: does the answer depend only on its share?), otherwise the own token;
+    alpha is then the own token's share in the mixture. total: see `total_attention`.
     Raises InterpError for tokens outside the alphabet or equal tokens.
     """
     counter = CountingModel.of(model)
@@ -41,10 +41,10 @@ def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 10
 
 
 def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2", "3"), steps: int = 41) -> pd.DataFrame:
-    """What the readout makes of e_own + total (a own + b other_1 + c other_2), a + b + c = 1 (Figures 4 and 5, right).
+    """The readout's answer for e_own + total (a own + b other_1 + c other_2), a + b + c = 1 (Figures 4 and 5, right).
 
-    Columns own_share (a), other_share (b), answer: all pairs on a grid with a + b <= 1. In an inventory the answer
-    depends on a and hardly on b. Raises InterpError for tokens outside the alphabet or equal tokens.
+    Columns own_share (a), other_share (b), answer, on a grid with a + b <= 1. With an inventory, the answer depends on
+    a, but hardly on b. Raises InterpError for tokens outside the alphabet or equal tokens.
     """
     counter = CountingModel.of(model)
     ids = [_letter(counter, token) for token in (own, *others)]
@@ -58,9 +58,9 @@ def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2",
 
 
 def total_attention(counter: CountingModel) -> float:
-    """The sum of the attention that a position gives: 1 with softmax, the mean row sum of the matrix in lin models.
+    """The total attention of a position: 1 with softmax; in lin models, the mean row sum of the matrix.
 
-    Raises UnsupportedError for raw scores, whose sum is what carries the count: no one mixture stands for all.
+    Raises UnsupportedError for raw scores, whose sum carries the count and so is not fixed.
     """
     layer = counter.model.spec.layers[0]
     if layer.normalizer == "softmax":
@@ -96,8 +96,8 @@ def _steps(steps: int) -> int:
 class Spectrum:
     """Singular values of the readout's first matrix (the paper's W1), from the largest, and their dip after the T-th.
 
-    dip: s_T / s_(T+1). usual: the median of the ratios s_i / s_(i+1) of the other values. Both NaN if there are no
-    more than T values. A dip far above the usual ratio is what inventories show (Figure 6), though no proof of one.
+    dip: s_T / s_(T+1). usual: the median of the other ratios s_i / s_(i+1). Both are NaN if there are at most T values.
+    Inventories have a dip far above the usual ratio (Figure 6), but a dip does not prove an inventory.
     """
 
     values: Float[Tensor, "n"]
@@ -117,7 +117,7 @@ def readout_spectrum(model: Counting) -> Spectrum:
     if len(values) <= T:
         return Spectrum(values, T, float("nan"), float("nan"))
     ratios = values[:-1] / values[1:].clamp(min=1e-300)
-    usual = values[1:] > 1e-12 * values[0]  # the ratios of values that are zero but for rounding mean nothing
+    usual = values[1:] > 1e-12 * values[0]  # ratios of values that are zero up to rounding are meaningless
     usual[T - 1] = False
     return Spectrum(values, T, float(ratios[T - 1]), float(ratios[usual].median()) if usual.any() else float("nan"))
 
@@ -128,8 +128,8 @@ def readout_spectrum(model: Counting) -> Spectrum:
 def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3"), other: str | None = None) -> pd.DataFrame:
     """Logits at the first position of [t, ..., t, v, ..., v] with k times t, for k = 1..L (Figures 8 and 9).
 
-    other: the token v, by default the one before t in the alphabet. Columns token, other, count (k), answer (the count
-    that the class stands for), logit.
+    other: the token v (default: the one before t in the alphabet). Columns token, other, count (k), answer (the count
+    of the class), logit.
     """
     counter, frames = CountingModel.of(model), []
     task = counter.task
@@ -151,9 +151,9 @@ def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3"), ot
 
 
 def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """The mean activation (after the ReLU) of each hidden neuron: columns token, count, neuron, activation.
+    """Mean activation of each hidden neuron after the ReLU, over n flat-sampled sequences.
 
-    Over n flat-sampled sequences; pairs of token and count that did not occur are left out.
+    Columns token, count, neuron, activation; pairs of token and count that do not occur are left out.
     """
     counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
@@ -177,7 +177,7 @@ def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFra
 
 
 def neuron_responses(model: Counting, n: int = 2000, seed: int = 0) -> Float[Tensor, "T p"]:
-    """How much each neuron tells the readout about the count of each token: see `mechanism.count_response`."""
+    """Each neuron's response to the count of each token; see `mechanism.count_response`."""
     counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
     hidden = counter.hidden(run.mixed[run.read])
@@ -185,7 +185,7 @@ def neuron_responses(model: Counting, n: int = 2000, seed: int = 0) -> Float[Ten
 
 
 def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """Which tokens each neuron reads the count of: one row for each, the most important first.
+    """The tokens whose counts each neuron reads: one row per neuron, the most important first.
 
     Columns: neuron; response (sum over tokens); tokens, the effective number of tokens that it reads, (sum r)^2 /
     sum r^2: 1 for a neuron of one token, T for one that reads all alike; favorite, the token with the largest response,

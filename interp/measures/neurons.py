@@ -1,8 +1,8 @@
-"""Neurons that matter: what is lost without each, and what it responds to.
+"""Neurons that matter: the effect of ablating each, and its response to features.
 
-Neurons are those of every MLP (mlp.hook_post) and of a ReLU readout (unembed.hook_post). One is silenced by its mean
-over the reads, at every position. Only the neurons that could matter most are run: those with the largest product of
-the spread of their activation and the length of what they write.
+Neurons are those of every MLP (mlp.hook_post) and of a ReLU readout (unembed.hook_post). A neuron is ablated by its
+mean over the reads, at every position. Only the most promising ones are run: those with the largest product of the
+activation's standard deviation and the norm of the output weights.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def places(subject: Subject) -> dict[int | None, Any]:
     found: dict[int | None, Any] = {
         i: block.mlp
         for i, block in enumerate(subject.model.blocks)
-        if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have neurons of their own
+        if has_mlp(block) and Neuron(i, 0).hook in hooks  # experts have separate neurons
     }
     if "unembed.hook_post" in hooks:
         found[None] = subject.model.unembed
@@ -52,17 +52,17 @@ def places(subject: Subject) -> dict[int | None, Any]:
 
 
 def no_neurons(subject: Subject) -> str | None:
-    """Why there are no neurons, or None."""
+    """The reason why the model has no neurons to measure, or None."""
     if places(subject):
         return None
     if any(map(has_mlp, subject.model.blocks)):
-        return "the model's MLPs choose among experts, and a neuron of an expert is not there on every input"
+        return "the model's MLPs choose among experts, whose neurons do not run on every input"
     return "the model has neither an MLP nor a readout with neurons"
 
 
 @torch.no_grad()
 def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame:
-    """The n most promising neurons silenced one by one, most harmful first.
+    """Ablate the n most promising neurons one by one; the most important one comes first.
 
     Columns neuron (its name), layer, index, accuracy, loss (of the whole model without it), change (of the loss),
     active (share of the reads where its activation is above 0), mean and spread of its activation at the reads.
@@ -107,7 +107,7 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
 
 
 def silence_neuron(neuron: Neuron, value: float) -> Hook:
-    """A hook that gives a neuron one value everywhere."""
+    """A hook that sets a neuron to one value at all positions."""
 
     def put(activation: Tensor, hook: object) -> Tensor:
         changed = activation.clone()
@@ -133,7 +133,7 @@ def at_neurons(subject: Subject, batch: Batch, layer: int | None) -> Float[Tenso
 
 
 def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
-    """One named feature of the task at every read: that of the row, or of the row's position."""
+    """A named feature of the task at every read: the row's value, or the position's."""
     known = subject.task.features(batch)
     if name not in known:
         raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
@@ -148,8 +148,9 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
 
 @torch.no_grad()
 def response(model: Model, batch: Batch, neuron: Neuron, features: tuple[str, ...]) -> pd.DataFrame:
-    """Mean activation of a neuron at the reads by one or two features; columns the features, activation, spread (one
-    standard deviation), reads.
+    """Mean activation of a neuron at the reads, by one or two features.
+
+    Columns: the features, activation, spread (standard deviation), reads.
     """
     import pandas as pd
 

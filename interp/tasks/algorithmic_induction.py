@@ -1,9 +1,9 @@
 """Induction: a random string of different tokens, repeated; predict the next token (Olsson et al. 2022).
 
-    [BOS] 7 2 9 7 2 9 7          from the second 7 on the answer is what followed the last time: 2 9 7 2
+    [BOS] 7 2 9 7 2 9 7          from the second 7 on, the answer is the token that followed last time: 2 9 7 2
 
-How long the string is changes from row to row, so that no fixed distance gives the answer away: a model has to look
-for the token itself.
+The length of the string varies from row to row, so that the answer is not at a fixed distance: a model must search for
+the token.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from interp.tasks.registry import register_task
 
 @register_task
 class Induction(NumberTask):
-    """What followed a token's last earlier occurrence; -1 at [BOS] and at tokens that stand there for the first time.
+    """The token after the current token's last earlier occurrence; -1 at [BOS] and at first occurrences.
 
-    v: tokens "0" to "v-1", and [BOS]. length: tokens of a row after [BOS]. shortest, longest: a row repeats a string of
-    a uniform number of different tokens in this range.
+    v: number of tokens "0" to "v-1", besides [BOS]. length: number of tokens in a row after [BOS]. shortest, longest:
+    range of the number of different tokens in the repeated string, uniformly distributed.
     """
 
     name = "induction"
@@ -58,11 +58,11 @@ class Induction(NumberTask):
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word for each output: the tokens but [BOS]."""
+        """A word per output: all tokens except [BOS]."""
         return self.vocabulary[: self.v]
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n rows; both splits have the same distribution, of v! / (v - longest)! strings."""
+        """Draw n rows; both splits have the same distribution."""
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)
         generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
@@ -73,11 +73,11 @@ class Induction(NumberTask):
 
     @property
     def n_inputs(self) -> int:
-        """Different strings of every length from shortest to longest; 7e30 at the default sizes."""
+        """Number of strings of different tokens with lengths from shortest to longest; 7e30 by default."""
         return sum(math.perm(self.v, period) for period in range(self.shortest, self.longest + 1))
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every string repeated, short ones first, each length in lexicographic order."""
+        """Every repeated string, short ones first, in lexicographic order per length."""
         check_size("chunk", chunk)
         for period in range(self.shortest, self.longest + 1):
             strings = permutations(range(self.v), period)
@@ -86,7 +86,7 @@ class Induction(NumberTask):
                 yield self.batch(torch.nn.functional.pad(repeated, (1, 0), value=self.v))
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows of any length that begin with [BOS], with the answer wherever the token has occurred before."""
+        """Label rows of any length that begin with [BOS]: an answer wherever the token has occurred before."""
         self.check_input(tokens)
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1], device=tokens.device), self._label(tokens))
 
@@ -103,7 +103,7 @@ class Induction(NumberTask):
         return torch.where(tokens == self.v, -1, last)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
-        """Raise InterpError unless every row is [BOS] and tokens that are not."""
+        """Raise InterpError unless every row is [BOS] followed by other tokens."""
         if tokens.shape[1] < 2:
             raise InterpError(
                 f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: [BOS], then one or more"
@@ -112,20 +112,19 @@ class Induction(NumberTask):
         self.refuse(good, tokens, f"[BOS] and numbers below {self.v}")
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The next token where it is determined, nothing elsewhere."""
+        """The next token where it is determined, IGNORED elsewhere."""
         return batch.labels.masked_fill(batch.labels < 0, IGNORED)
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows length"]:
-        """Tokens; -1 where nothing is determined."""
+        """Tokens; -1 where the next token is not determined."""
         return classes.masked_fill(self.last_seen(tokens) < 0, -1)
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
-        """Two tokens of the string change places in the first of its copies, at random; the others stay.
+        """Swap two random tokens in the first copy of the string.
 
-        So a token that is asked about later has another one behind it, or stands before another one: whether a model
-        finds the place by the token before it can be told from what it copies from there.
+        This separates how a model finds a position (by the previous token) from what it copies from there.
         """
         generator = torch.Generator().manual_seed(seed)
         first = (self.last_seen(batch.tokens) < 0) & (batch.tokens != self.v)
@@ -138,8 +137,8 @@ class Induction(NumberTask):
         return Pairs(batch[keep], corrupted[keep])
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """Of each position: answer: the label. token: its own. previous: the token before (-1 at [BOS]). distance: how
-        far back the token stood last (-1 where it did not)."""
+        """Features per position. answer: the label. token: the current token. previous: the previous token (-1 at
+        [BOS]). distance: distance back to the token's last occurrence (-1 if there is none)."""
         last = self.last_seen(batch.tokens)
         place = torch.arange(batch.tokens.shape[1], device=last.device)
         return {

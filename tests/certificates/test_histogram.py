@@ -294,7 +294,7 @@ def test_samples_narrow_what_the_time_leaves_open() -> None:
     assert isinstance(full.accuracy, float)
     assert narrow.accuracy[1] - narrow.accuracy[0] < 0.1 < sound.accuracy[1] - sound.accuracy[0]
     assert narrow.accuracy[0] <= full.accuracy <= narrow.accuracy[1]
-    assert any("confidence 99.9%" in note for note in narrow.notes)
+    assert any("99.9% confidence interval" in note for note in narrow.notes)
     assert (sound.confidence, narrow.confidence, full.confidence) == (None, 0.999, None)
 
 

@@ -156,15 +156,15 @@ def test_more_than_two_labels(data) -> None:
     [
         ({"labels": [1] * ROWS}, "one class only"),
         ({"labels": list(range(ROWS))}, "answer 9 is not an output token of the model"),
-        ({"labels": [0, 1, 2] * 8, "answers": (3, 4)}, "2 answers for the 3 labels 0, 1, 2: one for each is needed"),
+        ({"labels": [0, 1, 2] * 8, "answers": (3, 4)}, "2 answers for the 3 labels 0, 1, 2: give one per label"),
         ({"labels": [1, 2]}, "one label a row"),
         ({"labels": ["a", "b"] * 12}, "answer 'a' is not an output token of the model, which has 0 to 8"),
         ({"labels": [0, 1] * 12, "answers": (3, 3)}, "names one output token twice"),
         ({"labels": [0, 1] * 12, "answers": (3, 9)}, "answer 9 is not an output token"),
         ({"position": 8}, "position 8 is outside the rows, which have 8 tokens"),
         ({"layer": 2}, "layer 2 does not exist: the model has layers 0 to 1"),
-        ({"tokens": torch.full((ROWS, 8), 9)}, "tokens holds 9; the model's ids are 0 to 8"),
-        ({"tokens": torch.zeros(0, 8, dtype=torch.long)}, "with at least one is needed"),
+        ({"tokens": torch.full((ROWS, 8), 9)}, "tokens has the id 9; the model's are 0 to 8"),
+        ({"tokens": torch.zeros(0, 8, dtype=torch.long)}, "with at least one token"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, sentence, data) -> None:

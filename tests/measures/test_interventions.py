@@ -200,7 +200,7 @@ def test_reweighting_sets_only_the_positions_that_are_read() -> None:
     for row in range(6):
         wanted = torch.tensor([{3: 1.0, 4: 0.5, 5: 0.25}.get(int(t), 0.0) for t in batch.tokens[row]])
         torch.testing.assert_close(pattern[row, 0, -1], wanted / wanted.sum())
-    with pytest.raises(InterpError, match="attention is set between three tokens, and 0 are known here"):
+    with pytest.raises(InterpError, match="attention ratios need three tokens, but the task counts 0"):
         interp.reweight_attention(subject, test=batch, train=batch)
     table = interp.reweight_attention(
         subject, 1.0, 1.0, train=subject.task.sample(60), test=batch, tokens="xyz", layer=0

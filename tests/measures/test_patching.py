@@ -82,7 +82,7 @@ def test_bad_pairs_are_one_sentence(model) -> None:
         ((tokens, other, (1, 1)), "the same token"),
         ((tokens, other, torch.tensor([1, 2, 3])), r"answers has shape \(3,\)"),
         ((tokens, other, (1, 2), 4), "position 4 is outside the rows"),
-        ((tokens, other + 8, (1, 2)), "tokens holds 9"),
+        ((tokens, other + 8, (1, 2)), "tokens has the id 9"),
     ]:
         with pytest.raises(InterpError, match=sentence):
             patch_heads(model, *arguments)

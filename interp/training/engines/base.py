@@ -1,8 +1,8 @@
-"""The one interface behind which training engines differ: many seeds of one spec, an epoch at a time.
+"""The interface of training engines: train many seeds of one spec, one epoch at a time.
 
-An engine holds its whole state in `state()`, so that any engine's run can be interrupted, saved, resumed and
-snapshotted by the same few lines in train.py. Randomness of an epoch depends on (spec id, seed, epoch) alone: no
-generator has to be saved, and a model's data do not depend on which models train beside it.
+`state()` returns an engine's whole state, so train.py can interrupt, save, resume and snapshot any engine in the same
+way. The randomness of an epoch depends only on (spec id, seed, epoch). So no generator must be saved, and a model's
+data do not depend on the models trained together with it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from interp.tasks import Task
 
 @dataclass(frozen=True)
 class EpochResult:
-    """Of each model: the mean training loss of the epoch (nats) and the accuracy after it (0 to 1)."""
+    """Per model: the mean training loss of the epoch (nats) and the accuracy after it (0 to 1)."""
 
     loss: Tensor
     accuracy: Tensor
 
 
 class Engine(ABC):
-    """Trains M models of one spec at once. Engines are chosen by what they can do, never by a task's name."""
+    """Trains M models of one spec together. Engines are chosen by their capabilities, not by a task's name."""
 
     name: ClassVar[str]
 
@@ -42,15 +42,15 @@ class Engine(ABC):
     @classmethod
     @abstractmethod
     def refusal(cls, spec: ModelSpec, task: Task, device: torch.device) -> str | None:
-        """Why this engine cannot train the spec, or None."""
+        """The reason why this engine cannot train the spec, or None."""
 
     @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
-        """How many models of a spec train fastest side by side in one process."""
+        """The fastest number of models of a spec to train together in one process."""
         return 1
 
     def prepare(self, say: Callable[[str], None]) -> None:  # noqa: B027 (most engines have nothing to do)
-        """Whatever has to be done once before the first epoch; `say` is called where it takes long."""
+        """One-time work before the first epoch; calls `say` with a message if it takes long."""
 
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochResult:
@@ -58,15 +58,15 @@ class Engine(ABC):
 
     @abstractmethod
     def evaluate(self) -> Tensor:
-        """Accuracy of each model, (M,), on the task's validation (else test) data."""
+        """Accuracy of each model, (M,), on the task's validation data, or on its test data if there is none."""
 
     @abstractmethod
     def parameters(self) -> dict[str, Tensor]:
-        """Current parameters with a leading axis of models; views, to be copied by who keeps them."""
+        """Current parameters with a leading axis of models; these are views, so copy them to keep them."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next epoch depends on, besides (spec id, seed, epoch)."""
+        """Everything that the next epoch depends on, except (spec id, seed, epoch)."""
 
     @abstractmethod
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -74,7 +74,7 @@ class Engine(ABC):
 
 
 def no_samples(spec: ModelSpec) -> str | None:
-    """Why a loss on samples does not train the spec, or None."""
+    """The reason why the spec cannot be trained on samples, or None."""
     if spec.decision == "indicator":
         return "an indicator has no gradient: models with decision = 'indicator' are constructed, not trained"
     if spec.training.data == "exact":
@@ -101,9 +101,10 @@ def learning_rate(recipe: Training, step: int, steps_per_epoch: int) -> float:
 
 
 class StackedAdam:
-    """Adam (or AdamW) over stacked leaf tensors: elementwise, so a stack is exactly as many single models.
+    """Adam (or AdamW) over stacked tensors; it is elementwise, so the result equals training each model alone.
 
-    It calls the operation behind torch.optim.Adam(fused=True), whose class would first load torch's compiler: a second.
+    Calls the operation behind torch.optim.Adam(fused=True) directly, because the class would import torch's compiler,
+    which takes a second.
     """
 
     def __init__(self, leaves: dict[str, Tensor], recipe: Training) -> None:
@@ -130,14 +131,14 @@ class StackedAdam:
             )  # fmt: skip
 
     def epoch(self, epoch: int, n: int, losses: Callable[[slice], Tensor]) -> Float[Tensor, "*models"]:
-        """One pass over n examples, a step for each batch of `losses`, (models,); the mean loss of each model."""
+        """One pass over n examples, with one step per batch; returns the mean loss of each model."""
         size, total = self.recipe.batch_size, torch.zeros(())
         steps = -(-n // size)
         for step in range(steps):
             some = slice(step * size, min((step + 1) * size, n))
             found = losses(some)
             rate = learning_rate(self.recipe, (epoch - 1) * steps + step, steps)
-            self.step(found.sum(), rate)  # the sum: each model's gradient is its own
+            self.step(found.sum(), rate)  # the sum gives each model its own gradient
             total = total + found.detach().double() * (some.stop - some.start)
         return total.cpu() / n
 
@@ -156,4 +157,4 @@ class StackedAdam:
 
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""What Adam keeps of a leaf, as torch names it."""
+"""torch's names of Adam's state per tensor."""
