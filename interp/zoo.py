@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from interp.measures.subject import Subject
 
 LEFT_OUT = "outputs_left_out"
-"""Where a checkpoint's summary says how many outputs the model was converted without."""
+"""Key in a checkpoint's summary for the number of outputs that were left out when the model was converted."""
 
 
 def build(
@@ -64,13 +64,13 @@ def build(
         return construct(name_or_spec, variant, **sizes).model(seed=seed, device=device, dtype=dtype)
     if variant is not None or sizes:
         given = ", ".join([*(["variant"] if variant is not None else []), *sizes])
-        raise InterpError(f"{given}: only constructions take sizes, and {_short(name_or_spec)} is none")
+        raise InterpError(f"{given}: only constructions take sizes, and {_short(name_or_spec)} is not one")
     spec = name_or_spec if isinstance(name_or_spec, ModelSpec) else ModelSpec.from_toml(find_spec(name_or_spec))
     if not isinstance(spec.origin, Construction):
         task = None if spec.task.table_sha256 else make_task(spec.task)
         read = spec if task is None else spec.read_as(task.readout)
         return TaskModel(read, task, seed=seed, device=device, dtype=dtype)
-    # The table of a memorization model is its task's.
+    # A memorization model has its task's table.
     table = {"table": make_task(spec.task)} if _takes_table(spec.origin.name) else {}
     return _construct(spec, spec.origin, **table).model(seed=seed, device=device, dtype=dtype)
 
@@ -110,10 +110,10 @@ def load(
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
 ) -> TaskModel | Subject:
-    """The task model of a checkpoint, by path or name; an exact name is built; or a model that others trained.
+    """Load a model: a checkpoint by path or name, an exact model by name, or an external model.
 
     "count01/paper" is the default checkpoint of that model, "count01/paper/seed-2" another. A HookedTransformer state
-    dict of your own (.pt, .pth or plain .safetensors) needs its spec: `spec`, or a TOML or JSON file of the same stem.
+    dict of your own (.pt, .pth or plain .safetensors) needs a spec: `spec`, or a TOML or JSON file with the same stem.
 
     With `task`, an external model: a state dict (a file, or the mapping itself) with its TransformerLens `config`
     (a dict, a JSON or TOML file, a config object), a HookedTransformer, or a TransformerBridge. tokens: the model's id
@@ -147,7 +147,7 @@ def load(
         raise InterpError(
             f"{path} is a spec, not a checkpoint: interp.build makes a fresh model of it, interp.train trains it"
         )
-    from interp.architecture.task_model import TaskModel  # takes seconds: a wrong name is refused before
+    from interp.architecture.task_model import TaskModel  # takes seconds, so check the name first
 
     checkpoint = _read(path, spec)
     model = TaskModel(
@@ -158,7 +158,8 @@ def load(
         model.history = _history(model)
     model.length_limit = _proven_limit(checkpoint)
     left_out = checkpoint.summary.get(LEFT_OUT, 0)
-    model.outputs_left_out = left_out if isinstance(left_out, int) and left_out >= 0 else 1  # unreadable: some were
+    # if unreadable, assume that some were left out
+    model.outputs_left_out = left_out if isinstance(left_out, int) and left_out >= 0 else 1
     return model
 
 
@@ -172,7 +173,7 @@ def _load_foreign(
     device: str | torch.device,
     dtype: torch.dtype | str | None,
 ) -> TaskModel | Subject:
-    """A task model where a spec can express what was given, else the library's model under study."""
+    """Load an external model: a TaskModel if a spec can express it, otherwise a Subject."""
     from interp._lens import HookedTransformer, is_bridge
     from interp.architecture.stock import expressed, from_bridge, read_config, stock_model
     from interp.architecture.task_model import TaskModel, as_device, as_dtype
@@ -201,7 +202,7 @@ def _load_foreign(
         made = expressed(model, subject.task, subject.token_ids, subject.output_ids, padding)
     except UnsupportedError:
         if model is source and (kind is not None or place != torch.device(model.cfg.device)):
-            model = copy.deepcopy(model)  # whoever gave it keeps it as it is
+            model = copy.deepcopy(model)  # do not change the caller's model
             subject = replace(subject, model=model)
         if kind is not None:
             model.to(kind, print_details=False)
@@ -221,7 +222,7 @@ def settings_of(config: str | Path | None) -> dict[str, Any] | None:
 
 
 def _is_lens_config(config: Any) -> bool:
-    """Is this a whole TransformerLens config, in a file or in memory, rather than a few settings for a reader?"""
+    """Whether this is a whole TransformerLens config, in a file or in memory, instead of settings for a reader."""
     if isinstance(config, Mapping):
         return {"n_layers", "d_model", "d_vocab"} <= set(config)
     return config is not None
@@ -245,8 +246,9 @@ def _check_name(name: object) -> None:
 
 
 def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None = None) -> Path:
-    """Write a model to a .safetensors checkpoint; summary: small facts about its training, else those it came with; its
-    training curve, where it has one, is added in a few kB.
+    """Write a model to a .safetensors checkpoint, with its training curve, if any (a few kB).
+
+    summary: small facts about its training (default: the model's own).
 
     Raises InterpError for anything but a task model, and for weights that the spec's dtype would round.
 
@@ -261,11 +263,11 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
     if not isinstance(model, TaskModel):
         raise InterpError(
             f"save needs a task model (interp.build, load or train), not {of_type(model)}; "
-            "a state dict of your own is loaded with its spec beside it"
+            "interp.load reads your own state dict, with its spec"
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
     facts = dict(model.summary if summary is None else summary)
-    if model.outputs_left_out:  # what a certificate cannot say of it, it cannot say of the copy either
+    if model.outputs_left_out:  # certificates of the copy need it, too
         facts[LEFT_OUT] = model.outputs_left_out
     if model.history is not None:
         from interp.training.results import compact
@@ -275,7 +277,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
 
 
 def _history(model: TaskModel) -> Any:
-    """The training curve that a checkpoint carries, as training leaves it; None if it is of no kind we know."""
+    """The training curve for a checkpoint; None if it has an unknown format."""
     from interp.measures.curve import training_curve
 
     try:
@@ -285,13 +287,13 @@ def _history(model: TaskModel) -> Any:
 
 
 def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:
-    """The length up to which a proof holds, if these weights are still those of the proof that the origin names."""
+    """The length up to which a proof is valid, if these are the weights of the construction in the origin."""
     origin = checkpoint.spec.origin
     if not isinstance(origin, Construction):
         return None
     try:
         proof = _construct(checkpoint.spec, origin).weights
-    except InterpError:  # unknown here, or built otherwise by this version: weights without a proof
+    except InterpError:  # the construction is unknown or builds another model in this version
         return None
     same = all(proof.tensors[name].equal(tensor) for name, tensor in checkpoint.tensors.items())
     return proof.length_limit if same else None
@@ -303,7 +305,7 @@ def _takes_table(name: str) -> bool:
 
 
 def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
-    """What the origin of a spec builds, which must be just that spec."""
+    """Build the construction of a spec's origin. Raises InterpError if it has another spec."""
     made = construct(origin.name, origin.variant or None, **dict(origin.arguments), **more)
     if made.spec != spec:
         what = _difference(made.spec, spec)
@@ -312,14 +314,14 @@ def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
 
 
 def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:
-    """One of ours; a state dict of the user's own where a spec is given, or stands beside a file without our header."""
+    """Read interp's own checkpoint, or a user's state dict if a spec is given or next to a file without our header."""
     beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
     own = spec is not None or path.suffix in (".pt", ".pth") or (beside and _lacks_header(path))
     return read_state_dict(path, spec) if own else read_checkpoint(path)
 
 
 def is_own(name_or_path: str | Path) -> bool:
-    """Does `load` read this without a task and a config? False for an existing file or folder from elsewhere."""
+    """Whether `load` reads this without a task and a config; False for existing external files and folders."""
     path = expanded(name_or_path)
     if is_file(path):
         beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
@@ -330,7 +332,7 @@ def is_own(name_or_path: str | Path) -> bool:
 
 
 def _lacks_header(path: Path) -> bool:
-    """A whole safetensors file without our header? (a broken one is for read_checkpoint to refuse)"""
+    """Whether this is a valid safetensors file without our header (read_checkpoint refuses broken files)."""
     try:
         with safe_open(path, framework="pt") as file:
             return "interp" not in (file.metadata() or {})
@@ -349,5 +351,5 @@ def _short(thing: object) -> str:
 
 
 def _spelled(name: str) -> str:
-    """A name in our spelling: the counting paper's dot+sftm is dot-softmax here."""
+    """Convert a name to our spelling: the counting paper's dot+sftm is dot-softmax here."""
     return name if is_file(Path(name)) else name.replace("+sftm", "-softmax")

@@ -42,7 +42,7 @@ QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
 
 
 def question_words(task: Task, shape: CountedShape, question: Question) -> str:
-    """What is asked, in the task's own words."""
+    """The question in the task's words."""
     first, second = task.contrast or ("", "")
     if question == "4 against 5":
         return f"{first} against {second}"
@@ -59,20 +59,20 @@ TAKES = {
     "layers.norm": ("pre",),
     **anything("readout_at"),
 }
-"""What is seen where the answer is read depends on counts because attention is causal, without positions."""
+"""Causal attention without positions, so that the read position sees only counts."""
 
 PROBED, PROBED_WHOLE = 240, 40
-"""Inputs on which the model itself is run: the smallest margins and random ones; and of these, as whole sentences."""
+"""Number of inputs on which the model itself is run (the smallest margins and random ones), and of full sentences."""
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why counts do not decide this model's answers over a finite box, or None."""
+    """The reason why this method does not apply to a model, or None."""
     try:
         shape_of(model.task)
     except UnsupportedError as error:
         return str(error)
     if model.spec.readout_at != model.task.readout:
-        return f"the answer is read at {model.spec.readout_at!r}, and counts decide it at {model.task.readout!r}"
+        return f"the answer is read at {model.spec.readout_at!r}, but the task's counts are for {model.task.readout!r}"
     if model.spec.decision != "argmax":
         return "the answer is not the largest output"
     if (reason := premise_refusal(model)) is not None:
@@ -81,7 +81,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def as_box(task: Task, box: CountBox | str | None) -> CountBox:
-    """A box from itself, a split's name, "cube" (0..200 each), or None for the domain of the last split."""
+    """Convert a box, a split's name, "cube" (0..200 each), or None (the last split's domain) to a box."""
     if isinstance(box, CountBox):
         return box
     return CountBox((0, 200), (0, 200), (0, 200)) if box == "cube" else count_box(task, box)
@@ -89,13 +89,13 @@ def as_box(task: Task, box: CountBox | str | None) -> CountBox:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every error of a walk through a box, and the margins on the way.
+    """The errors in a box, and its smallest margins.
 
-    wrong: inputs with a margin of at most 0; worst_margin and closest: the smallest margin and where. close: right
-    inputs whose margin does not exceed the rounding bound of the model's format. tied: inputs whose margin does not
-    exceed that of float64, in which this is evaluated. wrong_between: errors between '4' and '5' alone. slack: bound on
-    the error of worst_margin itself. near: counts at the smallest margins of the box's slabs, smallest first.
-    neither: with question "answer", errors whose answer is none of the two of the contrast.
+    wrong: inputs with a margin of at most 0. worst_margin, closest: the smallest margin and its counts. close: number
+    of right inputs with a margin within the model's rounding. tied: number of inputs with a margin within the rounding
+    of this float64 evaluation. wrong_between: errors between '4' and '5' only. slack: bound on the error of
+    worst_margin. near: counts at the smallest margins of the box's slabs, smallest first. neither: for the question
+    "answer", number of errors whose answer is not in the contrast.
     """
 
     wrong: Int[np.ndarray, "errors 3"]
@@ -133,7 +133,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
                 wrong_between += int((other >= true).sum())
                 neither += int((~(true > rival) & ~(other >= rival)).sum())
             margin = (true - rival).numpy()
-        margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # what overflows even here is not right
+        margin = np.nan_to_num(margin, nan=-np.inf, posinf=np.inf)  # overflow even in float64 counts as wrong
         need, slack = bounds[slab.query]
         rounding, slip = max(rounding, need), max(slip, slack)
         least = int(margin.argmin())
@@ -156,7 +156,7 @@ def sweep(model: TaskModel, box: CountBox, question: Question = "answer", progre
 
 
 class Bounds:
-    """How far rounding moves a margin, for each query token: in the model's own format, and in float64 here."""
+    """Rounding bounds on margins per query token: in the model's own format, and in float64."""
 
     def __init__(self, model: TaskModel, shape: CountedShape, box: CountBox) -> None:
         self.model, self.shape = model, shape
@@ -180,15 +180,15 @@ def certify_box(
     question: Question = "answer",
     progress: Progress | None = None,
 ) -> Certificate:
-    """Is the answer right on every input of a box of counts? (default: the last split's, in Count01 the paper's test)
+    """Is the answer right on every input of a box of counts?
 
-    box: a CountBox, a split's name, or "cube" (0..200 each). question: "answer" (the right token beats all others),
-    "4 against 5" (it beats the other answer of the contrast; faster) or "end" (what follows the right answer).
-    Evaluated in float64 on every input, and certified in the model's own format: every margin exceeds the rounding
-    bound. tables: "errors" (difference n1 - n0, errors, inputs; attrs["neither"]: see Sweep), "frontier" (n2,
-    min_difference, max_difference of the errors), "accuracy" (the question that was asked; with "answer" also the
-    others). Raises InterpError on a box or question that does not exist, and for a task that labels counts otherwise
-    than it declares.
+    box: a CountBox, a split's name, or "cube" (0..200 each) (default: the last split's box, in Count01 the paper's test
+    set). question: "answer" (the right token beats all others), "4 against 5" (it beats the other answer of the
+    contrast; faster) or "end" (the token after the right answer). Margins are computed in float64 on every input. The
+    model is certified in its own number format if every margin exceeds the rounding bound. The certificate's tables:
+    "errors" (difference n1 - n0, errors, inputs; attrs["neither"]: see Sweep), "frontier" (n2, min_difference,
+    max_difference of the errors), "accuracy" (for the question; with "answer" also for the others). Raises InterpError
+    for an unknown box or question, and for a task whose labels contradict its declarations.
     """
     started, task = time.perf_counter(), model.task
     if reason := refusal(model):
@@ -244,7 +244,7 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
     drawn = torch.cat([box.counts(int(i), int(i) + 1) for i in index]) if len(index) else torch.zeros(0, 3).long()
     counts = torch.cat([torch.from_numpy(found.near), drawn])
     order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(1))
-    order = torch.cat([torch.arange(1), order[order > 0]])  # the nearest input first
+    order = torch.cat([torch.arange(1), order[order > 0]])  # the input with the smallest margin first
     tables = model.token_tables()
     rows = shape.end_rows if question == "end" else shape.answer_rows
     for chosen, whole in ((order[:PROBED_WHOLE], True), (order[PROBED_WHOLE:], False)):
@@ -263,7 +263,7 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
 
 
 def _status(model: TaskModel, found: Sweep, question: Question) -> Status:
-    """Refuted by the worst input if the model's own forward pass gets it wrong; certified beyond rounding."""
+    """ "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
     if found.worst_margin > found.rounding:
         return "certified"
     if found.worst_margin > 0:
@@ -273,7 +273,7 @@ def _status(model: TaskModel, found: Sweep, question: Question) -> Status:
 
 @torch.no_grad()
 def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
-    """Does the model itself, on the sentence in any one order, get the question wrong at these counts?"""
+    """Whether the model itself is wrong on a sentence with these counts."""
     rows, shape = torch.from_numpy(counts)[None], shape_of(model.task)
     sentence = sentences(model.task, rows).tokens.to(model.embed.W_E.device)
     place = int(find_positions(model.task, sentence, model.task.readout)) + (question == "end")
@@ -285,7 +285,7 @@ def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
 
 
 def _interval(found: Sweep, n: int) -> tuple[float, float]:
-    """Accuracy where some inputs are too near to tell: all of them wrong, or all of them right."""
+    """The accuracy's bounds if some inputs are undecided: all of these wrong, or all right."""
     sure = len(found.wrong) - found.tied
     return max(0.0, 1 - (len(found.wrong) + found.tied) / n), min(1.0, 1 - max(0, sure) / n)
 
@@ -320,7 +320,7 @@ def _by_difference(wrong: np.ndarray, box: CountBox) -> pd.DataFrame:
 
 
 def _frontier(wrong: np.ndarray) -> pd.DataFrame:
-    """For each n2 with errors: the range of n1 - n0 where they lie."""
+    """For each n2 with errors: the range of n1 - n0 with errors."""
     frame = pd.DataFrame({"n2": wrong[:, 2], "difference": wrong[:, 1] - wrong[:, 0]})
     grouped = frame.groupby("n2")["difference"].agg(["min", "max"]).reset_index()
     return grouped.rename(columns={"min": "min_difference", "max": "max_difference"})

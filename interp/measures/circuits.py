@@ -1,9 +1,9 @@
 """QK and OV circuits of every head in token space, their singular values, and how heads of two layers compose.
 
-Elhage et al. 2021: W_QK = W_Q W_K^T says which residual directions attract attention, W_OV = W_V W_O what attending
-moves. In token space, W_E W_QK W_E^T and W_E W_OV W_U, with the gains of the norms before attention and readout folded
-in and their scales left out (they are positive numbers of each run), biases and positions aside: exact for one layer
-without norm and positions, the direct token-to-token part elsewhere.
+Elhage et al. 2021: W_QK = W_Q W_K^T determines where a head attends, W_OV = W_V W_O what it writes. In token space
+these are W_E W_QK W_E^T and W_E W_OV W_U. The gains of the norms before attention and readout are folded in; their
+scales (positive numbers that differ per run), biases and positions are left out. So the circuits are exact for one
+layer without norms and positions, and otherwise the direct token-to-token part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def no_circuits(subject: Subject) -> str | None:
-    """Why heads have no QK and OV circuits, or None."""
+    """The reason why heads have no QK and OV circuits, or None."""
     if isinstance(subject.model, TaskModel) and any(layer.mixing == "linear" for layer in subject.model.spec.layers):
         return "linear mixing has no queries and keys"
     return None
@@ -47,7 +47,7 @@ def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 
 def no_table(subject: Subject, which: str) -> str | None:
-    """Why a circuit (QK or OV) is no table of tokens, or None."""
+    """The reason why a circuit (QK or OV) is not a table over tokens, or None."""
     cfg = subject.model.cfg
     if getattr(cfg, "post_embedding_ln", False):
         return "a norm follows the embedding, so what heads read is not a linear map of it"
@@ -56,7 +56,7 @@ def no_table(subject: Subject, which: str) -> str | None:
     if which == "OV":
         return not_additive(subject)
     if getattr(cfg, "use_qk_norm", False) or (post_norm(subject.model) and not isinstance(subject.model, TaskModel)):
-        return "queries and keys are normalized before they meet, so scores are not a function of two tokens"
+        return "queries and keys are normalized, so scores are not a bilinear function of two tokens"
     return None
 
 
@@ -70,9 +70,9 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
     """One circuit of every head; columns layer, head, query, key, value (QK) or layer, head, source, answer, value
     (OV).
 
-    QK: the score of a query token for a key token, scaled as the model scales it, before a soft cap of scores. OV: what
-    attending to a source token adds to each output. Raises UnsupportedError for too many tokens, linear mixing, and
-    where `no_table` says why.
+    QK: the score of a query token for a key token, with the model's scale, before any soft cap. OV: the contribution of
+    attending to a source token to each output. Raises UnsupportedError for too many tokens, for linear mixing, and for
+    the reasons of `no_table`.
     """
     import pandas as pd
 
@@ -81,7 +81,7 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
         raise UnsupportedError(reason)
     embedding = _embedding(subject)
     if len(embedding) > max_tokens:
-        raise UnsupportedError(f"a table of {len(embedding)} x {len(embedding)} tokens a head is too large to show")
+        raise UnsupportedError(f"a table of {len(embedding)} x {len(embedding)} tokens per head is too large to show")
     words, columns = list(subject.task.vocabulary), ("query", "key")
     others, out = words, embedding.T
     if which == "OV":
@@ -109,19 +109,19 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
 
 
 def numbers_of(subject: Subject) -> list[str]:
-    """The task's tokens that are whole numbers, where they stand in order; at least eight, or none."""
+    """The task's tokens that are integers, if there are at least eight in increasing order, otherwise none."""
     words = [word for word in subject.task.vocabulary if word.isdecimal()]
     return words if len(words) >= 8 and words == sorted(words, key=int) else []
 
 
 def number_circuits(model: Model) -> pd.DataFrame:
-    """How heads read numbers where the answer is read, and whether they copy them (max-of-K, Gross et al. 2024).
+    """How heads attend to numbers from the read position, and whether they copy them (max-of-K, Gross et al. 2024).
 
-    Columns layer, head; grows: share of the steps from one number to the next at which the score of the token that is
-    read grows; range: the last number's score less the first's; copied: share of the numbers for which attending
-    to them, with the readout's bias, makes them the largest answer (NaN if outputs are no sum of parts, or numbers
-    no answers). As token_circuits, positions and the attention's biases aside. Raises UnsupportedError if the task
-    has no numbers or is not read at one token.
+    Columns layer, head; grows: share of the steps from one number to the next at which the score increases; range: the
+    last number's score minus the first's; copied: share of the numbers for which attending to them, with the readout's
+    bias, makes them the largest answer (NaN if outputs are not a sum over parts, or numbers are not answers). Positions
+    and attention biases are left out, as in token_circuits. Raises UnsupportedError if the task has no numbers or is
+    not read at one token.
     """
     import pandas as pd
 
@@ -155,7 +155,7 @@ def singular_values(model: Model) -> pd.DataFrame:
     for part in heads_of(subject):
         q, k, v, o = factors(subject, part)
         for name, (left, right) in {"QK": (q, k.T), "OV": (v, o)}.items():
-            # of a product of thin factors, from their small triangular parts
+            # singular values of a product of thin factors, from their small triangular parts
             small = torch.linalg.qr(left).R @ torch.linalg.qr(right.T).R.T
             for index, value in enumerate(torch.linalg.svdvals(small).tolist()):
                 rows.append((part.layer, part.head, name, index, value))
@@ -163,7 +163,7 @@ def singular_values(model: Model) -> pd.DataFrame:
 
 
 def composition(model: Model) -> pd.DataFrame:
-    """How much of what an earlier head writes a later one reads; columns writer, reader, Q, K, V.
+    """Composition scores of heads in different layers; columns writer, reader, Q, K, V.
 
     ||W_OV W_Q W_K^T|| / (||W_OV|| ||W_QK||) through the query, the same through the key, and ||W_OV W_OV'|| / (...)
     through the value, Frobenius norms (Elhage et al. 2021). Between 0 and 1; for random matrices of rank d_head in
@@ -191,7 +191,7 @@ def composition(model: Model) -> pd.DataFrame:
 
 
 def _share(found: float, most: float) -> float:
-    """found / most; 0 where a head writes or reads nothing at all."""
+    """found / most, or 0 for a head of zeros."""
     return found / most if most > 0 else 0.0
 
 

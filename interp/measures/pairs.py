@@ -1,8 +1,8 @@
-"""Activation patching on minimal pairs: at which layer and position, and in which part, is what decides the answer?
+"""Activation patching on minimal pairs: at which layer, position and part is the answer decided?
 
-A clean input and a corrupted one with another answer; the value of one site of the corrupted run is replaced by the
-clean run's, all else runs on (denoising; Meng et al. 2022, Wang et al. 2022). What is measured is the difference of
-the clean and the corrupted answer's logits, on a scale from 0 (as corrupted) to 1 (as clean).
+A pair is a clean input and a corrupted one with another answer. One site of the corrupted run gets its value from the
+clean run, and the rest runs normally (denoising; Meng et al. 2022, Wang et al. 2022). The effect is the logit
+difference of the clean and the corrupted answer, scaled from 0 (as corrupted) to 1 (as clean).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from interp.tasks.sets import unpack_sets
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_POSITIONS = 40  # up to so many positions are patched one by one
+MAX_POSITIONS = 40  # largest length for which positions are patched one by one
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The reads at which the two inputs of some pairs have different answers."""
+    """The reads at which the two inputs of pairs have different answers."""
 
     rows: Int[Tensor, "reads"]
     clean_at: Int[Tensor, "reads"]
@@ -43,7 +43,7 @@ class Compared:
 
 
 def compared(subject: Subject, pairs: Pairs) -> Compared:
-    """One read a row, or all positions that are read in both inputs; those with different right outputs."""
+    """One read per row, or all positions that are read in both inputs, if the right outputs differ."""
     mine, theirs = reads_of(subject, pairs.clean), reads_of(subject, pairs.corrupted)
     if subject.read_at != "all":
         here = torch.arange(len(mine))
@@ -62,11 +62,11 @@ def compared(subject: Subject, pairs: Pairs) -> Compared:
 
 
 def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compared) -> Float[Tensor, "reads"]:
-    """How far outputs lean to the clean answer rather than the corrupted one, in units of logits."""
+    """The logit difference of the clean and the corrupted answer."""
     rule, rows = subject.decision, torch.arange(len(logits))
     if rule.kind == "argmax":
         return logits[rows, where.clean] - logits[rows, where.corrupted]
-    if rule.kind == "set":  # over the outputs in which the two answers differ
+    if rule.kind == "set":  # summed over the outputs in which the two answers differ
         mine, theirs = (unpack_sets(classes, logits.shape[1]).to(logits) for classes in (where.clean, where.corrupted))
         return (logits * (mine - theirs)).sum(-1)
     s = logits[:, 0] if rule.kind == "sigmoid" else (rule.tolerance or 0.0) - logits[:, 0].abs()
@@ -75,15 +75,14 @@ def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compa
 
 @dataclass(frozen=True)
 class Patched:
-    """clean, corrupted: mean leaning of the two runs (see `leaning`); reads: how many they are means over.
+    """clean, corrupted: mean logit difference of the two runs (see `leaning`). reads: number of reads averaged over.
 
-    stream: one row per layer and position: layer, position, recovered, error, flipped. The residual stream before that
-    layer (after the last one: layer = n_layers). parts: one row per head or MLP, patched at all positions: part, kind,
-    layer, head, recovered, error, flipped. at_positions: the same for heads at one position each, with a column
-    position. recovered: 0 as corrupted, 1 as clean. error: its standard error, pairs counted as independent (the ratio
-    of two means, by the delta method). flipped: share of the answers that become the clean input's right ones, and were
-    not without the patch. by_index: whether positions are indices (else: changed tokens, the position that is read, all
-    other ones).
+    stream: one row per layer and position: layer, position, recovered, error, flipped, for the residual stream before
+    the layer (layer = n_layers: after the last one). parts: one row per head or MLP, patched at all positions: part,
+    kind, layer, head, recovered, error, flipped. at_positions: the same for heads patched at one position, with a
+    column position. recovered: 0 as corrupted, 1 as clean. error: its standard error, with pairs as independent (ratio
+    of two means, by the delta method). flipped: share of the answers that the patch changes to the clean input's right
+    answer. by_index: whether positions are indices (otherwise groups: changed tokens, the read position, all others).
     """
 
     clean: float
@@ -97,10 +96,10 @@ class Patched:
 
 @torch.no_grad()
 def patch(model: Model, pairs: Pairs, by_place: bool = False) -> Patched:
-    """Patch every site of the corrupted runs of some pairs, one at a time, from the clean runs.
+    """Patch every site of the corrupted runs, one at a time, from the clean runs.
 
-    by_place: patch every head at each position (or group of positions) by itself, too. Rows of different lengths lie
-    upon each other where they are read. Raises InterpError for no pairs, and where the two runs do not differ.
+    by_place: also patch every head at single positions (or groups of positions). Rows of different lengths are aligned
+    at their read positions. Raises InterpError for no pairs, and if the two runs do not differ.
     """
     import pandas as pd
 
@@ -123,10 +122,10 @@ def patch(model: Model, pairs: Pairs, by_place: bool = False) -> Patched:
         patches += [(part, None) for part in parts]
         patches += [(part, masks[name]) for part, name in placed]
         sums.add(0, leaning(subject, out[where.rows, where.clean_at].double().cpu(), where))
-        known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: how the run leans, and where it is right
+        known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and where the run is right
         for site, patched in enumerate([None, *patches], start=1):
             key = _effect(*patched, where, n_layers - 1) if patched else ()
-            if key not in known:  # one run at a time: of large vocabularies, all do not fit
+            if key not in known:  # one run at a time, because all logits may not fit in memory
                 hooks = [_hook(*patched, values)] if patched else []
                 logits = forward(subject, piece.corrupted, hooks)[where.rows, where.at].double().cpu()
                 known[key] = leaning(subject, logits, where), correct(logits, where.clean, subject.decision)
@@ -165,17 +164,17 @@ def patch(model: Model, pairs: Pairs, by_place: bool = False) -> Patched:
 
 
 class Leanings:
-    """Sums over reads of how far every run leans: site 0 is the clean run, site 1 the corrupted one."""
+    """Sums over reads of the logit differences of every run: site 0 is the clean run, site 1 the corrupted one."""
 
     def __init__(self, sites: int) -> None:
         self.number = 0
-        self.first = torch.zeros(sites, dtype=torch.float64)  # sums of the leaning minus that of the corrupted run
+        self.first = torch.zeros(sites, dtype=torch.float64)  # sums of the difference to the corrupted run
         self.square = torch.zeros(sites, dtype=torch.float64)
         self.cross = torch.zeros(sites, dtype=torch.float64)  # with the clean run's
         self.base = 0.0
 
     def add(self, site: int, found: Float[Tensor, "reads"]) -> None:
-        """Sites come in order, the first two first."""
+        """Add a run; sites must come in order."""
         if site == 0:
             self._clean = found
             return
@@ -192,7 +191,7 @@ class Leanings:
         self.cross[site] += (found * (self._clean - self._corrupted)).sum()
 
     def mean(self, site: int) -> float:
-        """The mean leaning of a run."""
+        """The mean logit difference of a run."""
         return (self.base + float(self.first[site])) / max(1, self.number)
 
     def recovered(self, site: int) -> float:
@@ -208,9 +207,9 @@ class Leanings:
 
 
 def position_groups(subject: Subject, pairs: Pairs) -> dict[str, Bool[Tensor, "rows length"]]:
-    """Positions of the corrupted inputs that are patched together: each by itself where all rows have one short length.
+    """The groups of positions that are patched together, as masks of the corrupted inputs.
 
-    Else by what they are: changed tokens, the one that is read, and all others.
+    Single positions if all rows have the same, short length; otherwise changed tokens, the read position, and others.
     """
     batch = pairs.corrupted
     length = batch.tokens.shape[1]
@@ -233,14 +232,14 @@ def position_groups(subject: Subject, pairs: Pairs) -> dict[str, Bool[Tensor, "r
 
 
 def align(subject: Subject, clean: dict[str, Tensor], pairs: Pairs) -> dict[str, Tensor]:
-    """Clean activations as seen from the positions of the corrupted inputs."""
+    """Align clean activations with the positions of the corrupted inputs."""
     index = aligned(subject, pairs.corrupted, pairs.clean).to(subject.model.cfg.device)
     rows = torch.arange(len(pairs), device=index.device)[:, None]
     return {name: value[rows, index] for name, value in clean.items()}
 
 
 def put_part(part: Part, value: Tensor, mask: Bool[Tensor, "rows length"] | None = None) -> Hook:
-    """A hook that gives one part its value from activations of the same hook point; with a mask, only there."""
+    """A hook that sets one part to its value in given activations of the hook point; with a mask, only there."""
 
     def put(activation: Tensor, hook: object) -> Tensor:
         changed, given = activation.clone(), part.get(value)
@@ -279,7 +278,7 @@ def _effect(site: str | Part, mask: Bool[Tensor, "rows length"] | None, where: C
 def _pieces(
     subject: Subject, pairs: Pairs, groups: dict[str, Tensor], kept: int
 ) -> Iterator[tuple[Pairs, dict[str, Tensor], Compared]]:
-    """Pairs that run together, with their positions and reads; rows without a read that differs are left out."""
+    """Yield batches of pairs with their position groups and reads, without pairs that have no differing read."""
     for here, _ in pieces(subject, pairs.corrupted, kept):
         piece = Pairs(subject.trimmed(pairs.clean[here]), subject.trimmed(pairs.corrupted[here]))
         where, length = compared(subject, piece), piece.corrupted.tokens.shape[1]
@@ -292,7 +291,7 @@ def make_pairs(
 ) -> Pairs:
     """Minimal pairs of the model's task, from fresh inputs, or from those of `batch`.
 
-    Raises UnsupportedError if the task says neither `corrupt` nor `batch`, InterpError where its pairs are none.
+    Raises UnsupportedError if the task defines neither `corrupt` nor `batch`, and InterpError for invalid pairs.
     """
     subject = Subject.of(model)
     task = subject.task
@@ -305,14 +304,14 @@ def make_pairs(
 
 
 def _check_pairs(task: Task, pairs: Pairs) -> None:
-    """Raise InterpError for rows that are no pairs: of another number, of one answer, or labelled as batch does not."""
+    """Raise InterpError for invalid pairs: different numbers of rows, equal answers, or labels unlike batch's."""
     clean, corrupted = pairs.clean, pairs.corrupted
     if len(clean) != len(corrupted):
-        raise InterpError(f"task {task.name} corrupts {len(clean)} rows into {len(corrupted)}; give one for each")
+        raise InterpError(f"task {task.name} corrupts {len(clean)} rows into {len(corrupted)}; return one per row")
     for batch in (clean, corrupted):
         check_batch(task, batch, "corrupt(batch)")
         if task.labels_tokens and not task.batch(batch.tokens).labels.equal(batch.labels):
-            raise InterpError(f"task {task.name}: corrupt(batch) labels rows otherwise than batch(tokens)")
+            raise InterpError(f"task {task.name}: corrupt(batch) labels rows differently from batch(tokens)")
     if clean.labels.shape == corrupted.labels.shape:
         same = (clean.labels == corrupted.labels).reshape(len(clean), -1).all(1)
         if bool(same.any()):

@@ -187,10 +187,10 @@ def test_an_indicator_leans_to_yes_within_its_tolerance() -> None:
     ("corrupt", "sentence"),
     [
         (lambda batch, seed: Pairs(batch, batch), "corrupts an input into '.*', which has the same answer"),
-        (lambda batch, seed: Pairs(batch, batch[:3]), "corrupts 8 rows into 3; give one for each"),
+        (lambda batch, seed: Pairs(batch, batch[:3]), "corrupts 8 rows into 3; return one per row"),
         (
             lambda batch, seed: Pairs(batch, replace(batch, labels=~batch.labels)),
-            r"corrupt\(batch\) labels rows otherwise than batch\(tokens\)",
+            r"corrupt\(batch\) labels rows differently from batch\(tokens\)",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Claims about all sequences in which every position says how often its token occurs."""
+"""Check claims about all sequences: the answer at every position is the count of its token."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .reading import Fault, fields, listed, need, whole, wholes
 from .tasks import histogram
 
 C = 32
-"""Bits after the point of the slopes of a bounded ReLU."""
+"""Number of fractional bits in the slopes of linear ReLU bounds."""
 
 
 class Around(NamedTuple):
-    """One own token t. Neuron i sees own[i] + (sum over what is seen of weight * value[i]) / (sum of weights, or 1).
+    """One own token t. Neuron i reads own[i] + (sum over visible rows of weight * value[i]) / (sum of weights or 1).
 
-    weights: of every row, [BOS] last; patterns: of every slot, for each position, where they are fixed. lead[k - 1]:
-    for every other output, readout of the right one for count k less its own, and what lead . relu must reach.
+    weights: per row, [BOS] last. patterns: fixed weights per position and slot. lead[k - 1]: per other output, the
+    readout of the right output for count k minus its readout, and the value that lead . relu must reach.
     """
 
     t: int
@@ -37,7 +37,7 @@ class Around(NamedTuple):
     lead: list[list[tuple[list[int], int]]]
 
     def open(self, k: int, lo: list[int], hi: list[int]) -> Iterator[tuple[list[int], int]]:
-        """The leads that may not reach what is wanted where every neuron is in [lo, hi] for itself."""
+        """The leads that might not reach their required value if every neuron's input is in [lo, hi]."""
         for lead, wanted in self.lead[k - 1]:
             if sum(w * max(a, 0) if w > 0 else w * max(b, 0) for w, a, b in zip(lead, lo, hi)) < wanted << P:
                 yield lead, wanted
@@ -47,12 +47,12 @@ class Around(NamedTuple):
 
 
 def multisets(around: Around, cuts: Any) -> int:
-    """The inputs around one own token where order does not matter: how many the parts hold.
+    """Check all inputs of one own token if order does not matter; return the number of inputs in the parts.
 
-    A part fixes how often each of some tokens occurs; the others may be any of the rest, and what the neurons see is
-    between its ends, where all of these are one token. Terms w relu(z) with w < 0 are concave, and w a z is below those
-    with w > 0 for 0 <= a <= 1, here 0 or 1: their sum is smallest at an end. cuts: for each part the token where it is
-    cut by how often that occurs, or null.
+    A part fixes the counts of some tokens; the other slots have any of the remaining tokens. The neurons' input is
+    between the part's ends, where all other slots have the same token. Terms w relu(z) with w < 0 are concave; for w >
+    0, w a z is a lower bound for 0 <= a <= 1, here 0 or 1. So the sum of the bounds is smallest at an end. cuts: per
+    part, the token by whose count it is split, or null.
     """
     t, L, T, own = around.t, around.L, around.T, around.own
     terms = [[w * x for x in row] for w, row in zip(around.weights, around.values)]
@@ -67,8 +67,8 @@ def multisets(around: Around, cuts: Any) -> int:
         need(stack, "there are more parts than the cuts make")
         k, rest, left, top, bottom, ways = stack.pop()
         if cut is not None:
-            need(left > 0 and len(rest) > 1, "a part is cut that holds one kind of sequence")
-            need(whole(cut, 0, T - 1, "a cut") in rest, f"token {cut} is no longer open where a part is cut")
+            need(left > 0 and len(rest) > 1, "a part with one kind of sequence cannot be split")
+            need(whole(cut, 0, T - 1, "a cut") in rest, f"a part is split by token {cut}, whose count is already fixed")
             fewer = tuple(o for o in rest if o != cut)
             for n in range(left, -1, -1):
                 more = [x + n * y for x, y in zip(top, terms[cut])]
@@ -90,15 +90,15 @@ def multisets(around: Around, cuts: Any) -> int:
 
 
 def slots(around: Around) -> None:
-    """The same for a fixed pattern, at each position and count. Every linear function of what the neurons see is least
-    where each slot holds its best other token, but the slots where t costs least hold t."""
+    """The same for fixed patterns, at each position and count. A linear function of the neurons' input is smallest if
+    the slots in which t costs least have t, and each other slot has its best other token."""
     t, L, T, own, mine = around.t, around.L, around.T, around.own, around.values[around.t]
     others = [o for o in range(T) if o != t] or [t]
     columns = list(zip(*(around.values[o] for o in others)))
     for position, pattern in enumerate(around.patterns):
 
         def least_sum(low: int, high: int, at: int, k: int, pattern: Any = pattern, position: int = position) -> int:
-            """The least sum over slots of a function of their token that is `at` at t and in low..high elsewhere."""
+            """The smallest sum over slots of a function of the token: `at` for t, between low and high for others."""
             row = [a for slot, a in enumerate(pattern) if slot != position]
             best = [a * (low if a > 0 else high) for a in row]
             gains = sorted(a * at - b for a, b in zip(row, best))
@@ -119,8 +119,11 @@ def slots(around: Around) -> None:
 
 
 def lines(lead: list[int], lo: list[int], hi: list[int]) -> Iterator[tuple[list[int], int]]:
-    """Two lines below sum w relu(z) on [lo, hi], times 2^C: a neuron's own line where its sign is fixed, else for w < 0
-    the chord, for w > 0 any line w a z with 0 <= a <= 1: a = 0 or 1, or the chord's slope."""
+    """Two linear lower bounds on sum w relu(z) on [lo, hi], times 2^C.
+
+    If a neuron's sign is fixed, its term is linear. Otherwise the bound is the chord for w < 0, and a line w a z with
+    0 <= a <= 1 for w > 0: a = 0 or 1, or the chord's slope.
+    """
     for parallel in (False, True):
         slopes, offset = [], 0
         for w, a, b in zip(lead, lo, hi):
@@ -136,7 +139,7 @@ def lines(lead: list[int], lo: list[int], hi: list[int]) -> Iterator[tuple[list[
 
 
 def one_token(model: Model, ids: list[int], T: int, L: int, right: list[int], margin: int, t: int, part: Any) -> int:
-    """Checks all inputs around one own token; what rounding may do to them. From here on tokens are places in ids."""
+    """Check all inputs with one own token; return the rounding bound. From here on, tokens are indices into ids."""
     layer, rows, hidden = model.layers[0], [model.words[token] for token in ids], Matrix(model.hidden.full)
     softmax, keys, f = layer.softmax, len(rows) - T + L, model.f
     values = [hidden(row, REALS) for row in rows]
@@ -149,10 +152,10 @@ def one_token(model: Model, ids: list[int], T: int, L: int, right: list[int], ma
     off = max(high - low + 1 for row in bounds for low, high in row)
     sizes, radii = ([max(column) for column in zip(*rows)] for rows in (
         [v.sizes() for v in values], [v.rad for v in values]))  # fmt: skip
-    if softmax and not layer.linear:  # t itself and [BOS] are always there: an average moves by at most this
+    if softmax and not layer.linear:  # t itself and [BOS] are always present, so a mean moves by at most this
         present = bounds[0][t][0] + sum(low for low, _ in bounds[0][T:])
         relative = ceil_div(keys * off << P, max(1, present))
-        need(relative < ONE >> 4, "a softmax weight is lost beside another's, or not known well enough")
+        need(relative < ONE >> 4, "the bounds on a softmax weight are too wide")
         slip = [up(4 * relative * size) + 2 * rad + 8 for size, rad in zip(sizes, radii)]
     else:
         reach = max(max(-low, high) for row in bounds for low, high in row)
@@ -177,14 +180,14 @@ def one_token(model: Model, ids: list[int], T: int, L: int, right: list[int], ma
 
 
 def runs(numbers: Sequence[int]) -> str:
-    """0..31 or [0, 2, 3]."""
+    """Format numbers as a range, 0..31, or as a list, [0, 2, 3]."""
     numbers = list(numbers)
     plain = len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     return f"{numbers[0]}..{numbers[-1]}" if plain else str(numbers)
 
 
 def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """Does every position of all T^L rows of the counted tokens, after the marks, say how often its token occurs?"""
+    """Check that in all T^L rows of counted tokens after the marks, every position gives its token's count."""
     counted, marks, L, right = fields(domain, "counted marks length classes", "claim.domain")
     last = len(model.words) - 1
     counted, marks = wholes(counted, 0, last, "a counted token"), wholes(marks, 0, last, "a mark")
@@ -211,7 +214,7 @@ def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread
 
 
 def sentence(task: str, counted: Sequence[int], marks: Sequence[int], L: int, right: Sequence[int]) -> str:
-    """What holds of all sequences; of a task that is not known the classes are the file's."""
+    """The claim about all sequences; for unknown tasks the classes come from the file."""
     after = f", each after token {marks[0]}" if marks else ""
     said = (f"in all {len(counted)}^{L} sequences of {L} tokens among {runs(counted)}{after}, every token that occurs "
             f"1, 2, ... {L} times in its own has its largest output at {runs(right)}, in this order")  # fmt: skip
