@@ -1,8 +1,7 @@
-"""The method that holds for a model, and the certificate that it gives.
+"""Choose the method for a model and make its certificate.
 
-A method is chosen by the fields of the spec that its argument takes into account, by the spec's derived symmetry and by
-what the task's domain is, never by a task's name. What it says is compared with the model itself before it is given
-(see probes.py).
+A method is chosen by the supported fields of the spec, the spec's symmetry and the task's domain, never by a task's
+name. Before a certificate is issued, the proof is compared with the model itself (see probes.py).
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from interp.tasks.domain import check_entry
 
 
 def method_for(model: TaskModel) -> Method:
-    """The first registered method that holds for a model.
+    """The first registered method that applies to a model.
 
-    Raises UnsupportedError with the reasons: first of the methods that are about such a task, then what the task lacks
-    for its inputs to be run; of methods about tasks of another shape there are only the names.
+    Raises UnsupportedError with the reasons: of the methods for such tasks, then why the inputs cannot be run. Methods
+    for other kinds of tasks are only named.
     """
     reasons, lacks, others = [], [], []
     for method in registered_methods().values():
@@ -41,15 +40,16 @@ def method_for(model: TaskModel) -> Method:
             others.append(method.name)
     said = "; ".join(reasons + lacks)
     if others:
-        said += f" (methods for tasks of another shape: {'; '.join(others)})"
+        said += f" (methods for other kinds of tasks: {'; '.join(others)})"
     raise UnsupportedError(f"{model.spec.id} cannot be certified: {said}")
 
 
 def method_for_subject(subject: Subject) -> Method:
-    """The first registered method that holds for a model of someone else's with its task.
+    """The first registered method that applies to an external model with its task.
 
-    A proof about its config and parameters, where a spec expresses them (see converted.py), else a method that knows
-    such models. Where none does, the last one, which runs every input: it says why it does not."""
+    If a spec can express the model, a proof about its config and parameters (see converted.py); otherwise a method that
+    supports external models. If none applies, the last one, which runs every input and raises its reason.
+    """
     proof = _of_converted(subject)
     if isinstance(proof, Method):
         return proof
@@ -70,7 +70,7 @@ def method_for_subject(subject: Subject) -> Method:
 
 
 def _of_converted(subject: Subject) -> Method | str:
-    """The proof that holds for a stranger's model as a spec, with options of its own; why there is none."""
+    """The method for an external model converted to a spec, or the reason why there is none."""
     try:
         made = convert(subject)
         method = method_for(made)
@@ -90,13 +90,13 @@ def _of_converted(subject: Subject) -> Method | str:
 
 
 def certify_model(model: TaskModel, **options: Any) -> Certificate:
-    """Certify a task model on its task's whole domain, or the part that options name.
+    """Certify a task model on its task's whole domain, or on the part that options select.
 
-    It is about the model's spec and parameters in a fresh model, and about the task that its class makes of its
-    parameters and tables: see frozen.py and tasks/snapshot.py. Proof, fresh model and the model at hand are compared
-    on a few hundred inputs before it is given. Raises UnsupportedError if no method holds or where the model or its
-    task is not what its spec describes (hooks, replaced parts, another table), InterpError for an option that the
-    method does not have, and Mismatch where proof and model disagree.
+    The certificate is about the model's spec and parameters in a fresh model, and about the task that its class makes
+    from its parameters and tables; see frozen.py and tasks/snapshot.py. Before it is issued, the proof, the fresh model
+    and the given model are compared on a few hundred inputs. Raises UnsupportedError if no method applies, or if the
+    model or its task differ from the spec (hooks, replaced modules, another table); InterpError for an unknown option;
+    and Mismatch if proof and model disagree.
     """
     fresh = frozen(model)
     method = method_for(fresh)
@@ -106,18 +106,20 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
     if fresh.task.name not in registered_tasks():
         note = f"no task named {fresh.task.name!r} is registered: the claim is about the class that the model has"
         found = replace(found, notes=(*found.notes, note))
-    if model.outputs_left_out and fresh.spec.decision == "argmax":  # signs do not compete with each other
+    if model.outputs_left_out and fresh.spec.decision == "argmax":  # only with argmax do outputs compete
         found = _among_the_named(found, model.outputs_left_out)
     agreed = compare_with_fresh(model, fresh, probes_of(fresh.task, (each.batch for each in found.probes)))
     return replace(found, probed=compare(fresh, found.probes) or agreed, about=FRESH)
 
 
 def _among_the_named(found: Certificate, left_out: int) -> Certificate:
-    """What is known where outputs were left out when the model was converted: its errors, for those are errors among
-    all outputs, too; not that it is right."""
+    """The certificate of a model that was converted without some of its outputs.
+
+    Its errors remain errors among all outputs, but it is not proved right.
+    """
     note = (
-        f"the model that this was converted from has {left_out:,} more outputs, which the task does not name "
-        "and may be larger; interp.certify(the model itself, task=...) looks at all of them"
+        f"the model that this was converted from has {left_out:,} more outputs, which are not answers of the task "
+        "and may be larger; interp.certify(the original model, task=...) includes them"
     )
     high = found.accuracy[1] if isinstance(found.accuracy, tuple) else found.accuracy
     status: Status = "undecided" if found.status == "certified" else found.status

@@ -1,8 +1,8 @@
-"""How far can rounding move the logits of a model in count space? A bound over a whole box of counts.
+"""Bound the rounding of a model's logits in count space, over a whole box of counts.
 
-Tables over tokens (queries, keys, values, scores) carry the bounds of certificates.arithmetic; attention over n keys
-adds at most gamma_n times the largest value that a key can have. The sequence model and its forwards on counts take the
-same sums in other orders, and all are covered.
+Tables over tokens (queries, keys, values, scores) have the bounds of certificates.arithmetic; attention over n keys
+adds at most gamma_n times the largest value of a key. The sequence model and the count-space forward passes compute the
+same sums in different orders, and the bound covers all of them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from interp.architecture.task_model import TaskModel
 from interp.certificates.arithmetic import ROUNDOFF, Arithmetic, Tracked, exact
 
 DIFFERENCES = 2.0
-"""Readouts of two tokens may be subtracted before anything is multiplied: once more what rounding does to both."""
+"""Factor for evaluations that subtract the readouts of two tokens first."""
 
 
 @torch.no_grad()
 def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch.dtype) -> float:
     """Bound on the error of the difference of any two logits in `dtype`.
 
-    The query token stands at the position that is read, and sees at most n keys, each one of `keys` (token ids). The
-    parameters are those of the model, exactly. Sums are taken in three orders, and the largest bound counts: heads,
-    then their outputs, then logits (sequences); heads, then logits at once (counts); logits of every key, then heads
-    (slabs). Infinite for a format or a layer without a bound.
+    query: the token at the read position, which sees at most n keys from `keys` (token ids). The bound is the largest
+    over three orders of summation: heads, then their outputs, then logits (sequences); heads, then logits at once
+    (counts); logits of every key, then heads (slabs). Infinite for unsupported formats and layers.
     """
     return difference_error(model, exact(dict(model.named_parameters())["embed.W_E"]), query, keys, n, dtype)
 
 
 @torch.no_grad()
 def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: int, dtype: torch.dtype) -> float:
-    """The same for rows x of the stream, such as tokens at places: the query and the keys are rows of it."""
+    """The same for rows x of the residual stream, such as tokens at positions; query and keys are indices of rows."""
     layer, parts = model.spec.layers[0], dict(model.named_parameters())
     if dtype not in ROUNDOFF or layer.value_output != "learned" or layer.query_key != "learned":
         return float("inf")
@@ -41,8 +40,8 @@ def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: 
     scores = numbers.scores(q[:, [query]], k, layer.factor(model.spec.d_model))
     spread, slip = scores.value.amax(-1, keepdim=True) - scores.value.amin(-1, keepdim=True), scores.error
     slip = slip.amax(-1, keepdim=True)
-    # The largest score of all tokens may be subtracted though that token is not there: then weights, and with them what
-    # underflows beside them, are divided by a sum as small as exp(-spread).
+    # The subtracted maximum may be the score of a token that is not present. Then weights, and losses by underflow, are
+    # divided by a sum as small as exp(-spread).
     lost = 2 * n * numbers.smallest * torch.exp((spread + slip).clamp(max=SAFE_SPREAD[dtype]))
     moved = numbers.weight_error(slip, spread, n)
     v = v[:, keys]

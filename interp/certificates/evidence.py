@@ -1,10 +1,10 @@
-"""Evidence of a certificate: one JSON file that the folder `check` can check on a bare Python, without this package.
+"""Evidence of a certificate: one JSON file that the folder `check` verifies on a bare Python, without this package.
 
-It holds the weights as hexadecimal floats, the spec, the claim in one sentence, and the parts into which the domain is
-cut with a bound for each. How parts are found is this package's business (numpy, float64): the checker derives every
-bound again in exact arithmetic, so what is written here need only be true, and is stated a little below what was found.
+The file contains the weights as hexadecimal floats, the spec, the claim in one sentence, and the parts into which the
+domain is split. This package finds the parts with numpy in float64; the checker derives every bound again in exact
+arithmetic. Stated margins are slightly below those found here.
 
-A method of certification has evidence if a function is registered for it; what the parts mean is said in check/.
+A method has evidence if a function is registered for it; check/ documents the meaning of the parts.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from interp.errors import InterpError, UnsupportedError
 from interp.files import write_atomically
 
 CLEAR_OF_ROUNDING = 16.0
-"""Margins this many times the rounding bound are looked for where the model's own format is to be claimed, too."""
+"""Required ratio of margin to rounding bound for a claim about the model's own number format."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a method's evidence says: the kind of domain and its data, the parts, the margin that all of them keep.
+    """The content of a method's evidence: the kind of domain and its data, the parts, and their common margin.
 
-    subject: the claim's sentence up to its margin and arithmetic. rounding: the checker's own bound for its model of
-    the weights, in its units, on the whole domain or on samples of it: coarser than the certificate's.
+    subject: the claim's sentence up to its margin and arithmetic. rounding: a function that returns the checker's own
+    rounding bound, in its units, on the domain or samples of it; it is coarser than the certificate's.
     """
 
     kind: str
@@ -51,7 +51,7 @@ _WRITERS: dict[str, Writer] = {}
 
 
 def register_evidence(*methods: str) -> Callable[[Writer], Writer]:
-    """Decorator: what makes the evidence of certificates by methods of these registered names."""
+    """Decorator: register a function that makes evidence for certificates by these methods."""
 
     def add(writer: Writer) -> Writer:
         _WRITERS.update(dict.fromkeys(methods, writer))
@@ -61,8 +61,7 @@ def register_evidence(*methods: str) -> Callable[[Writer], Writer]:
 
 
 def check_path(path: str | Path) -> Path:
-    """Where evidence may be written, before anything is computed. Raises InterpError for another kind of file, or
-    without a folder for it."""
+    """Check a path for evidence before the work. Raises InterpError for other file types and missing folders."""
     if not str(path).endswith((".json", ".json.gz")):
         raise InterpError(f"{str(path)!r}: evidence is a .json or a .json.gz file")
     path = Path(path)
@@ -75,8 +74,8 @@ def check_path(path: str | Path) -> Path:
 def write_evidence(certificate: Certificate, source: Source, path: str | Path) -> Path:
     """Write the evidence of a certificate to a .json or .json.gz file; equal certificates give equal bytes.
 
-    Raises UnsupportedError if the method has no evidence or the checker cannot read the model, InterpError where the
-    certificate leaves something open.
+    Raises UnsupportedError if the method has no evidence or the checker cannot read the model, and InterpError if the
+    certificate leaves inputs undecided.
     """
     path = check_path(path)
     if source.method not in _WRITERS:
@@ -88,7 +87,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
         raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker cannot read it: {fault}") from None
     found = _WRITERS[source.method](model, certificate, source.options)
     if read.decoder is not None and found.kind != "places":
-        raise UnsupportedError(f"{model.spec.id} has no evidence, since the checker knows its parts by places alone")
+        raise UnsupportedError(f"{model.spec.id} has no evidence: the checker supports its parts only by places")
     number_format = _format(model, found, certificate)
     run = "" if number_format == "reals" else f", and the answers are the same as run in {number_format}"
     evidence = {
@@ -112,7 +111,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
 
 
 def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
-    """The model's own number format, if the checker's bound of rounding is below the margin, or the reals."""
+    """The model's own number format, if the checker's rounding bound is below the margin, otherwise "reals"."""
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     if dtype not in check.FORMATS or certificate.rounding is None or not found.margin > certificate.rounding:
         return "reals"
@@ -124,25 +123,27 @@ def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
 
 
 def checked(model: TaskModel, number_format: check.Format = check.REALS) -> check.Model:
-    """The checker's own model of these weights."""
+    """The checker's model of these weights."""
     digest = weights_sha256(model)
     return check.Model(model.spec.to_dict(), hexadecimal(model), model.spec.id, digest, number_format)
 
 
 def hexadecimal(model: TaskModel) -> dict[str, dict[str, list[Any]]]:
-    """The weights as evidence holds them."""
+    """The weights as written in evidence."""
     return {name: {"shape": list(array.shape), "values": [float(x).hex() for x in array.ravel()]}
             for name, array in weights_of(model).items()}  # fmt: skip
 
 
 def weights_of(model: TaskModel) -> dict[str, np.ndarray]:
-    """Every parameter in float64, which holds it exactly."""
+    """Every parameter in float64, without rounding."""
     return {name: np.asarray(p.detach().double().cpu().numpy()) for name, p in model.named_parameters()}
 
 
 def weights_sha256(model: TaskModel) -> str:
-    """SHA-256 of the weights alone, as evidence names it: for each tensor in the order of their names a line with its
-    name and shape, then its numbers as little-endian float64."""
+    """SHA-256 of the weights, as named in evidence.
+
+    The hash is over all tensors in the order of their names: a line with name and shape, then little-endian float64.
+    """
     digest = hashlib.sha256()
     for name, array in sorted(weights_of(model).items()):
         digest.update(f"{name} {','.join(map(str, array.shape))}\n".encode())
@@ -151,12 +152,12 @@ def weights_sha256(model: TaskModel) -> str:
 
 
 def model_sha256(model: TaskModel) -> str:
-    """SHA-256 of spec and weights together, as the checker prints it and takes it by --sha256."""
+    """SHA-256 of spec and weights together, as the checker prints it and its option --sha256 expects it."""
     return checked(model).sha256
 
 
 def stated(bound: float) -> str:
-    """A bound as a hexadecimal float of few digits, a little below what was found."""
+    """Round a bound down slightly, to a hexadecimal float with few digits."""
     if not bound > 0:
         raise InterpError(f"a bound of {bound} proves nothing")
     mantissa, exponent = math.frexp(bound * (1 - 2.0**-20))

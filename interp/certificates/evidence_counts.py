@@ -1,7 +1,7 @@
-"""Evidence of a certificate over a box of counts: the box is cut where n1 - n0, then n0, n1 or n2 is halved.
+"""Evidence for a box of counts: the box is split by n1 - n0, then by n0, n1 or n2.
 
-On each part the right output is proved to be the largest, or another one to exceed it. Cut are the parts on which the
-bound is too weak; single inputs are decided by their own logits.
+On each part, the right output is proved to be the largest, or another output to exceed it. A part is split if the bound
+is too weak; single inputs are decided by their logits.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MOST_PARTS = 200_000
 
 @dataclass(frozen=True)
 class Zone:
-    """low[i] <= x_i <= high[i] for x = (n0, n1, n2, n1 - n0), bounds whole numbers and reached."""
+    """The inputs with low[i] <= x_i <= high[i] for x = (n0, n1, n2, n1 - n0); bounds are integers and attained."""
 
     low: tuple[int, int, int, int]
     high: tuple[int, int, int, int]
 
     @classmethod
     def of(cls, low: list[int], high: list[int]) -> Zone:
-        """The same inputs with bounds that are reached."""
+        """Tighten the bounds until they are attained."""
         a, b = [max(low[0], low[1] - high[3]), max(low[1], low[0] + low[3])], [
             min(high[0], high[1] - low[3]), min(high[1], high[0] + high[3]),
         ]  # fmt: skip
@@ -56,7 +56,7 @@ class Zone:
 
 
 class Quotients:
-    """Outputs at '=' less one of them: a constant and a quotient of affine functions of the counts for each head."""
+    """Differences of outputs at '=': a constant plus, per head, a quotient of affine functions of the counts."""
 
     def __init__(self, model: TaskModel, shape: CountedShape) -> None:
         tables = model.token_tables()
@@ -76,16 +76,16 @@ class Quotients:
 
     @staticmethod
     def _by_count(by_token: np.ndarray, shape: CountedShape) -> np.ndarray:
-        """Coefficients of (1, n0, n1, n2): marks are the same in every input."""
+        """Coefficients of (1, n0, n1, n2); marks are the same in every input."""
         often = {token: int(n) for token, n in enumerate(shape.marks) if n}
         once = sum(n * by_token[:, token] for token, n in often.items())
         return np.stack([once, *(by_token[:, token] for token in shape.counted)])
 
     def least(self, zone: Zone, right: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Bounds from below of right - j and of j - right for every output j, and the middle's right - j.
+        """Lower bounds on right - j and on j - right for every output j, and right - j at the middle.
 
-        The better of two: every head's quotient alone, smallest at a corner; and all of them by their affine parts
-        around the middle, less what is left over. See check/counts.py.
+        The better of two bounds: each head's quotient separately, smallest at a corner; and the sum of affine parts
+        around the middle minus a remainder. See check/counts.py.
         """
         corners = zone.corners()
         bottom = corners @ self.weights  # (corners, heads)
@@ -104,7 +104,7 @@ class Quotients:
 
 @register_evidence("count box")
 def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Cut the box of a certificate about the answer at '='; the errors are exact, too."""
+    """Split the box of a certificate about the answer at '=', with exact numbers of errors."""
     task = model.task
     shape, box, question = shape_of(task), as_box(task, options.get("box")), options.get("question", "answer")
     if question != "answer":
@@ -149,12 +149,12 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def _cut_at_tie(zone: Zone) -> list[int] | None:
-    """Both answers occur in the zone: cut it between them."""
+    """The cut between the two answers, if both occur in the zone."""
     return [3, 0] if zone.low[3] <= 0 < zone.high[3] else None
 
 
 def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int | None, float]:
-    """None with a bound for the right answer, or an output with a bound for its being larger on the whole zone."""
+    """None and a bound on the right answer's lead, or another output and a bound on its lead on the whole zone."""
     right = shape.answers[0 if zone.low[3] >= 1 else 1]
     above, below, _ = quotients.least(zone, right)
     above[right], below[right] = np.inf, -np.inf
@@ -163,7 +163,7 @@ def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int 
 
 
 def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
-    """Cut where the halves' bounds are best."""
+    """The cut for which the halves' bounds are best."""
     found = []
     for axis in range(4):
         if zone.low[axis] < zone.high[axis]:
@@ -171,12 +171,12 @@ def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
             values = [_decide(quotients, shape, half)[1] for half in zone.halves(axis, at)]
             found.append((sum(values), [axis, at]))
     if not found:
-        raise InterpError(f"outputs at (n0, n1, n2) = {zone.low[:3]} are too near to each other for evidence")
+        raise InterpError(f"outputs at (n0, n1, n2) = {zone.low[:3]} are too close to each other for evidence")
     return max(found, key=lambda item: item[0])[1]
 
 
 def _inputs(zone: Zone) -> list[tuple[int, int]]:
-    """Each difference n1 - n0 that occurs, and how many inputs have it."""
+    """Each difference n1 - n0 with its number of inputs."""
     (a, c, e, p), (b, d, g, q) = zone.low, zone.high
     pairs = [(z, min(b, d - z) - max(a, c - z) + 1) for z in range(p, q + 1)]
     return [(z, n * (g - e + 1)) for z, n in pairs if n > 0]

@@ -1,7 +1,7 @@
-"""Evidence that is a table of inputs, each with its right answers: the checker runs them all again.
+"""Evidence as a table of inputs with their right answers, which the checker runs again.
 
-For domains that are small enough for exact arithmetic, whatever the task is: the labels travel in the table, and the
-claim names its SHA-256. Where a domain is too large and the model errs, the table holds inputs on which it errs.
+For domains that are small enough for exact arithmetic, and any task: the table contains the labels, and the claim names
+its SHA-256. If the domain is too large and the model errs, the table contains inputs on which it errs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from interp.errors import InterpError, UnsupportedError
 from interp.tasks import Batch
 
 MOST_WORK = 4e9
-"""Products that the checker may have to form: about ten minutes of one process."""
+"""Largest number of products for the checker, about ten minutes of one process."""
 
 Row = tuple[list[int], list[list[Any]]]
-"""Tokens, and for each place that is read its right outputs."""
+"""Tokens, and the right outputs at each read position."""
 
 
 def inputs_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Every input that the task lists, or, where these are too many, the inputs on which a refuted model errs."""
+    """Every input that the task lists, or, if these are too many, inputs on which a refuted model errs."""
     task = model.task
     if work(model, task.n_inputs or 0, next(iter(task.inputs(1))).tokens.shape[1]) <= MOST_WORK:
         return table(model, (row for batch in task.inputs(4096) for row in rows_of(model, batch)))
@@ -38,13 +38,13 @@ def inputs_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def work(model: TaskModel, rows: int, length: int) -> float:
-    """Products of one pass over so many rows, about: in one layer keys and values of a token are found once."""
+    """Approximate number of products for these rows; in one layer, keys and values are computed once per token."""
     size = sum(p.numel() for name, p in model.named_parameters() if "embed.W" not in name or "unembed" in name)
     return float(rows) * size * (length if len(model.spec.layers) > 1 else 1)
 
 
 def counterexamples(model: TaskModel, certificate: Certificate) -> Finding:
-    """The inputs that a refuted certificate lists as errors, or its counterexample: what "refuted" means."""
+    """The inputs that a refuted certificate lists as errors, or its counterexample."""
     if certificate.counterexample is None:
         raise UnsupportedError(
             f"{certificate.n_inputs:,} inputs are too many for the checker to run them again, and none is known to be "
@@ -64,7 +64,7 @@ def _tokens(model: TaskModel, text: str) -> torch.Tensor:
 
 
 def rows_of(model: TaskModel, batch: Batch) -> Iterator[Row]:
-    """The rows of a batch without padding, each with its right outputs where the model is read."""
+    """The rows of a batch without padding, with the right outputs at the read positions."""
     at = model.spec.readout_at
     mask = read_mask(model.task, batch, at)
     classes = iter(right_classes(model.task, batch, at).tolist())
@@ -89,7 +89,7 @@ def contexts_evidence(model: TaskModel, certificate: Certificate, options: dict[
 
 
 def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
-    """The finding of some inputs: which answers are wrong, and the least distance of any from its contrary."""
+    """The finding for some inputs: the wrong answers, and the smallest margin of any right or wrong answer."""
     task, spec = model.task, model.spec
     parts: list[Row] = list({tuple(tokens): (tokens, reads) for tokens, reads in rows}.values())
     double = TaskModel(spec, task, dict(model.named_parameters()), seed=model.seed, dtype="float64")
@@ -113,7 +113,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
     n = len(parts)
 
     def rounding(read: Model) -> int:
-        """Of some inputs, the nearest among them; and half as much again, for others."""
+        """1.5 times the bound on some inputs, including those with the smallest margins."""
         nearest = sorted(range(n), key=lambda number: min(map(abs, margins[number].values())))[:4]
         some = {*nearest, *range(0, n, max(1, n // 128))}
         return max(one_input(read, 1, *plain[number])[1] for number in some) * 3 // 2
@@ -122,7 +122,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
 
 
 def _margin(spec: Any, outputs: np.ndarray, right: list[int]) -> float:
-    """The best right output less the best other one."""
+    """The largest right output minus the largest other one."""
     if spec.decision == "sigmoid":
         outputs = np.array([0.0, outputs[0]])
     elif spec.decision == "indicator":

@@ -1,9 +1,9 @@
-"""Evidence of certificates by inputs, multisets or products: a compact proof for max-of-k, else a table.
+"""Evidence of certificates by inputs, multisets or products: a compact proof for max-of-k, otherwise a table.
 
-For max-of-k and one head the checker itself finds what it needs: outputs times the sum of weights are sums over
-positions, extreme where each number is its worst (a compact proof, Gross et al. 2024). Only the errors are claimed.
-This one asks for the task's class: the checker reads K and v from the parameters of a task that it knows by name, and
-no declaration of a task says "the largest of these". Any other task that lists its inputs has a table.
+For max-of-k with one head, the checker makes the proof itself: outputs times the sum of weights are sums over positions
+and so extreme if each number is the worst one (a compact proof, Gross et al. 2024). The evidence states only the
+errors. The checker knows this task by name and reads K and v from its parameters, so the evidence depends on the task's
+class. Other tasks that list their inputs have a table.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from interp.errors import InterpError
 from interp.tasks import MaxOfK
 
 REFUTED_MARGIN = 2.0**-16
-"""Claimed of a model that errs, whose least distance is not in its certificate: the checker says if it is too much."""
+"""Margin claimed for a model that errs, because its certificate does not contain one; the checker verifies it."""
 
 
 @register_evidence("every input, as run", "every multiset", "every product of token sets")
 def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """The number of errors for each maximum."""
+    """Evidence with the number of errors per maximum."""
     task, spec = model.task, model.spec
     layer = spec.layers[0]
     plain = spec.direction == "causal" and len(spec.layers) == 1 and layer.n_heads == 1 and layer.mlp is None
@@ -43,7 +43,7 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def _errors(model: TaskModel, K: int, v: int, margin: float) -> list[list[int]]:
-    """The number of errors for each maximum, by the checker's own search: it is exact, and faster than any other."""
+    """The exact number of errors per maximum, by the checker's own search, which is the fastest method."""
     try:
         return _search(checked(model), K, v, check.fixed(margin))[0]
     except check.Fault as fault:

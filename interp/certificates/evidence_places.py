@@ -1,6 +1,6 @@
-"""Evidence that a model is right on every path of an automaton: in which order places are cut, and along what.
+"""Evidence that a model is right on every path of an automaton: the order of places, and coordinates of values.
 
-Both are found by measuring, as in the certificate; the checker derives sets and bounds itself and needs nothing else.
+Both are found by measuring, as in the certificate. The checker derives sets and bounds itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interp.tasks.automata import automata_of
 
 @register_evidence("every path of an automaton, by places and states")
 def places_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """What the checker needs to redo the proof over the reals."""
+    """Evidence from which the checker can redo the proof over the reals."""
     if certificate.status == "refuted":
         return counterexamples(model, certificate)
     if certificate.status != "certified" or not certificate.worst_margin > 0:
@@ -48,7 +48,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def _coordinates(read: ReadProof) -> list[list[str]]:
-    """For each head the main directions of its values, as rows, in float32."""
+    """The main directions of each head's values, as rows, in float32."""
     seen = read.real.values.value.shape[1]
     found = []
     for head, values in enumerate(read.real.values.value.numpy()):

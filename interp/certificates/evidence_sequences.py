@@ -1,7 +1,7 @@
-"""Evidence that a model counts each token right: for each own token, sequences cut by how often other tokens occur.
+"""Evidence that a histogram model is right: for each own token, sequences split by the counts of other tokens.
 
-The parts are those of the certificate's spaces, cut where its own bound is lowest; the checker derives the same bound
-again. A fixed pattern needs one part for each position and count.
+Parts are split where the certificate's bound is lowest; the checker derives the same bound again. A fixed attention
+pattern needs one part per position and count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNK = 256
 
 @register_evidence("occurrences of every token")
 def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Parts around every own token, cut until a model without errors is proved right on each."""
+    """Parts for every own token, split until the model is proved right on each."""
     if certificate.status == "refuted":
         return counterexamples(model, certificate)
     if certificate.accuracy != 1.0 or not certificate.worst_margin > 0:
@@ -39,7 +39,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
     for token in range(tables.T):
         space = space_of(tables, token)
         if space is None:
-            raise InterpError(f"token {token} has a softmax weight that vanishes beside another's: no evidence")
+            raise InterpError(f"no evidence: the softmax weight of token {token} underflows next to another's")
         found, least = _cut(tables, space, certificate.worst_margin / 2)
         bounds.append(least)
         parts.append(found if isinstance(space, Multisets) else None)
@@ -61,7 +61,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
 
 
 def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], float]:
-    """The parts in the order in which they are cut, each the token where it is cut or None; the least of the bounds."""
+    """The parts in order, each as the token by which it is split or None, and the smallest bound."""
     roots, smallest = space.roots(), float("inf")
     said: list[int | None] = [None] * len(roots)
     inside: dict[int, list[int]] = {}
@@ -96,7 +96,7 @@ def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], 
 
 
 def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """For each node, a bound from below of the right output less any other one, and where to cut it."""
+    """Per node, a lower bound on the right output minus any other one, and the token by which to split it."""
     lo, hi, ends = space.interval(nodes)
     row, j = np.nonzero(np.arange(tables.lead.shape[1]) != tables.classes[nodes.count - 1][:, None])
     count = nodes.count[row] - 1

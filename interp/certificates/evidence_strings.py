@@ -1,4 +1,4 @@
-"""Evidence of certificates of strings: how the checker takes them, and where the model errs. The rest is run again."""
+"""Evidence of certificates on strings: the classes of strings that the checker runs, and the model's errors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from interp.certificates.strings_enumerated import margins_of
 from interp.errors import InterpError
 
 EACH = 10
-"""PALINDROME is checked string by string, which ends here."""
+"""Largest length for PALINDROME, which is checked string by string."""
 MOST_WORK = 1.5e8
-"""Products for strings that are checked one by one: about half a minute of one process."""
+"""Largest number of products for checking string by string, about half a minute of one process."""
 
 
 @register_evidence("strings by counts and seen positions", "proof of PALINDROME")
 def strings_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Classes of strings, one average or one string for each. The proof of PALINDROME is a lemma about single positions
-    that the checker does not know: it runs every string of up to EACH symbols in its stead."""
+    """Evidence by classes of strings, with one mean or one string per class.
+
+    The checker does not know the proof of PALINDROME, so it runs every string of up to EACH symbols.
+    """
     if certificate.status != "certified":
-        raise InterpError(f"evidence of strings is for a certified model, this one is {certificate.status}")
+        raise InterpError(f"evidence on strings needs a certified model, but this one is {certificate.status}")
     lengths = certificate.tables["lengths"]
     ways = {"first": "class", "none": "class", "halves": "string", "mirror": "string"}
     by = ways.get(model.spec.positions, "average")
@@ -36,7 +38,7 @@ def strings_evidence(model: TaskModel, certificate: Certificate, options: dict[s
 
 @register_evidence("every string, with a rounding bound")
 def every_string_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Learned recognizers: every string, or one for all with as many ones. Other languages: a table."""
+    """Evidence for learned recognizers: every string, or one per number of ones; for other languages, a table."""
     task: Any = model.task
     longest = int(certificate.tables["lengths"]["length"].max())
     if task.name not in LANGUAGES or model.spec.readout_at != "[CLS]":
@@ -44,7 +46,7 @@ def every_string_evidence(model: TaskModel, certificate: Certificate, options: d
             return counterexamples(model, certificate)
         return table(model, (row for n in range(1, longest + 1) for row in rows_of(model, task.enumerate(n))))
     by = "class" if model.spec.positions in ("none", "first") and task.name != "palindrome" else "string"
-    if by == "string":  # what is claimed may end before the certificate does
+    if by == "string":  # the claim may be about shorter strings than the certificate
         longest = max(n for n in range(1, longest + 1) if n == 1 or work(model, 2 ** (n + 1), n + 2) <= MOST_WORK)
     wrong, least = [], float("inf")
     for length in range(1, longest + 1):
@@ -66,8 +68,7 @@ def finding(model: TaskModel, longest: int, by: str, errors: list[list[int]], ma
     domain = {"longest": longest, "by": by, "errors": errors}
 
     def rounding(checked: Model) -> int:
-        """Of all zeros, all ones, a single one and half of them, of the longest and the shortest strings; and as much
-        again, for others."""
+        """Twice the bound on the longest and shortest strings with no ones, only ones, a single one, and half ones."""
         one = {"average": one_average, "class": one_class}.get(by)
         some = [(n, [first, *[1] * ones]) for n in (1, 2, longest) for first in (0, 1) for ones in {0, n // 2, n - 1}]
         some = [(n, start if one else (start + [0] * n)[:n]) for n, start in some if n <= longest and len(start) <= n]

@@ -1,8 +1,8 @@
-"""The model that a certificate is about: its spec and its parameters, in a fresh model that runs interp's own forward.
+"""Make a fresh model of a model's spec and parameters; certificates are about this fresh model.
 
-A model at hand is an object that anybody may have changed: hooks, functions put in the place of others, swapped parts.
-None of these reach the fresh one. What can be seen of them is refused in a sentence, since their owner would take the
-certificate for theirs; what cannot be seen shows where both models are run on the same inputs, the probes.
+A model object may have been changed by hooks, replaced functions or replaced modules. The fresh model has none of
+these. Visible changes are refused, because the certificate would not be about the changed model. Other changes are
+found by running both models on the same inputs, the probes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from interp.tasks.snapshot import Uncomparable, impostor, patched, same, snapsho
 
 NO_VALUE = object()
 PROBED = 256
-"""Inputs on which a model is compared with the fresh one where a proof names none."""
+"""Number of inputs on which both models are compared if a proof has no probes."""
 STEPS = 64.0
-"""Units in the last place of the largest output by which two runs of one model may differ."""
+"""Largest difference between two runs of one model, in units in the last place of the largest output."""
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 OWN = ("_forward_hooks", "_forward_pre_hooks")
 FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def frozen(model: TaskModel) -> TaskModel:
-    """A fresh model of the same spec, parameters and task. Raises UnsupportedError if the model is another."""
+    """A fresh model with the same spec, parameters and task. Raises UnsupportedError if the model was changed."""
 
     def refuse(reason: str | None) -> None:
         if reason is not None:
@@ -47,7 +47,7 @@ def frozen(model: TaskModel) -> TaskModel:
         if parameter.dtype not in FORMATS or parameter.layout != torch.strided:
             refuse(f"{name} is stored as {parameter.dtype}, {parameter.layout}, in which no model runs here")
         if not bool(parameter.isfinite().all()):
-            raise InterpError(f"{model.spec.id} cannot be certified: {name} holds values that are not finite")
+            raise InterpError(f"{model.spec.id} cannot be certified: {name} has values that are not finite")
     try:
         task = snapshot(model.task)
         refuse(impostor(task) or _other_task(model, task))
@@ -64,7 +64,7 @@ def frozen(model: TaskModel) -> TaskModel:
 
 
 def hooks_on(model: nn.Module) -> str | None:
-    """Where a hook stands on a model, or on all models, or None."""
+    """A sentence on the first hook of a model, or on a global hook, or None."""
     if any(getattr(torch_modules, name, None) for name in GLOBAL_HOOKS):
         return "a global forward hook of torch is registered, and a certificate is about the model without hooks"
     for name, module in model.named_modules():
@@ -78,20 +78,20 @@ def hooks_on(model: nn.Module) -> str | None:
 def _other_task(model: TaskModel, task: Task) -> str | None:
     named = model.spec.task
     changed = tuple((name, value) for name, value in named.parameters if value != task.defaults.get(name))
-    if named.model_copy(update={"parameters": changed}) == task.ref:  # a spec may state a default, too
+    if named.model_copy(update={"parameters": changed}) == task.ref:  # the spec may also state defaults
         return None
-    return f"its spec names the task {_of(model.spec.task)}, and the task at hand is {_of(task.ref)}"
+    return f"its spec names the task {_of(model.spec.task)}, but its task is {_of(task.ref)}"
 
 
 def _of(ref: TaskRef) -> str:
-    """A task as a sentence names it."""
+    """A task's name and parameters for a message."""
     table = "" if ref.table_sha256 is None else f" with the table {ref.table_sha256[:12]}"
     seed = f" with data_seed {ref.data_seed}" if ref.data_seed else ""
     return f"{ref.name}({', '.join(f'{name}={value!r}' for name, value in ref.parameters)}){seed}{table}"
 
 
 def other_parts(model: nn.Module, fresh: nn.Module) -> str | None:
-    """The first part of a model that is not what its spec describes, or None."""
+    """A sentence on the first module of a model that differs from its spec, or None."""
     mine, theirs = dict(model.named_modules()), dict(fresh.named_modules())
     if odd := sorted(set(mine) ^ set(theirs)):
         return f"{odd[0]} is not a part of both the model and what its spec describes"
@@ -105,7 +105,7 @@ def other_parts(model: nn.Module, fresh: nn.Module) -> str | None:
 
 
 def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
-    """What is different about one part beside its parameters: its kind, a replaced function, a number, a constant."""
+    """A sentence on a difference between two modules, except for parameters: class, functions, numbers, constants."""
     if type(module) is not type(twin):
         return f"its class is {type(module).__name__}, not {type(twin).__name__}"
     for name, value in vars(module).items():
@@ -129,7 +129,7 @@ def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Are two functions the same, also where a copied model has a partial of its own?"""
+    """Whether two functions are the same, including partials of a copied model."""
     try:
         return same(one, other, {})
     except Uncomparable:
@@ -140,7 +140,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The inputs of a proof's probes; if there are none, the task's first inputs and samples."""
+    """The inputs of a proof's probes, or the task's first inputs and samples if there are none."""
     found = False
     for batch in batches:
         found = True
@@ -152,13 +152,13 @@ def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
     for split in task.splits:
         try:
             yield task.sample(PROBED, split, seed=0)
-        except InterpError:  # it has no sampler: its inputs were listed
+        except InterpError:  # the task has no sampler
             continue
 
 
 @torch.no_grad()
 def compare_with_fresh(model: TaskModel, fresh: TaskModel, batches: Iterable[Batch]) -> int:
-    """Run both models on some inputs; how many outputs agreed. Raises UnsupportedError for the first that does not."""
+    """Run both models on some inputs; return the number of equal outputs. Raises UnsupportedError if one differs."""
     agreed = 0
     for batch in batches:
         for start in range(0, len(batch), PROBED):
@@ -187,7 +187,7 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
         row = int(odd.flatten(1).any(1).int().argmax())
         raise UnsupportedError(
             f"{model.spec.id} cannot be certified: on {_text(fresh, batch, row)} its outputs are not those that its "
-            "spec and its parameters give in a fresh model: something else runs"
+            "spec and its parameters give in a fresh model"
         )
     right = fresh.task.answers(decide(read, fresh.spec), tokens)
     other = (said != right.to(said.device)) & (_gap(read, fresh.spec) > 4 * near)
@@ -201,7 +201,7 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
 
 
 def _gap(outputs: Tensor, spec: Any) -> Tensor:
-    """How far an answer is from another one."""
+    """The margin between the answer and the next one."""
     if spec.decision == "sigmoid":
         return outputs[..., 0].abs()
     if spec.decision == "indicator":

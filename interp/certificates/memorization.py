@@ -1,9 +1,9 @@
-"""Memorization models: exact divergence and accuracy over the whole table, every context run with a rounding bound.
+"""Certify memorization models: exact divergence and accuracy over the whole table, with a rounding bound per context.
 
-A model is certified where, for every context of positive probability, its largest logit is at a most likely next token,
-by more than rounding in its own number format can take away. That is the whole answer for a look-up table. For a noisy
-table it says that every association is memorized, and the divergence says how well the distribution is known; `max_kl`
-makes that a condition too. A model of longer inputs is run on every sequence of k tokens and more.
+A model is certified if, for every context of positive probability, its largest logit is at a most likely next token, by
+more than rounding in its own number format. For a look-up table this is the complete answer. For a noisy table it means
+that every association is memorized; the divergence measures how well the distribution is known, and `max_kl` adds it as
+a condition. A model of longer inputs is run on every sequence of k tokens and more.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from interp.theory.kl import entropy, kl_rows
 from interp.theory.table import as_table
 
 MOST_SEQUENCES = 1 << 20
-"""Longer inputs are enumerated up to so many sequences of one length."""
+"""Largest number of sequences of one length that are enumerated."""
 NUMBERS_AT_ONCE = 1 << 24
 PROBED = 300
-"""Contexts on which the model itself is run: the smallest margins."""
+"""Number of contexts, with the smallest margins, on which the model itself is run."""
 
 TAKES = {
     **anything("task", "origin", "dtype", "d_model", "direction", "embedding", "readout_bias", "max_length"),
@@ -49,21 +49,21 @@ TAKES = {
 
 
 def other_task(task: Task) -> str | None:
-    """Why the task is not a conditional table, or None."""
+    """The reason why the task is not a conditional table, or None."""
     reason = lacks(task, CONDITIONAL_TABLE)
     return None if reason is None else f"no conditional table: {reason}"
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why the whole table cannot be run with a bound, or None."""
+    """The reason why this method does not apply to a model, or None."""
     spec = model.spec
     if (reason := other_task(model.task) or premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     layer = spec.layers[0]
     if len(spec.layers) > 1 or layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none":
-        return "rounding is bounded for one layer of softmax attention without layer norm"
+        return "rounding is bounded only for one layer of softmax attention without layer norm"
     if not spec.linear_readout or spec.readout_at != "last":
-        return "rounding is bounded for a linear readout at the last token"
+        return "rounding is bounded only for a linear readout at the last token"
     return None
 
 
@@ -71,7 +71,7 @@ def refusal(model: TaskModel) -> str | None:
 def last_logits_with_bound(
     model: TaskModel, tokens: Int[Tensor, "rows length"], dtype: torch.dtype | None = None
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
-    """Logits at the last token (float64), and a bound of the error in `dtype`, by default the model's."""
+    """Logits at the last token (float64), and a bound on the error in `dtype` (default: the model's)."""
     parts: Any = model
     numbers, attn = Arithmetic(ROUNDOFF[dtype or model.embed.W_E.dtype]), parts.blocks[0].attn
     size = model.cfg.n_heads * tokens.shape[1] * (tokens.shape[1] + 4 * model.cfg.d_head) + model.task.n_out
@@ -81,7 +81,7 @@ def last_logits_with_bound(
         seen = stream
         if hasattr(attn, "W_pos"):
             seen = numbers.add(stream, exact(attn.W_pos.detach()[: part.shape[1]].expand_as(stream.value)))
-        # The last token sees all before it, so that the causal mask changes nothing for it.
+        # The last token sees all others, so the causal mask has no effect on it.
         added = rounding.attention(numbers, model, 0, seen)
         last = rounding.neurons(numbers, model, 0, numbers.add(stream[:, -1], added[:, -1]))
         out = numbers.linear(last, parts.unembed.W_U.detach(), parts.unembed.b_U.detach())
@@ -92,14 +92,14 @@ def last_logits_with_bound(
 
 @register_method("every context of the table", other_task, refusal, TAKES)
 def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | None = None) -> Certificate:
-    """Is the largest logit at a most likely next token, for every context; and how far is the distribution?
+    """Is the largest logit at a most likely next token, for every context? Also computes the divergence.
 
-    max_kl: nats; if given, a model is certified only if its divergence is at most that, too. longest: of the inputs
-    that are enumerated, for models of inputs longer than a context; by default as many as there are weights for, up to
-    about a million sequences. tables: "divergence" (one row per length: kl and a bound of its rounding error, entropy,
-    cross-entropy, in nats, accuracy, memorized contexts) and "contexts" (one row a context, at length k: its margin,
-    divergence and answer). Raises InterpError for a `longest` that cannot be enumerated, a table that is none, and
-    labels that are not among the most likely next tokens.
+    max_kl: in nats; if given, a certified model's divergence must be at most this. longest: the longest enumerated
+    inputs, for models of inputs longer than a context (default: the longest that the model supports, up to about a
+    million sequences). The certificate's tables: "divergence" (one row per length: kl and a bound on its rounding
+    error, entropy, cross-entropy, in nats, accuracy, memorized contexts) and "contexts" (one row per context, at length
+    k: margin, divergence and answer). Raises InterpError for a `longest` that cannot be enumerated, an invalid table,
+    and labels that are not among the most likely next tokens.
     """
     started = time.perf_counter()
     if (reason := refusal(model)) is not None:
@@ -107,7 +107,7 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
     if max_kl is not None and max_kl < 0:
         raise InterpError(f"max_kl = {max_kl} must not be negative")
     task: Any = model.task
-    as_table(task)  # raises InterpError for what is none: rows or a prior that do not sum to one, a context twice
+    as_table(task)  # raises InterpError for invalid tables
     lengths = range(task.order, _longest(model, task, longest) + 1)
     runs = [_run(model, task, length) for length in lengths]
     table = pd.DataFrame([run["summary"] for run in runs])
@@ -143,14 +143,14 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
 
 
 def _probes(task: Any, run: dict[str, Any]) -> Probes:
-    """The contexts of smallest margins of a run; right is every most likely next token."""
+    """The contexts with the smallest margins; every most likely next token is right."""
     chosen = run["margin"].argsort()[:PROBED]
     margin, bound = (torch.from_numpy(run[name][chosen]) for name in ("margin", "rounding"))
     return Probes(task.batch(run["tokens"][chosen]), torch.from_numpy(run["modes"][chosen]), margin, margin, bound)
 
 
 def _longest(model: TaskModel, task: Any, asked: int | None) -> int:
-    """The longest inputs that are enumerated."""
+    """The length of the longest inputs that are enumerated."""
     if asked is None:
         limit = model.spec.max_length or task.order
         while limit > task.order and task.d_vocab**limit > MOST_SEQUENCES:
@@ -164,12 +164,12 @@ def _longest(model: TaskModel, task: Any, asked: int | None) -> int:
 
 
 def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
-    """Every input of one length: margins, their rounding, and what they say of the table."""
+    """Run every input of one length: margins, rounding bounds, and statistics of the table."""
     likely = torch.from_numpy(task.prior > 0)
     contexts = torch.tensor(task.contexts)[likely]
     more = length - task.order
     powers = task.d_vocab ** torch.arange(more)
-    before = torch.arange(task.d_vocab**more)[:, None] // powers % task.d_vocab  # what stands before the context
+    before = torch.arange(task.d_vocab**more)[:, None] // powers % task.d_vocab  # the tokens before the context
     tokens = torch.cat([before.repeat_interleave(len(contexts), 0), contexts.repeat(len(before), 1)], 1)
     rows = np.tile(np.flatnonzero(likely.numpy()), len(before))
     values, bounds = (part.numpy() for part in last_logits_with_bound(model, tokens))
@@ -186,14 +186,14 @@ def _run(model: TaskModel, task: Any, length: int) -> dict[str, Any]:
         )
     best, other = np.where(modes, values, -np.inf).max(axis=1), np.where(modes, -np.inf, values).max(axis=1)
     margin, rounded = best - other, 2 * bounds.max(axis=1)
-    least = float(np.nan_to_num(margin - 2 * slack.max(axis=1), nan=-np.inf).min())  # a bound of the exact margins
+    least = float(np.nan_to_num(margin - 2 * slack.max(axis=1), nan=-np.inf).min())  # a lower bound
     kl = kl_rows(pi, values)
     right = margin > 0
     summary = {
         "length": length,
         "inputs": len(tokens),
         "kl": float(weight @ kl),
-        # A divergence moves by at most the largest change of a difference of logits.
+        # A divergence changes by at most the largest change of a logit difference.
         "kl_rounding": float(weight @ rounded),
         "entropy": entropy(task),
         "cross_entropy": entropy(task) + float(weight @ kl),

@@ -111,7 +111,7 @@ def test_a_converted_model_without_some_outputs_is_not_certified(shift: float, s
     assert found.status == status
     assert isinstance(found.accuracy, tuple)
     assert found.accuracy[0] == 0
-    assert "1 more outputs, which the task does not name" in str(found)
+    assert "1 more outputs, which are not answers of the task" in str(found)
 
 
 def test_a_saved_copy_is_not_certified_either(tmp_path: Path) -> None:

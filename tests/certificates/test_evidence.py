@@ -171,7 +171,7 @@ def test_rows_of_a_model_of_todays_parts_have_no_evidence(tmp_path):
     layer = {"d_head": 2, "norm": "pre", "norm_kind": "rms"}
     task = {"name": "addition", "parameters": {"base": 2, "digits": 1}}
     model = interp.build(ModelSpec.from_dict({"task": task, "d_model": 2, "layers": [layer]}), seed=0)
-    with pytest.raises(UnsupportedError, match="the checker knows its parts by places alone"):
+    with pytest.raises(UnsupportedError, match="the checker supports its parts only by places"):
         interp.certify(model).evidence(tmp_path / "proof.json")
     assert list(tmp_path.iterdir()) == []
 

@@ -195,7 +195,7 @@ def test_reasons_begin_with_what_the_task_does_not_declare() -> None:
     said = str(caught.value)
     assert "cannot be certified: every input, as run: task letters-plain does not list its inputs" in said
     assert said.count(": ") == 3
-    others = said.split(" (methods for tasks of another shape: ")[1].rstrip(")").split("; ")
+    others = said.split(" (methods for other kinds of tasks: ")[1].rstrip(")").split("; ")
     assert {"count box", "occurrences of every token", "every multiset"} <= set(others)
 
 

@@ -71,7 +71,7 @@ def test_every_input_is_certified_or_has_a_counterexample(name: str) -> None:
     assert found.status == CERTIFIED.get(name, "certified")
     assert found.n_inputs == SHAPES[name].task().n_inputs
     assert (found.counterexample is not None) == (found.status == "refuted")
-    assert any("more outputs, which the task does not name" in note for note in found.notes) == (
+    assert any("more outputs, which are not answers of the task" in note for note in found.notes) == (
         found.status == "undecided"
     )
 
