@@ -5,7 +5,7 @@ Positions with equal tokens and position codes have equal residual streams in ev
 softmax(s + ln c). With the code I[i = 1], a string of any length has four rows: [CLS], its first symbol, and the two
 symbols elsewhere. With i/n every position is a distinct row, as in the plain forward pass. In the last layer, only the
 read row is a query. Uses sequence.py; tensors have a leading axis of models; logits and gradients equal the sequence
-model's up to rounding. Does not import transformer_lens.
+model's up to rounding. It works without transformer_lens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The average of values by a softmax of scores, enclosed, and what rounding may do to it."""
+"""Bounds on softmax attention: weighted means of values, and their rounding."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from .reading import need
 
 
 def softmax_error(scores: Vec, keys: int, f: Format) -> int:
-    """Relative error of any weight among `keys` keys that have these scores; the largest may belong to none of them."""
+    """Relative error of attention weights for at most `keys` of these scores."""
     if not f.bits:
         return 0
     ends = list(scores.ends())
     spread, err, size = max(b for _, b in ends) - min(a for a, _ in ends), max(scores.err), max(scores.sizes())
-    # The difference from the largest is rounded; a forward on counts adds the logarithm of a count before.
+    # The difference from the largest score is rounded; a count-space forward pass first adds the logarithm of a count.
     slip = err + up(f.gamma(4) * (size + spread + 2 * err + 64 * ONE)) + f.eta
-    slip += f.gamma(64 * (2 + keys // 128))  # 32 units in the last place, each of 2 u, and again for each rescaling
+    slip += f.gamma(64 * (2 + keys // 128))  # the exponential (32 ulp of 2 u each) and rescalings
     slip = 2 * slip + 2 * f.gamma(keys + 8)
     need(2 * slip < ONE, "rounding of an attention's scores is not small")
-    # e^slip - 1; and weights that underflow beside one of at least e^-60 (float32) or e^-500: eta e^60 < 2^-39.
+    # e^slip - 1, plus weights that underflow next to one of at least e^-60 (float32) or e^-500: eta e^60 < 2^-39.
     return slip + up(slip * slip) + 4 * keys * up(ONE, 39 if f.bits == 24 else P)
 
 
 def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int, softmax: bool, f: Format) -> list[int]:
-    """Errors of a format's averages (or sums) of at most `keys` values by these scores; columns hold (size, err)."""
+    """Errors of a format's means (or sums) of at most `keys` values by these scores. columns: pairs (size, err)."""
     if not f.bits:
         return [0 for _ in columns]
     relative, found, reach = softmax_error(scores, keys, f) if softmax else 0, [], max(scores.sizes())
-    under = 4 * keys * up(ONE, 39 if f.bits == 24 else P) if softmax else 0  # the same, of weights times values
+    under = 4 * keys * up(ONE, 39 if f.bits == 24 else P) if softmax else 0  # underflow of weights times values
     for column in columns:
         size, err = max(s for s, _ in column), max(e for _, e in column)
-        if not softmax:  # every product is off by its factors, then as an average of values of that size
+        if not softmax:  # errors of the factors, then of a sum of products of that size
             err = keys * up(reach * err + max(scores.err) * size)
             size = keys * up(reach * size)
         need(2 * keys * size < f.largest, "a sum of values might overflow")
@@ -42,14 +42,14 @@ def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int,
 
 
 def weights_of(scores: Vec, softmax: bool) -> list[tuple[int, int]]:
-    """Bounds of the weights of scores: themselves, or their exponentials up to a common factor."""
+    """Bounds on the weights of scores: the scores, or their exponentials up to a common factor."""
     ends = list(scores.ends())
     top = max(b for _, b in ends)
     return [(exp_between(a - top)[0], exp_between(b - top)[1]) for a, b in ends] if softmax else ends
 
 
 def attend(scores: Vec, values: Sequence[Vec], softmax: bool, f: Format) -> Vec:
-    """The average of values by the softmax of their scores, or their sum by the scores themselves."""
+    """The mean of values weighted by the softmax of scores, or their sum weighted by the scores."""
     bounds = weights_of(scores, softmax)
     mids, rads = [(a + b) >> 1 for a, b in bounds], [(b - a + 1) >> 1 for a, b in bounds]
     total = sum(mids) if softmax else ONE

@@ -1,4 +1,4 @@
-"""Are these the weights of a safetensors file?"""
+"""Compare the evidence with a safetensors checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .reading import MAX_BYTES, Fault, need
 
 
 def compare_checkpoint(model: Model, path: str) -> list[str]:
-    """Are the weights those of a safetensors file, bit for bit, and its spec the evidence's? Lines that say so."""
+    """Check that a safetensors file has the same weights, bit for bit, and the same spec; return lines that say so."""
     lines = []
     try:
         with open(path, "rb") as file:

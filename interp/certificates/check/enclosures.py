@@ -1,7 +1,7 @@
-"""Numbers that enclose the real ones, and what a number format makes of them: see the premise in __init__.py.
+"""Numbers with bounds, for real arithmetic and for a number format; see the assumptions in __init__.py.
 
-A number is (mid, rad, err), in units of 2^-192: the real one is in mid +- rad, rounded outward, and the one that a
-number format has in its place is within err of it.
+A number is (mid, rad, err), in units of 2^-192. The real number is within rad of mid, rounded outward; the model's
+floating-point number is within err of the real one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .reading import need
 P, S, WIDE = 192, 40, 256
 ONE = 1 << P
 PI = 0x3_243F6A88_85A308D3_13198A2E_03707344_A4093822_299F31D0
-"""pi, cut after 192 bits."""
+"""pi, truncated after 192 bits."""
 
 
 def fixed(value: float, what: str = "a weight") -> int:
@@ -37,13 +37,13 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def about(x: int) -> str:
-    """A number for a sentence, however large."""
+    """A number for a message, of any size."""
     return f"{x / ONE:.6g}" if abs(x) < ONE << 1000 else f"2^{abs(x).bit_length() - P} in size"
 
 
 @lru_cache(maxsize=1 << 15)
 def exp_between(x: int) -> tuple[int, int]:
-    """Bounds of e^x for x <= 0: Taylor's series of x / 2^k with 64 further bits, squared k times."""
+    """Bounds on e^x for x <= 0: the Taylor series of x / 2^k with 64 extra bits, squared k times."""
     if x < -192 * ONE:
         return 0, 1  # e^-192 < 2^-276
     y, bits = -x << 64, P + 64
@@ -55,14 +55,14 @@ def exp_between(x: int) -> tuple[int, int]:
         i += 1
         term = (term * y >> bits) // i
         total += -term if i % 2 else term
-    low, high = total - 4 * (i + 2), total + 4 * (i + 2)  # each of the i terms, and y, is cut by less than 1 + its own
+    low, high = total - 4 * (i + 2), total + 4 * (i + 2)  # truncation of the i terms and of y
     for _ in range(k):
         low, high = low * low >> bits, up(high * high, bits)
     return low >> 64, up(high, 64)
 
 
 def log_between(n: int) -> tuple[int, int]:
-    """Bounds of ln(n), found in any way and proved by exponentials."""
+    """Bounds on ln(n), found by Newton's method and verified with exponentials."""
     middle, off = fixed(math.log(n)), ONE >> 150
     for _ in range(2):  # Newton's method doubles the 50 bits of a float
         middle += n * exp_between(-middle)[0] - ONE
@@ -72,7 +72,7 @@ def log_between(n: int) -> tuple[int, int]:
 
 
 def sine_between(a: int, b: int) -> tuple[int, int]:
-    """Bounds of sin(pi a / b) for 0 <= a <= b / 2, by Taylor's series at the ends of what is known of pi a / b."""
+    """Bounds on sin(pi a / b) for 0 <= a <= b / 2, by Taylor series at both ends of an enclosure of pi a / b."""
     ends = []
     for x in (PI * a // b, ceil_div((PI + 1) * a, b)):
         total = term = x
@@ -81,15 +81,17 @@ def sine_between(a: int, b: int) -> tuple[int, int]:
             i += 2
             term = (term * x >> P) * x // ((i - 1) * i << P)
             total += term if i % 4 == 1 else -term
-        ends.append((total, 4 * i))  # each term is cut by less than 4, and they fall from x <= pi / 2 on
+        ends.append((total, 4 * i))  # truncation below 4 per term; terms decrease for x <= pi / 2
     (low, cut), (high, also) = ends
     return max(0, low - cut), high + also
 
 
 class Format(NamedTuple):
-    """A number format: u = 2^-bits (bits = 0: the reals, nothing is rounded), eta, and 2^top, which it still holds.
-    Weights stay below 2^weight, sums below `largest`, so that products of a few of either are below 2^top, whatever
-    the order in which they are formed. eta and largest in units of 2^-P."""
+    """A number format: u = 2^-bits (bits = 0: the reals, without rounding), eta, and 2^top, which is representable.
+
+    Weights must be below 2^weight and sums below `largest`, so that products of a few of them are below 2^top in any
+    order. eta and largest are in units of 2^-P.
+    """
 
     bits: int
     eta: int
@@ -111,14 +113,14 @@ FORMATS = {
 
 
 class Vec(NamedTuple):
-    """Numbers: number j is really in mid[j] +- rad[j], and a format has one within err[j] of it in its place."""
+    """A vector: real number j is within rad[j] of mid[j], and the format's number is within err[j] of it."""
 
     mid: tuple[int, ...]
     rad: tuple[int, ...]
     err: tuple[int, ...]
 
     def sizes(self) -> list[int]:
-        """The largest size that either number may have."""
+        """Bounds on the absolute values, real or in the format."""
         return [abs(m) + r + e for m, r, e in zip(*self)]
 
     def ends(self) -> Iterator[tuple[int, int]]:
@@ -139,7 +141,7 @@ def plus(x: Vec, y: Vec, f: Format) -> Vec:
     found = Vec(*(tuple(map(add, a, b)) for a, b in zip(x, y)))
     if not f.bits:
         return found
-    # Each may be multiplied by a matrix before they are added: then what cancels here is rounded before.
+    # The model may multiply each by a matrix before adding, so rounding is bounded without cancellation.
     sizes, reach = found.sizes(), list(map(add, x.sizes(), y.sizes()))
     need(max(reach) < f.largest, "a sum might overflow")
     once, twice = f.gamma(1), f.gamma(len(sizes) + 3)
@@ -152,7 +154,7 @@ def relu(x: Vec) -> Vec:
 
 
 class Matrix:
-    """Columns, shifted as far as they are whole, and sizes of their entries in units of 2^-S, rounded up."""
+    """Columns, shifted right while they stay integers, and absolute values of entries in units of 2^-S, rounded up."""
 
     def __init__(self, columns: Sequence[Sequence[int]], bias: Sequence[int] | None = None) -> None:
         every = 0
@@ -182,7 +184,7 @@ class Matrix:
         need(up(max(self.sums) * max(sizes), S) + max(map(abs, self.bias)) < f.largest, "a sum might overflow")
         each = [e + up(gamma * s) + f.eta for e, s in zip(x.err, sizes)]
         lost = f.eta * (2 * n + up(sum(sizes)))
-        if len(each) > WIDE:  # one bound for all components is coarse and saves a product for each entry
+        if len(each) > WIDE:  # a coarser bound for all components saves one product per entry
             sums = [max(each) * total for total in self.sums]
         else:
             sums = [sum(map(mul, each, size)) for size in self.sizes]
@@ -211,7 +213,7 @@ def layer_norm(x: Vec, weight: Sequence[int], bias: Sequence[int], eps: int, f: 
         ends = [(c - r << P) // low, (c - r << P) // high, ceil_div(c + r << P, low), ceil_div(c + r << P, high)]
         middle = (min(ends) + max(ends)) >> 1
         radius = max(ends) - middle
-        # A change of the variance by a share of at most 1/2 changes its inverse root by less than twice that.
+        # A relative change of the variance of at most 1/2 changes its inverse root by less than twice as much.
         err = ceil_div((e << P) + (abs(c) + r + e) * relative, low) * 2
         err += up(f.gamma(4) * (abs(middle) + radius + err)) + 2 * f.eta
         mids.append((middle * w >> P) + b)

@@ -1,11 +1,11 @@
-"""Sets of vectors as linear bounds, pushed through norms, matrices and activations in whole numbers.
+"""Affine arithmetic in whole numbers: propagate sets of vectors through norms, matrices and activations.
 
-A Form holds n numbers, in units of 2^-F. Over a set of inputs each is
+A Form has n numbers, in units of 2^-F. Over a set of inputs, each number is
 
-    center + sum_j slopes[j] t_j + something within +-rest,      every t_j in [-1, 1],
+    center + sum_j slopes[j] t_j + r,      every t_j in [-1, 1], |r| <= rest,
 
-and every rounding here goes into rest. Functions keep the slopes and put what is not linear into rest (affine
-arithmetic): bounds are right to second order in the size of the set.
+where rest includes all truncation here. Functions propagate the slopes and add the nonlinear part to rest, so bounds
+are accurate to second order in the size of the set.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Form(NamedTuple):
     rest: list[int]
 
     def radius(self) -> list[int]:
-        """How far each number may be from its center."""
+        """Largest distance of each number from its center."""
         return (
             [r + sum(map(abs, column)) for r, column in zip(self.rest, zip(*self.slopes))] if self.slopes else self.rest
         )
 
 
 class Columns:
-    """A matrix x -> x W + b in units of 2^-F, cut: each entry is off by less than one unit."""
+    """A matrix x -> x W + b in units of 2^-F, truncated: each entry has an error below one unit."""
 
     def __init__(self, columns: Sequence[Sequence[int]], bias: Sequence[int]) -> None:
         self.columns = [[w >> (P - F) for w in column] for column in columns]
@@ -49,7 +49,7 @@ class Columns:
         self._leads: dict[int, list[tuple[list[int], list[int], int]]] = {}
 
     def leads(self, right: int) -> list[tuple[list[int], list[int], int]]:
-        """One output less each other: column, sizes of its entries, bias; all off by less than one unit."""
+        """One output minus each other one: column, absolute values, bias; all with errors below one unit."""
         if right not in self._leads:
             need(0 <= right < len(self.columns) > 1, "there is no such output")
             own, shift = self.columns[right], self.bias[right]
@@ -59,7 +59,7 @@ class Columns:
         return self._leads[right]
 
     def __call__(self, x: Form) -> Form:
-        reach = (sum(map(abs, x.center)) + sum(x.radius()) >> F) + len(x.slopes) + 4  # cut weights, and cut sums
+        reach = (sum(map(abs, x.center)) + sum(x.radius()) >> F) + len(x.slopes) + 4  # truncation of weights and sums
         center = [(sum(map(mul, x.center, w)) >> F) + b for w, b in zip(self.columns, self.bias)]
         slopes = [[sum(map(mul, slope, w)) >> F for w in self.columns] for slope in x.slopes]
         return Form(center, slopes, [(sum(map(mul, x.rest, size)) >> F) + reach for size in self.sizes])
@@ -71,7 +71,7 @@ def added(x: Form, y: Form) -> Form:
 
 
 def product(x: Form, y: Form) -> Form:
-    """Number by number."""
+    """Elementwise product."""
     slopes = [
         [(c * t + d * s) >> F for c, s, d, t in zip(x.center, a, y.center, b)] for a, b in zip(x.slopes, y.slopes)
     ]
@@ -81,7 +81,7 @@ def product(x: Form, y: Form) -> Form:
 
 
 def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
-    """x / sqrt(mean of x^2 + eps) times a weight (units of 2^-F, cut); None where all might be 0."""
+    """RMSNorm: x / sqrt(mean of x^2 + eps) times a weight (truncated units of 2^-F); None if all could be 0."""
     n, radius = len(x.center), x.radius()
     center = sum(c * c for c in x.center) // (n << F) + eps
     slopes = [2 * sum(map(mul, x.center, slope)) // (n << F) for slope in x.slopes]
@@ -91,7 +91,7 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
     low = max(center - reach, nearest + eps)
     if low <= 0:
         return None
-    root = isqrt(center << F)  # cut, as all below: relative errors of 2^-30 at the worst go into `found`
+    root = isqrt(center << F)  # truncated, like everything below: relative errors of at most 2^-30 go into `found`
     value = (UNIT << F) // max(root, 1)
     lowest = isqrt(low << F)
     if lowest < 1 << (F // 2):
@@ -100,17 +100,17 @@ def rms(x: Form, weight: Sequence[int], eps: int) -> Form | None:
     steep = ceil_div(value * UNIT, 2 * center) + 2
     bend = ceil_div(3 * (UNIT << F) * UNIT, 8 * lowest * low) + 1  # 3/8 low^(-3/2)
     beyond = ceil_div(bend * reach * reach, low << F) + 1
-    off = ceil_div(value, root) + 4  # of the value: the root is off by one unit at most
+    off = ceil_div(value, root) + 4  # error of the value: the root is off by at most one unit
     steep_off = ceil_div(steep * 2, root) + 4
     found = ceil_div(steep * rest, UNIT) + beyond + off + ceil_div(steep_off * reach, UNIT) + len(slopes)
     ends = (UNIT << F) // (isqrt(center + reach << F) + 1), ceil_div(UNIT << F, lowest)
     flat = (ends[1] - ends[0]) // 2 + 1
     if 2 * found < flat:
         scale = Form([value] * n, [[-(steep * s) >> F] * n for s in slopes], [found] * n)
-    else:  # where the set is large, the plain range is better
+    else:  # for large sets the plain range is tighter
         scale = Form([sum(ends) // 2] * n, [[0] * n for _ in slopes], [flat] * n)
     y = product(x, scale)
-    moved = [(abs(c) + r >> F) + len(slopes) + 3 for c, r in zip(y.center, y.radius())]  # three sums are cut
+    moved = [(abs(c) + r >> F) + len(slopes) + 3 for c, r in zip(y.center, y.radius())]  # truncation of three sums
     weighted = [c * w >> F for c, w in zip(y.center, weight)]
     tilted = [[s * w >> F for s, w in zip(slope, weight)] for slope in y.slopes]
     return Form(weighted, tilted, [(r * (abs(w) + 1) >> F) + more for r, w, more in zip(y.rest, weight, moved)])
@@ -136,13 +136,13 @@ def _relu(name: str, c: int, q: int, r: int) -> tuple[int, int, int]:
         return c, UNIT, q
     if high <= 0:
         return 0, 0, 0
-    s = (high << F) // (high - low)  # below the chord, which lies at most -slope * low above the function
+    s = (high << F) // (high - low)  # the chord is an upper bound, at most -slope * low above the function
     gap = -s * low // (2 * UNIT) + 2
     return (s * (c - low) >> F) - gap, s, (s * q >> F) + gap + 2 + ((high - low) >> F)
 
 
 def _smooth(name: str, c: int, q: int, r: int) -> tuple[int, int, int]:
-    """The tangent at the nearest multiple of 2^-8, and what lies beside it; or the plain range where that is better."""
+    """The tangent at the nearest multiple of 2^-8 with its error, or the plain range if that is tighter."""
     if c - r >= 12 * UNIT:  # f(x) - x lies between -12 e^-12 (silu) and 0
         return c, UNIT, q + (UNIT >> 13)
     if c + r <= -12 * UNIT:
@@ -163,7 +163,7 @@ def _smooth(name: str, c: int, q: int, r: int) -> tuple[int, int, int]:
 
 
 def plain_range(name: str, low: int, high: int) -> tuple[int, int]:
-    """Bounds of gelu or silu between two numbers: both fall, then rise, and lie above -0.3; slopes are below 5/4."""
+    """Bounds on gelu or silu between two numbers: both fall, then rise, and are above -0.3; slopes are below 5/4."""
     ends = []
     for x in (low, high):
         at = x >> STEP
@@ -174,13 +174,13 @@ def plain_range(name: str, low: int, high: int) -> tuple[int, int]:
         more = 5 * (x - (at << STEP)) // 4 + off + 1
         ends.append((value - more, value + more))
     (a, b), (c, d) = ends
-    valley = low < -UNIT // 2 and high > -3 * UNIT // 2  # the minimum, at -0.75 (gelu) or -1.28 (silu), may lie inside
+    valley = low < -UNIT // 2 and high > -3 * UNIT // 2  # the minimum, at -0.75 (gelu) or -1.28 (silu), may be inside
     return (-3 * UNIT // 10 if valley else min(a, c)), max(b, d)
 
 
 @lru_cache(maxsize=1 << 15)
 def _tangent(name: str, at: int) -> tuple[int, int, int]:
-    """Value and slope of gelu or silu at 2^-8 times a whole number, and how far each may be off."""
+    """Value and slope of gelu or silu at a multiple of 2^-8, with the error of both."""
     x = at << P - 8
     share, bell = (_normal if name == "gelu" else _logistic)(x)
     # gelu = x Phi and its slope Phi + x phi; silu = x s and s + x s (1 - s)
@@ -190,7 +190,7 @@ def _tangent(name: str, at: int) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=1 << 14)
 def _bend(name: str, nearest: int) -> int:
-    """A bound of the second derivative's size wherever |x| is at least 2^-8 times a whole number."""
+    """A bound on |second derivative| for all |x| of at least a multiple of 2^-8."""
     x = nearest << P - 8
     if name == "silu":  # s (1 - s) |2 - |x| tanh(|x|/2)| <= 1/2, and e^-|x| max(2, |x|)
         most = min(ONE >> 1, exp_between(-x)[1] * max(2 * ONE, x) >> P)
@@ -202,18 +202,18 @@ def _bend(name: str, nearest: int) -> int:
 
 
 def _phi(x: int) -> int:
-    """The normal density, off by less than 8 units of 2^-P."""
+    """The normal density, with an error below 8 units of 2^-P."""
     root = isqrt((1 << 3 * P) // (2 * PI))  # 1 / sqrt(2 pi); units of 2^-P
     return exp_between(-(x * x >> P + 1))[0] * root >> P
 
 
 def _normal(x: int) -> tuple[int, int]:
-    """The normal distribution and its density, right to 2^-100 where |x| <= 64."""
+    """The normal distribution and its density, with errors below 2^-100 for |x| <= 64."""
     size = abs(x)
     bell = _phi(size)
     if size > 16 * ONE:  # beyond, the distribution is within 2^-180 of 0 or 1
         return (ONE if x > 0 else 0), 0
-    # Phi(x) = 1/2 + phi(x) (x + x^3/3 + x^5/(3 5) + ...), all terms positive; e^(x^2/2) < 2^185 of them are added.
+    # Phi(x) = 1/2 + phi(x) (x + x^3/3 + x^5/(3 5) + ...), all terms positive; their sum is below e^(x^2/2) < 2^185.
     more = 256
     term = total = size << more
     square, i = size * size >> P, 1
@@ -227,7 +227,7 @@ def _normal(x: int) -> tuple[int, int]:
 
 
 def exp_wide(x: int, more: int) -> int:
-    """e^-x in units of 2^-(P + more) for 0 <= x < 2^8, right to within 2^-(P + more - 16)."""
+    """e^-x in units of 2^-(P + more) for 0 <= x < 2^8, with an error below 2^-(P + more - 16)."""
     bits, k = P + more + 32, 12
     y = (x << more + 32) >> k
     total = term = 1 << bits
@@ -250,7 +250,7 @@ def _logistic(x: int) -> tuple[int, int]:
 
 
 def lead(x: Form, columns: Columns, right: int) -> int:
-    """A bound from below of the right output less each other one."""
+    """A lower bound on the right output minus any other one."""
     cut = (sum(x.radius()) + sum(map(abs, x.center)) >> F) + 2 * len(x.slopes) + 5
     return min(
         (sum(map(mul, x.center, w)) >> F) + bias - sum(abs(sum(map(mul, slope, w)) >> F) for slope in x.slopes)

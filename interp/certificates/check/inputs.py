@@ -1,4 +1,4 @@
-"""Claims about a table of inputs: every one is run."""
+"""Check claims about a table of inputs by running each of them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .reading import fields, listed, need, whole, wholes
 from .tasks import Known, known
 
 Spread = Callable[..., list[Any]]
-"""(work, items) -> [work(*item) for item in items], perhaps in several processes."""
+"""(work, items) -> [work(*item) for item in items], possibly in several processes."""
 WEAKER = "agrees with"
-"""How a sentence begins where what is right is the file's own word."""
+"""The start of a sentence whose right answers come from the file."""
 Found = tuple[str, int]
-"""What holds, up to its margin, and a bound of what rounding may do to a difference of two outputs."""
+"""The proved sentence, without its margin, and a bound on the rounding of a difference of two outputs."""
 
 
 def is_right(model: Model, out: Vec, answers: Sequence[int], margin: int) -> bool:
-    """Does a right output exceed all others by the margin, or another one all right ones? Anything else is a fault."""
+    """Whether a right output exceeds all others by the margin; raises Fault unless that or the opposite is certain."""
     said = list(out.ends())
-    if model.spec["decision"] == "sigmoid":  # yes where the output is positive
+    if model.spec["decision"] == "sigmoid":  # yes if the output is positive
         said = [(0, 0), said[0]]
-    elif model.spec["decision"] == "indicator":  # yes where it is at most the tolerance away from 0
+    elif model.spec["decision"] == "indicator":  # yes if |output| is at most the tolerance
         edge = fixed(model.spec["tolerance"], "tolerance")
         said = [(max(0, abs(out.mid[0]) - out.rad[0]), abs(out.mid[0]) + out.rad[0]), (edge, edge)]
     others = [j for j in range(len(said)) if j not in answers]
@@ -39,7 +39,7 @@ def is_right(model: Model, out: Vec, answers: Sequence[int], margin: int) -> boo
 
 
 def inputs(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """Every input of a table is run: [tokens, [[place, right outputs], ...]] for each."""
+    """Run every input of a table. parts: per input [tokens, [[position, right outputs], ...]]."""
     token, errors = fields(domain, "read errors", "claim.domain")
     at, seen, task = model.spec["readout_at"], set(), known(model)
     need(token is None or whole(token, 0, len(model.words) - 1, "read") >= 0, "")
@@ -67,7 +67,7 @@ def inputs(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
 
 
 def sentence(model: Model, token: int | None, parts: list[Any], wrong: int, task: Known | None) -> str:
-    """What holds of a table of inputs. Only of a task that is known, and of a whole domain, does it say "right"."""
+    """The claim about a table of inputs; it says "right" only for a known task and a whole domain."""
     answers, most = sum(len(part[1]) for part in parts), max(len(item[1]) for part in parts for item in part[1])
     rows = {tuple(part[0]) for part in parts}
     if task is not None and (every := task.every(rows)) is not None:
@@ -85,12 +85,12 @@ def sentence(model: Model, token: int | None, parts: list[Any], wrong: int, task
 
 
 def said_of(task: str, is_known: bool, said: str) -> str:
-    """A sentence about a rule: of a task that is known, or one that the file calls by this name."""
+    """A sentence about a known task, or about a rule that the file calls by this name."""
     return f"{task}: {said}" if is_known else f"{WEAKER} the rule that came with this file, named {task}: {said}"
 
 
 def one_input(model: Model, margin: int, tokens: list[int], reads: list[Any]) -> tuple[list[int], int]:
-    """Places with a wrong answer, and the rounding."""
+    """The positions with a wrong answer, and the rounding bound."""
     outs = model.forward(tokens, [place for place, _ in reads])
     wrong = [place for (place, answers), out in zip(reads, outs) if not is_right(model, out, answers, margin)]
     return wrong, 2 * max(max(out.err) for out in outs)

@@ -1,4 +1,4 @@
-"""One block: attention and neurons."""
+"""One block: attention and MLP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .weights import Weights
 
 
 class Layer:
-    """Attention and neurons of one block."""
+    """The attention and MLP of one block."""
 
     def __init__(self, model: Weights, index: int, spec: dict[str, Any], inside: bool) -> None:
         self.spec, self.model, d, name = spec, model, model.d, f"blocks.{index}."
@@ -25,7 +25,7 @@ class Layer:
         self.heads, self.softmax = heads, spec["normalizer"] == "softmax"
         self.linear = spec["mixing"] == "linear"
         need(self.softmax or spec["log_length"] == "none", "log_length is for a softmax")
-        if model.f.bits and not self.linear:  # the score of any two rows, also of those that a query does not see
+        if model.f.bits and not self.linear:  # the score of any two rows, including masked ones
             reach = d * (model.f.largest >> P) << model.f.weight
             score = reach * reach * width * (self.factor(model.longest or 1 << 20)[1] + ONE)
             need(score < 1 << P + model.f.top, "the score of rows that are not seen might overflow")
@@ -74,7 +74,7 @@ class Layer:
             need([len(m.columns) for m in self.neurons] == [many, d], "d_mlp is another")
 
     def factor(self, n: int) -> tuple[int, int]:
-        """What scores are multiplied by for n tokens, between two numbers."""
+        """Bounds on the scale of scores for n tokens."""
         scale, sizes = self.spec["scale"], {"inv_sqrt_d_head": self.spec["d_head"], "inv_sqrt_d_model": self.model.d}
         if type(scale) is float:
             low = high = fixed(scale, "scale")
@@ -99,7 +99,7 @@ class Layer:
         return self.v[h](row, self.model.f) if self.v else row
 
     def scores(self, h: int, asking: Vec, rows: Sequence[Vec], n: int) -> Vec:
-        """Products of a query with the key of every row, times the factor for n tokens; rows of the stream."""
+        """Scores of a query row with every row of the stream, for n tokens."""
         q, f = self.query(h, self.normed(asking)), self.model.f
         q_sizes, q_reach = q.sizes(), [abs(m) + r for m, r in zip(q.mid, q.rad)]
         (low, high), gamma, width = self.factor(n), f.gamma(len(q.mid) + 8), len(q.mid)
@@ -119,7 +119,7 @@ class Layer:
         return Vec(*map(tuple, zip(*found)))
 
     def run(self, rows: Sequence[Vec], asking: Iterable[int]) -> list[Vec]:
-        """The stream after this layer, at the places that ask."""
+        """The residual stream after this layer, at the query positions."""
         f, n, causal = self.model.f, len(rows), self.model.causal
         seen = list(rows) if self.places is None else [plus(row, at, f) for row, at in zip(rows, self.places)]
         need(not self.linear or n == self.model.longest, "a fixed pattern is for rows of max_length tokens")
@@ -142,7 +142,7 @@ class Layer:
         return self.ln1(row) if self.ln1 and self.spec["norm"] == "pre" else row
 
     def after(self, row: Vec, z: Vec) -> Vec:
-        """The stream after attention has found z, and after the neurons."""
+        """The residual stream after attention with head outputs z, and after the MLP."""
         f, post = self.model.f, self.spec["norm"] == "post"
         row = plus(row, self.o(z, f), f)
         row = self.ln1(row) if post and self.ln1 else row

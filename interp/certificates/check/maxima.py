@@ -1,4 +1,4 @@
-"""Claims about the largest of K numbers, for all v^K inputs."""
+"""Check claims about the largest of K numbers, for all v^K inputs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MOST_NODES = 10**7
 
 
 def maxima(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """Max-of-k: at '=' one head has averaged what K numbers and '=' say.
+    """Check a claim about max-of-k: at '=', one head averages the values of K numbers and '='.
 
-    Times the sum of weights, a difference of outputs less the margin is a sum over positions, so that it is smallest
-    where each number is its worst. Inputs are taken by their maximum and its first position, then by single numbers.
+    A difference of outputs minus the margin, times the sum of weights, is a sum over positions. So it is smallest if
+    each number is the worst one. Inputs are grouped by their maximum and its first position, then by single numbers.
     """
     (errors,) = fields(domain, "errors", "claim.domain")
     need(model.task == "max-of-k" and set(model.parameters) <= {"K", "v"} and parts == [], "maxima are for max-of-k")
@@ -42,7 +42,7 @@ def sentence(K: int, v: int, wrong: list[list[int]]) -> str:
 
 
 def errors_of_maxima(model: Model, K: int, v: int, margin: int, spread: Spread) -> tuple[list[list[int]], int]:
-    """The maxima for which some inputs are wrong, with their number; and the rounding."""
+    """The maxima with wrong inputs, with the number of these, and the rounding bound."""
     rows = [model.embed(t, i, K + 1) for i in range(K) for t in range(v)] + [model.embed(v, K, K + 1)]
     asked = asked_by(model, rows[-1], rows, n_heads=(1,), positions=("none", "learned"), max_length=(None, K + 1))
     found = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])
@@ -51,14 +51,14 @@ def errors_of_maxima(model: Model, K: int, v: int, margin: int, spread: Spread) 
 
 
 def one_maximum(asked: Asked, K: int, v: int, margin: int, m: int, at: int) -> int:
-    """How many of the inputs whose maximum m stands first at position `at` are wrong?"""
+    """Number of wrong inputs whose maximum m occurs first at position `at`."""
 
     allowed = [p * v + t for p in range(K) for t in range(m + 1)] + [K * v]
     scores = Vec(*(tuple(part[row] for row in allowed) for part in asked.scores[0]))
     weights = dict(zip(allowed, weights_of(scores, softmax=True)))
 
     def share(row: int, i: int, j: int) -> int:
-        """A row's part of (output i less output j, less the margin) times the sum of weights, from below."""
+        """A lower bound on a row's term in (output i - output j - margin) times the sum of weights."""
         logits = asked.logits[0][row]
         more = logits[i] - logits[j] + asked.base[i] - asked.base[j] - 4 * asked.rad - margin
         return min(bound * more for bound in weights[row])
@@ -70,7 +70,7 @@ def one_maximum(asked: Asked, K: int, v: int, margin: int, m: int, at: int) -> i
     tables = [[[share(p * v + t, m, j) for j in rivals] for t in choice] for p, choice in zip(free, choices)]
     if not all(choices):
         return 0
-    below = [[0] * len(rivals)]  # the least that the positions from the last one on add
+    below = [[0] * len(rivals)]  # the smallest sums over the remaining positions
     for table in reversed(tables):
         below.append(list(map(add, below[-1], map(min, zip(*table)))))
     below.reverse()

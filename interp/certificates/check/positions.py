@@ -1,4 +1,4 @@
-"""Position codes that are formulas, enclosed."""
+"""Bounds on position codes that are given by formulas."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ CODES: dict[str, Callable[[int, int], list[tuple[int, int, int]]]] = {
     "halves": lambda i, n: [ratio(i), ratio(n - 1 - i), ratio(2 * i <= n - 1), ratio(2 * i >= n - 1)],
     "mirror": mirror,
 }
-"""Position codes in the first components, for position i of n tokens ([CLS] is position 0): two numbers that each lies
-between, and how many units roundoff of its size a format may be off."""
+"""Position codes in the first components, for position i of n tokens ([CLS] is position 0): lower bound, upper bound,
+and the rounding error as a multiple of u times the size."""

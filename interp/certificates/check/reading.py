@@ -16,7 +16,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Fault(Exception):
-    """What does not hold."""
+    """A step of the check that fails."""
 
 
 def need(condition: object, sentence: str) -> None:
@@ -55,7 +55,7 @@ def _float(text: str) -> float:
 
 
 def fields(value: Any, names: str, what: str) -> list[Any]:
-    """The values of an object that has these fields and no others."""
+    """The values of an object with exactly these fields."""
     wanted = names.split()
     need(type(value) is dict and sorted(value) == sorted(wanted), f"{what} must be an object with {', '.join(wanted)}")
     return [value[name] for name in wanted]

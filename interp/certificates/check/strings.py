@@ -1,4 +1,4 @@
-"""Claims about every string of 0 and 1 up to a length."""
+"""Check claims about every string of 0 and 1 up to a length."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .tasks import CLS, EOS, LANGUAGES, parameters_of
 
 
 def strings(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
-    """Every string up to a length: each one run, or one for all of equal first symbol and number of ones.
+    """Check every string up to a length: by running each, or one per first symbol and number of ones.
 
-    by "string": each is run. "class": rows of equal tokens are equal but for the first, so one string is run for its
-    class. "average": layer 1 scores all pairs alike, so that what it adds is an average that the class decides; then
-    the row of a later position may be either of two, and everything that follows holds for both at once.
+    by "string": each is run. "class": equal tokens have equal rows, except for the first, so one string per class is
+    run. "average": layer 1 gives all pairs the same score, so its output is a mean that depends only on the class; a
+    later row is one of two, and bounds cover both.
     """
     longest, by, errors = fields(domain, "longest by errors", "claim.domain")
     whole(longest, 1, 1000, "longest")
@@ -69,7 +69,7 @@ def strings(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) 
 
 
 def each_string(model: Model, margin: int, n: int, start: list[int]) -> tuple[int, int, int]:
-    """All strings that start so: their number, those that are wrong, and the rounding."""
+    """Run all strings with this start; return their number, the number of wrong ones, and the rounding bound."""
     total = bad = moved = 0
     for rest in product((0, 1), repeat=n - len(start)):
         word = [*start, *rest]
@@ -93,9 +93,7 @@ def one_average(model: Model, margin: int, n: int, start: list[int]) -> tuple[in
     rows = [[model.embed(t, i, n + 1) for t in ((0, 1) if i > 1 else ((CLS, *word)[i],))] for i in range(n + 1)]
     chosen = [choice[-1] if i and word[i - 1] else choice[0] for i, choice in enumerate(rows)]
     zero, z = Vec.exact([0] * (n + 1)), Vec((), (), ())
-    for h in range(
-        layer.heads
-    ):  # values are linear in a row, and rows in whether a symbol is 1: the average is the same
+    for h in range(layer.heads):  # values are linear in rows, and rows in the symbol, so the mean is the same
         values = [[layer.value(h, layer.normed(row)) for row in choice] for choice in rows]
         first = attend(zero, [layer.value(h, layer.normed(row)) for row in chosen], True, REALS)
         sizes = zip(*(zip(v.sizes(), v.err) for choice in values for v in choice))

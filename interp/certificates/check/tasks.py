@@ -1,7 +1,7 @@
-"""Tasks that this checker knows: their inputs, where they are read and what is right there. No file says it for them.
+"""The tasks that this checker knows: their inputs, read positions and right answers, independently of any file.
 
-A task that is not here, or is spelled in another way, has its labels from the file: of such a claim the sentence says
-that a model agrees with what came with it, and never that it is right.
+Other tasks have labels from the file. The sentence then says that the model agrees with these labels, never that it is
+right.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NAMES = ("histogram", "count01", "max-of-k", "modular-addition", *LANGUAGES)
 
 
 class Known(NamedTuple):
-    """right(tokens): the right output at each place that is read; a Fault for any other row. every(rows): the words
-    for rows that are all inputs of a domain, or None where some are missing. read: the token that is read, or None."""
+    """right(tokens): the right output at each read position; raises Fault for rows that are not inputs. every(rows):
+    words for the domain if the rows are all of its inputs, otherwise None. read: the token at the read position."""
 
     right: Callable[[list[int]], dict[int, int]]
     every: Callable[[set[tuple[int, ...]]], str | None]
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 def known(model: Model) -> Known | None:
-    """What is known of the model's task; None for another one. A Fault for parameters that it does not have."""
+    """The model's task; None if it is unknown. Raises Fault for parameters that it does not have."""
     made = {"histogram": _histogram, "count01": _count01, "max-of-k": _equals, "modular-addition": _equals}
     if model.task in LANGUAGES:
         return _language(model)
@@ -48,7 +48,7 @@ def parameters_of(model: Model, **defaults: Any) -> list[Any]:
 
 
 def histogram(model: Model) -> tuple[int, int, bool, bool]:
-    """T, L, and whether rows begin with [BOS] and there is a class for no occurrence."""
+    """T, L, whether rows begin with [BOS], and whether there is a class for no occurrence."""
     T, L, bos, _, zero = parameters_of(model, T=32, L=10, bos=False, sampler="published", zero_class=False)
     return whole(T, 1, 1 << 16, "T"), whole(L, 1, 64, "L"), bos, zero
 
@@ -71,7 +71,7 @@ def _histogram(model: Model) -> Known:
 
 
 def _equals(model: Model) -> Known:
-    """Numbers and '=', where their maximum or their sum modulo p is read."""
+    """Rows of numbers and '=', at which their maximum or their sum modulo p is read."""
     if model.task == "max-of-k":
         terms, base = parameters_of(model, K=4, v=64)
     else:
@@ -98,7 +98,7 @@ def _count01(model: Model) -> Known:
     need(model.spec["readout_at"] == "=", "answers are read at '='")
 
     def right(tokens: list[int]) -> dict[int, int]:
-        body = tokens[1:-1]  # nothing follows, which a bidirectional model would see
+        body = tokens[1:-1]  # nothing comes after '=', where a bidirectional model would see it
         good = len(tokens) > 1 and tokens[0] == 0 and tokens[-1] == 4 and set(body) <= {1, 2, 3}
         need(good, f"row {tokens!r:.80} is not [BOS], symbols 0, 1, 2 and '='")
         return {len(tokens) - 1: 5 if body.count(2) > body.count(1) else 6}

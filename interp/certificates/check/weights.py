@@ -1,4 +1,4 @@
-"""Spec and weights as a file states them. Every field of a spec is known or refused."""
+"""The spec and weights in a file. Unknown fields of a spec are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TODAY = (
     "rotary_dim",
     "rotary_pairs",
 )
-"""Fields of today's decoders, which decoder.py reads: a model in which one is not its default has no other layers."""
+"""Fields of modern decoders, which decoder.py reads; a model with non-default values must have one layer."""
 KNOWN: dict[str, Sequence[Any]] = {
     "n_heads": range(1, 1025), "mixing": ("dot", "linear"), "normalizer": ("softmax", "none"),
     "query_key": ("learned", "full"), "value_output": ("learned", "full", "identity"), "norm": ("none", "pre", "post"),
@@ -49,10 +49,10 @@ KNOWN: dict[str, Sequence[Any]] = {
 
 
 class Weights:
-    """A spec and its tensors. A spec field that is not known here, or a value that cannot be read, is refused."""
+    """A spec and its tensors. Raises Fault for unknown fields and unreadable values."""
 
     longest: int | None = None
-    """Most tokens of a row; None: any number."""
+    """Largest number of tokens in a row; None: unlimited."""
     causal = True
 
     def __init__(self, spec: Any, weights: Any, name: Any, digest: Any, f: Format) -> None:
@@ -86,7 +86,7 @@ class Weights:
         allowed = {"name", "parameters", "data_seed", "table_sha256"}
         need(type(task) is dict and "name" in task and set(task) <= allowed, "spec.task must name a task")
         self.task, self.parameters = task["name"], task.get("parameters", {})
-        plain = type(self.task) is str and NAME.fullmatch(self.task)  # no name that reads like another claim
+        plain = type(self.task) is str and NAME.fullmatch(self.task)  # a name must not read like another claim
         need(plain and type(self.parameters) is dict, "spec.task must name a task in letters and digits")
         canonical = json.dumps(spec, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         said = f"{self.task}-d{self.d}-h{self.layer_specs[0]['n_heads']}-{hashlib.sha256(canonical).hexdigest()[:10]}"
@@ -112,7 +112,7 @@ class Weights:
         self.unused = set(self.shapes)
 
     def tensor(self, name: str, *shape: int) -> list[int]:
-        """Its numbers; a size of 0 stands for any."""
+        """The numbers of a tensor of this shape; 0 means any size."""
         found = self.shapes.get(name, [])
         right = len(found) == len(shape) and all(n in (0, m) for n, m in zip(shape, found))
         need(right, f"{name} has shape {found}, not {list(shape)}")
@@ -120,7 +120,7 @@ class Weights:
         return [fixed(value, name) for value in self.values[name]]
 
     def table(self, name: str) -> list[Vec]:
-        """The rows of a matrix of d_model columns."""
+        """The rows of a matrix with d_model columns."""
         flat = self.tensor(name, 0, self.d)
         return [Vec.exact(flat[i : i + self.d]) for i in range(0, len(flat), self.d)]
 
@@ -135,7 +135,7 @@ class Weights:
 
 
 def weights_sha256(shapes: dict[str, list[int]], values: dict[str, list[float]]) -> str:
-    """Over the tensors in the order of their names: name, shape, and the numbers as little-endian float64."""
+    """SHA-256 over the tensors in the order of their names: name, shape, and little-endian float64 numbers."""
     digest = hashlib.sha256()
     for name in sorted(shapes):
         digest.update(f"{name} {','.join(map(str, shapes[name]))}\n".encode())
