@@ -1,9 +1,9 @@
-"""Where a head looks: ideal patterns by relations between the position that looks and the one that is looked at.
+"""Where a head attends: ideal patterns from relations between query and key positions.
 
-A relation picks keys for each query. Its ideal form has two versions. Sharp: all keys in the relation equally, every
-visible key where none is. Graded: one weight for the keys in the relation, one for the others, one for marks; the
-weights are the pattern's own (geometric means for a softmax, means for raw scores). How close the head itself comes is
-1 - total variation distance, the mean over positions that matter and have a key in the relation.
+A relation selects keys for each query. Its ideal pattern has two versions. Sharp: equal attention to all keys in the
+relation, or to every visible key if there are none. Graded: one weight for the keys in the relation, one for the
+others, one for marks; the weights come from the pattern (geometric means for a softmax, means for raw scores). The fit
+of a head is 1 - total variation distance, averaged over positions that matter and have a key in the relation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SMALL = 1e-9
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of query and key, with the words of a head that looks along it."""
+    """A relation of query and key, with words for a head that attends accordingly."""
 
     words: str
     holds: Bool[Tensor, "rows length length"]
@@ -56,7 +56,7 @@ def proposals(bench: Bench, part: Part, name: str, relation: Relation) -> Iterat
 
 
 def sharp(holds: Tensor, visible: Tensor) -> Float[Tensor, "rows length length"]:
-    """Equal attention to the keys in the relation; to every visible one where none is."""
+    """Equal attention to the keys in the relation, or to every visible key if there are none."""
     chosen = torch.where(holds.any(-1, keepdim=True), holds, visible).float()
     return chosen / chosen.sum(-1, keepdim=True).clamp(min=1)
 
@@ -64,7 +64,7 @@ def sharp(holds: Tensor, visible: Tensor) -> Float[Tensor, "rows length length"]
 def graded(
     bench: Bench, actual: Tensor, holds: Tensor, matters: Tensor, softmax: bool
 ) -> tuple[Float[Tensor, "rows length length"], int]:
-    """One weight for each class of keys: in the relation, marks, others. And how many classes there are."""
+    """A pattern with one weight per class of keys (in the relation, marks, others), and the number of classes."""
     visible = bench.visible
     marks = (~bench.view.content)[:, None, :] & visible & ~holds
     classes = holds.long() + 2 * marks.long()
@@ -82,14 +82,14 @@ def graded(
 
 
 def closeness(actual: Tensor, ideal: Tensor, judged: Bool[Tensor, "rows length"]) -> float:
-    """1 - total variation distance of two patterns, the mean over positions."""
+    """1 - total variation distance of two patterns, averaged over positions."""
     if not judged.any():
         return 0.0
     return float(1 - (actual[judged] - ideal[judged]).abs().sum(-1).mean() / 2)
 
 
 def explained(actual: Tensor, ideal: Tensor, judged: Tensor) -> float:
-    """The share of the variance of raw scores that the form gives."""
+    """The share of the variance of raw scores that the ideal form explains."""
     values, form = actual[judged], ideal[judged]
     spread = float(((values - values.mean()) ** 2).sum())
     return 1 - float(((values - form) ** 2).sum()) / spread if spread > 0 else 0.0

@@ -1,7 +1,7 @@
-"""A model on the bench: its answers on a population, and how many of them stay when parts are replaced.
+"""The bench: a model's answers on a population, and how many stay the same when parts are replaced.
 
-Everything is judged against the *model's* answers, by the one function that decides; whether an answer is right only
-splits the count. A replacement (`Edit`) puts other values in at a hook point of the running model.
+Replacements are compared with the *model's* answers, not with the right ones; right and wrong answers are only counted
+separately. A replacement (`Edit`) sets other values at a hook point of the running model.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from interp.mechanisms.setting import Setting, View
 from interp.populations import Population
 
 ALLOWED = 0.04
-"""By so much the share may be lower among the most frequent answers, or among all others, than among all."""
+"""How much lower the share may be among the most frequent answers, or among all others, than among all."""
 
 
 class OutOfTime(Exception):
-    """A search reached the time that it was given; whoever started it goes on with what there is."""
+    """A search reached its time limit; the caller continues with the results so far."""
 
 
 @dataclass
 class Clock:
-    """When work has to end (time.monotonic)."""
+    """The deadline of a search (time.monotonic)."""
 
     until: float = math.inf
 
@@ -43,23 +43,23 @@ class Clock:
         return self.until - time.monotonic()
 
     def check(self) -> None:
-        """Raise OutOfTime when the time is over."""
+        """Raise OutOfTime after the deadline."""
         if self.left < 0:
             raise OutOfTime
 
 
 @runtime_checkable
 class Edit(Protocol):
-    """What replaces a part: hooks for these rows of the bench's batch."""
+    """A replacement of a part: hooks for some rows of the bench's batch."""
 
     def hooks(self, bench: Bench, rows: slice) -> list[Hook]: ...
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Shares of the model's answers that stay: of all, of the right ones, of the wrong ones (NaN without any).
+    """Shares of the model's answers that stay the same: of all, of the right ones, of the wrong ones (NaN if none).
 
-    least: see least_share. loss: mean loss in nats (NaN if there is none).
+    least: see least_share. loss: mean loss in nats (NaN if undefined).
     """
 
     share: float
@@ -75,7 +75,7 @@ class Kept:
 class Bench:
     """A model with the inputs that it is tested on.
 
-    hints: quantities that its program reads. clock: runs raise OutOfTime once its time is over.
+    hints: quantities that its program reads. clock: runs raise OutOfTime after its deadline.
     """
 
     subject: Subject
@@ -110,13 +110,13 @@ class Bench:
 
     @cached_property
     def visible(self) -> Bool[Tensor, "rows length length"]:
-        """Which keys each query may see."""
+        """Mask of the keys that each query can see."""
         mask = self.view.mask
         seen = mask[:, None, :].expand(-1, mask.shape[1], -1)
         return seen.tril() if self.setting.causal else seen
 
     def run(self, edits: Sequence[Edit]) -> Float[Tensor, "reads n_out"]:
-        """The outputs under these replacements."""
+        """The outputs with these replacements."""
         batch = self.population.batch
         if not edits:
             return self.logits
@@ -128,17 +128,17 @@ class Bench:
         return self.subject.logits(batch, hooks)
 
     def kept(self, edits: Sequence[Edit]) -> Kept:
-        """How many of the model's answers stay under these replacements."""
+        """The shares of the model's answers that stay the same with these replacements."""
         return self.compare(self.run(edits))
 
     def compare(self, logits: Float[Tensor, "reads n_out"]) -> Kept:
-        """How many of the model's answers these outputs give."""
+        """The shares of the model's answers that these outputs give."""
         found = self.agreement((decide(logits, self.subject.decision) == self.answers) & answered(logits))
         lost = losses(logits, self.where.classes, self.subject.decision)
         return Kept(**{**found.__dict__, "loss": float("nan") if lost is None else float(lost.double().mean())})
 
     def agreement(self, same: Bool[Tensor, "reads"]) -> Kept:
-        """The same of answers that are given as equal to the model's, or not."""
+        """The shares for a mask of the answers that equal the model's."""
         return Kept(
             share=float(same.double().mean()),
             right=float(same[self.right].double().mean()),
@@ -154,7 +154,7 @@ class Bench:
         return {}
 
     def activation(self, name: str) -> Tensor:
-        """What passes a hook point in the whole batch, in float32, computed once."""
+        """The activation at a hook point for the whole batch, in float32, computed once."""
         if name not in self._activations:
             batch, found = self.population.batch, []
             for rows in self.subject.chunks(batch):
@@ -165,25 +165,25 @@ class Bench:
         return self._activations[name]
 
     def output(self, part: Part) -> Float[Tensor, "rows length d"]:
-        """What a part puts out, at all positions."""
+        """A part's output at all positions."""
         return part.get(self.activation(part.hook))
 
     def pattern(self, part: Part) -> Float[Tensor, "rows length length"]:
-        """Where a head looks: queries, then keys."""
+        """A head's attention pattern: rows, queries, keys."""
         return self.activation(f"blocks.{part.layer}.attn.hook_pattern")[:, part.head]
 
     def matters(self, part: Part) -> Bool[Tensor, "rows length"]:
-        """Positions whose value can reach an answer: in the last layer those that are read, else all but padding."""
+        """Mask of the positions that can affect an answer: in the last layer the read ones, otherwise all tokens."""
         if part.layer == self.subject.model.cfg.n_layers - 1:
             return self.where.mask(self.population.batch)
         return self.view.mask
 
 
 def least_share(same: Bool[Tensor, "reads"], answers: Int[Tensor, "reads"]) -> float:
-    """The share of answers that are the same, or that of the most frequent answer, or of all others, if these are lower
-    by more than ALLOWED.
+    """The share of equal answers; or the share among the most frequent answer, or among all others, if one of these is
+    lower by more than ALLOWED.
 
-    Strings of brackets are balanced so seldom that "never" is right on nearly all of them, and explains nothing.
+    For example, so few strings of brackets are balanced that always answering "no" is nearly always right.
     """
     if not len(answers):
         return 0.0
@@ -197,7 +197,7 @@ def least_share(same: Bool[Tensor, "reads"], answers: Int[Tensor, "reads"]) -> f
 
 @dataclass(frozen=True)
 class Mean:
-    """A part's mean at each position."""
+    """Replace a part by its mean at each position."""
 
     part: Part
     value: Float[Tensor, "length d"]
@@ -217,7 +217,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Given:
-    """Values of a part, one of a few for each position: `values[codes]`, at the positions of a mask."""
+    """Replace a part's values by `values[codes]`, one of a few values per position, at the positions of a mask."""
 
     part: Part
     codes: Int[Tensor, "rows length"]
@@ -236,7 +236,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern of attention for one head."""
+    """Replace a head's attention pattern."""
 
     part: Part
     weights: Float[Tensor, "rows length length"]

@@ -1,7 +1,8 @@
-"""The neurons of an MLP: how many are functions of one quantity alone, and how many of these are thresholds.
+"""The neurons of an MLP: how many depend only on one quantity, and how many of these are thresholds.
 
-The ideal form puts in the place of each such neuron's activation its mean over all positions with the same value of the
-quantity; the other neurons stay as they are. If the answers stay, those neurons respond to nothing else that is used.
+The ideal form replaces each such neuron's activation by its mean over all positions with the same value of the
+quantity; other neurons are unchanged. If the answers stay the same, the model uses no other information from these
+neurons.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from interp.mechanisms.quantities import Quantity, candidates
 from interp.words import joined
 
 FOLLOWS = 0.9
-"""A neuron follows a quantity if so much of its variance lies between the quantity's values."""
+"""A neuron follows a quantity if the quantity explains this share of its variance."""
 MOST, TRIED = 0.5, 3
-"""The share of the neurons that must follow a quantity to be worth a sentence; quantities that are proposed."""
+"""Least share of neurons that must follow a quantity for a sentence, and number of quantities proposed."""
 NAMED = 4
-"""Thresholds that are named."""
+"""Largest number of thresholds that are named."""
 SWITCHED = 0.2
-"""Of that share, so much is enough to say at which value a threshold switches."""
+"""Least share of threshold neurons for naming the values at which they switch."""
 ON = 0.05
-"""A threshold is off where its mean is at most this share of its largest one."""
+"""A threshold is off if its mean is at most this share of its largest mean."""
 
 
 @dataclass(frozen=True)
 class Neurons:
-    """Activations of some neurons."""
+    """Replace the activations of some neurons."""
 
     hook: str
     which: Bool[Tensor, "neurons"]
@@ -52,7 +53,7 @@ class Neurons:
 
 @mechanism("neurons", of="inside")
 def neurons(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """The quantities that most neurons follow."""
+    """Propose the quantities that most neurons follow."""
     hook = f"blocks.{part.layer}.mlp.hook_post"
     if part.head is not None or hook not in bench.subject.model.hook_dict:
         return
@@ -83,7 +84,7 @@ def neurons(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def shares(seen: Float[Tensor, "n neurons"], codes: Tensor) -> Float[Tensor, "neurons"]:
-    """The share of each neuron's variance that lies between cells."""
+    """The share of each neuron's variance that the cells explain."""
     means = cell_means(seen[None], codes[None], torch.ones_like(codes, dtype=torch.bool)[None])
     rest = ((seen - means[codes]) ** 2).sum(0)
     spread = ((seen - seen.mean(0)) ** 2).sum(0)
@@ -91,9 +92,9 @@ def shares(seen: Float[Tensor, "n neurons"], codes: Tensor) -> Float[Tensor, "ne
 
 
 def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, means: Tensor) -> list[int]:
-    """The value above which each threshold neuron switches: off on one side, only rising or only falling on the other.
+    """The value above which each threshold neuron switches: it is off on one side and monotonic on the other.
 
-    It is the largest value on the lower side that the inputs have. Empty if the quantity is a token.
+    This is the largest value on the lower side that occurs. Empty if the quantity is a token.
     """
     if one.tokens:
         return []
@@ -105,7 +106,7 @@ def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, mean
     monotone = (steps >= -slack).all(0) | (steps <= slack).all(0)
     ends_off = torch.minimum(along[0].abs(), along[-1].abs()) <= slack
     off = along.abs() <= slack * SWITCHED
-    other_side = off != off[0]  # from the first value at which the neuron is no longer as at the lowest one
+    other_side = off != off[0]  # values at which the neuron's state differs from that at the lowest value
     known = values.unique()
     return [
         int(known[int(other_side[:, at].long().argmax()) - 1]) for at in (monotone & ends_off).nonzero()[:, 0].tolist()
@@ -113,7 +114,7 @@ def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, mean
 
 
 def _at(steps: list[int]) -> str:
-    """Where thresholds lie: each value if they are few, else the range."""
+    """Words for the thresholds: each value if they are few, otherwise their range."""
     values = sorted(set(steps))
     few = len(values) <= NAMED
     return f" above {joined(map(str, values))}" if few else f" above values from {values[0]} to {values[-1]}"

@@ -1,13 +1,13 @@
-"""What a point of a figure stands for: a head, an input, or both. A click loads it; a marked head is marked everywhere.
+"""Links from points of a figure to heads and inputs: a click loads the input, and marks the head in all figures.
 
-A head is known by its name, "head 0.3" (or "head 3" of a single layer), wherever a figure says it: in a label of an
-axis, in the name of a trace, in the title of a small plot. So every figure that names heads can be clicked, without a
-word of its own. An input is given by who draws it, with `inputs`. Both reach the page in `meta` of each trace:
+Heads are found by their names, "head 0.3" (or "head 3" for a single layer), in axis labels, trace names and titles of
+small plots. So every figure that names heads is clickable automatically. Inputs are set with `inputs`. Both are stored
+in the `meta` of each trace:
 
-    head    its head, as "0.3", or
-    heads   where a point's head stands: "x", "y" or "id"
-    input   its input, as a piece of a live panel's state ("tokens:0.1.1.4", "counts:160,170,20"), or
-    inputs  "tokens" or "counts": each point's customdata is the rest of the piece
+    head    the trace's head, such as "0.3", or
+    heads   where to find a point's head: "x", "y" or "id"
+    input   the trace's input, as a part of a live panel's state ("tokens:0.1.1.4", "counts:160,170,20"), or
+    inputs  "tokens" or "counts": each point's customdata is the rest of that part
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Content = Mapping[str, Any]
-"""A figure, its traces or its layout as plain data, as plotly writes them to JSON."""
+"""A figure, its traces or its layout as plain data, as in plotly's JSON."""
 
 _HEAD = re.compile(r"\bhead (?:(\d+)\.)?(\d+)\b")
 _LABEL = re.compile(r"(?:head )?(?:(\d+)\.)?(\d+)\b")
 
 
 def tokens(ids: Sequence[int]) -> str:
-    """An input as the rest of a piece "tokens:...": [0, 1, 1, 4] is "0.1.1.4"."""
+    """An input in the form of "tokens:...": [0, 1, 1, 4] is "0.1.1.4"."""
     return ".".join(str(int(token)) for token in ids)
 
 
 def counts(numbers: Sequence[int]) -> str:
-    """An input as the rest of a piece "counts:...", in the order of the task's counted tokens."""
+    """An input in the form of "counts:...", in the order of the task's counted tokens."""
     return ",".join(str(int(number)) for number in numbers)
 
 
 def inputs(figure: go.Figure, kind: Literal["tokens", "counts"], pieces: str | Sequence[Any]) -> go.Figure:
-    """Gives every trace of a figure its inputs: one for all of it, or one a point (for cells, rows of them)."""
+    """Set the inputs of every trace of a figure: one for all points, or one per point (for cells, rows of them)."""
     for trace in figure.data:
         if isinstance(pieces, str):
             trace.meta = {**(trace.meta or {}), "input": f"{kind}:{pieces}"}
@@ -47,7 +47,7 @@ def inputs(figure: go.Figure, kind: Literal["tokens", "counts"], pieces: str | S
 
 
 def aimed(content: dict[str, Any]) -> dict[str, Any]:
-    """A figure whose traces know their heads; what stands under the pointer names the head of a whole trace."""
+    """Add heads to a figure's traces; the tooltip names the head of a whole trace."""
     traces = []
     for trace in content.get("data", []):
         meta = {**_head_of(trace, content.get("layout", {})), **(trace.get("meta") or {})}
@@ -89,7 +89,7 @@ def _axis(trace: Content, layout: Content, letter: str) -> Content:
 
 
 def _title(axis: Content, layout: Content, letter: str) -> str:
-    """Of an axis, or, in a grid of small plots, of the one that speaks for all."""
+    """The title of an axis or, in a grid of small plots, the shared title."""
     own = (axis.get("title") or {}).get("text")
     if own is not None:
         return str(own)

@@ -1,4 +1,4 @@
-"""What a figure shows, in words: for those who cannot see it, and in its place where a picture would show nothing."""
+"""Describe figures in words, for readers who cannot see them, and instead of figures that would show nothing."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 FEWEST = 3
-"""Bars, cells or points of a line that are worth a picture."""
+"""Least number of bars, cells or points for a figure."""
 ALIKE = 1e-6
 """Values that differ by less, relative to their size, look alike in any picture."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One bar, cell, box or dot: its value, and where it stands."""
+    """One bar, cell, box or dot: its value and its place."""
 
     value: float
     where: str
 
 
 def finding(figure: go.Figure) -> str:
-    """One sentence on what is drawn: how many marks, the least and the largest value, and where they stand."""
+    """One sentence on a figure: the number of marks, and the smallest and largest values with their places."""
     if (told := _told(figure)) is not None:
         return told
     traces = _traces(figure)
@@ -53,7 +53,7 @@ def finding(figure: go.Figure) -> str:
 
 
 def instead(figure: go.Figure) -> str | None:
-    """The sentence that says all that a figure would show, with one or two marks, or values all alike; else None."""
+    """A sentence that replaces a figure with one or two marks, or with equal values; otherwise None."""
     if _told(figure) is not None:
         return None
     traces = _traces(figure)
@@ -70,13 +70,13 @@ def instead(figure: go.Figure) -> str | None:
 
 
 def _told(figure: go.Figure) -> str | None:
-    """What a drawing, which has no values to read off, says of itself: layout.meta["words"]."""
+    """The description of a drawing without values: layout.meta["words"]."""
     meta = figure.layout.meta
     return str(meta["words"]) if isinstance(meta, dict) and "words" in meta else None
 
 
 def values_of(values: Any) -> Any:
-    """A trace's values as a sequence, also where plotly keeps them packed: {"dtype", "bdata", "shape"}."""
+    """A trace's values as a sequence, unpacked if plotly stores them as {"dtype", "bdata", "shape"}."""
     if not (isinstance(values, dict) and "bdata" in values):
         return values
     array = np.frombuffer(base64.b64decode(values["bdata"]), dtype=np.dtype(values["dtype"]))
@@ -93,7 +93,7 @@ def _is_line(trace: Any) -> bool:
 
 
 def _traces(figure: go.Figure) -> list[Any]:
-    """What holds data: rules and other help lines show nothing under the pointer."""
+    """The traces with data; reference lines have no tooltip."""
     return [trace for trace in figure.data if trace.hoverinfo != "skip"]
 
 
@@ -111,7 +111,7 @@ def _marks(trace: Any) -> Iterator[Drawn]:
     places = values_of(trace.x) if trace.x is not None else range(len(heights))
     for place, height in zip(places, heights):
         if height is not None and np.isfinite(float(height)):
-            where = _place(place)  # a "head" at "head 0.1" is said once
+            where = _place(place)  # avoid repeating "head" in "head 0.1"
             said = where if trace.name and where.startswith(f"{trace.name} ") else f"{name}{where}"
             yield Drawn(float(height), html.unescape(said))
 
@@ -121,7 +121,7 @@ def _place(value: Any) -> str:
 
 
 def _title(figure: go.Figure, traces: list[Any]) -> str:
-    """of NAME, the name of what is drawn upward, or in color."""
+    """ " of NAME", with the title of the vertical axis or the color scale."""
     layout = figure.layout
     if len({trace.coloraxis for trace in traces if trace.type == "heatmap"}) > 1:
         return ""  # maps of different things

@@ -1,6 +1,6 @@
-"""What the live panel knows of a task's inputs: samples, how they begin and end, examples, what is right.
+"""A task's inputs for the live panel: samples, fixed tokens at both ends, examples, and right answers.
 
-Nothing here knows a task by its name: all is read off samples and off what a task declares.
+Everything is inferred from samples and from the task's declarations, never from its name.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from interp.tasks import Batch
 from interp.tasks.rules import evaluate
 
 RULED = 10
-"""Samples of each split on which a task's rule is compared with its labels."""
+"""Number of samples per split on which a task's rule is compared with its labels."""
 REFERENCES = 20
 KNOWN_INPUTS = 5_000
 KNOWN_LENGTH = 64
 SAMPLES = 200
 SHORT = 40
-"""Tokens of an example that can be read, and clicked one by one."""
+"""Largest number of tokens of an example, so that each can be read and clicked."""
 
 
 class Inputs:
-    """Samples of the task's inputs, as rows without padding, up to where a causal model's answer is read."""
+    """Samples of the task's inputs, without padding and, for causal models, up to the read position."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject, self.task = subject, subject.task
@@ -41,7 +41,7 @@ class Inputs:
         self.rows = [batch.tokens[0] for batch in self.batches]
 
     def cut(self, batch: Batch, row: int) -> Batch:
-        """One row of a batch without its padding, and, for a causal model, without what follows its answer."""
+        """One row of a batch without padding and, for a causal model, without the tokens after its read position."""
         one = batch[row : row + 1]
         length = int(one.lengths[0])
         if self.causal and self.readout != "all":
@@ -51,7 +51,7 @@ class Inputs:
 
     @cached_property
     def frame(self) -> dict[str, Any]:
-        """Tokens that every sample begins and ends with, those between, and the only length, if there is one."""
+        """The tokens with which every sample begins and ends, the tokens in between, and the only length, if any."""
         rows = [row.tolist() for row in self.rows]
         shortest = min(map(len, rows))
         same = [len({row[i] for row in rows}) == 1 for i in range(shortest)]
@@ -64,7 +64,7 @@ class Inputs:
         return {"prefix": prefix, "suffix": suffix, "alphabet": alphabet, "only": self._only_length()}
 
     def _only_length(self) -> int | None:
-        """The number of tokens of every input, where the task refuses a row with one of them doubled."""
+        """The number of tokens of every input, if the task refuses rows with one token repeated."""
         if len({len(row) for row in self.rows}) > 1:
             return None
         row = self.rows[0]
@@ -76,7 +76,7 @@ class Inputs:
         return None
 
     def references(self) -> list[Batch]:
-        """Twenty different inputs of all lengths among the shorter half."""
+        """Twenty different inputs from the shorter half of the samples, of all lengths."""
         by_tokens = {
             tuple(batch.tokens[0].tolist()): batch for batch in sorted(self.batches, key=lambda b: int(b.lengths[0]))
         }
@@ -85,7 +85,7 @@ class Inputs:
         return [shorter[i * len(shorter) // REFERENCES] for i in range(min(REFERENCES, len(shorter)))]
 
     def examples(self) -> list[list[int]]:
-        """A few inputs to begin with: the task's own example first, where it has one."""
+        """A few inputs to start with: first the task's own example, if any."""
         own, rows = self.task.example, [batch.tokens[0] for batch in self.references()]
         first = [] if own is None else [self.cut(own, 0).tokens[0]]
         found = [row.tolist() for row in [*first, *rows]]
@@ -93,7 +93,7 @@ class Inputs:
         return short or [row for row in map(self._shortened, found) if row] or found[:1]
 
     def _shortened(self, row: list[int]) -> list[int]:
-        """A long input with fewer tokens between its fixed ends, [] where the task or the model knows no such input."""
+        """A long input with fewer tokens between its fixed ends; [] if the task or the model does not accept it."""
         frame, spec = self.frame, getattr(self.subject.model, "spec", None)
         if frame["only"] is not None or self.task.rule is None or (spec is not None and spec.max_length is not None):
             return []
@@ -101,7 +101,7 @@ class Inputs:
         return row[: start + SHORT // 4] + row[len(row) - end :]
 
     def check_rule(self) -> None:
-        """Raise InterpError where the task's rule says otherwise than its labels, of a few samples of each split."""
+        """Raise InterpError if the task's rule contradicts its labels on a few samples per split."""
         for batch in self.splits if self.task.rule is not None else ():
             part = batch[:RULED]
             at, rights = self.subject.read_mask(part), self._rights(part)
@@ -123,7 +123,7 @@ class Inputs:
                 )
 
     def known(self) -> list[list[list[int]]]:
-        """Inputs with the right output at each place that is read: the whole domain where it is small, else samples."""
+        """Inputs with the right output at each read position: the whole domain if it is small, otherwise samples."""
         total = self.task.n_inputs
         batches = self.task.inputs() if total is not None and total <= KNOWN_INPUTS else iter(self.splits)
         found = []
@@ -136,7 +136,7 @@ class Inputs:
         return found
 
     def _rights(self, batch: Batch) -> list[list[int]]:
-        """The right output index at the place that is read, or at every place; -1 where nobody reads."""
+        """The right output index at the read position, or at every position, with -1 where it is not read."""
         if self.readout != "all":
             return right_classes(self.task, batch, self.subject.read_at)[:, None].tolist()
         return self.task.classes(batch).masked_fill(~self.subject.read_mask(batch), -1).tolist()

@@ -1,4 +1,4 @@
-"""A model of a table of contexts: how well it fits, beside the optimum, and what heads, attention and directions do."""
+"""Sections on models of conditional tables: fit, distance to the optimum, heads, attention and directions."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def table(study: Study, report: Report) -> None:
 
 
 def known(study: Study) -> Memorization:
-    """What is memorized; the section on contexts asks for it too."""
+    """The measure of memorization, shared with the section on contexts."""
     return memorization(study.subject, study.once(shared.context_logits))
 
 
 def least_width(study: Study) -> int:
-    """The width that is enough for any table of this size."""
+    """The width that is sufficient for any table of this size."""
     task = table_of(study.subject)
     return min(len(task.contexts), task.n_out - 1)
 
 
 def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least: int) -> str:
-    """The answer in words, from the numbers alone. weighted: the contexts are not equally likely."""
+    """The verdict in words. weighted: whether contexts have different probabilities."""
     share = f", which have probability {words.share(found.accuracy)}" if weighted else ""
     sentences = [
         f"Divergence {found.kl:.4g} nats from the table, whose entropy is {found.entropy:.4g} nats.",
@@ -108,10 +108,10 @@ def attention_needs(study: Study) -> str | None:
     return shared.needs_table(study) or study.subject.no_decomposition()
 
 
-# The rank of what attention can tell apart (Dana 2024, Theorem 1).
+# The rank of the attention matrix (Dana 2024, Theorem 1).
 @section("table_attention", title="The attention matrix", order=440, needs=attention_needs)
 def table_attention(study: Study, report: Report) -> None:
-    """Ranks and singular values of the outputs of all heads, a row for each context."""
+    """Ranks and singular values of the outputs of all heads, one row per context."""
     subject, task = study.subject, table_of(study.subject)
     found = attention_matrix(subject, study.once(shared.context_outputs))
     report.section(
@@ -150,7 +150,7 @@ def table_attention(study: Study, report: Report) -> None:
 # Each context of a conditional table: how far the model's distribution is from the table's.
 @section("table_contexts", title="Context by context", order=120, needs=shared.needs_table)
 def table_contexts(study: Study, report: Report) -> None:
-    """Divergence of each context, beside that of the best map where it is known."""
+    """Divergence of each context, compared with that of the best map if known."""
     found = memorization(study.subject, study.once(shared.context_logits))
     gap = study.once(shared.known_optimum)
     report.section("Context by context")
@@ -160,7 +160,7 @@ def table_contexts(study: Study, report: Report) -> None:
     )
     if gap is not None:
         rows = rows.assign(optimum=gap.optimum_by_row)
-    rows = rows.sort_values("memorized", kind="stable")  # so that the colors are the same in every report
+    rows = rows.sort_values("memorized", kind="stable")  # for the same colors in every report
     even = float(np.ptp(rows["prior"])) < 1e-12
     x, title = ("entropy", "entropy of the context (nats)") if even else ("prior", "prior probability")
     report.add_figure(

@@ -23,12 +23,12 @@ SHOWN_ROWS = 300
 
 
 def logits_needs(study: Study) -> str | None:
-    """Outputs that are tokens, and heads that add up to them."""
+    """The reason why outputs are not tokens, or not a sum over heads, or None."""
     words = None if study.task.n_out == study.task.d_vocab else "outputs are not tokens"
     return first_reason([words, shared.needs_two_answers(study)])
 
 
-# What each head alone gives to the logits of the answers (Figure 1).
+# Contributions of single heads to the logits of the answers (Figure 1).
 @section("head_logits", title="Logits of single heads", order=330, needs=logits_needs)
 def head_logits(study: Study, report: Report) -> None:
     """Box plots of the logits of every head and of the model, by current and true next token."""
@@ -62,11 +62,11 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
     points, values, lines = planes.points, planes.values, planes.lines
     if study.subject.count_space:
         points.attrs["counted"] = study.task.counted
-        points["input"] = study.once(inputs) * tested.n_heads  # the same inputs, head after head
+        points["input"] = study.once(inputs) * tested.n_heads  # the same inputs for each head
     notes = {int(head): f"s-acc {words.share(s_acc, 3)}" for head, s_acc in zip(heads["head"], heads["s_acc"])}
     best, worst = int(heads["s_acc"].idxmax()), int(heads["s_acc"].idxmin())
     chosen = {"best": best} if best == worst else {"best": best, "worst": worst}
-    # With positions there are no value vectors; an output is an average of them, so it lies between them.
+    # Without positions, an output is a mean of value vectors. With positions there are no value vectors.
     vectors = (
         f" Diamonds are the value vectors of {words.joined(map(repr, seen))}; every output is an "
         "average of them, weighted by the attention."
@@ -98,7 +98,7 @@ def inputs(study: Study) -> list[str]:
 
 
 def tokens_seen(study: Study) -> tuple[str, ...]:
-    """The tokens that a head can look at where the answer is read, the counted ones first."""
+    """The tokens that a head can attend to from the read position, the counted ones first."""
     batch = study.once(shared.rows, "test")
     places = study.subject.answer_positions(batch.tokens)
     causal = study.model.cfg.attention_dir == "causal"
@@ -110,12 +110,12 @@ def tokens_seen(study: Study) -> tuple[str, ...]:
 
 
 def _named(figure: go.Figure, d_head: int) -> go.Figure:
-    """With one dimension, up is the answer."""
+    """Name the axes; with one dimension, the vertical axis is the answer."""
     return figure if d_head > 1 else figure.update_yaxes(title_text="answer, by its number")
 
 
 def ratios_needs(study: Study) -> str | None:
-    """Three counted tokens, and heads that separate."""
+    """The reason why there are no attention ratios (not three counted tokens, or no separators), or None."""
     three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
     return first_reason([three, shared.needs_two_answers(study)])
 
@@ -123,7 +123,7 @@ def ratios_needs(study: Study) -> str | None:
 # How a head divides its attention among the counted tokens (section 5.3, Figure 5).
 @section("attention_ratios", title="Attention to the counted tokens", order=410, needs=ratios_needs)
 def ratios(study: Study, report: Report) -> None:
-    """A dot a head: attention to the first counted token over that to the second, and to the third."""
+    """One dot per head: attention to the first counted token divided by that to the second, and to the third."""
     subject, counted = study.subject, study.task.counted
     batch = None if subject.count_space else study.once(shared.rows, "test")
     table = study.once(shared.singles).merge(
@@ -146,7 +146,7 @@ SWEEP_W02 = tuple(float(r) for r in np.logspace(-1, 3, 9))
 
 
 def reweighting_needs(study: Study) -> str | None:
-    """Three counted tokens, and outputs that counts decide."""
+    """The reason why attention is not reweighted (not three counted tokens, or not in count space), or None."""
     three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
     counts = None if study.subject.count_space else (
         "this would take minutes on whole sequences; call interp.reweight_attention instead"
@@ -154,7 +154,7 @@ def reweighting_needs(study: Study) -> str | None:
     return first_reason([three, shared.needs_two_answers(study), counts])
 
 
-# What a head could do if it looked elsewhere: attention set by hand (section 5.4).
+# Attention set by hand: what could a head do if it attended differently? (section 5.4)
 @section("reweighting", title="Interventions on attention", order=510, needs=reweighting_needs)
 def reweighting(
     study: Study,
@@ -165,7 +165,7 @@ def reweighting(
 ) -> None:
     """s-acc of the heads against the ratio of attention to two tokens: w01 without the third token, w02 at w01 = 1.
 
-    C: weight of errors in the separators' objective, as in head_metrics; the figures hinge on it.
+    C: weight of errors in the separators' objective, as in head_metrics; the figures depend on it.
     """
     counted = one, two, three = study.task.counted
     fit = partial(
