@@ -1,11 +1,11 @@
-"""One safetensors file that describes itself: parameters, and in the header the spec, the seed and a hash of it all.
+"""Checkpoints: one safetensors file with the parameters, and the spec, the seed and a hash in its header.
 
     __metadata__ = {"format": "pt", "interp": JSON of {schema, spec, seed, summary, versions, sha256}}
 
-Reading believes nothing: the size first, then the header, names, shapes, dtypes, the hash, finite values. Every broken
-or hostile file is refused with one CheckpointError sentence that names it, and nothing in it is ever executed. A
-task's tables (a conditional distribution that no parameter generates) travel as extra tensors named `task.*`.
-Nothing here imports transformer_lens, so engines and certificates read checkpoints without it.
+Reading checks everything: size, header, names, shapes, dtypes, hash and finite values. Broken and hostile files raise
+CheckpointError with one sentence, and nothing in them is executed. A task's tables (a conditional distribution that
+parameters do not determine) are extra tensors named `task.*`. Engines and certificates read checkpoints without
+loading transformer_lens.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from interp.tasks.hashes import tensors_sha256
 
 SCHEMA = 1
 MAX_BYTES = 2 * 2**30
-"""Files above this size are refused before they are opened; task models are small."""
+"""Largest file that is opened; task models are small."""
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""How to read an older record: schema n -> the same record in schema n + 1."""
+"""Conversions of older records: schema n -> the same record in schema n + 1."""
 
 _FIELDS = ("schema", "spec", "seed", "summary", "versions")
 _TABLE = "task."
@@ -43,9 +43,9 @@ _TABLE = "task."
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file says: the spec, the seed of its initialization, the parameters, the task with its tables.
+    """The content of a checkpoint: spec, seed of the initialization, parameters, and the task with its tables.
 
-    summary: small facts about its training (final loss, accuracy, ...). versions: of the libraries that wrote it.
+    summary: small facts about the training (final loss, accuracy, ...). versions: of the libraries that wrote it.
     """
 
     spec: ModelSpec
@@ -58,7 +58,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class CheckpointHeader:
-    """What the header of a file claims; its tensors are neither read nor checked."""
+    """The header of a checkpoint; tensors are neither read nor checked."""
 
     spec: ModelSpec
     seed: int
@@ -77,10 +77,10 @@ def save_checkpoint(
     summary: Mapping[str, Any] | None = None,
     task: Task | None = None,
 ) -> Path:
-    """Write one checkpoint; the file appears whole or not at all. Equal arguments give equal bytes.
+    """Write one checkpoint, either completely or not at all. Equal arguments give equal bytes.
 
-    Raises InterpError (or SpecError) for parameters that do not fit the spec, are not finite or would lose bits in the
-    spec's dtype, CheckpointError for a path that cannot be written.
+    Raises InterpError (or SpecError) for parameters that do not fit the spec, are not finite or would be rounded to the
+    spec's dtype, and CheckpointError for a path that cannot be written.
     """
     path = as_path(path, "a checkpoint")
     if path.suffix != ".safetensors":
@@ -88,7 +88,7 @@ def save_checkpoint(
     spec.check()
     if task is None:
         task = make_task(spec.task)
-        spec = spec.replace(task=task.ref)  # a default that is spelled out is left out: one model, one name
+        spec = spec.replace(task=task.ref)  # drop explicit defaults, so that equal specs have equal ids
     if task.ref != spec.task:
         raise InterpError(f"the spec's task is {spec.task!r}, not {task.ref!r}")
     check_parameters(spec, task, tensors)
@@ -116,7 +116,7 @@ def save_checkpoint(
 
 
 def _exactly(name: str, tensor: Tensor, spec: ModelSpec) -> Tensor:
-    """The tensor in the spec's dtype, where that rounds nothing."""
+    """The tensor in the spec's dtype. Raises InterpError if that would round it."""
     wanted: torch.dtype = getattr(torch, spec.dtype)
     if not tensor.to(wanted).to(tensor.dtype).equal(tensor):
         raise InterpError(
@@ -127,7 +127,7 @@ def _exactly(name: str, tensor: Tensor, spec: ModelSpec) -> Tensor:
 
 
 def _ordered(data: bytes) -> bytes:
-    """The file with the entries of __metadata__ sorted: safetensors writes them in random order."""
+    """Sort the entries of __metadata__, which safetensors writes in random order."""
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -149,8 +149,7 @@ def _version(package: str) -> str:
 def read_checkpoint(path: str | Path, max_bytes: int = MAX_BYTES) -> Checkpoint:
     """Read and check one checkpoint file.
 
-    Raises CheckpointError, with one sentence that names the file, for anything that is not a whole, honest checkpoint
-    of a model we know.
+    Raises CheckpointError, with one sentence that names the file, for anything but a valid checkpoint.
     """
     path = regular_file(path, max_bytes)
     with opened(path) as file:
@@ -159,7 +158,7 @@ def read_checkpoint(path: str | Path, max_bytes: int = MAX_BYTES) -> Checkpoint:
         names = list(file.keys())
         slices = {name: file.get_slice(name) for name in names}
         with as_checkpoint_error(path):
-            # Names, shapes and dtypes before any body: a lying header costs nothing.
+            # Check names, shapes and dtypes before reading tensors, so that a wrong header costs nothing.
             tables = {
                 name.removeprefix(_TABLE): file.get_tensor(name).clone() for name in names if name.startswith(_TABLE)
             }
@@ -177,7 +176,7 @@ def read_checkpoint(path: str | Path, max_bytes: int = MAX_BYTES) -> Checkpoint:
 
 
 def read_header(path: str | Path, max_bytes: int = MAX_BYTES) -> CheckpointHeader:
-    """What the header of a checkpoint says, without reading its tensors: for lists of many files."""
+    """Read the header of a checkpoint without its tensors, for lists of many files."""
     path = regular_file(path, max_bytes)
     with opened(path) as file:
         return CheckpointHeader(*_claims(path, _record(path, file.metadata())[0]))
@@ -217,7 +216,7 @@ def as_checkpoint_error(path: Path) -> Iterator[None]:
 
 
 def _record(path: Path, metadata: Mapping[str, str] | None) -> tuple[dict[str, Any], str, str]:
-    """The JSON value of the header, migrated to today's schema; the text that was hashed with the tensors; the hash."""
+    """The JSON value of the header in the current schema, the text that was hashed with the tensors, and the hash."""
     if not metadata or set(metadata) != {"format", "interp"} or metadata["format"] != "pt":
         raise CheckpointError(
             f"{path} has no interp header; put the spec of a model of your own beside it, as "
@@ -266,5 +265,5 @@ def _check_dtypes(spec: ModelSpec, found: Mapping[str, str]) -> None:
 
 
 def _canonical(record: Mapping[str, Any]) -> str:
-    """The text of a record that goes into its hash, so that a flipped bit in the spec shows as well as in a weight."""
+    """The text of a record for its hash, which detects changes in the spec as well as in weights."""
     return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)

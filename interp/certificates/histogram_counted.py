@@ -1,8 +1,8 @@
-"""What bounds leave open of a model that counts tokens is counted: every multiset of other tokens, one by one.
+"""Count the sequences that bounds leave undecided for a histogram model: every multiset of other tokens, one by one.
 
-Around one token there are 273,438,880 multisets of others at T = 32, L = 10. The walk (histogram_walk.py) is compiled,
-skips whole subtrees that a bound decides, and is exact: its counts are whole numbers of (sequence, position) pairs.
-Own tokens are shared among threads, and the sums do not depend on how many there are.
+At T = 32, L = 10 there are 273,438,880 multisets of other tokens per token. The walk (histogram_walk.py) is compiled,
+skips subtrees that a bound decides, and is exact: its counts are integers of (sequence, position) pairs. Own tokens are
+distributed over threads; the sums do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from interp.threads import cores
 
 EXACT_COUNT = 2.0**53
 TRIAL = 2.0
-"""Seconds after which a walk is given up that would take HOPELESS times as long as it may."""
+"""Seconds after which a walk is stopped if it would take HOPELESS times its limit."""
 HOPELESS = 20.0
 SPREAD = 600.0
-"""Scores of one query that lie further apart have softmax weights that float64 cannot hold beside each other: e^-600 is
-1e-261, and 52 bits of it are still normal numbers."""
+"""Largest difference between scores of one query for which float64 can add softmax weights: e^-600 is 1e-261, and its
+52 bits are still normal numbers."""
 
 
 def why_not(tables: Tables) -> str | None:
-    """Why the multisets around a token are not walked, or None."""
+    """The reason why multisets cannot be counted, or None."""
     if tables.pattern is not None:
         return "with linear mixing the order of tokens matters, so that multisets do not decide the answers"
     if tables.softmax and tables.scores is not None and np.ptp(tables.scores, axis=1).max() > SPREAD:
@@ -49,7 +49,7 @@ def why_not(tables: Tables) -> str | None:
 
 
 def table_bytes(tables: Tables) -> float:
-    """Memory of one walk."""
+    """Memory of one walk, in bytes."""
     columns, slots = tables.own.shape[1] + 1, tables.L - 1
     rows = sum(comb(size + slots, slots) for size in group_sizes(tables.T - 1)[1:])
     return rows * (16.0 * columns + 10.0 * slots + 8.0 * tables.T)
@@ -57,7 +57,7 @@ def table_bytes(tables: Tables) -> float:
 
 @dataclass
 class Progress:
-    """Multisets that are done, of all; when to stop."""
+    """The number of multisets done, of all, and the deadline."""
 
     total: int
     deadline: float
@@ -74,7 +74,7 @@ class Progress:
                 self.tell(self.done, self.total)
 
     def go_on(self) -> bool:
-        """Is there time left, and may it suffice for a good part?"""
+        """Whether there is time left, and enough to make real progress."""
         now = time.monotonic()
         spent, allowed = now - self.started, self.deadline - self.started
         hopeless = spent > TRIAL and spent * self.total > HOPELESS * allowed * max(1, self.done)
@@ -86,9 +86,9 @@ def count_rest(
     tables: Tables, parts: list[Part], need: np.ndarray, slack: np.ndarray, seconds: float,
     progress: Callable[[int, int], None] | None = None, threads: int | None = None,
 ) -> str | None:  # fmt: skip
-    """Decide what is open by walking all its multisets, as far as `seconds` go; a note on what was done, or why not.
+    """Decide the undecided parts by walking all their multisets for at most `seconds`; return a note on the result.
 
-    need, slack: by own token, count and class. Tokens and counts that are not finished stay as they were.
+    need, slack: thresholds per own token, count and class. Unfinished tokens and counts are unchanged.
     """
     jobs = [(part, counts) for part in parts if (counts := _open_counts(part, slack))]
     if not jobs or seconds <= 0:
@@ -140,14 +140,13 @@ def count_rest(
 
 
 def _compile(walk: Walk) -> None:
-    """Walk the one multiset of nothing but the own token: a machine's first walk compiles for about 15 s, which tells
-    nothing of how long all of them take."""
+    """Compile the walk, by running it on a single multiset, so that compiling (about 15 s) does not count as time."""
     n_out = walk.tables.lead.shape[1]
     walk.count(walk.tables.L, np.ones(n_out, bool), np.zeros(n_out), np.zeros(n_out))
 
 
 def _open_counts(part: Part, slack: np.ndarray) -> list[int]:
-    """The counts of one own token that are not decided, small classes first."""
+    """The undecided counts of one own token, small classes first."""
     if part.search is None:
         return []
     open_ = np.flatnonzero(part.undecided > 0) + 1

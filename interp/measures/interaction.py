@@ -1,13 +1,14 @@
 """Do heads cooperate? Exact Shapley values and pairwise synergies of a measure, from its value on every subset.
 
-The paper asks whether heads work as an ensemble or in cooperation (Zsamboki et al. 2025, section 5.3); this answers
-with numbers, beyond the paper. v(H) is the measure (s-acc, l-acc, ROC AUC) of the group H, v(empty) the chance level.
+The paper asks whether heads form an ensemble or cooperate (Zsamboki et al. 2025, section 5.3). This module goes beyond
+the paper. v(H) is the measure (s-acc, l-acc, ROC AUC) of the group H, v(empty) the chance level.
 
-- The Shapley value of a head is its mean gain v(H + i) - v(H) over all orders in which the heads can arrive. The values
-  sum to v(all) - v(empty) (efficiency).
-- The synergy of two heads is v(ab) - v(a) - v(b) + v(empty): what the pair has beyond its parts, alone.
-- Their interaction index (Grabisch and Roubens 1999) is the same difference averaged over what else is present, with
-  Shapley's weights: positive where heads need each other, negative where one replaces the other, as in an ensemble.
+- The Shapley value of a head is its mean gain v(H + i) - v(H) over all orders of adding the heads. The values sum to
+  v(all) - v(empty) (efficiency).
+- The synergy of two heads is v(ab) - v(a) - v(b) + v(empty): the pair's gain beyond its members, without other heads.
+- Their interaction index (Grabisch and Roubens 1999) is the same difference averaged over the other heads present, with
+  Shapley's weights. It is positive if the heads need each other, and negative if one can replace the other, as in an
+  ensemble.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def shapley(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFrame:
-    """One row a head: head, value (the measure of the head alone), shapley.
+    """One row per head: head, value (the measure of the head alone), shapley.
 
-    `table` has the columns heads (tuples) and `metric`, and every non-empty subset of its heads once, as
-    `SeparatorPath.score_subsets` gives them; `empty` is the value of no heads. In units of the metric. Raises
-    InterpError when subsets are missing or repeated.
+    table: columns heads (tuples) and `metric`, with every non-empty subset of its heads once, as returned by
+    `SeparatorPath.score_subsets`. empty: the value without heads. In units of the metric. Raises InterpError for
+    missing or repeated subsets.
     """
     import pandas as pd
 
@@ -48,9 +49,9 @@ def shapley(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFram
 
 
 def pairwise_synergy(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFrame:
-    """One row a pair of heads: head_a < head_b, synergy (the pair alone), interaction (averaged over all company).
+    """One row per pair of heads: head_a < head_b, synergy (the pair alone), interaction (averaged over other heads).
 
-    Arguments, units and errors as in `shapley`; two heads at least.
+    Arguments, units and errors as in `shapley`; needs at least two heads.
     """
     import pandas as pd
 
@@ -69,12 +70,12 @@ def pairwise_synergy(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd
 
 
 def _sizes(n: int) -> ndarray:
-    """The number of ones in each corner of the n-cube (2, ..., 2)."""
+    """The number of ones in each corner of the n-cube, shape (2, ..., 2)."""
     return np.indices((2,) * n).sum(axis=0) if n else np.zeros((), int)
 
 
 def _cube(table: pd.DataFrame, metric: str, empty: float) -> tuple[list[int], Float[ndarray, ...]]:
-    """The heads in order, and the values as a cube: axis i is 1 where head i is present."""
+    """The heads in order, and the values as a cube: index 1 on axis i means that head i is present."""
     missing = {"heads", metric} - set(table.columns)
     if missing:
         have = ", ".join(map(str, table.columns))

@@ -1,8 +1,8 @@
-"""What the live panel is told of a model and its task: plain data, from which the page runs the model itself.
+"""The data of the live panel, from which the page runs the model itself.
 
-Weights in the model's own precision, the words of the forward pass, the task's tokens and answers, what is right where
-that can be said, and reference inputs with torch's logits, on which the page tests itself. Nothing here knows a task by
-its name: frames, sliders and alphabets are read off samples and off what a task declares.
+It contains the weights in the model's own precision, a description of the forward pass, the task's tokens and answers,
+right answers if known, and reference inputs with torch's logits, on which the page tests itself. Frames, sliders and
+alphabets are inferred from samples and from the task's declarations, never from its name.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from interp.spec import Construction
 from interp.tasks import Batch, Task
 
 MAX_WEIGHT_BYTES = 2_000_000
-"""Models with more weights than this leave the panel out: the page would no longer be one that can be mailed."""
+"""Largest size of the weights for a panel, so that the page can still be sent by mail."""
 
 
 def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
-    """The panel's data. load: Python that makes `model`, for "copy as Python".
+    """The panel's data. load: Python code that loads the model, for "copy as Python".
 
-    Raises UnsupportedError with the reason if there is no panel: too many weights, parts that the page's forward
-    pass has no word for, or a task without samples.
+    Raises UnsupportedError, with the reason, if there is no panel: too many weights, modules that the page's forward
+    pass does not support, or a task without samples.
     """
     model, task = subject.model, subject.task
     if names := standing_hooks(model):

@@ -1,7 +1,7 @@
-"""A grid on disk: a base spec, axes of changes to it, seeds. Its cells are the specs of the product of all axes.
+"""Grids of sweeps: a base spec, axes of changes, and seeds. The cells are the product of all axes.
 
     seeds = 5                       # 0 to 4, or a list of seeds
-    epochs = 500                    # optional: instead of the recipe's
+    epochs = 500                    # optional, replaces the recipe's
 
     [base]                          # a spec as in model.toml, or base = "path/to/model.toml"
     ...
@@ -11,7 +11,7 @@
     model.choices.dot = { "layers.0.normalizer" = "none" }                    # a name for several changes
     model.choices.dot-softmax = { "layers.0.normalizer" = "softmax" }
 
-Numbers in a field's path are indices of lists. A run is a cell with a seed; it is known by the spec's id and the seed.
+Numbers in a field's path are indices of lists. A run is a cell with a seed, identified by the spec's id and the seed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from interp.spec import Construction, ModelSpec, read_toml
 from interp.sweeps.table import RESULT_COLUMNS
 
 MOST_CELLS, MOST_RUNS = 5_000, 1_000_000
-"""Of one grid, within 1 GB; each cell is a spec of its own, checked before anything runs."""
+"""Limits of one grid, within 1 GB; each cell's spec is checked before anything runs."""
 RAISED = "sweep it in parts, or raise this limit by the environment variable INTERP_MAX_GB"
 GRID_FIELDS = ("base", "axes", "seeds", "epochs", "engine")
 AXIS_FORMS = "a list of values, { fields = [...], values = [...] }, or { choices = { name = { field = value } } }"
@@ -60,7 +60,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a sweep, the seeds that each is trained with, and the engine that trains them."""
+    """The cells of a sweep, the seeds of each, and the engine."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -72,10 +72,10 @@ class Grid:
         return len(self.cells) * len(self.seeds)
 
     def part(self, only: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Grid:
-        """The cells at these values of axes, such as ("model=dot", "d=32"), and these of the seeds.
+        """The cells with these values of axes, such as ("model=dot", "d=32"), and these seeds.
 
-        Several values of one axis are alternatives. So machines share a grid: each takes a part, and their tables
-        belong together (interp.sweeps.table.read_runs). Raises InterpError for an unknown axis, value or seed.
+        Several values of one axis are alternatives. Machines can share a grid: each runs a part, and
+        interp.sweeps.table.read_runs combines the tables. Raises InterpError for an unknown axis, value or seed.
         """
         wanted: dict[str, set[str]] = {}
         for choice in only:
@@ -93,7 +93,7 @@ class Grid:
 
 
 def read_grid(path: str | Path, device: str = "cpu") -> Grid:
-    """The grid of a TOML file. Raises GridError with every problem at once: of the file, and of each cell's spec."""
+    """Read a grid from a TOML file. Raises GridError with all problems of the file and of the cells' specs."""
     path = as_path(path, "a grid")
     try:
         data = read_toml(path)
@@ -103,7 +103,7 @@ def read_grid(path: str | Path, device: str = "cpu") -> Grid:
 
 
 def make_grid(data: Mapping[str, Any], name: str = "grid", folder: Path | None = None, device: str = "cpu") -> Grid:
-    """The grid that plain data describe; `folder` is where a path in `base` starts. Errors as of read_grid."""
+    """Make a grid from plain data; paths in `base` are relative to `folder`. Raises GridError as read_grid does."""
     problems = [one_of("field", field, GRID_FIELDS) for field in data if field not in GRID_FIELDS]
     seeds = _seeds(data.get("seeds", 1), problems)
     base = _base(data, folder or Path(), problems)
@@ -174,7 +174,7 @@ Changes = dict[str, Any]
 
 
 def _axis(name: str, given: Any, problems: list[str]) -> list[tuple[Any, Changes]]:
-    """(value as the table shows it, changes) of each value of an axis."""
+    """Pairs (value in the table, changes) for each value of an axis."""
     if name in RESULT_COLUMNS or name.startswith(("spec.", "version.")):
         problems.append(f"axis {name}: the table of runs has a column of that name; choose another")
     points = _points({"fields": [name], "values": given} if isinstance(given, list) else given)
@@ -205,7 +205,7 @@ def _points(given: Any) -> list[tuple[Any, Changes]] | None:
 
 
 def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], problems: list[str]) -> list[Cell]:
-    """The cells that are specs; what is wrong with the others is added to the problems, each sentence once."""
+    """The cells with valid specs; problems of the others are added to `problems`, without repetitions."""
     found: dict[str, list[str]] = {}
     seen: dict[str, str] = {}
     cells = []
@@ -216,7 +216,7 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
             for path, value in changes.items():
                 if (problem := _set(plain, path, value)) is not None:
                     sentences.append(f"axis {axis}: {problem}")
-        if not sentences:  # a later axis must not undo an earlier one, whose value the table would go on to say
+        if not sentences:  # a later axis must not overwrite an earlier one, whose value stays in the table
             sentences = [
                 f"axis {axis}: another axis changes {path}, too"
                 for axis, (_, changes) in zip(axes, point)
@@ -242,12 +242,12 @@ def _cells(base: dict[str, Any], axes: Mapping[str, list[tuple[Any, Changes]]], 
 
 
 def _is_index(part: str) -> bool:
-    """Digits of ASCII, few of them: "²" is a digit, too, and no number."""
+    """Whether a part of a path is a short number of ASCII digits ("²" also counts as a digit in Python)."""
     return part.isascii() and part.isdigit() and len(part) < 10
 
 
 def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
-    """Set one field in place; a sentence if there is no such place. Whether the spec knows the field, it says."""
+    """Set one field in place; return a sentence if the path does not exist. The spec checks the field's name later."""
     *parents, last = path.split(".")
     node: Any = plain
     for depth, part in enumerate(parents):
@@ -269,7 +269,7 @@ def _set(plain: dict[str, Any], path: str, value: Any) -> str | None:
 
 
 def _get(plain: Any, path: str) -> Any:
-    """What stands at a path that `_set` has set; None if it is gone."""
+    """The value at a path, or None if it no longer exists."""
     for part in path.split("."):
         try:
             plain = plain[int(part) if isinstance(plain, list) else part]
@@ -302,7 +302,7 @@ def _untrainable(grid: Grid, device: str) -> list[str]:
 
 
 def _with_cells(found: Mapping[str, list[str]]) -> list[str]:
-    """Each sentence once, with the cells it is about."""
+    """Each sentence once, with its cells."""
     listed = []
     for sentence, labels in found.items():
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""

@@ -1,7 +1,7 @@
-"""Workers on this machine: spawned processes that import once and then do a job at a time, on one thread each.
+"""Worker processes on this machine, which import once and then run one job at a time, on one thread each.
 
-Each worker has a pipe of its own, so that it is always known which job a worker died of: a worker that the system kills
-(out of memory) costs one job, not the sweep. Workers end with the sweep, however that ends.
+Each worker has its own pipe, so it is known which job a worker was running when it died. A worker that the system kills
+(out of memory) costs one job, not the sweep. Workers end with the sweep in all cases.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from interp.errors import InterpError
 from interp.sweeps.jobs import Job
 
 DEATHS_ALLOWED = 1
-"""A job whose worker died is tried once more: the system may have killed it for another process's memory."""
+"""Number of times a job is repeated after its worker died; another process may have used up the memory."""
 
 STARTS_ALLOWED = 3
-"""So many workers of a sweep may be killed while they start. One that ends by itself would do so again."""
+"""Number of workers of a sweep that may be killed while starting; one that exits by itself is not restarted."""
 
 Result = TypeVar("Result")
 
@@ -46,9 +46,9 @@ class _Worker:
 
 
 class LocalPool(Generic[Result]):
-    """Runs `work` on jobs in `workers` processes: `for job, result in pool.run(jobs)`, in the order of their ends.
+    """Runs `work` on jobs in `workers` processes: `for job, result in pool.run(jobs)`, in the order of completion.
 
-    work must be a function of a module; what it raises is no business of the pool, so it should raise nothing.
+    work must be a module-level function. It must not raise.
     """
 
     def __init__(self, work: Callable[[Job], Result], workers: int) -> None:
@@ -65,7 +65,7 @@ class LocalPool(Generic[Result]):
                 for worker in workers:
                     if worker.ready and worker.job is None and waiting:
                         worker.job = waiting.popleft()
-                        with suppress(OSError):  # a worker that died at rest: its pipe says so below
+                        with suppress(OSError):  # the worker died while idle, which its pipe shows below
                             worker.pipe.send(worker.job)
                 heard = wait([worker.pipe for worker in workers])
                 for worker in [w for w in workers if w.pipe in heard]:
@@ -95,7 +95,7 @@ class LocalPool(Generic[Result]):
                             left -= 1
                             yield job, result
         finally:
-            for worker in workers:  # they hold nothing that is not in the table or lost anyway
+            for worker in workers:  # all of their results are in the table
                 worker.process.kill()
                 worker.process.join()
                 worker.pipe.close()
@@ -105,11 +105,11 @@ class LocalPool(Generic[Result]):
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, self.work), daemon=True)
         process.start()
-        theirs.close()  # else a dead worker's pipe would never end
+        theirs.close()  # otherwise a dead worker's pipe would never close
         return _Worker(process, ours)
 
     def _bury(self, worker: _Worker) -> str:
-        """Why a worker died."""
+        """Remove a dead worker; return the reason for its death."""
         worker.process.join()
         worker.pipe.close()
         code = worker.process.exitcode or 0
@@ -122,7 +122,7 @@ class LocalPool(Generic[Result]):
 
 
 def _serve(pipe: Connection, work: Callable[[Job], Any]) -> None:
-    """A worker's life: it has imported `work` by now, says so, and does a job at a time."""
+    """A worker's main loop: report that `work` is imported, then run one job at a time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep decides what an interruption means
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, BrokenPipeError):  # the sweep is over
@@ -132,7 +132,7 @@ def _serve(pipe: Connection, work: Callable[[Job], Any]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A sweep that was killed must not leave workers behind, not even in the middle of a long job."""
+    """End this worker when the sweep's process is killed, even during a long job."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

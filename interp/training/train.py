@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 ENGINES: dict[str, type[Engine]] = {
     engine.name: engine
     for engine in (
-        # Microseconds a model-step of the paper's Count01 model on one core: 50 compiled; by autograd 1500 (one model),
-        # 600 (four side by side), 350 (64).
+        # Microseconds per model and step for the paper's Count01 model on one core: 50 compiled; with autograd 1500
+        # (one model), 600 (four together), 350 (64 together).
         FusedCountSpaceEngine,
         CountSpaceEngine,
         FusedEngine,
@@ -54,12 +54,12 @@ ENGINES: dict[str, type[Engine]] = {
         ReferenceEngine,
     )
 }
-"""From fastest to slowest; the first that does not refuse trains."""
+"""Engines from fastest to slowest; the first that supports the spec is used."""
 
 SAVE_EVERY_SECONDS = 20.0
 
 Progress = Callable[[int, int, float], None]
-"""Called after each epoch with (epochs done, epochs in all, mean loss over the models)."""
+"""Called after each epoch with (epochs done, number of epochs, mean loss over the models)."""
 
 
 def choose_engine(
@@ -67,8 +67,8 @@ def choose_engine(
 ) -> type[Engine]:
     """The fastest engine that trains this spec exactly, or the named one. Raises InterpError with the reasons.
 
-    models: how many will be trained by this spec's recipe and no more; then a compiled engine is passed over where
-    compiling takes longer than it would save. Left out, as by sweeps, compilation is for free.
+    models: number of models to train; a compiled engine is skipped if compiling would take longer than it saves. By
+    default, as in sweeps, the time for compiling does not count.
     """
     if name != "auto":
         if name not in ENGINES:
@@ -99,14 +99,13 @@ def train(
     resume: bool = False,
     progress: Progress | bool | None = None,
 ) -> list[TaskModel]:
-    """Train one model per seed, all together; a model is the same whichever others train beside it, to rounding.
+    """Train one model per seed, all together; up to rounding, a model does not depend on the others.
 
-    task: the spec's task, where it has tables of your own that the spec only hashes.
-    seeds: each sets a model's initialization and batch order (the data set is the spec's). snapshots: epochs whose
-    models are kept in `.snapshots` (0 is the initialization). folder: where the run's state is kept while it lasts;
-    with resume=True a run that was interrupted there continues; without, a folder with a run or its checkpoints is
-    refused. progress: None shows a bar from two seconds on, False
-    none, or a function of (epochs done, epochs in all, mean loss).
+    task: the spec's task, needed if it has your own tables, because the spec only has their hash.
+    seeds: each sets a model's initialization and batch order (the data set depends on the spec). snapshots: epochs
+    whose models are kept in `.snapshots` (0 is the initialization). folder: where the state of the run is saved; with
+    resume=True, an interrupted run continues; without it, a folder with a run or its checkpoints is refused. progress:
+    None shows a bar after two seconds, False shows none; or a function of (epochs done, number of epochs, mean loss).
 
     Returns task models in the order of the seeds, each with `.history` (a DataFrame: epoch, loss in nats, accuracy on
     the validation data; row 0 is the initialization) and `.snapshots` (epoch -> TaskModel).
@@ -147,9 +146,9 @@ def train_parameters(
     resume: bool = False,
     progress: Progress | bool | None = None,
 ) -> tuple[Engine, RunState]:
-    """`train` without the task models: the engine that trained, with its parameters, and the history of the run.
+    """Train without making task models: return the engine, with its parameters, and the history of the run.
 
-    Only the reference engine loads transformer_lens. Arguments and errors are those of `train`.
+    Only the reference engine loads transformer_lens. Arguments and errors as in `train`.
     """
     if not isinstance(spec, ModelSpec):
         raise InterpError(
@@ -163,7 +162,7 @@ def train_parameters(
         )
     if task is None:
         task = make_task(spec.task)
-        spec = spec.replace(task=task.ref)  # a default that is spelled out is left out: one model, one name
+        spec = spec.replace(task=task.ref)  # drop explicit defaults, so that equal specs have equal ids
     if not isinstance(task, Task):
         raise InterpError(f"task = {quoted(task)} is not a task; the spec's own is made where none is given")
     spec = spec.read_as(task.readout)
@@ -176,7 +175,7 @@ def train_parameters(
         raise InterpError(f"snapshot at epoch {late[0]}: the recipe has {spec.training.epochs} epochs")
     where, kind = as_device(device), as_dtype(dtype or spec.dtype)
     if engine == "auto" and resume and folder is not None:
-        engine = saved_engine(Path(folder)) or engine  # an interrupted run goes on with what began it
+        engine = saved_engine(Path(folder)) or engine  # an interrupted run continues with its engine
     chosen = choose_engine(spec, task, where, engine, len(seeds) if engine == "auto" else None)
     with ExitStack() as stack:
         if folder is not None:
@@ -209,7 +208,7 @@ def _say_once(text: str) -> None:
 
 
 def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, models: int, chosen: type[Engine]) -> None:
-    """Say once where a compiled engine would have been taken, were numba there."""
+    """Print a message, once, if a compiled engine would be used with numba installed."""
     if issubclass(chosen, CompiledEngine):
         return
     for engine in ENGINES.values():
@@ -224,8 +223,8 @@ def _name_what_is_missing(spec: ModelSpec, task: Task, device: torch.device, mod
 
 
 def _make_folder(folder: Path, seeds: Sequence[int], resume: bool) -> None:
-    """The folder of a run; what another run left in it is not replaced."""
-    if os.path.isfile(folder / FILE):  # Path.is_file raises where a name is too long
+    """Make the folder of a run; files of another run are not replaced."""
+    if os.path.isfile(folder / FILE):  # Path.is_file raises if a name is too long
         if not resume:
             raise InterpError(
                 f"{short(folder)} has the state of a run: resume=True (--resume) continues it; name another folder, "
@@ -262,7 +261,7 @@ def _check_integers(name: str, values: Iterable[int]) -> list[int]:
 def _run(
     engine: Engine, kept: list[int], folder: Path | None, key: dict[str, Any], resume: bool, report: Progress
 ) -> RunState:
-    """All epochs that are left, saving the state now and then, and when interrupted."""
+    """Run the remaining epochs; save the state from time to time, and when interrupted."""
     run = load_state(folder, key) if folder is not None and resume else None
     epochs = engine.recipe.epochs
     if run is None:
@@ -270,14 +269,14 @@ def _run(
         _record(run, engine, kept, torch.full((len(engine.seeds),), torch.nan), engine.evaluate())
     else:
         engine.load_state(run.engine)
-    saved, held = time.monotonic(), -1  # held: the epoch after which run.engine was taken
+    saved, held = time.monotonic(), -1  # held: the epoch after which run.engine was stored
     try:
         while run.epoch < epochs:
             result = engine.run_epoch(run.epoch + 1)
             run.epoch += 1
             _record(run, engine, kept, result.loss, result.accuracy)
             if folder is not None:
-                # Taken at once, so that an interruption in the next epoch loses only that.
+                # Store it now, so that an interruption loses only the next epoch.
                 run.engine, held = engine.state(), run.epoch
                 if time.monotonic() - saved > SAVE_EVERY_SECONDS or run.epoch == epochs:
                     save_state(folder, key, run)
@@ -322,7 +321,7 @@ def _model(engine: Engine, run: RunState, index: int) -> TaskModel:
 
 @contextmanager
 def _shown(progress: Progress | bool | None, title: str) -> Iterator[Progress]:
-    """The caller's own function, nothing, or a bar that appears once the work has taken two seconds."""
+    """The caller's function, nothing, or a bar that appears after two seconds."""
     if callable(progress):
         yield progress
     elif progress is False:

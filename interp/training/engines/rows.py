@@ -1,8 +1,9 @@
-"""The rows of an epoch: what the stacked engine trains on, many models at once (see architecture/reduced.py).
+"""The rows of an epoch, on which the stacked engine trains many models at once (see architecture/reduced.py).
 
-Without positions equal tokens of a sequence have equal outputs (spec.symmetry = "distinct_tokens"), so a row is a
-distinct token of a sequence; where mixing is linear ("slots") a row is a position. So no position ever meets a d_model
-x p product. All tensors carry a leading axis of models; losses and gradients equal the sequence model's to rounding.
+Without positions, equal tokens of a sequence have equal outputs (spec.symmetry = "distinct_tokens"), so a row is a
+distinct token of a sequence; with linear mixing ("slots"), a row is a position. So the d_model x p product is computed
+per row instead of per position. All tensors have a leading axis of models; losses and gradients equal the sequence
+model's up to rounding.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from interp.tasks import IGNORED, Batch, Task
 class EpochRows:
     """The rows of an epoch, step by step, padded to the widest step; padding has no weight.
 
-    tokens: of the sequences, padded with sequences of token 0. mask: which positions are tokens. query, sequence: a
-    row's own token and its sequence in the step. position: where it stands (slots only). target: how many positions
-    of the row have each class. A step's rows are rows[step].
+    tokens: the sequences, padded with sequences of token 0. mask: of the positions that are tokens. query, sequence: a
+    row's own token and its sequence in the step. position: the row's position (slots only). target: number of the row's
+    positions per class. rows[step] are the rows of a step.
     """
 
     tokens: Int[Tensor, "*steps models batch length"]
@@ -43,7 +44,7 @@ class EpochRows:
         return EpochRows(**{name: t.to(dtype) if t.is_floating_point() else t for name, t in fields.items()})
 
     def reduced(self, spec: ModelSpec, d_vocab: int) -> CountedRows | SlotRows:
-        """One step as the forward pass takes it."""
+        """One step in the format of the forward pass."""
         if spec.symmetry == "slots":
             return SlotRows(self.query, self.position, self.sequence, self.tokens)
         counts = self.mask.new_zeros(*self.tokens.shape[:2], d_vocab).scatter_add_(2, self.tokens, self.mask)
@@ -57,13 +58,13 @@ def step_outputs(spec: ModelSpec, tensors: Mapping[str, Tensor], rows: EpochRows
 
 
 def losses(spec: ModelSpec, tensors: Mapping[str, Tensor], rows: EpochRows) -> Float[Tensor, "models"]:
-    """The mean cross-entropy of each model over the positions that are read in one step (nats)."""
+    """The mean cross-entropy of each model over the read positions in one step (nats)."""
     log_probabilities = step_outputs(spec, tensors, rows).log_softmax(-1)
     return -(rows.target * log_probabilities).sum((1, 2)) / rows.target.sum((1, 2))
 
 
 def epoch_rows(spec: ModelSpec, task: Task, n_out: int, batches: Sequence[Batch], batch_size: int) -> EpochRows:
-    """The rows of an epoch of each model; every batch holds one model's sequences in the order of training."""
+    """The rows of an epoch for each model; every batch has one model's sequences in the order of training."""
     n, steps = len(batches[0]), -(-len(batches[0]) // batch_size)
     parts = [_of_one(spec, task, n_out, batch, batch_size) for batch in batches]
     width = max(int(part["width"]) for part in parts)
@@ -90,18 +91,18 @@ def epoch_rows(spec: ModelSpec, task: Task, n_out: int, batches: Sequence[Batch]
 
 
 def _of_one(spec: ModelSpec, task: Task, n_out: int, batch: Batch, batch_size: int) -> dict[str, Tensor]:
-    """All rows of one model's epoch, in the order of their sequences, with the step and the place in it of each."""
+    """All rows of one model's epoch, in the order of their sequences, with each row's step and index in the step."""
     classes = task.classes(batch).long()
     sequence, position = (classes != IGNORED).nonzero(as_tuple=True)
     token, kind = batch.tokens[sequence, position], classes[sequence, position]
-    # Equal keys, equal rows: the token in its sequence, or the position in its sequence.
+    # The key of a row: its sequence with its token, or with its position.
     length = batch.tokens.shape[1]
     key = sequence * length + position if spec.symmetry == "slots" else sequence * task.d_vocab + token
     keys, row = key.unique(return_inverse=True)
     target = torch.zeros(len(keys), n_out)
     target.index_put_((row, kind), torch.ones(len(row)), accumulate=True)
     of_row = torch.empty(len(keys), dtype=torch.long)
-    of_row[row] = torch.arange(len(row))  # one position that stands for the row
+    of_row[row] = torch.arange(len(row))  # one position per row
     step = sequence[of_row] // batch_size
     sizes = torch.bincount(step)
     place = torch.arange(len(keys)) - (sizes.cumsum(0) - sizes)[step]
