@@ -1,4 +1,4 @@
-"""How many threads torch and BLAS take, and how many cores there are for several processes."""
+"""Numbers of threads for torch and BLAS, and the number of available cores."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from threadpoolctl import threadpool_limits
 
 SMALL = 1_000_000
-"""Parameters up to which a model's operations are so small that sharing one costs more than it saves."""
+"""Models with at most this many parameters run on one thread, because their operations are too small to share."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Many small operations, in torch and in the BLAS under numpy and scikit-learn.
+    """Use one thread in torch and in the BLAS of numpy and scikit-learn, for many small operations.
 
-    On busy cores the threads of one small product wait for each other far longer than they work: a probe of 2,000
-    vectors took 21 CPU seconds with two threads beside other work, and 1.3 with one.
+    On busy cores, the threads of a small product mostly wait for each other: a probe of 2,000 vectors took 21 CPU
+    seconds with two threads next to other work, and 1.3 with one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -30,11 +30,11 @@ def one_thread() -> Iterator[None]:
 
 
 def threads_for(model: torch.nn.Module) -> AbstractContextManager[None]:
-    """One thread for a small model, as many as torch takes by itself for a larger one."""
+    """Use one thread for a small model, and torch's default for larger ones."""
     small = sum(parameter.numel() for parameter in model.parameters()) <= SMALL
     return one_thread() if small else nullcontext()
 
 
 def cores() -> int:
-    """How many cores this process may use; all of the machine's where the system does not say (macOS, Windows)."""
+    """Number of cores that this process may use; all cores if the system does not report it (macOS, Windows)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What a construction returns: exact weights, the residual directions they speak of, and the claim they prove."""
+"""The result of a construction: exact weights, named residual directions, and the proved claim."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ConstructedWeights:
     tensors:    parameters by name, float64.
     directions: named residual-stream directions, (d,) each, or (n, d) for a named family such as one per token.
     claim:      one sentence: what the model does, and on which inputs.
-    margin:     the smallest distance from a wrong decision over all inputs of the claim: for argmax readouts the lead
-                of the right logit (inf with a single class).
-    variant:    which variant was built, where the construction has several.
+    margin:     the smallest margin over all inputs of the claim; for argmax readouts, the lead of the right logit (inf
+                with a single class).
+    variant:    the variant, if the construction has several.
     notes:      sources, errata and limits, one sentence each.
-    numbers:    the scales chosen and the quantities of the proof by name, such as kappa, alpha or gap.
-    value:      what direction `s` holds where the answer is read, from an input's symbols alone; None if the proof
-                says its sign or a bound, not its value.
-    length_limit: where a proof for every length meets finite precision; None if there is no such limit.
+    numbers:    chosen scales and quantities of the proof by name, such as kappa, alpha or gap.
+    value:      the component along direction `s` at the read position, as a function of an input's symbols; None if the
+                proof gives only its sign or a bound.
+    length_limit: the length up to which a proof for all lengths is valid in finite precision; None if unlimited.
     """
 
     tensors: dict[str, Tensor]

@@ -1,7 +1,7 @@
-"""A program: a rule over quantities as plain data, as words, as Python source, and as a function on tokens.
+"""Programs: a rule over quantities as plain data, as words, as Python source code, and as a function on tokens.
 
-The source is generated from the data and from nothing else, so that a program read from a file cannot hold code: a
-name of a kind of quantity that is not declared here, or an argument of another type, is refused.
+The source is generated only from checked data, so a program read from a file cannot contain code: unknown kinds of
+quantities and arguments of other types are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMS = ("constant", "same", "number", "steps", "all", "sum", "table", "except")
 
 @dataclass(frozen=True)
 class Program:
-    """What a model computes, as far as it was found."""
+    """The program that an explanation found for a model."""
 
     rule: Rule
 
@@ -36,11 +36,11 @@ class Program:
 
     @property
     def constants(self) -> int:
-        """Numbers, tokens and table entries that the program names."""
+        """Number of constants in the program: numbers, tokens and table entries."""
         return self.rule.constants
 
     def answers(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
-        """Output indices at reads, by tensors: the same as the function gives, and faster."""
+        """Output indices at reads, computed with tensors; equal to the function, but faster."""
         values = [one.values(view)[rows, positions] for one in self.rule.quantities]
         return self.rule.answers(values or [torch.zeros(len(rows), dtype=torch.long)])
 
@@ -56,7 +56,7 @@ class Program:
 
     @cached_property
     def source(self) -> str:
-        """The program as a Python module that needs nothing else."""
+        """The program as a self-contained Python module."""
         body = _body(self.rule)
         marks = self.setting.marks
         names = [chr(ord("a") + n) for n in range(len(self.rule.quantities))]
@@ -86,7 +86,7 @@ class Program:
 
     @classmethod
     def from_json(cls, data: Any) -> Program:
-        """A program from plain data. Raises InterpError for what is not one."""
+        """A program from plain data. Raises InterpError for invalid data."""
         try:
             setting = Setting.from_json(data["setting"])
             rule = Rule.from_json(setting, data["rule"])
@@ -106,7 +106,7 @@ def _plain(data: Any) -> bool:
 
 
 def quoted_docstring(text: str) -> str:
-    """Text that can stand between triple quotes."""
+    """Escape text for a triple-quoted string."""
     return text.replace("\\", "\\\\").replace('"""', "'''").rstrip('"')
 
 

@@ -1,4 +1,4 @@
-"""How a head divides its attention among token types, and its QK and OV circuits as tables of tokens."""
+"""Attention ratios of heads between token types, and QK and OV circuits as tables over tokens."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from interp.tasks import Batch
 def attention_ratios(
     model: Model, at: str = "=", tokens: Sequence[str] = ("0", "1", "2"), *, batch: Batch | None = None, layer: int = -1
 ) -> pd.DataFrame:
-    """w01 and w02: how much more attention the first token gets than the second and third (section 5.3, Figure 5).
+    """w01 and w02: attention to the first token divided by that to the second and third (section 5.3, Figure 5).
 
-    Columns head, w01, w02. Where the score of a token is the same in every input, the ratio is e^(score difference):
-    from the weights where the spec says so, else where the scores of a batch (200 test sentences by default) say so, to
-    1e-4. Where they differ, as with positions or in higher layers, it is the ratio of the mean weights per token.
+    Columns head, w01, w02. If a token has the same score in every input, the ratio is e^(score difference). This
+    follows from the spec, or from the scores of a batch (default: 200 test sentences) if they agree to 1e-4. Otherwise,
+    for example with positions or in later layers, it is the ratio of the mean weights per token.
     """
     subject = Subject.of(model)
     ids = [subject.task.token_id(token) for token in tokens]
@@ -39,7 +39,7 @@ def attention_ratios(
 def _log_weights(
     subject: Subject, at: str, ids: list[int], batch: Batch | None, layer: int
 ) -> Float[Tensor, "heads tokens"]:
-    """Each token type's score at `at`, up to one number a row, in heads where it is constant, else ln(mean weight)."""
+    """Each token type's score at `at` if it is constant in a head, otherwise ln(mean weight)."""
     from interp.architecture.answers import find_positions
 
     batch = subject.task.sample(200, subject.task.splits[-1], seed=0) if batch is None else batch
@@ -58,7 +58,7 @@ def _log_weights(
         kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])
         total += torch.einsum("bhk,tbk->ht", pattern, kinds.double())
         number += kinds.sum((1, 2))
-        # Scores may have an offset of their own in each row, so they are taken against the first token's mean score.
+        # Scores may have a different offset in each row, so they are relative to the first token's mean score.
         seen = scores.isfinite() & kinds[:, :, None]
         first = seen[0].sum(-1) > 0
         mean = torch.where(seen[0], scores, 0.0).sum(-1) / seen[0].sum(-1).clamp_min(1)
@@ -75,19 +75,19 @@ def _log_weights(
 
 
 def _raw_scores(subject: Subject) -> bool:
-    """Weights that are scores, so that no ratio is an e^(difference)."""
+    """Whether attention weights are raw scores, so that ratios are not e^(score difference)."""
     from interp.architecture.task_model import TaskModel
 
     return isinstance(subject.model, TaskModel) and any(a.normalizer == "none" for a in subject.model.spec.layers)
 
 
 def circuit_tables(model: Model) -> TokenTables:
-    """Token tables of one model (leading axis 1), in float64. Raises UnsupportedError if tokens alone do not do."""
+    """Token tables of one model (leading axis 1), in float64. Raises UnsupportedError if circuits are not exact."""
     subject = Subject.of(model)
     if not subject.count_space:
         raise UnsupportedError(
             "token-by-token circuits are exact for one attention layer without positions and with a linear readout; "
-            "this model is none, so look at model.QK and model.OV instead"
+            "this model is different, so use model.QK and model.OV instead"
         )
     return subject.task_model.token_tables()
 
@@ -100,7 +100,7 @@ def qk_circuit(model: Model) -> pd.DataFrame:
 
 
 def ov_circuit(model: Model) -> pd.DataFrame:
-    """What each head adds to every logit when it attends to a token alone; columns head, source, token, logit."""
+    """Each head's contribution to every logit if it attends only to one token; columns head, source, token, logit."""
     subject = Subject.of(model)
     added = circuit_tables(subject).folded().values[0].numpy()
     return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"), subject.task.answer_words)

@@ -1,8 +1,8 @@
-"""Places in a model where a variable may live: what a head, an MLP or a neuron puts out, or the residual stream.
+"""Places in a model that may represent a variable: the output of a head, an MLP or a neuron, or the residual stream.
 
-A place is written as text, `head 0.1`, `MLP 2`, `neuron 1.7`, `stream 1` (the residual stream before layer 1; with the
-number of layers: after the last), and a position after an @: `head 0.1 @ 3`, `stream 1 @ -1`, `MLP 0 @ each`. Without
-one it is the position where the answer is read.
+A place is written as text: `head 0.1`, `MLP 2`, `neuron 1.7`, `stream 1` (the residual stream before layer 1; with the
+number of layers: after the last one), optionally with a position after an @: `head 0.1 @ 3`, `stream 1 @ -1`, `MLP 0 @
+each`. The default is the read position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interp.measures.runs import Part, heads_of, mlps_of
 from interp.measures.subject import Subject
 
 At = Callable[[Int[Tensor, "units length"], Int[Tensor, "units"]], Int[Tensor, "units"]]
-"""From rows of tokens and the positions where they are read to one position of each row."""
+"""A function from rows of tokens and their read positions to one position per row."""
 
 FORMS = '"head 0.1", "MLP 2", "neuron 1.7", "stream 1", with a position as in "head 0.1 @ 3" or "MLP 0 @ each"'
 _PLACE = re.compile(r"(head|mlp|neuron|stream|embedding)\s*([\w.]*)\s*(?:@\s*(\S+))?", re.IGNORECASE)
@@ -32,9 +32,9 @@ _PLACE = re.compile(r"(head|mlp|neuron|stream|embedding)\s*([\w.]*)\s*(?:@\s*(\S
 class Place:
     """One place in a model.
 
-    what: a head or an MLP (Part), a Neuron, or a layer's number: the residual stream before that layer. position: an
-    index (from the end of the row where negative), "read", "each", or a function (tokens, read_at) -> one position for
-    each row. basis: columns that span the subspace that is meant, (d, k); None: the whole vector.
+    what: a head or an MLP (Part), a Neuron, or a layer's number for the residual stream before that layer. position: an
+    index (negative: from the end of the row), "read", "each", or a function (tokens, read_at) -> one position per row.
+    basis: columns that span a subspace, (d, k); None: the whole vector.
 
     Example:
 
@@ -48,7 +48,7 @@ class Place:
 
     @classmethod
     def of(cls, subject: Subject, place: Any) -> Place:
-        """A place from its text or its Part, checked against the model. Raises InterpError if there is no such."""
+        """A place from its text or Part, checked against the model. Raises InterpError if it does not exist."""
         if isinstance(place, str):
             place = _parse(subject, place)
         elif isinstance(place, Part | Neuron):
@@ -76,18 +76,18 @@ class Place:
 
     @property
     def each(self) -> bool:
-        """Does the place mean every position?"""
+        """Whether the place covers all positions."""
         return self.position == "each"
 
     def hook(self, subject: Subject) -> str:
-        """The hook point that the place's value passes."""
+        """The hook point of the place."""
         if isinstance(self.what, Part | Neuron):
             return self.what.hook
         last = subject.model.cfg.n_layers
         return f"blocks.{last - 1}.hook_resid_post" if self.what == last else f"blocks.{self.what}.hook_resid_pre"
 
     def width(self, subject: Subject) -> int:
-        """Numbers in its value at one position."""
+        """Size of its value at one position."""
         if isinstance(self.what, Neuron):
             return 1
         if isinstance(self.what, Part) and self.what.head is not None:
@@ -95,13 +95,13 @@ class Place:
         return int(subject.model.cfg.d_model)
 
     def get(self, activation: Tensor) -> Float[Tensor, "rows length d"]:
-        """Its share of what passes its hook."""
+        """The place's value in an activation of its hook."""
         if isinstance(self.what, Part):
             return self.what.get(activation)
         return activation[..., self.what.index, None] if isinstance(self.what, Neuron) else activation
 
     def put(self, activation: Tensor, value: Float[Tensor, "rows *length d"], at: Int[Tensor, "rows"] | None) -> Tensor:
-        """The activation with this place's value at one position of each row, or (at: None) at all."""
+        """The activation with this place set to a value, at one position per row or, with at = None, at all."""
         changed = activation.clone()
         mine = self.get(changed)
         value = value.to(mine)
@@ -119,7 +119,7 @@ class Place:
         return own + (value - own) @ basis @ basis.T
 
     def at(self, tokens: Int[Tensor, "units length"], lengths: Int[Tensor, "units"], read_at: Tensor) -> Tensor:
-        """The position meant in each row; -1 where the row has no such position."""
+        """The place's position in each row; -1 if the row is too short."""
         if callable(self.position):
             found = self.position(tokens, read_at)
             if not isinstance(found, Tensor) or found.shape != read_at.shape:
@@ -164,7 +164,7 @@ def _parse(subject: Subject, text: str) -> Place:
 
 
 def _neurons(subject: Subject, neuron: Neuron) -> int:
-    """How many neurons there are in a neuron's layer."""
+    """Number of neurons in a neuron's layer."""
     from interp.measures.neurons import places
 
     known = places(subject)

@@ -1,9 +1,9 @@
-"""Interchange interventions (Geiger et al. 2021): is a variable used where a hypothesis says that it lives?
+"""Interchange interventions (Geiger et al. 2021): does the model use a variable at the places of a hypothesis?
 
-A base input runs with the variable's places given the values that they have on a source input. The hypothesis says
-what must follow: the answer that it computes when this variable is the source's, and all others are the base's. What
-counts is the share of pairs with that answer, and the same among pairs whose answer must *change*, so that an
-intervention without effect scores nothing there.
+A base input runs with the variable's places set to their values on a source input. The expected answer is the one that
+the hypothesis computes with this variable from the source and all others from the base. The score is the share of pairs
+with the expected answer; and the same for pairs whose answer must *change*, for which an intervention without effect
+scores 0.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from interp.measures.subject import Subject
 from interp.populations import wilson
 
 CANDIDATES = 1 << 16
-"""Pairs among which those are looked for whose answer must change, where not all pairs are run."""
+"""Number of pairs searched for ones whose answer must change, if not all pairs are run."""
 
 
 @dataclass(frozen=True)
 class Interchange:
-    """One variable: pairs and the share answered as the hypothesis says; the same where the answer must change."""
+    """The scores of one variable: numbers of pairs and shares of expected answers, over all and over changing pairs."""
 
     pairs: int
     agree: float
@@ -45,7 +45,7 @@ NO_PAIRS = Interchange(0, _NAN, _NAN, _NAN, 0, _NAN, _NAN, _NAN, False)
 
 
 class Program:
-    """What a hypothesis answers, in the units of Batch.labels; the model's own answers beside it."""
+    """The answers of a hypothesis, in the units of Batch.labels, together with the model's own."""
 
     def __init__(self, subject: Subject, values: Values, outputs: Tensor):
         self.subject, self.values, self.units = subject, values, values.units
@@ -55,17 +55,17 @@ class Program:
         self.answers = self.of(values.known)
 
     def _roots(self, known: dict[str, Tensor]) -> list[Tensor]:
-        """The values that the answer is computed from; a variable at each position as one number for its row."""
+        """The values that the answer is computed from; variables at all positions as one number per row."""
         found = [known[name] for name in self.values.hypothesis.of]
         return found if self.values.hypothesis.answer else [self._as_number(one) for one in found]
 
     def _as_number(self, value: Tensor) -> Tensor:
-        """Rows of values as numbers that are equal where the rows are."""
+        """Hash rows of values to numbers, equal for equal rows."""
         if value.ndim == 1:
             return value
         found = torch.zeros(len(value), dtype=torch.long)
         for column in value.T:
-            found = found * 1_000_003 + column + 7  # wraps: two rows share a number once in 2^64
+            found = found * 1_000_003 + column + 7  # wraps; collisions have probability 2^-64
         return found
 
     def of(self, known: dict[str, Tensor]) -> Int[Tensor, "units"]:
@@ -86,7 +86,7 @@ class Program:
 def labels_of(
     subject: Subject, units: Units, which: Int[Tensor, "wanted"], classes: Int[Tensor, "wanted"]
 ) -> Int[Tensor, "wanted"]:
-    """Output indices as answers in the units of Batch.labels, for some units."""
+    """Convert output indices of some units to answers in the units of Batch.labels."""
     tokens = units.batch.tokens[which]
     if subject.read_at != "all":
         return subject.task.answers(classes, tokens).long()
@@ -100,16 +100,16 @@ def labels_of(
 def interchange(
     scrubber: Scrubber, program: Program, one: Variable, most: int, pairs: int, seed: int
 ) -> Interchange | str:
-    """Interchange of one variable: all pairs of units where they are at most `most`, else `pairs` of them at random,
-    and as many whose answer must change: the hypothesis gives another answer than for the base, and than the model's.
+    """Interchange one variable on all pairs of units if there are at most `most`, otherwise on `pairs` random ones.
 
-    A sentence if there is no pair whose answer must change.
+    In addition, on as many pairs whose answer must change: the expected answer differs from the hypothesis's and the
+    model's answers to the base. Returns a sentence if there is no such pair.
     """
     units = scrubber.units
     n, exact = len(units), len(units) ** 2 <= most
     base, source = _pairs(scrubber, n, exact, seed)
     if not len(base):
-        return "no two inputs have one length, so nothing can be interchanged at each position"
+        return "no two inputs have the same length, so values at all positions cannot be interchanged"
     wanted = program.of(program.values.interchanged(one.name, base, source))
     known = wanted != CodeTable.NONE
     base, source, wanted = base[known], source[known], wanted[known]
@@ -135,7 +135,7 @@ def interchange(
 
 
 def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """Pairs of units, all or drawn; of one length and read position where places stand at each position."""
+    """All or random pairs of units; of equal length and read position if places cover all positions."""
     alike = scrubber.rest(()).of
     if exact:
         base, source = torch.cartesian_prod(torch.arange(n), torch.arange(n)).unbind(1)
@@ -147,6 +147,6 @@ def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, 
 
 
 def _share(good: Tensor, exact: bool, inputs: int) -> tuple[float, float, float]:
-    """A share with its interval: of no more independent answers than there are inputs."""
+    """A share with its interval, counting at most as many independent answers as inputs."""
     value = float(good.double().mean())
     return (value, value, value) if exact else (value, *wilson(value, min(len(good), inputs)))

@@ -1,7 +1,7 @@
-"""Activation patching of heads: which head's output at the answer position carries what decides between two inputs?
+"""Activation patching of heads: which head's output at the answer position distinguishes two inputs?
 
-A clean and a corrupted input with different answers; one head's output at one position of the corrupted run is
-replaced by the clean run's, everything else runs on. Uses TransformerLens's own patching loop.
+A clean and a corrupted input have different answers. One head's output at one position of the corrupted run is replaced
+by the clean run's, and the rest runs normally. Uses TransformerLens's patching loop.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def patch_heads(
 ) -> HeadPatches:
     """Patch each head's output (hook_z) at the answer position from the clean into the corrupted run, one at a time.
 
-    clean, corrupted: pairs of inputs, row by row. answers: output tokens (right, wrong) of the clean input, for all
-    rows or one pair a row. position: where the answer is read, in both inputs, or in the clean one when the corrupted
-    one has its own; one for all rows or one a row, counted from the end where negative. Differences are means over the
-    rows, in nats, in float32. Raises InterpError for inputs that do not fit, and where the two runs do not differ.
+    clean, corrupted: pairs of inputs, row by row. answers: output tokens (right, wrong) of the clean input, one pair
+    for all rows or one per row. position: where the answer is read, one for all rows or one per row; negative values
+    count from the end. corrupted_position: the same for the corrupted inputs (default: position). Differences are means
+    over the rows, in nats. Raises InterpError for inputs that do not fit, and if the two runs do not differ.
     """
     for tokens in (clean, corrupted):
         check_tokens(model, tokens)

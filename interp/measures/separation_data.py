@@ -1,4 +1,4 @@
-"""What the separation measures accept: head outputs, two classes, groups of heads; else one clear sentence."""
+"""Checks of the arguments of separation measures: head outputs, labels of two classes, and groups of heads."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike
 from interp.errors import InterpError
 
 BIASES = ("penalized", "free")
-_LARGEST = 1e100  # squares of larger numbers leave float64
+_LARGEST = 1e100  # squares of larger numbers overflow float64
 
 
 def as_array(values: ArrayLike) -> ndarray:
-    """A numpy array; tensors leave their graph and device."""
+    """Convert to a numpy array; tensors are detached and moved to the CPU."""
     held: Any = values
     return np.asarray(held.detach().cpu() if hasattr(held, "detach") else held)
 
 
 def features(name: str, values: ArrayLike, shape: str) -> ndarray:
-    """Finite float64 with one axis per word of `shape`, at least one row."""
+    """Convert to finite float64 with one axis per word of `shape` and at least one row."""
     array = as_array(values).astype(np.float64)
     if array.ndim != len(shape.split()):
         raise InterpError(f"{name} has shape {array.shape}, but ({', '.join(shape.split())}) is needed")
@@ -39,7 +39,7 @@ def features(name: str, values: ArrayLike, shape: str) -> ndarray:
 
 
 def two_classes(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, Any]]:
-    """Signs -1 and +1 of the smaller and the larger label, and the two labels in this order."""
+    """Signs -1 and +1 for the smaller and the larger label, and the two labels in this order."""
     index, classes = class_indices(labels, n_rows)
     if len(classes) != 2:
         raise InterpError(
@@ -49,7 +49,7 @@ def two_classes(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, Any
 
 
 def class_indices(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, ...]]:
-    """Of each row the index of its label among the different ones in order, and these. Raises InterpError for one."""
+    """The index of each row's label among the sorted labels, and these. Raises InterpError for a single label."""
     array = as_array(labels)
     _check_labels(array, n_rows)
     classes, index = np.unique(array, return_inverse=True)
@@ -59,7 +59,7 @@ def class_indices(labels: ArrayLike, n_rows: int) -> tuple[ndarray, tuple[Any, .
 
 
 def signs_of(labels: ArrayLike, n_rows: int, classes: tuple[Any, Any]) -> ndarray:
-    """Signs -1 and +1 of labels that must be among the two known classes; one class alone is allowed."""
+    """Signs -1 and +1 of labels, which must be among the two classes; labels of a single class are allowed."""
     array = as_array(labels)
     _check_labels(array, n_rows)
     unknown = np.setdiff1d(array, np.asarray(classes))
@@ -100,12 +100,12 @@ def check_settings(C: float, bias: str, tolerance: float) -> None:
 
 
 def signed_rows(x: Float[ndarray, "rows features"], signs: Float[ndarray, " rows"]) -> Float[ndarray, "rows columns"]:
-    """y (x, 1): a row is classified rightly when its product with (w, b) is positive."""
+    """Rows y (x, 1): a row is classified correctly if its product with (w, b) is positive."""
     return signs[:, None] * np.concatenate([x, np.ones((len(x), 1))], axis=1)
 
 
 def ridge_of(bias: str, n_features: int) -> Float[ndarray, " columns"]:
-    """The weight of each square in the penalty: 1, and 0 for a free bias."""
+    """The weight of each square in the penalty: 1, or 0 for an unpenalized bias."""
     ridge = np.ones(n_features + 1)
     ridge[-1] = float(bias == "penalized")
     return ridge

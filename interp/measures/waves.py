@@ -1,8 +1,8 @@
-"""How far logits of a modular sum are a sum of cosines, and what the loss is with these waves alone and without them.
+"""Logits of modular addition as sums of cosines, and the loss with only these waves and without them.
 
-Nanda et al. 2023, section 4: a model that adds a and b modulo p puts out, for each answer c, about a sum over a few key
-frequencies k of cos(2 pi k (a + b - c) / p). Restricted loss: of the constant and the key waves in a + b alone.
-Excluded loss: of everything but these waves.
+Nanda et al. 2023, section 4: for each answer c, the logit of a model that adds a and b modulo p is approximately a sum
+of cos(2 pi k (a + b - c) / p) over a few key frequencies k. Restricted loss: with only the constant and the key waves
+in a + b. Excluded loss: with everything except these waves.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from interp import words
 from interp.errors import InterpError
 
 KEY = 0.95
-"""Of the power of all cosines, so much lies in the key waves."""
+"""Share of the power of all cosines that the key waves must have."""
 
 
 @dataclass(frozen=True)
 class Waves:
-    """The key frequencies of logits, strongest first, and what they do.
+    """The key frequencies of logits, strongest first, and their effect.
 
-    share: of the variance of the logits, that a sum of cosines of a + b - c at these frequencies gives. loss,
-    restricted, excluded: mean loss in nats of all logits, of the key waves alone, and without them. kept: the share of
-    the model's answers that the key waves alone give.
+    share: share of the logits' variance explained by cosines of a + b - c at these frequencies. loss, restricted,
+    excluded: mean loss in nats of all logits, of the key waves only, and without them. kept: share of the model's
+    answers that the key waves alone give.
     """
 
     modulus: int
@@ -50,16 +50,16 @@ class Waves:
 
 
 def waves(logits: Float[Tensor, "inputs p"], sums: Int[Tensor, "inputs"], most: int = 12) -> Waves:
-    """The fewest waves, strongest first, that make up KEY of all cosines; at most so many.
+    """The fewest waves, strongest first, with the share KEY of the power of all cosines; at most `most`.
 
-    logits: of all pairs of numbers below p, or of a sample with every sum. sums: a + b modulo p, the right answers.
+    logits: for all pairs of numbers below p, or a sample with every sum. sums: a + b modulo p, the right answers.
     Raises InterpError if a sum is missing.
     """
     p = logits.shape[1]
     often = torch.bincount(sums, minlength=p)
     if len(often) > p or bool((often == 0).any()):
         raise InterpError(f"waves need every sum from 0 to {p - 1} among the inputs")
-    values = logits.double() - logits.double().mean(1, keepdim=True)  # a constant for all answers changes none
+    values = logits.double() - logits.double().mean(1, keepdim=True)  # a constant over answers has no effect
     means = torch.zeros(p, p, dtype=torch.float64).index_add_(0, sums, values) / often[:, None]
     strength = cosines(means)
     power = strength**2
@@ -85,7 +85,7 @@ def cosines(means: Float[Tensor, "p p"]) -> Float[Tensor, "frequencies"]:
 
 
 def key_waves(means: Float[Tensor, "p p"], frequencies: Sequence[int]) -> Float[Tensor, "p p"]:
-    """The waves in the sum at these frequencies alone, for each answer."""
+    """The waves in the sum at these frequencies only, for each answer."""
     spectrum = torch.fft.rfft(means, dim=0)
     only = torch.zeros_like(spectrum)
     only[list(frequencies)] = spectrum[list(frequencies)]

@@ -1,7 +1,7 @@
-"""What a part puts out: a value that depends on one or two quantities and on nothing else.
+"""What a part's output carries: a value that depends only on one or two quantities.
 
-The ideal form puts the mean of the part's output over all positions with the same value of the quantities in its place.
-If the answers stay, then whatever else the part's output varies with is not used.
+The ideal form replaces the part's output by its mean over all positions with the same value of the quantities. If the
+answers stay the same, the model does not use the output's other variation.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from interp.mechanisms.kinds import Scope
 from interp.mechanisms.quantities import Quantity, candidates
 
 TRIED, PAIRED = 6, 6
-"""How many quantities are proposed by themselves, and how many are paired."""
+"""Number of quantities proposed alone, and number of quantities that are paired."""
 LOCAL = ("own", "position")
 PER_CELL = 4
-"""Positions that share a value, on average, at least: fewer would list the inputs."""
+"""Least mean number of positions per value; with fewer, the form would list the inputs."""
 STEPS = 32
-"""Into how many steps, of equally many positions, a number is divided that has too many values for that."""
+"""Number of steps into which a number with too many values is divided."""
 
 
 @mechanism("carries", of="output")
 def carries(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """The quantities that explain most of what a part puts out, by themselves and in pairs."""
+    """Propose the quantities that explain most of a part's output, alone and in pairs."""
     scopes: tuple[Scope, ...] = ("seen",) if bench.setting.causal else ("seen", "upto", "from")
     matters = bench.matters(part)
     output = bench.output(part)[matters].double()
@@ -57,7 +57,7 @@ def carries(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def _local(known: Iterable[Quantity]) -> list[Quantity]:
-    """Its own token and its position: what nearly everything may depend on besides."""
+    """The position's own token and the position, on which nearly all outputs also depend."""
     return [one for one in known if one.kind in LOCAL]
 
 
@@ -81,7 +81,7 @@ def coded(
 ) -> Int[Tensor, "rows length"] | None:
     """One number per combination of values where it matters, 0 elsewhere; None if they nearly list the inputs.
 
-    steps: a number by itself that has too many values is divided into so many steps, and not refused.
+    steps: a single quantity with too many values is divided into this number of steps.
     """
     codes = torch.zeros(int(matters.sum()), dtype=torch.long)
     for one in quantities:
@@ -97,7 +97,7 @@ def coded(
 
 
 def _in_steps(ranks: Int[Tensor, "positions"], steps: int) -> tuple[Tensor, Tensor]:
-    """Ranks of values in steps of about equally many positions; equal values stay together."""
+    """Divide ranks of values into steps with about equal numbers of positions; equal values stay together."""
     below = torch.bincount(ranks).cumsum(0) - torch.bincount(ranks)  # positions with a lower value
     known, codes = (below[ranks] * steps // max(len(ranks), 1)).unique(return_inverse=True)
     return known, codes
@@ -112,7 +112,7 @@ def cell_means(output: Tensor, codes: Tensor, mask: Tensor) -> Float[Tensor, "ce
 
 
 def explained(output: Float[Tensor, "positions d"], codes: Int[Tensor, "positions"]) -> float:
-    """The share of the variance of the output that lies between cells."""
+    """The share of the output's variance that the cells explain."""
     spread = float(((output - output.mean(0)) ** 2).sum())
     if spread <= 0:
         return 0.0

@@ -1,8 +1,8 @@
-"""Models as other libraries save them: one file per format, found by itself.
+"""Readers of other libraries' model files, one module per format, imported automatically.
 
-A reader module has a tuple READERS. `read` finds the reader of a file, a folder, a state dict or a module and converts
-it to TransformerLens's config and tensors; an unknown format, or a setting that no config expresses, is refused in one
-sentence. Nothing is downloaded, and nothing in a file is executed.
+A reader module has a tuple READERS. `read` finds the reader for a file, a folder, a state dict or a module and converts
+it to TransformerLens's config and tensors. Unknown formats and unsupported settings raise an error with one sentence.
+Nothing is downloaded, and nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interp.readers.sources import open_source as open_source
 
 @cache
 def readers() -> tuple[Reader, ...]:
-    """Every reader, in the order in which they are asked."""
+    """Every reader, in the order in which they are tried."""
     found: list[Reader] = []
     for module in pkgutil.iter_modules(__path__):
         found += getattr(importlib.import_module(f"{__name__}.{module.name}"), "READERS", ())
@@ -34,7 +34,7 @@ def readers() -> tuple[Reader, ...]:
 
 
 def find_reader(source: Source) -> Reader:
-    """The reader that recognizes a source. Raises InterpError with what was found and which formats are known."""
+    """The reader that recognizes a source. Raises InterpError with the tensors found and the known formats."""
     for reader in readers():
         if reader.recognizes(source):
             return reader
@@ -53,7 +53,7 @@ def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
 
     Args:
         source: a path, a mapping of tensors, or a torch module.
-        given: settings that the file lacks; each reader names those that it takes.
+        given: settings that the file lacks; each reader lists those that it supports.
 
     Raises:
         CheckpointError: the file is broken, or its config and weights disagree.
@@ -66,7 +66,7 @@ def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
 
 
 def _one_dtype(reading: Reading) -> Reading:
-    """All weights in one dtype: float64 where all are, else float32, in which half precision is exact."""
+    """Convert all weights to one dtype: float64 if all have it, otherwise float32, exact for half precision."""
     kinds = {tensor.dtype for tensor in reading.tensors.values()}
     kind = torch.float64 if kinds == {torch.float64} else torch.float32
     tensors: dict[str, Tensor] = {name: t.to(kind).contiguous() for name, t in reading.tensors.items()}

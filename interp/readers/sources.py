@@ -1,4 +1,4 @@
-"""Opening what a person gives: a folder, a file, a mapping of tensors or a module. Nothing in a file is executed."""
+"""Open a folder, a file, a mapping of tensors or a module as a Source, without executing anything in a file."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from interp.readers.base import Source
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NESTED = ("model", "state_dict", "model_state_dict", "net", "weights")
-"""Entries under which training scripts keep a state dict."""
+"""Common keys of state dicts in checkpoints."""
 SETTINGS = ("model_args", "config", "args", "hyper_parameters")
-"""Entries under which training scripts keep a model's settings."""
+"""Common keys of model settings in checkpoints."""
 MOST_JSON = 32 * 2**20
 
 
 def open_source(source: Any) -> Source:
-    """What a path, a mapping or a module holds.
+    """Open a path, a mapping or a module.
 
-    Raises CheckpointError for a broken file, InterpError for other things.
+    Raises CheckpointError for a broken file, and InterpError for other types.
     """
     if isinstance(source, nn.Module):
         return _of_module(source)
@@ -55,7 +55,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
     try:
         with torch.serialization.safe_globals([]):
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a hostile file reaches deep into torch: whatever it meets there, it is refused
+    except Exception as error:  # a hostile file can cause any error in torch
         reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
         raise CheckpointError(f"{path} is not a file that torch reads without running code: {reason[:120]}") from None
     if not isinstance(found, Mapping):
@@ -64,9 +64,9 @@ def _read_file(path: Path) -> Mapping[str, Any]:
 
 
 def _of_mapping(found: Mapping[Any, Any], where: str) -> Source:
-    """A state dict, by itself or as one entry of a checkpoint, with the settings that stand beside it."""
+    """A state dict, alone or as one entry of a checkpoint, with the checkpoint's settings."""
     inner, config = found, {}
-    # A checkpoint may hold single tensors beside its state dict: nanoGPT's best_val_loss is one.
+    # A checkpoint may have single tensors besides its state dict, such as nanoGPT's best_val_loss.
     nested = [name for name in NESTED if _holds_tensors(found.get(name))]
     if nested or not any(isinstance(value, Tensor) for value in found.values()):
         nested = nested or [name for name, value in found.items() if _holds_tensors(value)]
@@ -86,7 +86,7 @@ def _holds_tensors(value: object) -> bool:
 
 
 def _dense(found: Mapping[Any, Any], where: str) -> dict[str, Tensor]:
-    """Dense tensors on the CPU by name, without the prefixes that torch.compile and data parallelism add."""
+    """Dense tensors on the CPU by name, without the prefixes of torch.compile and data parallelism."""
     tensors = {}
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
@@ -102,7 +102,7 @@ def _dense(found: Mapping[Any, Any], where: str) -> dict[str, Tensor]:
 
 
 def _of_folder(folder: Path) -> Source:
-    """A Hugging Face folder: config.json beside model.safetensors or pytorch_model.bin."""
+    """A Hugging Face folder with config.json and model.safetensors or pytorch_model.bin."""
     config = _json(folder / "config.json")
     if config is None:
         raise CheckpointError(f"{folder} has no config.json: a folder is read as Hugging Face saves models")
@@ -126,7 +126,7 @@ def _of_folder(folder: Path) -> Source:
 
 
 def vocabulary_of(folder: Path) -> dict[str, int] | None:
-    """Token strings to ids from tokenizer.json or vocab.json; None if neither says it."""
+    """Token strings to ids from tokenizer.json or vocab.json; None if neither has them."""
     saved = _json(folder / "tokenizer.json")
     if isinstance(saved, Mapping) and isinstance(saved.get("model"), Mapping):
         words = saved["model"].get("vocab")
@@ -153,10 +153,10 @@ def _json(path: Path) -> Any:
 
 
 def _of_module(module: nn.Module) -> Source:
-    """A module with its state dict, and its settings where it carries them as transformers' models do."""
+    """A module with its state dict, and its config if it has one as in transformers."""
     settings: Any = getattr(module, "config", None)
     config = settings.to_dict() if hasattr(settings, "to_dict") else {}
     if not config and hasattr(settings, "__dict__"):
-        config = dict(vars(settings))  # a dataclass or a namespace, as nanoGPT's
+        config = dict(vars(settings))  # a dataclass or a namespace, as in nanoGPT
     where = f"this {type(module).__name__}"
     return Source(where, _dense(module.state_dict(), where), config, module=module)

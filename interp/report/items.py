@@ -1,4 +1,4 @@
-"""What stands on a page, from top to bottom: headings, words, tables, figures, a live panel."""
+"""The items of a page, from top to bottom: headings, text, tables, figures, a live panel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 About = Literal["task", "what", "how", "proof"]
 ABOUT: tuple[About, ...] = ("task", "what", "how", "proof")
-"""What a sentence of a verdict is about, in the order of the first screen."""
+"""The topics of a verdict's paragraphs, in the order of the first screen."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """A sentence of a verdict. about: "" for a verdict that was given as one text. pictures: keys of figures that show
-    it, of which the first that is drawn stands beside it."""
+    """A paragraph of a verdict. about: its topic, or "" for a verdict given as one text. pictures: keys of figures that
+    illustrate it; the first one in the report is shown next to it."""
 
     text: str
     about: About | Literal[""] = ""
@@ -44,14 +44,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Code:
-    """Source, shown as it is."""
+    """Source code, shown verbatim."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one model of several. mark: what it rests on, "" for none."""
+    """The verdict on one of several models. mark: its status, or ""."""
 
     said: tuple[Said, ...]
     mark: Mark | Literal[""] = ""
@@ -71,7 +71,7 @@ class FigureItem:
 
 @dataclass(frozen=True)
 class TableItem:
-    """rows: as text, up to MOST_ROWS; the first `shown` of them are seen at once."""
+    """A table. rows: as text, up to MOST_ROWS; the first `shown` are visible at first."""
 
     key: str
     caption: str
@@ -81,19 +81,19 @@ class TableItem:
 
 
 MOST_ROWS = 2000
-"""Rows of a table that a page carries."""
+"""Largest number of rows of a table on a page."""
 
 
 @dataclass(frozen=True)
 class LiveItem:
-    """data: what the page runs, or the reason why there is no panel."""
+    """A live panel. data: the model for the page, or the reason why there is no panel."""
 
     data: Mapping[str, Any] | str
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A small picture of lines and words as SVG, made by interp itself."""
+    """A small SVG picture of lines and text, made by interp."""
 
     svg: str
     caption: str
@@ -104,7 +104,7 @@ Item = Heading | Text | Code | Drawing | Verdict | Metadata | FigureItem | Table
 
 @dataclass(frozen=True)
 class Page:
-    """All of a report, as it is drawn: what stands on top, then its items."""
+    """A whole report for rendering: its top part, then its items."""
 
     title: str
     subtitle: str

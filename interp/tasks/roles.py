@@ -1,30 +1,30 @@
-"""What a room at the top needs of a task, asked by the names of what it declares, never by its own name or class."""
+"""Roles of tasks, recognized by their declarations, never by name or class."""
 
 from __future__ import annotations
 
 from interp.tasks.base import Task
 
 COUNTS_OWN_TOKEN = ("T", "L", "bos", "bos_id", "zero_class", "of_sequences")
-"""Declared by tasks whose answer at each position is how often its token occurs: see tasks.Histogram."""
+"""Tasks whose answer at each position is the count of its token; see tasks.Histogram."""
 STRINGS = ("alphabet", "n_marks", "strings", "symbols", "of_symbols", "encode")
-"""Declared by tasks of strings over an alphabet, one yes or no for each: see tasks.Language."""
+"""Tasks of strings over an alphabet, with a yes or no for each; see tasks.Language."""
 LISTED_STRINGS = (*STRINGS, "enumerate")
-"""Of these, tasks that list all strings of a length, too."""
+"""Tasks of strings that can list all strings of a length."""
 CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "all_contexts")
-"""Declared by tasks that are a table of next tokens for every context: see tasks.TableTask."""
+"""Tasks that are a table of next tokens per context; see tasks.TableTask."""
 
 AUTOMATA = ("automata",)
-"""Declared by tasks whose labels an automaton computes that reads the row place by place: see tasks.automata."""
+"""Tasks whose labels an automaton computes; see tasks.automata."""
 PRODUCTS = ("products",)
-"""Declared by tasks whose inputs are products of sets of tokens, with one answer each: see tasks.products."""
+"""Tasks whose inputs are products of token sets, with one answer each; see tasks.products."""
 
 
 FREE_TO_CHANGE = ("sample", "dataset", "features", "corrupt", "example", "describe", "weights", "check_input")
-"""Members of a task that do not say what is right."""
+"""Members of a task that do not affect the right answers."""
 
 
 def defines_labels(task: Task) -> bool:
-    """Does label_counts define what is right? Not where a subclass of the one that defines it says more of labels."""
+    """Whether label_counts defines the labels; False if a subclass overrides other members that affect labels."""
     for kind in type(task).__mro__:
         if "label_counts" in vars(kind):
             return True
@@ -38,6 +38,6 @@ def defines_labels(task: Task) -> bool:
 
 
 def lacks(task: Task, names: tuple[str, ...]) -> str | None:
-    """The reason, where a task lacks some of these; None if it has all."""
+    """A sentence on the members that a task lacks; None if it has all of them."""
     missing = [name for name in names if not hasattr(task, name)]
     return f"task {task.name} declares no {', '.join(missing)}" if missing else None

@@ -1,8 +1,8 @@
-"""Rules: what the right answer is, as plain data that travels, so that a page without Python can judge an answer.
+"""Rules: the right answer as plain data, so that a page without Python can check answers.
 
-A rule is a number or a list [operation, argument, ...]; its value for a row of tokens (without padding) and a place in
-it is the right output index there (-1: nobody reads there). `evaluate` is the reference; the live panel has the same
-operations. An example, of a task that asks whether there are more 1s than 0s:
+A rule is a number or a list [operation, argument, ...]. Its value, for a row of tokens (without padding) and a position
+in it, is the right output index there (-1: not read). `evaluate` is the reference; the live panel has the same
+operations. For example, are there more 1s than 0s?
 
     ["<", ["count", ["tokens"], 0], ["count", ["tokens"], 1]]
 """
@@ -15,7 +15,7 @@ from typing import Any
 from interp.errors import InterpError, one_of
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    # What the rule is asked about, and, inside a fold, where it stands.
+    # The rule's inputs and, inside a fold, the current item.
     "tokens": lambda env: env["tokens"],
     "own": lambda env: env["tokens"][env["place"]],
     "place": lambda env: env["place"],
@@ -28,7 +28,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "at": lambda env, row, index: row[index],
     "only": lambda env, row, wanted: [value for value in row if value in wanted],
     "count": lambda env, row, value: sum(each == value for each in row),
-    # Numbers and truth.
+    # Numbers and truth values.
     "+": lambda env, a, b: a + b,
     "-": lambda env, a, b: a - b,
     "*": lambda env, a, b: a * b,
@@ -42,7 +42,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def evaluate(rule: Any, tokens: Sequence[int], place: int) -> int:
-    """The right output index at a place of a row of tokens. Raises InterpError for an unknown operation."""
+    """The right output index at a position of a row of tokens. Raises InterpError for an unknown operation."""
     return int(_value(rule, {"tokens": list(tokens), "place": place}))
 
 
