@@ -1,4 +1,4 @@
-"""Where trained models lie, and which file a name means.
+"""The folders of trained models, and the files that names refer to.
 
 A trained model is models/<family>/<name>/ with model.toml (the spec, and a table [zoo] with `default` and `summary`)
 and seed-N.safetensors. A name resolves as a path, then under $INTERP_MODELS, then in models/ upward from the working
@@ -27,18 +27,18 @@ _FILES = (".safetensors", ".pt", ".pth", ".toml")
 
 
 class HiddenModel(UserWarning):
-    """A folder of the user's has a model of the same name as one that came with interp."""
+    """A user's model has the same name as one that came with interp."""
 
 
 def shipped_root() -> Path:
-    """The models that came with interp: its own data, or, in a clone, the repository's models/."""
+    """The folder of the models that came with interp: package data, or the repository's models/ in a clone."""
     package = Path(__file__).parent
     clone = package.parent / "models"
     return clone if (package.parent / "hatch_build.py").is_file() and clone.is_dir() else package / "_models"
 
 
 def own_roots() -> list[Path]:
-    """The user's folders: those of $INTERP_MODELS, then the nearest models/ upward from here that has our layout."""
+    """The user's folders: those of $INTERP_MODELS, then the nearest models/ upward from the working directory."""
     given = [expanded(entry) for entry in os.environ.get("INTERP_MODELS", "").split(os.pathsep) if entry]
     here = Path.cwd()
     upward = (folder / "models" for folder in (here, *here.parents))
@@ -47,13 +47,13 @@ def own_roots() -> list[Path]:
 
 
 def model_roots() -> list[Path]:
-    """Where trained models are looked for, first to last: the user's own roots, then what came with interp."""
+    """The folders in which trained models are searched, in order: the user's own, then the shipped one."""
     own, shipped = own_roots(), shipped_root()
     return own if shipped in own or not shipped.is_dir() else [*own, shipped]
 
 
 def expanded(path: str | Path) -> Path:
-    """A path with its ~ replaced. Raises InterpError for one that names nobody's home, or is not a path at all."""
+    """Expand ~ in a path. Raises InterpError for an unknown home or anything that is not a path."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -61,7 +61,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """path.is_file(), and False for what no file can be called (too long, a zero byte)."""
+    """path.is_file(), or False for invalid names (too long, or with a zero byte)."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -69,7 +69,7 @@ def is_file(path: Path) -> bool:
 
 
 def _announce_hidden(name: str, found: Path, root: Path) -> None:
-    """Say, once a name, that the user's own model hides one that came with interp."""
+    """Warn, once per name, that the user's own model hides one that came with interp."""
     shipped = shipped_root() / found.relative_to(root)
     if root == shipped_root() or not is_file(shipped) or shipped.read_bytes() == found.read_bytes():
         return
@@ -77,7 +77,7 @@ def _announce_hidden(name: str, found: Path, root: Path) -> None:
 
 
 def find_checkpoint(name: str | Path) -> Path:
-    """The file that a path or name means; "family/name" is the default checkpoint that its model.toml names.
+    """The file for a path or name; "family/name" is the default checkpoint in its model.toml.
 
     Raises InterpError with the places tried and the closest names.
     """
@@ -101,7 +101,7 @@ def find_checkpoint(name: str | Path) -> Path:
 
 
 def find_spec(name: str | Path) -> Path:
-    """The TOML file that a path or the name of a trained model means."""
+    """The TOML file for a path or the name of a trained model."""
     path = expanded(name)
     if is_file(path):
         return path
@@ -119,7 +119,7 @@ def find_spec(name: str | Path) -> Path:
 
 
 def _parts(name: str) -> list[str]:
-    """The two or three parts of a name: family/name or family/name/seed-N. Nothing that climbs out of a folder."""
+    """The two or three parts of a name, family/name or family/name/seed-N; other names and ".." are refused."""
     parts = name.split("/")
     if len(parts) not in (2, 3) or not all(_PART.fullmatch(part) for part in parts):
         raise unknown(name)
@@ -127,7 +127,7 @@ def _parts(name: str) -> list[str]:
 
 
 def default_checkpoint(folder: Path) -> Path:
-    """The checkpoint that [zoo] default of a model's folder names, seed-0 if it says nothing."""
+    """The default checkpoint of a model's folder: [zoo] default in its model.toml, or seed-0."""
     zoo = zoo_table(folder)
     chosen = zoo.get("default", "seed-0")
     if not isinstance(chosen, str) or not _PART.fullmatch(chosen):
@@ -152,7 +152,7 @@ def zoo_table(folder: Path) -> dict[str, Any]:
 
 
 def unknown(name: str) -> InterpError:
-    """What was looked for where, and the closest names."""
+    """The error for an unknown name, with the places searched and the closest names."""
     known = list(dict.fromkeys([*registered_constructions(), *(folder.name for folder in folders())]))
     if name.count("/") == 2:
         known += [f"{folder.name}/{file.stem}" for folder in folders() for file in folder.checkpoints]
@@ -176,7 +176,7 @@ class Folder:
 
 
 def folders() -> Iterator[Folder]:
-    """Every models/<family>/<name>/ with a model.toml; of two with one name, the one that names resolve to."""
+    """Every models/<family>/<name>/ with a model.toml; for repeated names, the one that the name refers to."""
     seen = set()
     for root in model_roots():
         for spec_file in sorted(root.glob(f"*/*/{SPEC_FILE}")):

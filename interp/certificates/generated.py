@@ -1,8 +1,8 @@
-"""Whole answers that a model generates, for a certificate that runs every input.
+"""Count whole generated answers, for certificates that run every input.
 
-A certificate counts single answers, each with the right tokens before it. By induction on the answer's tokens a model
-generates a whole answer right if and only if each of these is right, so the same run counts whole answers. The shortest
-question that the model answers wrongly is generated, token by token, for the counterexample.
+A certificate counts single answers, each after the right tokens. By induction, a model generates a whole answer right
+if and only if each token is right after the right ones, so the same run counts whole answers. For the counterexample,
+the model generates the answer to the shortest question that it answers wrongly.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from interp.measures.subject import Subject
 from interp.tasks import IGNORED, Batch
 
 EXACT_MATCH = "exact match: "
-"""How the note on whole answers starts; a report says it beside the accuracy of single tokens."""
+"""The start of the note on whole answers, which a report shows with the accuracy of single tokens."""
 
 
 @dataclass
 class Whole:
-    """Whole answers that were looked at: how many, how many of them wrong, and the shortest question among those."""
+    """Counts of whole answers and of wrong ones, and the shortest question with a wrong answer."""
 
     rows: int = 0
     wrong: int = 0
     shortest: Batch | None = None
     length: int = 0
     reason: str | None = None
-    """Why nothing is generated, or None."""
+    """The reason why the task has no generated answers, or None."""
 
     def take(self, subject: Subject, batch: Batch, right: Bool[Tensor, "reads"]) -> None:
-        """Count the rows of a batch. right: which single answers are, at the positions that are read."""
+        """Count the rows of a batch. right: mask of the right single answers, at the read positions."""
         found = layout(subject, batch)
         if isinstance(found, str):
             self.reason = found
@@ -62,10 +62,10 @@ class Whole:
         )
 
     def counterexample(self, subject: Subject) -> str | None:
-        """The shortest question that is answered wrongly, with what the model generates.
+        """The shortest question that is answered wrongly, with the generated answer.
 
-        None if there is none, or where the model, run on this row alone, generates the right answer: then the error
-        is no larger than rounding.
+        None if there is none, or if the model, run on this row alone, generates the right answer; the error is then
+        within rounding.
         """
         if self.shortest is None:
             return None
@@ -81,8 +81,8 @@ class Whole:
 
 
 def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
-    """Why a model that is right behind the right answers need not generate them right, or None: a bidirectional model
-    is given rows that hold what it is asked for."""
+    """The reason why teacher forcing does not imply right generation, or None: in rows of a bidirectional model, the
+    answers are visible."""
     task = subject.task
     if subject.model.cfg.attention_dir == "causal":
         return None
@@ -96,6 +96,6 @@ def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
 
 
 def _written(subject: Subject, answer: Tensor) -> str:
-    """The tokens of an answer as text; an end that the model did not reach is left out."""
+    """The tokens of an answer as text, without an end that the model did not reach."""
     words = [subject.task.word(int(output)) for output in answer.tolist() if output != IGNORED]
     return ("" if all(len(word) == 1 for word in words) else " ").join(words) or "nothing"

@@ -1,9 +1,7 @@
-"""Certificates that came with interp: what `certify` found for just these weights and this spec, read and not proved
-again.
+"""Certificates that are shipped with interp, for models whose proofs take a minute.
 
-Some proofs of shipped models take a minute, and a report is read many times. known.json holds their certificates, made
-by analyses/known_certificates.py, under one hash of spec, number format and weights. A model with other weights, with
-hooks, or whose task was changed does not get one.
+known.json contains them, made by analyses/known_certificates.py, by spec, number format and hash of the weights. Models
+with other weights, with hooks or with a changed task do not get one.
 """
 
 from __future__ import annotations
@@ -25,23 +23,23 @@ from interp.tasks.hashes import tensors_sha256
 
 FILE = "known.json"
 COMPARED = 16
-"""Inputs of each split on which the model at hand is compared with a fresh one: some have 1000 symbols each."""
+"""Number of inputs per split on which the model is compared with a fresh one; some have 1000 symbols."""
 NOT_KEPT = ("source", "probes", "on_record")
-"""What leads back to a model in memory, or is true of every certificate that is read; how it was made is kept apart."""
+"""Fields that are not stored: they refer to a model in memory, or are the same for all stored certificates."""
 
 
 def known(model: TaskModel) -> Certificate | None:
-    """The certificate that came with interp for this model, or None.
+    """The shipped certificate for this model, or None.
 
-    The model is looked at and compared with a fresh one on the task's probes, as by certify_model. Raises
-    UnsupportedError where it is not what its spec describes.
+    The model is checked and compared with a fresh one on the task's probes, as in certify_model. Raises
+    UnsupportedError if it differs from its spec.
     """
     if not (of_spec := [key for key in _all() if key.startswith(f"{model.spec.id}:")]):
         return None
     if next(model.parameters()).device.type != "cpu" or autocast() is not None or lowered() is not None:
-        return None  # it was made on a CPU, in the precision that the number format says
+        return None  # the certificate is for a CPU and full precision
     if model.outputs_left_out:
-        return None  # it was made of a model that has no others
+        return None  # the certificate is for a model without other outputs
     fresh = frozen(model)
     if (key := key_of(fresh)) not in of_spec:
         return None
@@ -53,14 +51,14 @@ def known(model: TaskModel) -> Certificate | None:
 
 
 def key_of(model: TaskModel) -> str:
-    """What a certificate is about, in one line: the spec's id, the number format and the hash of the weights."""
+    """The key of a certificate: the spec's id, the number format and the hash of the weights."""
     tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
     dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     return f"{model.spec.id}:{dtype}:{tensors_sha256(tensors)}"
 
 
 def to_plain(found: Certificate) -> dict[str, Any]:
-    """A certificate as plain data for JSON, without what leads back to its model."""
+    """A certificate as plain data for JSON, without references to its model."""
     data = {one.name: getattr(found, one.name) for one in fields(found) if one.name not in NOT_KEPT}
     tables = {name: table.to_dict(orient="split", index=False) for name, table in found.tables.items()}
     assert found.source is not None  # certify_model made it

@@ -1,7 +1,7 @@
-"""How formal-language models do with length: accuracy, errors of both kinds, the value s, sensitivity to one symbol.
+"""Formal-language models against length: accuracy, errors of both kinds, the value s, sensitivity to one symbol.
 
-Every measure takes any model with one scalar output and lets it run beyond its length limit: to see where a proof ends
-in floats is what they are for. Lengths are numbers of symbols; CLS and EOS come on top.
+Every measure supports all models with one scalar output and runs them beyond their length limits, to show where a proof
+ends in floating point. Lengths are numbers of symbols, without CLS and EOS.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from interp.tasks import Batch, Language
 from interp.tasks.roles import STRINGS, lacks
 
 TOKENS_AT_ONCE = 1 << 17
-"""Rows are run in chunks of about this many tokens, so that memory does not grow with the number of strings."""
+"""Approximate number of tokens per batch, to limit memory."""
 
 
 def language_of(model: TaskModel) -> Language:
-    """The language of a model. Raises UnsupportedError for other tasks, and for outputs that are no scalar."""
+    """The language of a model. Raises UnsupportedError for other tasks, and for outputs that are not scalar."""
     reason = lacks(model.task, STRINGS)
     if reason is not None or model.spec.readout != "scalar":
         raise UnsupportedError(
@@ -42,7 +42,7 @@ def language_of(model: TaskModel) -> Language:
 
 @contextmanager
 def beyond_limits(model: TaskModel) -> Iterator[TaskModel]:
-    """The model without its length limit, which comes back at the end."""
+    """Within this context, the model has no length limit."""
     limit, model.length_limit = model.length_limit, None
     try:
         yield model
@@ -52,7 +52,7 @@ def beyond_limits(model: TaskModel) -> Iterator[TaskModel]:
 
 @torch.no_grad()
 def answer_logits(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> Float[Tensor, "rows"]:
-    """The scalar output of each string, where the model is read, in the model's own arithmetic."""
+    """The scalar output for each string at the read position, in the model's own arithmetic."""
     language_of(model)
     found = []
     for part in tokens.split(max(1, TOKENS_AT_ONCE // max(1, tokens.shape[1]))):
@@ -72,12 +72,12 @@ def length_curve(
     n: int = 200,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy, loss and errors on n strings of the language's distribution, for each length and number format.
+    """Accuracy, loss and errors on n strings of the language's distribution, per length and number format.
 
-    dtypes: the model's weights are rounded to each; None keeps the model's own. Columns: length, dtype, n, accuracy
-    with its 95% interval (low, high), cross_entropy_bits (NaN for an indicator, which gives no probability),
-    false_accepts and false_rejects (numbers) and their rates among the strings of that kind (NaN without any),
-    smallest_logit (the smallest size of the scalar output).
+    dtypes: number formats to which the weights are rounded; None keeps the model's own. Columns: length, dtype, n,
+    accuracy with its 95% interval (low, high), cross_entropy_bits (NaN for an indicator), false_accepts and
+    false_rejects (numbers) with their rates among the strings of that kind (NaN without any), smallest_logit (the
+    smallest absolute output).
     """
     task, rows = language_of(model), []
     batches = {length: task.strings(n, length, seed=seed) for length in lengths}
@@ -91,7 +91,7 @@ def length_curve(
 
 
 def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None = None) -> dict[str, int | float]:
-    """The columns of length_curve for one batch; logits: the model's, where they are known already."""
+    """The columns of length_curve for one batch. logits: the model's outputs, if already computed."""
     logits = (answer_logits(model, batch.tokens) if logits is None else logits).double()
     accepts = decide(logits[:, None], model.spec) == 1
     wrong = (accepts != batch.labels) | ~answered(logits[:, None])
@@ -120,7 +120,7 @@ def cross_entropy(model: TaskModel, logits: Float[Tensor, "rows"], labels: Tenso
 
 
 def in_dtype(model: TaskModel, dtype: str | torch.dtype) -> TaskModel:
-    """A copy of a model whose weights and arithmetic are of another number format; without a length limit."""
+    """A copy of a model in another number format, without a length limit."""
     tensors = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
     return TaskModel(
         model.spec, model.task, tensors, seed=model.seed, device=model.cfg.device or "cpu", dtype=as_dtype(dtype)
@@ -131,7 +131,7 @@ def in_dtype(model: TaskModel, dtype: str | torch.dtype) -> TaskModel:
 
 
 def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
-    """The component s at CLS beside what the proof says it is, string by string.
+    """Compare the component s at CLS with its value in the proof, string by string.
 
     Columns: string (cut to 40 symbols), length, label, s, proof, error. Raises UnsupportedError for models that are
     not exact, that have layer norm (which scales s), or whose proof only bounds s (the mirror).
@@ -172,9 +172,9 @@ def proof_of(model: TaskModel) -> ConstructedWeights:
 
 @torch.no_grad()
 def attention_from_answer(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> pd.DataFrame:
-    """What every head looks at from the position that is read, without ever holding a whole pattern.
+    """Every head's attention from the read position, computed without storing full patterns.
 
-    Columns: row, layer, head, position, token, weight; what the position cannot see is left out.
+    Columns: row, layer, head, position, token, weight; masked positions are left out.
     """
     wanted = [f"blocks.{at}.attn.hook_{name}" for at in range(len(model.spec.layers)) for name in ("q", "k")]
     with beyond_limits(model):
@@ -206,11 +206,11 @@ def attention_from_answer(model: TaskModel, tokens: Int[Tensor, "rows width"]) -
 def sensitivity(
     model: TaskModel, lengths: Iterable[int], strings: int = 10, places: int = 16, seed: int = 0
 ) -> pd.DataFrame:
-    """How far one changed symbol moves the output: Hahn (2020) bounds it by O(1/n) for a fixed softmax transformer.
+    """The change of the output if one symbol changes; Hahn (2020) bounds it by O(1/n) for a fixed softmax transformer.
 
-    For each length, `strings` samples with one symbol turned into the next of the alphabet, at up to `places` places
-    from the first to the last. Columns: length, n, mean_change, max_change, max_at (the symbol, from 1), and
-    max_change_times_n, which stays bounded where the bound holds.
+    For each length, `strings` samples with one symbol replaced by the next in the alphabet, at up to `places` places.
+    Columns: length, n, mean_change, max_change, max_at (the symbol, from 1), and max_change_times_n, which stays
+    bounded if the bound is valid.
     """
     task, rows = language_of(model), []
     for length in lengths:
@@ -238,15 +238,15 @@ def sensitivity(
     return pd.DataFrame(rows)
 
 
-# ---------------------------------------------------------------- what heads read and write
+# ---------------------------------------------------------------- components that heads read and write
 
 
 def components_read(model: TaskModel, directions: dict[str, Tensor] | None = None, least: float = 1e-9) -> pd.DataFrame:
-    """Every head in words: which component of the query meets which of the key, and which is moved where.
+    """The QK and OV circuits of every head between named components of the residual stream.
 
-    directions: named vectors of the residual stream; None takes the proof's, for exact models. Columns: layer, head,
-    circuit ("QK": source is the query's component, target the key's; "OV": source is read, target written),
-    source, target, coefficient; entries below `least` in size are left out.
+    directions: named vectors of the residual stream (default: the proof's, for exact models). Columns: layer, head,
+    circuit ("QK": source is the query's component, target the key's; "OV": source is read, target written), source,
+    target, coefficient; entries below `least` in absolute value are left out.
     """
     named = proof_of(model).directions if directions is None else directions
     if not named:

@@ -1,8 +1,8 @@
-"""What the tasks of the field's classics share: numbers as words, one form of row, samples and whole domains.
+"""The base classes of the classic tasks: rows of numbers written as words, samples and whole domains.
 
 3 1 4 1 =          maximum of K numbers, answered at '='
 17 95 =            addition mod p, answered at '='
-7 2 9 7 2          induction: what followed the last time
+7 2 9 7 2          induction: the token that followed last time
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interp.tasks.batch import IGNORED, Batch
 
 
 class NumberTask(Task):
-    """Rows of numbers of one length, each written as a word; a subclass says which rows are inputs, and their labels.
+    """Rows of numbers of one length, each written as a word; a subclass defines the inputs and their labels.
 
     Words are separated by spaces or commas in text.
     """
@@ -30,7 +30,7 @@ class NumberTask(Task):
 
     @abstractmethod
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """These rows with their labels. Raises InterpError for a row that is not an input."""
+        """Label rows of tokens. Raises InterpError for a row that is not an input."""
 
     def parse(self, text: str) -> list[int]:
         """Token ids of words between spaces or commas, such as "3 1 4 1 =". Raises InterpError for anything else."""
@@ -42,7 +42,7 @@ class NumberTask(Task):
         return " ".join(self.vocabulary[int(token)] for token in tokens)
 
     def refuse(self, good: Tensor, tokens: Int[Tensor, "rows length"], form: str) -> None:
-        """Raise InterpError for the first row that is not good, saying what it should be."""
+        """Raise InterpError for the first row that is not good, with the expected form."""
         if not good.all():
             row = int((~good).int().argmax())
             shown = self.format([t for t in tokens[row].tolist() if 0 <= t < self.d_vocab][:20])
@@ -50,7 +50,7 @@ class NumberTask(Task):
 
 
 class EqualsTask(NumberTask):
-    """`terms` numbers below `base`, then '=', where the answer, again a number below `base`, is read."""
+    """Rows of `terms` numbers below `base`, then '=', at which the answer, a number below `base`, is read."""
 
     readout = "="
     terms: int
@@ -62,15 +62,15 @@ class EqualsTask(NumberTask):
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word for each output: the numbers."""
+        """A word per output: the numbers."""
         return self.vocabulary[: self.base]
 
     def answer(self, numbers: Int[Tensor, "rows terms"]) -> Int[Tensor, "rows"]:
-        """The right answer to each row of numbers."""
+        """The right answer for each row of numbers."""
         raise NotImplementedError
 
     def of_numbers(self, numbers: Int[Tensor, "rows terms"]) -> Batch:
-        """Rows of numbers as inputs, '=' put behind them."""
+        """Rows of numbers as inputs, with '=' appended."""
         return self.batch(torch.nn.functional.pad(numbers, (0, 1), value=self.base))
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
@@ -88,27 +88,27 @@ class EqualsTask(NumberTask):
         self.refuse(((numbers >= 0) & (numbers < self.base)).all(1) & (tokens[:, -1] == self.base), tokens, form)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The answer at '=', nothing elsewhere."""
+        """The answer at '=', IGNORED elsewhere."""
         classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, -1] = batch.labels.long()
         return classes
 
     @property
     def n_inputs(self) -> int:
-        """How many inputs there are in all."""
+        """Number of inputs."""
         return int(self.base**self.terms)
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every input, in lexicographic order, `chunk` rows at a time."""
+        """Every input, in lexicographic order, in batches of at most `chunk` rows."""
         check_size("chunk", chunk)
         for start in range(0, self.n_inputs, chunk):
             yield self.of_numbers(self.digits(torch.arange(start, min(start + chunk, self.n_inputs))))
 
     def digits(self, index: Int[Tensor, "rows"]) -> Int[Tensor, "rows terms"]:
-        """The numbers of the inputs with these places in the lexicographic order."""
+        """The numbers of the inputs with these indices in lexicographic order."""
         return torch.stack([index // self.base**power % self.base for power in reversed(range(self.terms))], 1)
 
     def generator(self, split: str, seed: int) -> torch.Generator:
-        """The random numbers of one split and seed."""
+        """The random generator of a split and seed."""
         check_size("seed", seed, least=0)
         return torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))

@@ -1,10 +1,10 @@
-"""Balanced brackets: is a string of ( and ) balanced? Read at the start token, by models that see the whole string.
+"""Balanced brackets: is a string of ( and ) balanced? Read at the start token of bidirectional models.
 
     [CLS] ( ( ) ( ) )            balanced
-    [CLS] ( ) ) ( [PAD] [PAD]    not balanced, though it opens as many as it closes
+    [CLS] ( ) ) ( [PAD] [PAD]    not balanced, despite equal numbers of ( and )
 
-The languages' Dyck-1 without a bound on the depth, at every length, and against harder strings: some of those that
-are not balanced have as many ( as ), so that counting alone does not decide.
+This is Dyck-1 of the languages without a bound on the depth, at every length, and with harder strings: some unbalanced
+strings have equal numbers of ( and ), so counting is not sufficient.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from interp.tasks.registry import register_task
 
 @register_task
 class Brackets(Dyck):
-    """Balanced or not. Lengths are uniform on shortest..length, odd ones (never balanced) among them.
+    """Balanced or not. Lengths are uniform on shortest..length, including odd lengths, which are never balanced.
 
-    A third of the strings are balanced ones (of an odd length: one that lacks its last bracket), a third are such with
-    one bracket turned round, a third have the brackets of such in random order.
+    A third of the strings are balanced (for odd lengths: balanced without the last bracket), a third are balanced
+    strings with one bracket reversed, and a third are balanced strings with their brackets in random order.
     """
 
     name = "brackets"
@@ -41,11 +41,11 @@ class Brackets(Dyck):
 
     @property
     def depth(self) -> int:
-        """How deep the balanced strings of samples nest at most: no bound up to the longest training string."""
+        """The largest depth of balanced strings in samples, which is not bounded up to the longest training string."""
         return (self._sizes[0] + 1) // 2
 
     def _rule(self) -> tuple[Any, ...]:
-        """The height after each symbol, however high; -1 once it was below zero."""
+        """The height after each symbol, without a bound; -1 once it has been negative."""
         step = ("if", ("<", ("so_far",), 0), -1, ("+", ("so_far",), ("-", 1, ("*", 2, ("item",)))))
         return ("=", ("fold", BITS, 0, step), 0)
 
@@ -54,14 +54,14 @@ class Brackets(Dyck):
         return (heights.amin(1) >= 0) & (heights[:, -1] == 0)
 
     def automata(self) -> Iterator[Automaton]:
-        """The state is the height so far, however high; -1 once it was below zero."""
+        """The state is the height so far, without a bound; -1 once it has been negative."""
         yield from string_automata(
             self, 0, lambda height, symbol: -1 if height < 0 else height + 1 - 2 * symbol, lambda height: height == 0
         )
 
     @staticmethod
     def heights(symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Int[Tensor, "rows width"]:
-        """How many more brackets have opened than closed after each symbol; beyond a row's length it stays."""
+        """The number of open brackets after each symbol; constant beyond a row's length."""
         inside = torch.arange(symbols.shape[1], device=symbols.device) < lengths[:, None]
         return torch.where(inside, 1 - 2 * symbols, 0).cumsum(1)
 
@@ -69,13 +69,13 @@ class Brackets(Dyck):
         return super().draw(lengths + lengths % 2, generator)[:, : int(lengths.max()) if len(lengths) else 0]
 
     def _spoil(self, symbols: Tensor, lengths: Tensor, generator: torch.Generator) -> None:
-        """Turn one bracket round in a third of the rows and shuffle another third, in place."""
+        """Reverse one bracket in a third of the rows and shuffle another third, in place."""
         kind = torch.randint(0, 3, (len(lengths),), generator=generator)
         at = (torch.rand(len(lengths), generator=generator) * lengths).long()
         turned = kind == 1
         symbols[turned, at[turned]] ^= 1
         keys = torch.rand(symbols.shape, generator=generator)
-        keys = keys.masked_fill(torch.arange(symbols.shape[1]) >= lengths[:, None], 2.0)  # the rest stays behind
+        keys = keys.masked_fill(torch.arange(symbols.shape[1]) >= lengths[:, None], 2.0)  # padding stays at the end
         mixed = kind == 2
         symbols[mixed] = symbols.gather(1, keys.argsort(1))[mixed]
 
@@ -84,12 +84,12 @@ class Brackets(Dyck):
 
     @property
     def answer_words(self) -> tuple[str, str]:
-        """A word for each answer: no, yes."""
+        """A word per answer: no, yes."""
         return ("not balanced", "balanced")
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """answer: balanced? even: as many ( as )? never_below: does no prefix close more than it opens? height: after
-        each token, [CLS] and padding included."""
+        """answer: balanced. even: equal numbers of ( and ). never_below: no prefix has more ) than (. height: number of
+        open brackets after each token, including [CLS] and padding."""
         symbols, lengths = self.symbols(batch.tokens)
         heights = self.heights(symbols, lengths)
         return {

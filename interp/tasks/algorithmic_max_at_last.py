@@ -2,7 +2,7 @@
 
     3 1 4 1          the answer, read at the last number, is 4
 
-There is no '=': the token that asks is a number itself. `max-of-k` has one token that always asks.
+There is no '=': the query token is a number. In `max-of-k`, the query token is always '='.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class MaxAtLast(EqualsTask):
         return self.of_numbers(torch.randint(0, self.base, (n, self.terms), generator=self.generator(split, seed)))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """answer: the maximum. last: the number that asks. second: the second largest number (equal to it in a tie).
-        times: how often the maximum occurs. is_largest: of each position."""
+        """answer: the maximum. last: the query number. second: the second largest number (the maximum in a tie). times:
+        how often the maximum occurs. is_largest: whether each position has the maximum."""
         numbers, top = batch.tokens, batch.labels
         ordered = numbers.sort(1, descending=True).values
         return {
@@ -79,7 +79,7 @@ class MaxAtLast(EqualsTask):
         }
 
     def products(self) -> Iterator[Product]:
-        """For each number m and place: m there for the first time, smaller ones before it, none larger behind it."""
+        """One product per number m and place: m occurs first at that place, and no later number is larger."""
         for m, at in product(range(self.base), range(self.terms)):
             if m or not at:
                 yield Product((*(range(m),) * at, (m,), *(range(m + 1),) * (self.terms - 1 - at)), m)

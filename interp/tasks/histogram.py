@@ -31,12 +31,12 @@ ENUMERATION_LIMIT = 2_000_000
 class Histogram(Task):
     """The number of occurrences of each position's token among L tokens from an alphabet of T.
 
-    T: size of the alphabet, tokens "0" to "T-1". L: length of the sequences. bos: every sequence begins with [BOS],
-    which has the last id and is neither counted nor read (label -1). sampler: "published" (the authors' code: no
-    sequence of one token; count 1 has twice the share of the others) or "paper" (appendix C, corrected: every count
-    1..L has the share 1/L); see interp.theory.block_samplers. Both need T >= L.
-    zero_class: L + 1 output classes, class c meaning count c (the authors' code); else L classes, c meaning count
-    c + 1.
+    T: size of the alphabet, tokens "0" to "T-1". L: length of the sequences. bos: whether every sequence begins with
+    [BOS], which has the last id and is neither counted nor read (label -1). sampler: "published" (the authors' code: no
+    sequence of one repeated token; count 1 has twice the share of the others) or "paper" (appendix C, corrected: every
+    count 1..L has the share 1/L); see interp.theory.block_samplers. Both need T >= L.
+    zero_class: whether there are L + 1 output classes, class c for count c (the authors' code), instead of L classes,
+    class c for count c + 1.
     """
 
     name = "histogram"
@@ -72,7 +72,7 @@ class Histogram(Task):
     # ------------------------------------------------------------ samples
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n sequences from the named sampler; both splits have its distribution. Raises InterpError for L > T."""
+        """Draw n sequences from the sampler, the same for both splits. Raises InterpError for L > T."""
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)
         if self.L > self.T:
@@ -88,7 +88,7 @@ class Histogram(Task):
         return self.of_sequences(ordered.gather(1, torch.rand(n, self.L, generator=generator).argsort(1)))
 
     def _blocks(self, n: int, generator: torch.Generator) -> Int[Tensor, "n L"]:
-        """The number of the block at each position before the shuffle."""
+        """The index of the block at each position, before shuffling."""
         largest = torch.tensor([0] + [largest_block(self.sampler, left) for left in range(1, self.L + 1)])
         left = torch.full((n,), self.L)
         ends = torch.zeros(n, self.L + 1, dtype=torch.long)
@@ -100,16 +100,16 @@ class Histogram(Task):
         return ends.cumsum(1)[:, : self.L]
 
     def of_sequences(self, sequences: Int[Tensor, "rows L"]) -> Batch:
-        """Sequences over the alphabet with their labels, [BOS] put in front where the task has it."""
+        """Label sequences over the alphabet, with [BOS] in front if the task has it."""
         return self.batch(torch.nn.functional.pad(sequences, (1, 0), value=self.T) if self.bos else sequences)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows as a model reads them, [BOS] included, with their labels."""
+        """Label rows as a model reads them, including [BOS]."""
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.counts(tokens))
 
     @property
     def example(self) -> Batch:
-        """Blocks of about half of what is left, so that one sequence shows several counts side by side."""
+        """A sequence with several different counts: each block takes about half of the remaining length."""
         row: list[int] = []
         while left := self.L - len(row):
             token = len(set(row))
@@ -117,7 +117,7 @@ class Histogram(Task):
         return self.of_sequences(torch.tensor([row]))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """The count at each position, and of each row the number of distinct tokens and the largest count."""
+        """The count at each position, and the number of distinct tokens and the largest count of each row."""
         tokens = batch.tokens[:, int(self.bos) :].sort(1).values
         distinct = 1 + (tokens[:, 1:] != tokens[:, :-1]).sum(1)
         return {"count": batch.labels, "distinct tokens": distinct, "largest count": batch.labels.max(1).values}
@@ -146,7 +146,7 @@ class Histogram(Task):
 
     @property
     def n_multisets(self) -> int:
-        """Sequences up to the order of their tokens."""
+        """Number of sequences up to the order of their tokens."""
         return math.comb(self.T + self.L - 1, self.L)
 
     def all_sequences(self) -> Batch:
@@ -157,20 +157,20 @@ class Histogram(Task):
         return self.of_sequences(torch.stack(digits, 1))
 
     def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
-        """One sorted sequence for every multiset of L tokens, and in how many orders it occurs.
+        """One sorted sequence per multiset of L tokens, and its number of orders.
 
-        They decide whatever does not depend on order. Raises InterpError if there are more than two million.
+        They are sufficient for everything that does not depend on order. Raises InterpError for more than two million.
         """
         _few_enough(self.n_multisets, f"multisets (T = {self.T}, L = {self.L})")
         rows = torch.tensor(list(combinations_with_replacement(range(self.T), self.L)))
         batch = self.of_sequences(rows)
-        # L! / prod count!; each token of count c stands at c positions, so c!^(1/c) at each of them makes c!.
+        # L! / prod count!; a token with count c has c positions, each with a factor c!^(1/c).
         counts = batch.labels[:, int(self.bos) :].double()
         logs = torch.lgamma(torch.tensor(self.L + 1.0).double()) - (torch.lgamma(counts + 1) / counts).sum(1)
         return batch, logs.exp().round()
 
     def enumerate(self) -> Batch:
-        """All sequences if there are few enough, else all multisets. Raises InterpError for too many of those."""
+        """All sequences if they are few enough, otherwise all multisets. Raises InterpError for too many multisets."""
         return self.all_sequences() if self.n_sequences <= ENUMERATION_LIMIT else self.all_multisets()[0]
 
     # ------------------------------------------------------------ labels, classes, answers
@@ -181,7 +181,7 @@ class Histogram(Task):
         return counts.masked_fill(tokens == self.T, -1) if self.bos else counts
 
     def label_counts(self, counts: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
-        """The class that is right for a token that occurs so often."""
+        """The right class for tokens with these counts."""
         return counts - (0 if self.zero_class else 1)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:

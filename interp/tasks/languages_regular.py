@@ -13,7 +13,7 @@ from interp.tasks.languages import BITS, Language, decided_by, string_automata, 
 from interp.tasks.registry import register_task
 
 POISSON_RATE = 1.5
-"""Mean number of ones of the strings of ONE (appendix B.2)."""
+"""Mean number of ones in the strings of ONE (appendix B.2)."""
 
 
 @register_task
@@ -28,7 +28,7 @@ class First(Language):
         return symbols[:, :1].sum(1) == 1
 
     def automata(self) -> Iterator[Automaton]:
-        """The state is the first symbol, once it was read."""
+        """The state is the first symbol, once it has been read."""
         yield from string_automata(self, -1, lambda first, symbol: symbol if first < 0 else first, lambda one: one == 1)
 
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
@@ -61,8 +61,8 @@ class Parity(Language):
 class One(Language):
     """Is there exactly one 1? ONE = {w : w has exactly one 1}; the number of ones is Poisson(1.5) (appendix B.2).
 
-    A number of ones above the length is cut to the length. A share of .335 is in the language, so that a model that
-    always says no is right on .665 (language_data, item 9).
+    A number of ones above the length is reduced to the length. A share of .335 of the strings is in the language, so a
+    model that always answers no is right on .665 (language_data, item 9).
     """
 
     name = "one"
@@ -80,7 +80,7 @@ class One(Language):
         ones = torch.poisson(torch.full((len(lengths),), POISSON_RATE), generator=generator).long()
         ones = torch.minimum(ones, lengths)
         width = int(lengths.max()) if len(lengths) else 0
-        # The ranks of random keys are a random order of the places; keys of 2 keep places beyond the length last.
+        # Sorting random keys gives a random order of places; keys of 2 keep places beyond the length last.
         keys = torch.rand(len(lengths), width, generator=generator, dtype=torch.float64)
         keys = keys.masked_fill(torch.arange(width) >= lengths[:, None], 2.0)
         return (keys.argsort(1).argsort(1) < ones[:, None]).long()
