@@ -1,4 +1,4 @@
-"""What there is: tables of models and of tasks."""
+"""Tables of the available models and tasks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def list_models() -> pd.DataFrame:
-    """Every model by name: one row each, exact ones at their default sizes, trained ones with their default checkpoint.
+    """All models, one row each: exact ones with default sizes, trained ones with their default checkpoint.
 
-    Columns: name, family, task, kind (exact or trained), state (of models that came with interp, what their
-    certificate says: proved, refuted or undecided; measured where none was made; "" if there are no weights yet: a
-    spec that nobody has trained, a construction that needs a table of yours), parameters (their number), seeds (of
-    the checkpoints), about, path, and what the summary of the default checkpoint says (accuracy, ...). A folder that
-    cannot be read is a row too: its `about` says why.
+    Columns: name, family, task, kind (exact or trained), state (for models that came with interp, the status of their
+    certificate: proved, refuted or undecided, or measured without one; "" if there are no weights, for untrained specs
+    and constructions that need your table), parameters (their number), seeds (of the checkpoints), about, path, and the
+    summary of the default checkpoint (accuracy, ...). A folder that cannot be read also has a row; its `about` gives
+    the reason.
 
     Example:
 
@@ -39,7 +39,7 @@ def list_models() -> pd.DataFrame:
     import pandas as pd
 
     exact = registered_constructions()
-    # A folder of an exact model's name holds the same spec as TOML.
+    # A folder with an exact model's name has the same spec as TOML.
     states = _states()
     rows = [_exact_row(name) for name in exact] + [_trained_row(f) for f in folders() if f.name not in exact]
     for row in rows:
@@ -56,8 +56,7 @@ STATES = {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}
 
 
 def _states() -> dict[tuple[str, str], str]:
-    """What the certificates of the models that came with interp say, by name and checkpoint ("": exact, in all its
-    variants)."""
+    """The status of the certificates of shipped models, by name and checkpoint ("" for exact models, all variants)."""
     path = shipped_root() / "certificates.csv"
     found: dict[tuple[str, str], str] = {}
     if not path.is_file():
@@ -80,7 +79,7 @@ def _exact_row(name: str) -> dict[str, Any]:
         "about": entry.summary,
         "path": "",
     }
-    if inspect.Parameter.empty not in entry.sizes.values():  # some need a table of the user's
+    if inspect.Parameter.empty not in entry.sizes.values():  # some need the user's table
         made = construct(name)
         row |= {"task": made.spec.task.name, "parameters": _size(made.spec, made.task)}
     return row
@@ -118,8 +117,8 @@ def _size(spec: ModelSpec, task: Task) -> int:
 
 
 def list_tasks() -> pd.DataFrame:
-    """Every registered task: name, family, tokens (size of the vocabulary), outputs, readout, splits, parameters
-    (name = default), about. Tokens and outputs are missing where a table of the user's decides them.
+    """All registered tasks: name, family, tokens (size of the vocabulary), outputs, readout, splits, parameters
+    (name = default), about. Tokens and outputs are missing if they depend on the user's table.
 
     Example:
 

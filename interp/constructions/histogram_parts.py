@@ -18,7 +18,7 @@ from interp.theory.readout import scalar_readout, separate
 ONE_SIDED, SQUARED = "(L-1) max c - (L-2) min c < 1", "(L-1) max c^2 - (L-2) min c^2 < 1"
 """Conditions on the overlaps c of a frame (errata 14 and 16)."""
 ROUNDING = 1e-11
-"""Smallest gap between counts, relative to the hidden values, that float64 is trusted with."""
+"""Smallest gap between counts, relative to the hidden values, for which float64 is accurate enough."""
 
 
 def check_sizes(
@@ -46,21 +46,21 @@ def check_variant(model: str, variant: str, known: tuple[str, ...]) -> None:
 
 
 def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:
-    """The rows in a wider space: zeros on the right. Inner products, hence all claims, stay as they are."""
+    """Pad rows with zeros to a wider space; inner products, and so all claims, do not change."""
     return torch.nn.functional.pad(rows, (0, d - rows.shape[1]))
 
 
 def simplex_groups(T: int, L: int, d: int) -> tuple[int, int]:
-    """How many simplices to use in d dimensions, and the smallest one's size.
+    """The number of simplices to use in d dimensions, and the size of the smallest one.
 
-    As few as fit, since larger ones have smaller overlaps; at least L points each, one simplex where T >= L.
+    As few as possible, because larger simplices have smaller overlaps; if T >= L, each has at least L points.
     """
     groups = min(T // max(L, 2), max(1, T - d))
     return groups, T // groups if groups else 1
 
 
 def check_bound(model: str, variant: str, T: int, L: int, d_model: int | None, bound: int, condition: str) -> None:
-    """Refuses a width below a proven bound at once, before a frame is searched for that cannot exist."""
+    """Raise InterpError for a width below a proven bound, before searching for a frame that cannot exist."""
     if d_model is not None and d_model < bound and T >= 2 and L >= 1:
         raise InterpError(
             f"histogram/{model}-exact (variant {variant}) needs {T} vectors with {condition} at L={L}, got "
@@ -69,7 +69,7 @@ def check_bound(model: str, variant: str, T: int, L: int, d_model: int | None, b
 
 
 def check_slack(model: str, variant: str, frame: Float[Tensor, "T d"], T: int, L: int, extra: int) -> None:
-    """Refuses a frame that breaks the one-sided condition, naming the bound on d_model: `extra` above the frame's."""
+    """Raise InterpError for a frame that violates the one-sided condition, with the bound on d_model."""
     slack = frame_slack(frame, "one-sided", L)
     if slack <= 0:
         raise InterpError(
@@ -86,7 +86,7 @@ def dot_attention(d: int, query_scale: float = 1.0) -> dict[str, Tensor]:
 
 
 def silencing_bias(own: Float[Tensor, "T *rest"], foreign: Float[Tensor, "n *rest"]) -> float:
-    """The bias halfway between what silences every foreign neuron and what would begin to clip the own one."""
+    """The bias halfway between silencing every foreign neuron and starting to clip the own one."""
     return -float((own.min() + foreign.max()) / 2)
 
 
@@ -113,11 +113,11 @@ def finish(
     notes: tuple[str, ...],
     numbers: Mapping[str, float] | None = None,
 ) -> ConstructedWeights:
-    """Adds the readout, after checking the proof on the exact ranges of the hidden values over all T^L sequences.
+    """Add the readout, after checking the proof on the exact ranges of the hidden values over all T^L sequences.
 
-    W_in has one column (every token reads its count from it) or T (token t reads neuron t, which must stay at or below
-    0 for every other token). Thresholds are midpoints between the counts' ranges. Further neurons up to p are zero.
-    Raises InterpError if a foreign neuron fires or counts overlap, naming them.
+    W_in has one column (all tokens read their count from it) or T columns (token t reads neuron t, which must be at
+    most 0 for every other token). Thresholds are midpoints between the counts' ranges. The remaining neurons up to p
+    are zero. Raises InterpError if a foreign neuron fires or counts overlap.
     """
     ranges = hidden_ranges(
         model, tensors["embed.W_E"], L, W_in, bias=b_in,

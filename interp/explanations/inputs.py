@@ -1,4 +1,4 @@
-"""The inputs that an explanation is searched and tested on: a sample made wider, and parts of it that fit the time."""
+"""The inputs for the search and the test of an explanation: a widened sample, and parts of it that fit the time."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from interp.populations import Population, sample
 from interp.tasks import Batch
 
 SEARCHED, SEARCHED_CELLS = 50_000, 2_000_000
-"""Answers that rules are fitted to and judged on, and tokens of their inputs."""
+"""Largest number of answers, and of input tokens, for fitting rules."""
 FEWEST_SEARCHED = 1_000
 BENCH_ROWS, BENCH_CELLS, ENOUGH = 1_500, 30_000_000, 200
-"""Inputs on the bench, and cells of one head's patterns for all of them; enough inputs, and those that are timed."""
+"""Largest number of inputs on the bench, and of cells of one head's patterns; sufficient number of inputs."""
 RUNS_A_HEAD, RUNS_AN_MLP, RUNS = 40, 15, 20
-"""Runs of the model that trying every mechanism takes, about."""
+"""Approximate number of runs for trying every mechanism: per head, per MLP, and in addition."""
 OVERHEAD = 2.0
-"""What a run with ideal forms in it costs, in plain runs."""
+"""Cost of a run with ideal forms, in plain runs."""
 
 
 def widened(population: Population, subject: Subject) -> Population:
-    """A sample with as many inputs again in which some tokens were changed at random.
+    """Double a sample by adding inputs in which some tokens are changed at random.
 
-    A sampler that draws non-members by one change from members makes a parity of every membership. Not for tasks that
-    are read at all positions, and not for rows that the task refuses.
+    Otherwise, if a sampler makes non-members by one change, every membership could look like a parity. Not for tasks
+    that are read at all positions; rows that the task refuses are dropped.
     """
     if population.exact or subject.read_at == "all":
         return population
@@ -41,7 +41,7 @@ def widened(population: Population, subject: Subject) -> Population:
         subject.task.check_input(tokens)
         changed = subject.task.batch(tokens)
         reads_of(subject, changed)
-    except InterpError:  # rows that no sampler draws: a task may refuse them, or trip over them
+    except InterpError:  # the task may refuse rows that its sampler never draws
         return population
     if changed.labels.shape[1:] != batch.labels.shape[1:] or changed.tokens.shape != batch.tokens.shape:
         return population
@@ -53,7 +53,7 @@ def widened(population: Population, subject: Subject) -> Population:
 
 
 def _changed(batch: Batch, setting: Setting, read_at: Tensor) -> Tensor:
-    """The rows with each token of the content replaced with a chance of a tenth, three tenths or six."""
+    """The rows with each content token replaced with probability .1, .3 or .6."""
     content = torch.tensor([setting.vocabulary.index(token) for token in setting.content])
     generator = torch.Generator().manual_seed(1)
     inside = torch.isin(batch.tokens, content) & batch.attention_mask
@@ -66,16 +66,16 @@ def _changed(batch: Batch, setting: Setting, read_at: Tensor) -> Tensor:
 
 
 def to_search(bench: Bench) -> Bench:
-    """As many inputs as a search looks at."""
+    """A bench with the inputs for the search."""
     batch = bench.population.batch
     answers = max(1.0, len(bench.answers) / len(batch))
     return part_of(bench, int(min(SEARCHED / answers, max(FEWEST_SEARCHED, SEARCHED_CELLS // batch.tokens.shape[1]))))
 
 
 def to_test(wide: Bench) -> Bench | None:
-    """As many inputs as patterns may be kept of, and as mechanisms can be tried on in the time that is left.
+    """A bench with the inputs for testing mechanisms, limited by the memory for patterns and by the remaining time.
 
-    Where those are too few, inputs of the split with the shortest ones; None if even these are too few.
+    If they are too few, uses inputs of the split with the shortest ones; None if these are too few as well.
     """
     if (n := _affordable(wide)) < ENOUGH and wide.population.n > n and wide.population.kind == "sample":
         task = wide.subject.task
@@ -89,7 +89,7 @@ def to_test(wide: Bench) -> Bench | None:
 
 
 def _affordable(bench: Bench) -> int:
-    """How many inputs every mechanism can be tried on in the time that is left."""
+    """The number of inputs on which every mechanism can be tried in the remaining time."""
     batch, cfg = bench.population.batch, bench.subject.model.cfg
     few = batch[slice(0, ENOUGH)]
     bench.subject.logits(few)
@@ -101,8 +101,7 @@ def _affordable(bench: Bench) -> int:
 
 
 def part_of(bench: Bench, n: int) -> Bench:
-    """A bench with n of the inputs, a quarter of them with rare answers if there are any; with all if there are no
-    more."""
+    """A bench with n of the inputs (or all), a quarter of them with rare answers if there are any."""
     batch = bench.population.batch
     if n >= len(batch):
         return bench

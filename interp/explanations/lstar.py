@@ -1,15 +1,16 @@
-"""The smallest automaton that gives known answers on every string up to a length: Angluin's L* (1987), made bounded.
+"""Learn the smallest automaton with known answers on every string up to a length: a bounded version of L* (Angluin
+1987).
 
-L* keeps access strings, one for each state, and suffixes that tell them apart; it asks for the answer of an access
-string followed by a suffix, proposes an automaton, and is given a string on which that is wrong. Here answers are known
-for strings of at most n symbols only, and the last question is answered by running all of them. So two strings are
-alike unless a suffix tells them apart *that fits behind both* (Ipate 2012; Campeanu, Paun and Yu 2001, who call the
-result a minimal cover automaton). Access strings are found shortest first and anew after each wrong string, which keeps
-every comparison within n: then each wrong string must bring a new state or another arrow.
+L* keeps one access string per state, and suffixes that distinguish them. It queries the answers to access strings
+followed by suffixes, proposes an automaton, and gets a counterexample. Here, answers are known only for strings of at
+most n symbols, and the proposal is checked on all of them. So two strings are equivalent unless a suffix distinguishes
+them *that fits after both* (Ipate 2012; Campeanu, Paun and Yu 2001, who call the result a minimal cover automaton).
+Access strings are found again after each counterexample, shortest first, which keeps every comparison within n. Each
+counterexample then adds a state or changes a transition.
 
-No smaller automaton gives these answers: any two access strings are told apart, so they need states of their own.
+No smaller automaton gives these answers, because any two access strings are distinguished and so need different states.
 
-Answers are arrays by length: answers[k][i] is that of the i-th string of k symbols in lexicographic order, a number.
+Answers are arrays by length: answers[k][i] is the answer to the i-th string of k symbols in lexicographic order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from jaxtyping import Int
 
 UNKNOWN = -2
-"""No answer is known: the string is too long, or is not an input."""
+"""The answer is unknown: the string is too long, or is not an input."""
 
 Answers = Sequence[Int[np.ndarray, "_"]]
 Word = tuple[int, ...]
@@ -29,14 +30,15 @@ Word = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Machine:
-    """States from 0, where it starts; following[state][letter]; the answer of each state; the shortest string to it."""
+    """An automaton. State 0 is the start. following[state][letter]: next state. answers, access: the answer of each
+    state and the shortest string to it."""
 
     following: tuple[tuple[int, ...], ...]
     answers: tuple[int, ...]
     access: tuple[Word, ...]
 
     def run(self, longest: int) -> list[Int[np.ndarray, "_"]]:
-        """The answers to every string of up to so many symbols."""
+        """The answers to every string of up to `longest` symbols."""
         table, said = np.array(self.following), np.array(self.answers)
         states, found = np.zeros(1, dtype=np.int64), [said[:1]]
         for _ in range(longest):
@@ -46,7 +48,7 @@ class Machine:
 
 
 def index_of(word: Word, letters: int) -> int:
-    """A string's place among those of its length."""
+    """A string's index among those of its length."""
     found = 0
     for letter in word:
         found = found * letters + letter
@@ -54,12 +56,12 @@ def index_of(word: Word, letters: int) -> int:
 
 
 def word_of(index: int, length: int, letters: int) -> Word:
-    """The string of a length at a place."""
+    """The string with this index among those of a length."""
     return tuple(index // letters**power % letters for power in reversed(range(length)))
 
 
 def first_difference(one: Answers, other: Answers, letters: int) -> Word | None:
-    """The shortest string, of these the first, with different answers; None if all are the same."""
+    """The first of the shortest strings with different answers; None if all answers are equal."""
     for length, (a, b) in enumerate(zip(one, other)):
         different = (a != b) & (a != UNKNOWN) & (b != UNKNOWN)
         if different.any():
@@ -70,7 +72,7 @@ def first_difference(one: Answers, other: Answers, letters: int) -> Word | None:
 def learn(answers: Answers, letters: int, most: int) -> Machine | None:
     """The smallest automaton with these answers; None if it has more than `most` states.
 
-    Where the empty string is not an input, it is given whichever answer makes the automaton smallest.
+    If the empty string is not an input, it gets the answer that makes the automaton smallest.
     """
     if answers[0][0] != UNKNOWN:
         return _learn(answers, letters, most)
@@ -97,7 +99,7 @@ def _learn(answers: Answers, letters: int, most: int) -> Machine | None:
 
 
 def _propose(answers: Answers, letters: int, suffixes: Sequence[Word], most: int) -> Machine | None:
-    """The automaton whose states are the strings that these suffixes tell apart, shortest first."""
+    """The automaton whose states are the strings that these suffixes distinguish, shortest first."""
     longest = len(answers) - 1
     places = [(len(suffix), index_of(suffix, letters), letters ** len(suffix)) for suffix in suffixes]
 
@@ -115,7 +117,7 @@ def _propose(answers: Answers, letters: int, suffixes: Sequence[Word], most: int
         for letter in range(letters):
             longer = (*word, letter)
             if len(longer) > longest:
-                arrows.append(len(following))  # no string goes there
+                arrows.append(len(following))  # no string reaches it
                 continue
             mine = row(longer)
             alike = ((rows == mine) | (rows == UNKNOWN) | (mine == UNKNOWN)).all(1)

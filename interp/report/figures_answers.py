@@ -1,4 +1,4 @@
-"""Count01: logits of heads and model (Figure 1), and where a model's answers are wrong."""
+"""Figures for Count01: logits of heads and model (Figure 1), and the inputs with wrong answers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
     A box spans the middle half of the inputs, its whiskers reach from the 5th to the 95th percentile.
 
     Args:
-        order: the heads as they are to stand; by number without it.
+        order: the order of the heads (default: by number).
         frame: one row per input, head and token: `head` (an int or "model"), `current` ('=', '4' or '5'), `next` (the
-            true next token), `token` (whose logit it is), `logit`.
+            true next token), `token` (of the logit), `logit`.
     """
     theme.check_frame(frame, ["head", "current", "next", "token", "logit"], "logit_distributions")
     rank = {token: position for position, token in enumerate(["=", "4", "5", "[EOS]"])}
@@ -34,7 +34,7 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
     titles = [f"after '{current}', when '{following}' follows" for current, following in contexts]
     heads = sorted(frame["head"].unique(), key=lambda head: (isinstance(head, str), head))
     heads.sort(key=lambda head: list(order).index(head) if head in order else len(order))
-    # The model's logits are the sum over its heads: beside them, on an axis of its own, or the heads could not be seen.
+    # The model's logits are the sum over its heads, so they get their own axis; otherwise the heads would be invisible.
     groups = [group for group in ([h for h in heads if h != "model"], [h for h in heads if h == "model"]) if group]
     drawn, places = panels(
         [title if first else "" for title in titles for first in (True, False)[: len(groups)]],
@@ -77,7 +77,7 @@ def error_by_difference(
         frame: one row per difference: `difference` (n1 - n0), `errors`, `inputs` (numbers of inputs).
         margin: how many differences to show on either side of the errors and of 0.
         tokens: the counted tokens, of which n0 and n1 count the first two.
-        answers: what is right where n1 > n0, and elsewhere.
+        answers: the right answers if n1 > n0, and otherwise.
     """
     theme.check_frame(frame, ["difference", "errors", "inputs"], "error_by_difference")
     wrong = frame.loc[frame["errors"] > 0, "difference"]
@@ -104,7 +104,7 @@ def error_by_difference(
 
 
 def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
-    """Between which differences n1 - n0 a model still errs, by the number of '2' tokens.
+    """The range of differences n1 - n0 in which a model errs, by the number of '2' tokens.
 
     Args:
         tokens: the counted tokens, of which n0, n1 and n2 are the numbers.
@@ -120,7 +120,7 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
     if frame[["min_difference", "max_difference"]].isna().all(axis=None):
         drawn.add_annotation(text="no errors", x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=15)
         return drawn.update_xaxes(range=[frame["n2"].min(), frame["n2"].max()]).update_yaxes(range=[-5, 5])
-    # One bar per n2 from the least to the largest difference: unlike an area it does not bridge an n2 without errors.
+    # One bar per n2, from the smallest to the largest difference; an area would also cover an n2 without errors.
     low, high = frame["min_difference"], frame["max_difference"]
     span = go.Bar(x=compact(frame["n2"]), base=compact(low - 0.5), y=compact(high - low + 1), width=1, name="errors")
     texts = [f"from {a:.0f} to {b:.0f}" if a == a else "no errors" for a, b in zip(low, high)]

@@ -1,4 +1,4 @@
-"""What a counting model answers: by count, by logits, by relation or inventory (Behrens et al. 2024)."""
+"""Sections on histogram models: answers by count, logits, and relation or inventory (Behrens et al. 2024)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def counting_answers(study: Study, report: Report) -> None:
 
 
 def drawn(T: int, L: int, sampler: str) -> str:
-    """The sequences behind the numbers: see measures.counting.flat_sample."""
+    """A description of the sequences measured on; see measures.counting.flat_sample."""
     if L > T:
         return "sequences of uniform tokens."
     text = f"sequences in which every count from 1 to {L} is equally frequent, those of a single token included."
@@ -72,7 +72,7 @@ def drawn(T: int, L: int, sampler: str) -> str:
 
 
 def answers_sentence(accuracy: pd.Series) -> str:
-    """Which counts are answered rightly, from the accuracy by count; "" where all of them always are."""
+    """A sentence on the counts that are answered correctly, from the accuracy by count; "" if all always are."""
     perfect = accuracy[accuracy == 1]
     if len(perfect) == len(accuracy):
         return ""
@@ -87,13 +87,13 @@ def answers_sentence(accuracy: pd.Series) -> str:
 
 
 def which(accuracy: pd.Series, value: float) -> str:
-    """The counts of this accuracy: "count 3", "counts 1 and 2"."""
+    """The counts with this accuracy: "count 3", "counts 1 and 2"."""
     counts = accuracy.index[accuracy == value]
     return f"count{'s' * (len(counts) > 1)} {words.joined(map(str, counts))}"
 
 
 def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tuple[int, int], str], dict[int, str]]:
-    """A sequence for each pair of a count and its answer, and for each count one that is answered wrongly if any is."""
+    """One sequence per pair of count and answer, and one wrongly answered sequence per count, if any."""
     by_cell: dict[tuple[int, int], str] = {}
     worst: dict[int, str] = {}
     read, right = batch.labels > 0, answers == batch.labels
@@ -110,7 +110,7 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
 # Each answer's logit by the true count (Figures 8 and 9).
 @section("counting_logits", title="Logits by count", order=712, needs=shared.needs_counter)
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
-    """Logits on sequences of two tokens; tokens: of how many."""
+    """Logits on sequences of two tokens. tokens: the number of tokens shown."""
     counter = study.once(shared.counter)
     report.section("Logits by count")
     words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
@@ -134,7 +134,7 @@ def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
 
 
 def _sequence(counter: CountingModel, word: str, count: int) -> str:
-    """The sequence of a point: so many of one token, the rest of the one before it."""
+    """The sequence of a point: `count` copies of one token, then the token before it in the alphabet."""
     token = counter.task.token_id(word)
     row = [token] * count + [token - 1] * (counter.task.L - count)
     return piece([*([counter.task.T] if counter.task.bos else []), *row])
@@ -143,7 +143,7 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
 # Does the model count by relation or by inventory? (section 5)
 @section("counting_mechanism", title="Mechanism", order=702, needs=shared.needs_counter)
 def counting_mechanism(study: Study, report: Report) -> None:
-    """Weights against contents of the mixed token: what the answer follows when they disagree."""
+    """Weights against contents of the mixed token: which of them the answer follows if they disagree."""
     counter = study.once(shared.counter)
     found = mechanism(counter)
     report.section(
@@ -189,11 +189,11 @@ def counting_mechanism(study: Study, report: Report) -> None:
 
 
 ROUNDING = 9
-"""Decimals of a regression's slopes that are more than its arithmetic."""
+"""Number of decimals of a regression's slopes that are not rounding."""
 
 
 def mechanism_sentence(found: Mechanism) -> str:
-    """The verdict in words, from the numbers alone."""
+    """The verdict in words."""
     if found.verdict == "does not count":
         right = words.share(found.accuracy, 3)
         return f"It does not count well enough to study how: accuracy {right}, averaged over the counts."
@@ -213,7 +213,7 @@ def mechanism_sentence(found: Mechanism) -> str:
 
 
 def needs(study: Study) -> str | None:
-    """A mixture of a given sum."""
+    """The reason why artificial mixtures do not apply (total attention is not fixed), or None."""
     if (reason := shared.needs_counter(study)) is not None:
         return reason
     try:

@@ -1,4 +1,4 @@
-"""The live panel: the model itself inside the page. Also by itself, for a notebook: interp.live(model)."""
+"""The live panel, in which the page runs the model; interp.live(model) shows it alone, for notebooks."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def make(study: Study, report: Report) -> None:
 
 
 def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a certificate speaks of, so that the panel can say whether an input is one of these.
+    """The domain of a certificate, so that the panel can tell whether an input is in it.
 
-    ranges: (token, least, most) of a box of counts. lengths: else, least and largest number of tokens, where every
-    row of such a length in the frame of the inputs is one of these; None if only some rows are.
+    ranges: (token, smallest, largest) per count of a box. lengths: for other domains, the smallest and largest number
+    of tokens if all rows of these lengths are in the domain, otherwise None.
     """
     found = study.certificate
     if not isinstance(found, Certificate) or found.status == "undecided":
@@ -59,9 +59,9 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def all_rows(n_inputs: int, alphabet: int, marks: int, shortest: set[int]) -> list[int] | None:
-    """From and up to how many tokens every row is an input: marks, and any tokens of the alphabet between them.
+    """The range of lengths for which every row (marks around any tokens of the alphabet) is an input.
 
-    None if no range of lengths that begins with one of the shortest has as many rows as there are inputs.
+    None if no range that starts with one of the shortest lengths has as many rows as there are inputs.
     """
     for least in sorted(shortest):
         rows, most = 0, least - 1
@@ -81,14 +81,14 @@ def live(
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
 ) -> Report:
-    """The live panel alone: Jupyter displays it, and it can be saved as a page.
+    """The live panel alone. Jupyter displays it, and it can be saved as a page.
 
     source: a name, a path or a model; a HookedTransformer of your own needs its task, and tokens, outputs and padding
     are as in analyze. Raises UnsupportedError with the reason if there is no panel.
 
     Example:
 
-        >>> panel = interp.live("count01/minimal")  # as the last line of a cell it shows itself
+        >>> panel = interp.live("count01/minimal")  # shown if it is the last line of a cell
         >>> panel.save("live.html").name
         'live.html'
     """

@@ -1,7 +1,7 @@
-"""How small may d be? The published bounds of the histogram models, the corrected ones, and what is known to work.
+"""How small can d be? Published and corrected bounds for histogram models, and the smallest verified constructions.
 
-None of these is a lower bound for the architecture: they speak about the designs of Behrens et al. (2024), appendices A
-and B. A trained model may do with less.
+These are bounds for the designs of Behrens et al. (2024), appendices A and B, not for the architecture. A trained model
+may need less.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def feasibility(model: str, T: int = 32, L: int = 10) -> pd.DataFrame:
 
     Columns:
     printed    the bound as published, with d >= T of section 5.1 where that is smaller.
-    corrected  the same argument with its mistakes mended (strict inequality, squares, merged counter).
-    necessary  below it no embedding satisfies the true condition of the design (one-sided Welch bound; empty where no
+    corrected  the same argument with its mistakes corrected (strict inequality, squares, merged counter).
+    necessary  below this, no embedding satisfies the true condition of the design (one-sided Welch bound; empty if no
                such condition is known).
     verified   the smallest d_model at which a construction of this package is right on all sequences, without a new
                search, and `variant`, its name.
-    *_source   section, equation and erratum, or what the number rests on.
-    Integers are nullable; NA means that there is no construction or no formula.
+    *_source   section, equation and erratum, or another source of the number.
+    Integers are nullable; NA means that no construction or formula exists.
 
     `model` is lin, lin-softmax, dot, dot-softmax, bos or bos-softmax, or the paper's name with +sftm.
     Raises InterpError for another model, T < 2 or L < 2 (a single position has nothing to count).
@@ -66,7 +66,7 @@ def feasibility(model: str, T: int = 32, L: int = 10) -> pd.DataFrame:
 
 
 def _symmetric(T: int, L: int) -> float:
-    """eq. 50 before rounding: where the Welch bound meets 1/(2L - 3)."""
+    """eq. 50 before rounding: the d at which the Welch bound equals 1/(2L - 3)."""
     return T * (2 * L - 3) ** 2 / (T - 1 + (2 * L - 3) ** 2)
 
 
@@ -76,12 +76,12 @@ def _above(bound: float) -> int:
 
 
 def _smallest_frame(criterion: Criterion, T: int, L: int) -> int:
-    """The smallest width of a frame at hand (stored or from algebra) that satisfies the criterion."""
+    """The smallest width of an available frame (stored or algebraic) that satisfies the criterion."""
     return min(f.shape[1] for f in frames_at_hand(criterion, T, T) if best_slack(f, criterion, L) > 0)
 
 
 def _best_one_sided(T: int, L: int, extra: int, frame_name: str) -> tuple[int, str, str]:
-    """Orthonormal, simplices, or a frame: width, variant, reason. `extra` coordinates come on top below T."""
+    """The best of orthonormal vectors, simplices and frames: width (`extra` more below T), variant, reason."""
     simplex, frame = simplex_dimension(T, L), _smallest_frame("one-sided", T, L)
     if min(simplex, frame) + extra >= T:
         return T, "orthogonal" if extra else "uniform", "orthonormal embeddings"

@@ -4,7 +4,7 @@ The binary code (Nowak et al. 2022, section 3.2, with erratum 32) gives a string
 
     s = 1/(2^n - 1) sum_{i=1}^{floor((n-1)/2)} (I[w_i = 1] - I[w_(n-1-i) = 1]) 2^i.
 
-Symbols are rows of 0 and 1 without CLS and EOS, so that symbol j stands at i = j + 1 and n = length + 2.
+Symbols are rows of 0 and 1 without CLS and EOS, so symbol j is at i = j + 1, and n = length + 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interp.errors import InterpError
 
 
 def numerator(symbols: Sequence[int]) -> int:
-    """(2^n - 1) s, a whole number: 0 if and only if the string is a palindrome, else at least 2 in size."""
+    """(2^n - 1) s, an integer: 0 if and only if the string is a palindrome, otherwise at least 2 in absolute value."""
     length = len(symbols)
     return sum((symbols[i - 1] - symbols[length - i]) << i for i in range(1, (length + 1) // 2 + 1))
 
@@ -32,7 +32,7 @@ def exact_value(symbols: Sequence[int]) -> Fraction:
 
 
 def share_of_false_accepts(length: int, base: float, tolerance: float) -> float:
-    """The share of appendix B's strings whose |s| is at most `tolerance` although they are no palindromes.
+    """The share of appendix B's strings with |s| <= `tolerance` that are not palindromes.
 
     Half of the strings have one wrong pair, at i uniform on 1..length // 2, and then |s| = b^i (b - 1) / (b^n - 1)
     (erratum 34, with the i of the tokens).
@@ -44,14 +44,14 @@ def share_of_false_accepts(length: int, base: float, tolerance: float) -> float:
     return 0.5 * sum(value <= tolerance for value in values) / pairs
 
 
-# ---------------------------------------------------------------- strings that floats find hard
+# ---------------------------------------------------------------- strings that are hard in floating point
 
 
 def hard_strings(length: int, palindromes: int = 16, seed: int = 0) -> Int[Tensor, "rows length"]:
     """Random palindromes, every single flip of the left half of some, and carries such as 1000 against 0111.
 
-    A flip next to the ends gives the smallest |s| of a single error, 2/(2^n - 1); so does a carry, where all the higher
-    bits have to cancel.
+    A flip next to the ends gives the smallest |s| of a single error, 2/(2^n - 1). So does a carry, where all higher
+    bits must cancel.
     """
     if length < 1:
         raise InterpError(f"length = {length} must be at least 1")
@@ -82,7 +82,7 @@ def is_palindrome(symbols: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
 
 
 def _tokens(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Float[Tensor, "rows n"]:
-    """I[w_i = 1] of every token; CLS and EOS are none."""
+    """I[w_i = 1] for every token; 0 for CLS and EOS."""
     return torch.nn.functional.pad(symbols, (1, 1)).to(dtype)
 
 
@@ -155,7 +155,7 @@ def accepts(
 
 
 def largest_exact_length(order: str, dtype: torch.dtype, exact_zero: bool = False, longest: int = 130) -> int:
-    """The longest length up to which no hard string of any length is judged wrongly; at most `longest`."""
+    """The largest length up to which every hard string is classified correctly; at most `longest`."""
     for length in range(1, longest + 1):
         symbols = hard_strings(length)
         if not torch.equal(accepts(order, symbols, dtype, exact_zero), is_palindrome(symbols)):

@@ -1,18 +1,18 @@
 """The exact range of a direction of the mixed token, over all T^L sequences.
 
-One mixing layer sends position l to x'_l = e_{x_l} + sum_m A_lm v_{x_m}. Fix the own token t, its count k and a
-direction w, and ask for the smallest and largest w.x'_l over every sequence in which t stands at l and occurs k times.
-The other L - k slots may hold any other tokens, repeated as one likes, so:
+One mixing layer maps position l to x'_l = e_{x_l} + sum_m A_lm v_{x_m}. For a given own token t, its count k and a
+direction w, this module computes the smallest and largest w.x'_l over all sequences in which t is at l and occurs k
+times. The other L - k slots can have any other tokens, with repetitions, so:
 
-- scores without a normalizer (dot, bos): w.x' is a constant plus one term per slot, each term depends on the slot's
-  token alone, so every slot takes the same best token o.
+- scores without a normalizer (dot, bos): w.x' is a constant plus one term per slot that depends only on the slot's
+  token, so every slot takes the same best token o.
 - softmax over scores (dot-softmax, bos-softmax): w.x' is a constant plus a ratio (N_0 + sum n_m) / (D_0 + sum d_m)
-  with positive denominators. Shared over the slots, that is a mediant of per-slot ratios and lies between the smallest
-  and the largest of them, so again one token o in every slot is extreme.
-- a fixed pattern (lin, lin-softmax): slots differ, so each takes its own best other token, and the k - 1 further copies
-  of t go to the slots where an own copy beats the best other token by most.
+  with positive denominators. This is a mediant of per-slot ratios, so it lies between the smallest and the largest of
+  them; again the same token o in every slot is extreme.
+- a fixed pattern (lin, lin-softmax): slots differ, so each takes its own best other token, and the k - 1 other copies
+  of t go to the slots where they gain most over the best other token.
 
-So O(T^2 L) numbers replace T^L sequences, and the result is exact: no sampling, no bound.
+So O(T^2 L) numbers replace T^L sequences, and the result is exact.
 Source: errata on Behrens et al. (2024), section C.
 """
 
@@ -33,16 +33,16 @@ _BLOCK = 1 << 22  # numbers in one temporary: 32 MiB in float64
 
 @dataclass(frozen=True)
 class Ranges:
-    """lo and hi of every direction, by own token, (position,) count and direction. Count k stands at index k - 1.
+    """lo and hi of every direction, by own token, (position,) count and direction. Count k has index k - 1.
 
-    A count that no sequence reaches (T = 1 and k < L) has the empty interval lo = inf, hi = -inf.
+    An impossible count (T = 1 and k < L) has the empty interval lo = inf, hi = -inf.
     """
 
     lo: Float[Tensor, "*T_position_L_p"]
     hi: Float[Tensor, "*T_position_L_p"]
 
     def over_positions(self) -> Ranges:
-        """The same with the position axis, if there is one, merged away: (T, L, p)."""
+        """The ranges over all positions: (T, L, p)."""
         if self.lo.ndim == 3:
             return self
         return Ranges(self.lo.amin(1), self.hi.amax(1))
@@ -52,9 +52,9 @@ class Ranges:
 class TokenMixing:
     """One mixing layer as tables over tokens: x'_l = residual[x_l] + sum_m A_lm value[x_m] (+ the BOS term).
 
-    Exactly one of `pattern` (L, L), the finished attention pattern of linear mixing, and `scores` (T, T), own token by
-    other token, is given. `softmax` says whether scores are normalized; `bos_value` and `bos_scores` describe the one
-    BOS token that a bos model sees besides the L tokens. Build it with `token_mixing`, or by hand for other models.
+    Exactly one of these is set: `pattern` (L, L), the attention pattern of linear mixing, or `scores` (T, T), own token
+    by other token. softmax: whether scores are normalized. bos_value, bos_scores: for the BOS token of bos models.
+    Build it with `token_mixing`, or directly for other models.
     """
 
     length: int
@@ -88,7 +88,7 @@ class TokenMixing:
         return Ranges(torch.cat([p.lo for p in parts], -1), torch.cat([p.hi for p in parts], -1))
 
     def _dot(self, own: Tensor, value: Tensor, bos: Tensor) -> Ranges:
-        """Score mixing: the same other token in every other slot; the extreme over which token that is."""
+        """Score mixing: the extreme over tokens o, with o in all other slots."""
         n_tokens, width = own.shape
         same = torch.eye(n_tokens, dtype=torch.bool)[:, :, None]
         lo = own.new_full((n_tokens, self.length, width), torch.inf)
@@ -108,7 +108,7 @@ class TokenMixing:
         assert self.scores is not None
         s_own, s_other = self.scores.diagonal()[:, None], self.scores
         s_bos = self.bos_scores[:, None] if self.bos_scores is not None else None
-        if self.softmax:  # shifted by the largest score that is present, so no exponential overflows and D >= 1
+        if self.softmax:  # subtract the largest present score, so that no exponential overflows and D >= 1
             top = torch.maximum(s_own, s_other) if k < self.length else s_own.expand_as(s_other)
             top = top if s_bos is None else torch.maximum(top, s_bos)
             s_own, s_other = torch.exp(s_own - top), torch.exp((s_other - top).clamp(max=0))
@@ -121,7 +121,7 @@ class TokenMixing:
 
 
 def _linear_highest(own: Tensor, value: Tensor, pattern: Tensor) -> Float[Tensor, "T position L p"]:
-    """Fixed pattern: the largest value by own token, position and count."""
+    """Fixed pattern: the largest value per own token, position and count."""
     n_tokens, width = value.shape
     length = pattern.shape[0]
     everything = own[:, None] + pattern.sum(1)[None, :, None] * value[:, None]
@@ -204,9 +204,9 @@ def hidden_ranges(
     W_mix: Float[Tensor, "L L"] | None = None,
     scale: float | None = None,
 ) -> Ranges:
-    """Exact range of every hidden pre-activation x' @ directions + bias over all T^L sequences: see the module.
+    """Exact range of every hidden pre-activation x' @ directions + bias over all T^L sequences; see the module.
 
-    Shapes (T, L, p), for lin kinds (T, position, L, p). Errors as in `token_mixing`.
+    Shapes (T, L, p), or (T, position, L, p) for lin kinds. Raises InterpError as `token_mixing` does.
     """
     mixing = token_mixing(kind, embedding, length, W_Q=W_Q, W_K=W_K, W_mix=W_mix, scale=scale)
     return mixing.ranges(directions, bias)

@@ -1,6 +1,6 @@
-"""What all compiled engines share: flat vectors of models, one model per core at a time, state, compilation.
+"""The base of all compiled engines: flat vectors of models, one model per core, state, compilation.
 
-A compiled engine adds what it refuses, the layout of its vectors, one epoch and the accuracy of one model.
+A compiled engine defines its refusals, the layout of its vectors, one epoch, and the accuracy of one model.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from interp.training.engines.base import Engine, EpochResult
 DTYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
 NEEDS_NUMBA = "the compiled loop needs numba: pip install numba"
-"""The only reason that a user can mend by installing something."""
+"""The only refusal that installing a package resolves."""
 
 PATIENCE = 1.5
-"""Seconds after which whoever waits is told that code is being compiled: kept code is loaded in less."""
+"""Seconds after which a message says that code is being compiled; cached code loads faster."""
 
 
 class CompiledEngine(Engine):
     """Models as flat vectors of parameters and Adam's two moments, each trained by one compiled loop (numba)."""
 
     compile_seconds: ClassVar[float] = 25.0
-    """About what compiling takes on one core, once for each version, dtype and machine."""
+    """Approximate time for compiling on one core, once per version, dtype and machine."""
     saved_seconds: ClassVar[float]
     """About what a model-step takes less than in the fastest engine that is not compiled, with few models."""
 
@@ -63,7 +63,7 @@ class CompiledEngine(Engine):
 
     @classmethod
     def pays(cls, spec: ModelSpec, task: Task, models: int) -> bool:
-        """Will training so many models by the spec's recipe save more time than compiling takes, if it has to be?"""
+        """Whether training this many models saves more time than compiling takes, if it is not cached."""
         recipe = spec.training
         samples = recipe.samples_per_epoch or len(task.dataset("train"))
         steps = recipe.epochs * -(-samples // recipe.batch_size) * models
@@ -71,7 +71,7 @@ class CompiledEngine(Engine):
 
     @staticmethod
     def cannot_run(device: torch.device) -> str | None:
-        """Why compiled code cannot run there, or None."""
+        """The reason why compiled code cannot run on a device, or None."""
         if device.type != "cpu":
             return f"the compiled loop runs on the CPU, not on {device.type}"
         if find_spec("numba") is None:
@@ -80,11 +80,11 @@ class CompiledEngine(Engine):
 
     @abstractmethod
     def make_layout(self) -> Layout:
-        """Where the parameters of this engine's models lie."""
+        """The layout of the parameters in the flat vectors."""
 
     @abstractmethod
     def train_one(self, index: int, epoch: int) -> float:
-        """One epoch of one model; its mean loss."""
+        """Train one model for one epoch; return its mean loss."""
 
     @abstractmethod
     def accuracy_of(self, index: int) -> float:
