@@ -90,7 +90,7 @@ def test_of_several_models_an_error_names_the_one_it_is_about() -> None:
 
 
 def test_options_of_a_section_that_nobody_asked_for_are_refused() -> None:
-    with pytest.raises(InterpError, match="options of section heads are given, which is not among the sections asked"):
+    with pytest.raises(InterpError, match="options are given for section heads, but sections does not name it"):
         interp.analyze("count01/minimal", sections=["question"], options={"heads": {"C": 1.0}})
 
 

@@ -1,4 +1,4 @@
-"""The parts of a report, one file each, found by themselves. `base` says how to write one."""
+"""The sections of a report, imported automatically. `base` says how to write one."""
 
 from interp.sections.base import Section as Section
 from interp.sections.base import Study as Study

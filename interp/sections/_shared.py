@@ -29,8 +29,8 @@ from interp.tasks import IGNORED, Batch
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
 COUNTED_SECONDS = 60.0
-"""Time limit for models in count space. It is long because timing a few inputs mostly measures one-time work; so a
-paper's data set is used as a whole."""
+"""Time limit for models in count space, long enough for a paper's whole data set: timing a few inputs mostly measures
+one-time work."""
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
 LARGEST_TABLE = 40_000
@@ -83,16 +83,13 @@ def population(study: Study, split: str = "test") -> Population:
 
 
 def _separated(subject: Subject, batch: Batch) -> None:
-    """The slowest part: the outputs of all heads, and a separator per head."""
+    """Run the slowest part: the outputs of all heads, and a separator per head."""
     found = head_outputs(subject, batch, read=0)
     group_metrics(found, found, select_groups("singles", found.n_heads))
 
 
 def reference(study: Study, tested: Population) -> Population:
-    """Training inputs for separators and means: as many as are tested, within the limits above.
-
-    If a whole test set is tested, up to five times as many.
-    """
+    """Training inputs for separators and means, within the limits: as many as tested, five times a whole test set."""
     if tested.kind == "dataset" and tested.n == tested.total:
         n = max(LEAST_REFERENCE, 5 * tested.n)  # training sets are larger than test sets
     else:
@@ -126,7 +123,7 @@ def first(found: HeadOutputs, n: int) -> HeadOutputs:
 
 
 def weighed(C: float) -> str:
-    """A phrase on the separators' objective; "" for the paper's."""
+    """A phrase on the weight C in the separators' objective; "" for the paper's weight."""
     return "" if C == 1000.0 else f" with errors weighted by C = {C:g} in its objective"
 
 
@@ -156,7 +153,7 @@ def _looked(subject: Subject, batch: Batch) -> None:
 
 
 def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:
-    """measures.survey, with separators of weight C, for all sections on single parts."""
+    """The table of measures.survey, shared by all sections on single parts. C: as in `metrics`."""
     tested = study.once(parts_population)
     looked = study.once(looked_at).batch
     return survey(study.subject, tested.batch, reference(study, tested).batch, C=C, looked=looked)
@@ -241,7 +238,7 @@ def optimum_gap(study: Study) -> memorization.OptimumGap:
 
 
 def known_optimum(study: Study) -> memorization.OptimumGap | None:
-    """optimum_gap, or None if there is none."""
+    """optimum_gap, or None if it is unknown or too slow."""
     try:
         return study.once(optimum_gap)
     except UnsupportedError:

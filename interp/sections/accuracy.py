@@ -114,7 +114,7 @@ def measured(study: Study) -> Accuracy:
 
 
 def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
-    """A sentence on the accuracy with inputs from the task's sampler; "" if it is the same.
+    """A sentence on the accuracy with inputs from the task's sampler; "" if it equals `exact`.
 
     exact: accuracy with each input once. weighted: accuracy with the task's declared weights. Without weights, a sample
     is measured, and reported only if its interval does not contain the exact number.
@@ -148,9 +148,8 @@ LENGTHS = (
 TABLES: dict[str, tuple[str, dict[str, str]]] = {
     "accuracy": ("Exact accuracy of each answer that is read.", {"accuracy": ".6f"}),
     "counts": (
-        "Pairs of a sequence and a position by the count that is right there: proved right; proved wrong; right, but "
-        "with a margin below the rounding error (close); too close to decide (tied); and undecided when the time ran "
-        "out.",
+        "Pairs of a sequence and a position, by their right count: proved right; proved wrong; right, but with a "
+        "margin below the rounding error (close); too close to decide (tied); and undecided when the time ran out.",
         {},
     ),
 }
@@ -201,7 +200,7 @@ def _verdict_of(found: Certificate) -> str:
 
 
 def quoted_input(counterexample: str) -> str:
-    """A counterexample with its input in quotation marks: ")(((: the answer at ..." is not the end of a bracket."""
+    """Put a counterexample's input in quotation marks, so that ")(((" does not look like punctuation."""
     for said in (": the answer at position ", ": the generated answer is "):
         text, colon, rest = counterexample.rpartition(said)
         if colon:
@@ -247,7 +246,7 @@ def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[
         return ""
     zero, one = counted[:2]
     says = errors.assign(
-        always=(errors["errors"] == 0) == (errors["difference"] > 0),  # all answers right, or all wrong
+        always=(errors["errors"] == 0) == (errors["difference"] > 0),  # if not mixed: the answer is contrast[0]
         mixed=(errors["errors"] > 0) & (errors["errors"] < errors["inputs"]),
     ).sort_values("difference")
     sure = says[~says["mixed"]]

@@ -1,4 +1,4 @@
-"""A recognizer of strings as the smallest automaton with its answers, beside the task's own."""
+"""The smallest automaton that gives a string model's answers, compared with the task's own automaton."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interp.report.figures_automata import MOST_STATES, automaton
 from interp.sections.base import CHEAP, Study, section
 
 SECONDS = 3.0
-"""What running every string may take in a report that was not asked for this section."""
+"""Time limit, in seconds, for running all strings if the user gives no length."""
 PROBED = 256
 
 
@@ -31,18 +31,18 @@ def needs(study: Study) -> str | None:
 
 
 def rate(study: Study) -> float:
-    """About how many strings run in a second."""
+    """Approximate number of strings that the model runs per second."""
     known = study.once(strings)
     length = known.longest(study.subject, PROBED)
     batch = known.rows(torch.randint(len(known.letters), (PROBED, length), generator=torch.Generator().manual_seed(0)))
-    study.subject.logits(batch)  # the first run pays for what is made once
+    study.subject.logits(batch)  # warm up before timing
     started = time.perf_counter()
     study.subject.logits(batch)
     return PROBED / max(1e-6, time.perf_counter() - started)
 
 
 def affordable(study: Study) -> int:
-    """The greatest length whose strings run in SECONDS."""
+    """The largest length such that all strings up to it run in SECONDS."""
     known, fast = study.once(strings), study.once(rate)
     most = known.longest(study.subject, STRINGS)
     base, length = len(known.letters), 1
@@ -52,14 +52,14 @@ def affordable(study: Study) -> int:
 
 
 def cost(study: Study) -> float:
-    """Seconds; more than CHEAP where not even strings of 4 symbols are affordable."""
+    """Estimated seconds; above CHEAP if not even strings of 4 symbols are affordable."""
     known, fast = study.once(strings), study.once(rate)
     length = study.once(affordable)
     return CHEAP + 1 if length < min(4, known.longest(study.subject, STRINGS)) else len(known.letters) ** length / fast
 
 
 def found(study: Study, longest: int) -> Learned:
-    """The automaton, once for whoever asks."""
+    """The learned automaton; use it with study.once."""
     return learn_automaton(study.subject, longest)
 
 
@@ -67,7 +67,7 @@ def found(study: Study, longest: int) -> Learned:
 def make(study: Study, report: Report, longest: int | None = None) -> None:
     """The smallest automaton with the model's answers on every string up to a length, and the task's own.
 
-    longest: symbols; left out, as many as run in seconds. interp.learn_automaton(model) goes further.
+    longest: the length in symbols (default: as many as run in SECONDS).
     """
     learned = study.once(found, study.once(affordable) if longest is None else longest)
     report.section(
@@ -91,7 +91,7 @@ def make(study: Study, report: Report, longest: int | None = None) -> None:
 
 
 def _show(report: Report, key: str, one: Automaton, caption: str) -> list[str]:
-    """A drawing where it can be read, and the table; the drawing's key."""
+    """Add a drawing, if it is small enough to read, and a table. Return the keys of the drawings."""
     small = one.states <= MOST_STATES
     if small:
         drawing = automaton(one.following, [one.word(state) for state in range(one.states)], one.alphabet)

@@ -52,7 +52,7 @@ class Study:
 
     load: Python code that loads the model, if known: model = interp.load("count01/paper"). asked: number of inputs or
     time limit that the user wants for every section; asked_of: the same per section. wanted: the sections that the user
-    names. times: how often each shared result was computed, by name; a test requires once.
+    names. times: how often each shared result was computed, by name (tested to be 1).
     """
 
     def __init__(self, subject: Subject, load: str | None = None, asked: Asked | None = None) -> None:
@@ -200,7 +200,7 @@ def _report_options(model: TaskModel) -> dict[str, Any]:
 OF_ALL = ("inputs", "seconds")
 """Options of every section: the number of inputs, or the time limit that determines it."""
 CHEAP = 5.0
-"""Sections that would take longer, in seconds, are made on request only."""
+"""Largest estimated time, in seconds, of a section that is made without being requested."""
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ def fill(
             raise InterpError(one_of("section", name, known))
     for name, given in options.items():
         if wanted is not None and name not in wanted:
-            raise InterpError(f"options of section {name} are given, which is not among the sections asked for")
+            raise InterpError(f"options are given for section {name}, but sections does not name it")
         for option in given:
             if option not in known[name].options:
                 raise InterpError(one_of(f"option of section {name}", option, known[name].options or ["none"]))
@@ -345,5 +345,5 @@ def fill(
 
 
 def first_reason(reasons: Iterable[str | None]) -> str | None:
-    """The first reason why not, or None: needs=lambda study: first_reason([...])."""
+    """The first reason in the list, or None: needs=lambda study: first_reason([...])."""
     return next((reason for reason in reasons if reason is not None), None)

@@ -1,4 +1,4 @@
-"""Circuits of heads: composition, full OV and QK circuits, and those of tokens."""
+"""Circuits of heads: composition, and QK and OV circuits of vectors and of tokens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from interp.sections._shared import numbers_in_words
 from interp.sections.base import Study, section
 
 MOST_HEADS, MOST_CELLS = 24, 14_000
-"""Of tables of tokens: 24 heads of 24 tokens, or fewer heads of more."""
+"""Limits of a figure of token tables: heads, and cells over all heads (24 heads of 24 tokens, or fewer of more)."""
 
 
 @section("circuits", title="Circuits", order=525, needs=lambda study: no_circuits(study.subject))
 def circuits(study: Study, report: Report) -> None:
-    """Elhage et al. 2021 for any model; where the tables are exact, the section token_circuits has them."""
+    """Circuits as in Elhage et al. 2021. If token tables are exact, the section token_circuits shows them instead."""
     subject, cfg = study.subject, study.model.cfg
     n_heads = cfg.n_layers * cfg.n_heads
     values = singular_values(subject)
@@ -99,14 +99,13 @@ def _composition(study: Study, report: Report) -> None:
 
 
 def needs(study: Study) -> str | None:
-    """One attention layer without positions, on tokens few enough to draw."""
+    """One attention layer without positions, and few enough tokens to draw."""
     if not study.subject.count_space:
         return "token-by-token circuits are exact only with one attention layer, no positions and a linear readout"
     cells = study.task.d_vocab * max(study.task.d_vocab, study.task.n_out) * study.model.cfg.n_heads
     return f"{cells:,} pairs of tokens and heads are too many to draw" if cells > 40_000 else None
 
 
-# QK and OV of every head as tables of tokens, exact where tokens alone decide.
 @section("token_circuits", title="QK and OV circuits", order=520, needs=needs)
 def circuits_of_tokens(study: Study, report: Report) -> None:
     """Scores of all pairs of tokens, and what each token adds to every output when it is attended to alone."""

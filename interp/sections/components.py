@@ -26,17 +26,17 @@ def population(study: Study) -> Population:
 
 
 def measured(study: Study) -> Components:
-    """Of the inputs of `population`."""
+    """The parts' contributions on the inputs of `population`."""
     return study.on_population("components", study.once(population))
 
 
 def half_width(spread: float, inputs: Population) -> float:
-    """Half the 95% interval of a mean effect, rows counted as independent; 0 where these are all inputs."""
+    """Half the 95% interval of a mean effect, with rows as independent; 0 if these are all inputs."""
     return 0.0 if inputs.exact else NORMAL_95 * spread / math.sqrt(inputs.n)
 
 
 def largest(table: pd.DataFrame, inputs: Population) -> list[str]:
-    """The part with the largest effect, and those that these inputs cannot tell from it."""
+    """The part with the largest effect, and all parts whose intervals overlap its interval."""
     size = table["effect"].abs()
     half = pd.Series([half_width(spread, inputs) for spread in table["spread"]], index=table.index)
     best = size.idxmax()

@@ -21,10 +21,9 @@ from interp.sections.base import Study, section
 from interp.tasks import Batch
 
 
-# How a counting model answers, by the right count and by the number of distinct tokens.
 @section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
 def counting_answers(study: Study, report: Report) -> None:
-    """Confusion of counts, and accuracy by count and by distinct tokens."""
+    """Confusion matrix of counts, and accuracy by count and by the number of distinct tokens."""
     counter = study.once(shared.counter)
     predicted = counting.predicted_counts(counter)
     task = counter.task
@@ -62,17 +61,17 @@ def counting_answers(study: Study, report: Report) -> None:
 
 
 def drawn(T: int, L: int, sampler: str) -> str:
-    """A description of the sequences measured on; see measures.counting.flat_sample."""
+    """Describe the sequences of the measurement; see measures.counting.flat_sample."""
     if L > T:
         return "sequences of uniform tokens."
-    text = f"sequences in which every count from 1 to {L} is equally frequent, those of a single token included."
+    text = f"sequences in which every count from 1 to {L} is equally frequent, including those of a single token."
     if sampler == "published":
-        text += " (The published sampler, by which this task draws its own sequences, never draws those.)"
+        text += " (The published sampler, which this task uses, never draws those.)"
     return text
 
 
 def answers_sentence(accuracy: pd.Series) -> str:
-    """A sentence on the counts that are answered correctly, from the accuracy by count; "" if all always are."""
+    """A sentence on the counts that are answered correctly, from the accuracy by count; "" if all are."""
     perfect = accuracy[accuracy == 1]
     if len(perfect) == len(accuracy):
         return ""
@@ -107,10 +106,9 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
     return by_cell, worst
 
 
-# Each answer's logit by the true count (Figures 8 and 9).
 @section("counting_logits", title="Logits by count", order=712, needs=shared.needs_counter)
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
-    """Logits on sequences of two tokens. tokens: the number of tokens shown."""
+    """Each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
     counter = study.once(shared.counter)
     report.section("Logits by count")
     words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
@@ -140,10 +138,9 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
     return piece([*([counter.task.T] if counter.task.bos else []), *row])
 
 
-# Does the model count by relation or by inventory? (section 5)
 @section("counting_mechanism", title="Mechanism", order=702, needs=shared.needs_counter)
 def counting_mechanism(study: Study, report: Report) -> None:
-    """Weights against contents of the mixed token: which of them the answer follows if they disagree."""
+    """Whether the model counts by relation or by inventory (section 5 of the paper)."""
     counter = study.once(shared.counter)
     found = mechanism(counter)
     report.section(
@@ -189,7 +186,7 @@ def counting_mechanism(study: Study, report: Report) -> None:
 
 
 ROUNDING = 9
-"""Number of decimals of a regression's slopes that are not rounding."""
+"""Number of decimals of a regression's slopes; the rest is rounding error."""
 
 
 def mechanism_sentence(found: Mechanism) -> str:
@@ -223,10 +220,9 @@ def needs(study: Study) -> str | None:
     return None
 
 
-# The readout of a counting model alone, on mixtures made by hand (Figures 3 to 5 and 15).
 @section("counting_probes", title="The readout on artificial mixtures", order=710, needs=needs)
 def counting_probes(study: Study, report: Report) -> None:
-    """Answers against the shares of two and of three tokens in the mixture."""
+    """Answers of the readout by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
     counter = study.once(shared.counter)
     report.section(
         "The readout on artificial mixtures",

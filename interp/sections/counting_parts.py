@@ -13,10 +13,9 @@ from interp.sections import _shared as shared
 from interp.sections.base import Study, section
 
 
-# The attention of a counting model: one pattern, and weight by relation and count (Figure 3).
 @section("counting_attention", title="Attention by relation", order=420, needs=shared.needs_counter)
 def counting_attention(study: Study, report: Report) -> None:
-    """Attention to itself, the same token, other tokens and [BOS], by the position's own count."""
+    """One attention pattern, and the weight on each kind of key by the position's own count (Figure 3)."""
     counter = study.once(shared.counter)
     softmax = counter.model.spec.layers[0].normalizer == "softmax"
     task = counter.task
@@ -52,7 +51,7 @@ def counting_attention(study: Study, report: Report) -> None:
 
 
 def _course(table: pd.DataFrame) -> str:
-    """How the weight on [BOS] goes with the count, if there is a [BOS]."""
+    """A sentence on how the weight on [BOS] changes with the count; "" without [BOS]."""
     given = table[table["relation"] == "BOS"].sort_values("count")
     if len(given) < 2:
         return ""
@@ -66,10 +65,9 @@ def _course(table: pd.DataFrame) -> str:
     )
 
 
-# Overlaps of a counting model's embeddings, and of its attention scores (Figures 3 and 7).
 @section("counting_embeddings", title="Overlaps of embeddings", order=620, needs=shared.needs_counter)
 def counting_embeddings(study: Study, report: Report) -> None:
-    """Cosines of all pairs, and the distributions of cosines and scores by relation."""
+    """Cosines of all pairs, and the distributions of cosines and scores by relation (Figures 3 and 7)."""
     counter = study.once(shared.counter)
     overlaps = counting.embedding_overlaps(counter)
     task = counter.task
@@ -82,7 +80,7 @@ def counting_embeddings(study: Study, report: Report) -> None:
     )
     for quantity in ("cosine", "score"):
         if overlaps[quantity].notna().all():
-            # The cosine of a token with itself is 1 and says nothing.
+            # The cosine of a token with itself is always 1.
             frame = _distribution(
                 overlaps[overlaps["relation"] != "same"] if quantity == "cosine" else overlaps, quantity
             )
@@ -111,10 +109,9 @@ def _distribution(overlaps: pd.DataFrame, quantity: str, bins: int = 40) -> pd.D
 SHOWN_NEURONS = 12
 
 
-# What the hidden neurons of a counting model read (Figure 6).
 @section("counting_neurons", title="Hidden neurons", order=704, needs=shared.needs_counter)
 def counting_neurons(study: Study, report: Report) -> None:
-    """How many tokens a neuron reads, its activation by count, and the singular values of the readout."""
+    """How many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
     counter = study.once(shared.counter)
     selectivity = counting_readout.neuron_selectivity(counter)
     tokens = counting_readout.tokens_per_neuron(selectivity)

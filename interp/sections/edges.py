@@ -1,4 +1,4 @@
-"""What one part reads from another directly: the exact effect of every edge; on request if there are many."""
+"""The exact direct effect of every edge between parts; made on request only if there are many edges."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from interp.tasks import Batch
 
 
 def needs(study: Study) -> str | None:
-    """At most 64 nodes whose writings add up, and minimal pairs."""
+    """At most 64 nodes with additive outputs, and minimal pairs."""
     nodes(study.subject)
     study.measure(make_pairs, 24)
     return None
 
 
 TIMED = 64
-"""Inputs that one forward is timed on."""
+"""Number of inputs on which a forward pass is timed."""
 
 
 def cost(study: Study) -> float:
-    """Seconds, from the time that one forward takes: a run for each edge, and one for each sender and stream."""
+    """Estimated seconds: the time of one forward pass, times one run per edge and one per sender and layer."""
     subject = study.subject
     batch = study.task.sample(TIMED, study.task.splits[-1], seed=0)
     forward(subject, batch)

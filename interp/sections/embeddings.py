@@ -1,4 +1,4 @@
-"""Geometry of the embedding: principal components, cosines, and waves where tokens form a cycle."""
+"""Geometry of the embedding: principal components, cosines, and waves if tokens form a cycle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from interp.words import portion
 
 MOST_TOKENS, NAMED = 64, 20
 MOST_POWER = 0.85
-"""Frequencies that hold this share of the power together are the key ones, if they are at most half of all."""
+"""The strongest frequencies that together have this share of the power are key, if they are at most half of all."""
 ROUNDING = 1e-9
-"""Sums of shares in float64 miss 0 and 1 by less."""
+"""Largest rounding error of a sum of shares in float64."""
 
 
 def needs(study: Study) -> str | None:
@@ -30,7 +30,7 @@ def needs(study: Study) -> str | None:
 
 @section("embeddings", title="Embeddings", order=600, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """Where the tokens lie."""
+    """The embeddings in their principal plane, their cosines, and their Fourier power."""
     vectors, words = token_vectors(study.subject), list(study.task.vocabulary)
     places, shares = principal_components(vectors, 2)
     report.section(
@@ -69,7 +69,7 @@ def population(study: Study) -> Population:
 
 
 def measured(study: Study) -> pd.DataFrame:
-    """The waves in the outputs."""
+    """The Fourier spectra of the outputs."""
     return study.on_population("embeddings", study.once(population))
 
 
@@ -108,8 +108,7 @@ def _waves(study: Study, report: Report) -> None:
     report.add_figure(
         "embeddings_waves",
         draw.bars(table, "frequency", "power", "which", x_title="frequency", y_title="share of the power"),
-        "Fourier power over the cyclic group (Nanda et al. 2023). Equal power at all frequencies means that there "
-        "are not waves.",
+        "Fourier power over the cyclic group (Nanda et al. 2023). Without waves, all frequencies have equal power.",
     )
     ordered = table.drop(columns="which").sort_values("power", ascending=False, ignore_index=True)
     report.add_table("embeddings_waves", ordered, "Shares of the power by frequency, the largest first.", max_rows=12)

@@ -1,4 +1,4 @@
-"""One short input and what every head looks at in it."""
+"""The attention patterns of all heads on one short input."""
 
 from __future__ import annotations
 

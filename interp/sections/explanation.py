@@ -1,4 +1,4 @@
-"""The algorithm of a model: as a sentence on the first screen, and below as a program with what its parts do."""
+"""The algorithm of a model: a sentence on the first screen, and a program with the role of each part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interp.sections.base import Study, section
 
 NOT_SEARCHED = "No explanation has been searched for. interp.explain(model) searches for one."
 NAMED_SECONDS = 60.0
-"""What the search may take where the section is asked for by name, without seconds."""
+"""Time limit of the search, in seconds, if the user names this section but gives no limit."""
 DRAWN = (
     "From the tokens to the answer: the parts that are needed, and the role of each. Dashed: the output of this part "
     "is not explained."
@@ -20,14 +20,13 @@ DRAWN = (
 
 
 def shipped_one(study: Study) -> Explanation | None:
-    """The explanation that came with interp for these weights."""
+    """The explanation shipped with interp for these weights, or None."""
     return shipped(study.subject)
 
 
 @section("explanation", title="The algorithm", order=250)
 def make(study: Study, report: Report) -> None:
-    """A program in place of the model: what came with interp, or what is found where the user names this section or
-    says how long."""
+    """The explanation shipped with interp, or one that is searched for if the user names this section or a time."""
     found = study.once(shipped_one)
     seconds = study.asked_of.get("explanation", Asked()).over(study.asked).seconds
     if seconds is None and "explanation" in study.wanted:
@@ -58,7 +57,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def evidence(found: Explanation) -> str:
-    """What was replaced in the running model, and what stayed."""
+    """Sentences on the parts that were replaced in the running model, and on how many answers stayed the same."""
     if found.cut is None or found.joint is None or found.empty is None:
         return ""
     parts = words.joined(

@@ -1,4 +1,4 @@
-"""Do the heads that matter suffice? All others are silenced, and what remains is measured."""
+"""Do the heads that matter suffice? Measures the model with all other heads silenced."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ def needs(study: Study) -> str | None:
 
 
 TOLERANCE = 0.01
-"""A circuit does what the model does if its accuracy is within this of the model's."""
+"""A circuit suffices if its accuracy is at most this much below the model's."""
 TIMED = 6
-"""Ablations that are timed, of about 40 that are made."""
+"""Number of ablations that are timed, of about 40 that the section makes."""
 
 
 def _some(subject: Subject, batch: Batch) -> None:
-    """A part of the work: its time says how many inputs all of it can have."""
+    """Run a part of the work, which is timed to choose the number of inputs."""
     ablate(subject, [[part] for part in heads_of(subject)[:TIMED]], batch, "mean", batch)
 
 
 def population(study: Study) -> Population:
-    """The inputs that circuits are tested on: those of the heads section, or fewer where each takes long."""
+    """The inputs on which circuits are tested."""
     return study.population("faithfulness", _some, seconds=SECONDS * TIMED / 40)
 
 
 def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -> CircuitTest:
-    """Heads by the loss that mean ablation of each costs, the costliest first, as many as bisection says it takes.
+    """Find by bisection how many heads suffice, if those whose mean ablation costs most loss (or accuracy) come first.
 
-    No head where accuracy without any is within TOLERANCE of the whole model's; else a number of heads that reaches
-    this while the next smaller one that was tried does not; else all heads.
+    The result has no heads if the model without any of them suffices, and all heads if no smaller set that was tried
+    suffices.
     """
     heads = table[table["kind"] == "head"].reset_index(drop=True)
     by = "loss_mean" if heads["loss_mean"].notna().all() else "accuracy_mean"
     order = heads[by].sort_values(ascending=by == "accuracy_mean", kind="stable").index.to_list()
     low, high = 0, len(order)
-    while low < high:  # accuracy need not grow with the set; what is reported is measured on the set that is found
+    while low < high:  # accuracy may fall as the set grows, so the report measures the final set
         size = (low + high) // 2 if low else 0
         found = test_circuit(subject, heads=order[:size], test=test, reference=train, draws=0)
         if found.circuit.accuracy >= found.model.accuracy - TOLERANCE:
@@ -61,8 +61,9 @@ def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -
 
 
 def sentence(found: CircuitTest, n: int, population: Population) -> str:
-    """How many of n heads suffice, and what is measured with them, with all and with none. They suffice where exact
-    numbers, or the lower end of the interval, are within TOLERANCE of the model's accuracy; else they do on the sample.
+    """A sentence on how many of n heads suffice, with the accuracy of these, of all and of none.
+
+    They suffice if the exact accuracy, or the lower end of its interval, is within TOLERANCE of the model's.
     """
     on = population.measured[:1].upper() + population.measured[1:]
     alone, every, none = (words.share(s.accuracy) for s in (found.circuit, found.model, found.nothing))
@@ -83,7 +84,7 @@ def sentence(found: CircuitTest, n: int, population: Population) -> str:
 
 @section("faithfulness", title="A circuit of heads", order=800, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """The smallest set of heads that the heads section suggests, put to the test."""
+    """Find the smallest set of heads that suffices, and test it."""
     inputs = study.once(population)
     table = study.once(shared.surveyed)
     found = smallest(study.subject, table, inputs.batch, shared.reference(study, inputs).batch)

@@ -1,4 +1,4 @@
-"""Generated answers beside teacher-forced ones: whole answers, and place by place."""
+"""Generated answers compared with teacher-forced ones: whole answers, and single tokens by place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interp.sections.base import Study, section
 
 
 def needs(study: Study) -> str | None:
-    """Answers that are tokens which follow one another."""
+    """Answers that are sequences of tokens."""
     return not_generated(study.subject, study.data()[slice(0, 20)])
 
 
@@ -53,8 +53,8 @@ def make(study: Study, report: Report) -> None:
 
 
 def sentence(exact: str, forced: float, on: str) -> str:
-    """Exact match, then single tokens."""
+    """A sentence on exact match and on single tokens."""
     return (
-        f"The model generates the whole answer without an error with a share of {exact} {on}. Given the right tokens "
-        f"before it, a single token is right with a share of {words.share(forced)} on the same inputs."
+        f"The share of answers that the model generates without any error is {exact} {on}. If the tokens before it "
+        f"are right, the share of single tokens that are right is {words.share(forced)} on the same inputs."
     )

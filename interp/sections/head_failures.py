@@ -1,4 +1,4 @@
-"""Where the heads that separate look, and where those that fail do (Zsámboki et al. 2025, section 5.3)."""
+"""What successful and failed heads attend to (Zsámboki et al. 2025, section 5.3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from interp.sections import _shared as shared
 from interp.sections.base import Study, first_reason, section
 
 MOST = 0.9
-"""The share from which a head is said to look at one thing."""
+"""Least share of attention for a sentence that a head attends to one kind of token."""
 
 
 def needs(study: Study) -> str | None:
@@ -35,7 +35,7 @@ def needs(study: Study) -> str | None:
 
 @section("head_failures", title="Why heads fail", order=315, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """The shares of attention by token, a bar per head, and how much the outputs vary."""
+    """The shares of attention by token, with one bar per head, and how much the outputs vary."""
     table = study.once(shares)
     heads = study.once(shared.singles).set_index("head")["category"]
     groups = [one for one in ("successful", "mixed", "failed") if (heads == one).any()]
@@ -75,7 +75,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def divided(study: Study) -> bool:
-    """Does a softmax divide the attention?"""
+    """Whether a softmax normalizes the attention."""
     if study.subject.count_space:
         return True
     found = looks(study.subject, study.once(shared.rows, "test")[slice(0, 8)], "read")
@@ -95,7 +95,7 @@ def spreads(found: HeadOutputs) -> np.ndarray:
 
 
 def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str) -> str:
-    """Where the heads of a category look most, from the shares alone; table: head, category, token, share."""
+    """A sentence on what the heads of a category attend to most. table: head, category, token, share."""
     mine = table[table["category"] == category]
     n = mine["head"].nunique()
     who = f"The {category} head gives" if n == 1 else f"The {n} {category} heads each give"

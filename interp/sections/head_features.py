@@ -1,4 +1,4 @@
-"""What each head's output says of each declared feature."""
+"""How much each head's output tells about each feature of the task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def population(study: Study) -> Population:
 
 
 def measured(study: Study) -> pd.DataFrame:
-    """On the inputs of `population`, of the first features."""
+    """The measures of the first features on the inputs of `population`."""
     return study.on_population("head_features", study.once(population))
 
 
@@ -71,7 +71,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """For each feature the head whose output it explains best, in words; only where it explains half or more."""
+    """A sentence with the head that each feature explains best, for features that explain at least half of it."""
     found = []
     for name, mine in table.groupby("feature", sort=False):
         known = mine.dropna(subset=["variance"])

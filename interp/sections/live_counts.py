@@ -14,14 +14,13 @@ from interp.measures.subject import Subject
 from interp.sections.live_inputs import Inputs
 
 FITTED_ROWS = 2_000
-"""Inputs behind the planes and separators."""
+"""Number of inputs to which planes and separators are fitted."""
 
 
 def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
-    """Which tokens get a slider (those whose number varies), what stays, and each head's plane; None if no counts
-    vary, or the answer is read at different tokens.
+    """The sliders, one per token whose count varies, and each head's plane; None if sliders do not suit the inputs.
 
-    sliders: token and largest number seen in any split. fixed: how often each token stands in every input.
+    sliders: token and largest count in any split. fixed: counts that are the same in every input.
     """
     if inputs.readout == "all":
         return None
@@ -30,7 +29,7 @@ def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
     table = torch.stack([torch.bincount(row, minlength=d_vocab) for row in inputs.rows])
     least, most = table.amin(0), table.amax(0)
     varying = [token for token in range(d_vocab) if least[token] != most[token]]
-    # A token that is always there stays; sliders begin at zero.
+
     if len(queries) != 1 or not 2 <= len(varying) <= 6 or most[varying].sum() < 8:
         return None
     counted = [subject.task.token_id(token) for token in subject.task.counted]
@@ -51,7 +50,7 @@ def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
 
 
 def _rounded_up(value: int) -> int:
-    """To two leading digits, so that a slider ends at 200, not at 199."""
+    """Round up to two leading digits, so that a slider ends at 200, not at 199."""
     step = 10 ** max(0, len(str(value)) - 2)
     return -(-value // step) * step
 
@@ -77,6 +76,6 @@ def _planes(subject: Subject) -> tuple[list[dict[str, Any]], str]:
 def _separator(z: np.ndarray, labels: np.ndarray) -> list[float] | None:
     try:
         separator = fit_separator(z, labels)
-    except InterpError:  # more than two answers, or data that no separator can be proved best for
+    except InterpError:  # more than two answers, or no separator that is proved to be the best
         return None
     return [*map(float, separator.w), float(separator.b)]

@@ -67,7 +67,7 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
         "counts": None,
         "table": _table(task),
         "generates": _generates(subject, inputs),
-        # Does the answer hold as the input grows? Asked of yes or no about inputs of any length, by a known rule.
+        # Inputs that grow: only for yes-or-no answers with a known rule, on inputs of any length.
         "lengths": inputs.readout != "all" and n_out == 1 and task.rule is not None and not arch["fixed_length"],
     }
     if arch["counts"] and subject.count_space:
@@ -107,7 +107,7 @@ def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
 
 
 def _generates(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
-    """Where answers start and stop that are generated token by token, and the token of each output; None without."""
+    """Where generated answers start and stop, and the token of each output; None if answers are not generated."""
     batch, declared = inputs.splits[-1], subject.task.generates
     found = layout(subject, batch)
     if isinstance(found, str):
@@ -123,7 +123,7 @@ def _generates(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
 
 
 def _table(task: Task) -> dict[str, Any] | None:
-    """The conditional table of a task that has one: the distribution to memorize beside the model's."""
+    """The distribution that the model should memorize, if the task has a conditional table."""
     conditional, contexts = getattr(task, "conditional", None), getattr(task, "contexts", None)
     if conditional is None or contexts is None or len(contexts) > KNOWN_INPUTS:
         return None
@@ -132,7 +132,7 @@ def _table(task: Task) -> dict[str, Any] | None:
 
 
 def _loading(subject: Subject) -> list[str]:
-    """Python that makes this model where its spec says it all; else a line for the reader to fill in."""
+    """Python that builds this model if its spec determines it; otherwise a line for the reader to complete."""
     model = subject.model
     if isinstance(model, TaskModel) and isinstance(model.spec.origin, Construction) and not subject.task.tables():
         return [f"model = interp.build(interp.ModelSpec.from_dict({model.spec.to_dict()!r}))"]
@@ -142,6 +142,6 @@ def _loading(subject: Subject) -> list[str]:
 def _logits(subject: Subject, rows: list[Batch]) -> Float[Tensor, "reads n_out"]:
     """torch's logits at the positions that are read, row by row, so that nothing is padded."""
     if subject.model.cfg.dtype not in (torch.float32, torch.float64):
-        # Half precision says little about the function of the weights; the page runs in double, so these do as well.
+        # The page computes in double precision, so half-precision models must do so here.
         subject = replace(subject, model=copy.deepcopy(subject.model).double())
     return torch.cat([subject.logits(row) for row in rows]).double()

@@ -1,4 +1,4 @@
-"""Neurons whose loss is felt, and what they respond to."""
+"""The neurons whose ablation changes the model most, and what they respond to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def measured(study: Study) -> pd.DataFrame:
 
 
 def most_needed(table: pd.DataFrame, population: Population) -> str:
-    """Which neuron accuracy, or at least the loss, misses most, as far as these inputs can tell."""
+    """A sentence on the neurons whose ablation lowers accuracy most or, if none does, raises the loss most."""
     worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
     if population.share(whole).above(population.share(worst)):
         without = dict(zip(table["neuron"], table["accuracy"]))
@@ -44,7 +44,7 @@ def most_needed(table: pd.DataFrame, population: Population) -> str:
 
 @section("neurons", title="Neurons", order=700, needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
-    """A table of the most harmful losses, and the responses of the first few."""
+    """A table of the most harmful ablations, and the responses of the first few neurons."""
     table, inputs = study.once(measured), study.once(population)
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"
@@ -86,7 +86,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def _waves(study: Study, report: Report) -> None:
-    """The frequency of each MLP neuron on the cycles on which addition acts (Nanda et al. 2023)."""
+    """The strongest frequency of each MLP neuron over each cycle of tokens (Nanda et al. 2023)."""
     batch = study.once(population).batch
     for group in study.task.cyclic:
         place = cycle_place(study.subject, batch, group)
@@ -109,7 +109,7 @@ def _waves(study: Study, report: Report) -> None:
 
 
 def _features(study: Study) -> tuple[str, ...]:
-    """One or two features with few values to draw against."""
+    """One or two features with few values, for the axes of the figures."""
     batch = study.once(population).batch
     values = {name: feature_at_reads(study.subject, batch, name) for name in study.task.features(batch[slice(0, 2)])}
     numbers = {name: len(value.unique()) for name, value in values.items()}
@@ -121,7 +121,7 @@ def _features(study: Study) -> tuple[str, ...]:
 
 
 def _lines(report: Report, found: dict[Neuron, pd.DataFrame], name: str) -> None:
-    """All neurons against one feature: bars where it has few values."""
+    """Draw all neurons against one feature, as bars if it has few values."""
     table = pd.concat([frame.assign(neuron=f"neuron {neuron}") for neuron, frame in found.items()])
     if table[name].nunique() <= 6:
         figure = draw.bars(table.assign(**{name: table[name].astype(str)}), name, "activation", "neuron",

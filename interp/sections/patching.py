@@ -1,4 +1,4 @@
-"""At which layer and position, and in which part, is what decides the answer? Activation patching on minimal pairs."""
+"""Which layers, positions and parts decide the answer? Activation patching on minimal pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_SITES = 400
 
 
 def sites(subject: Subject) -> int:
-    """About how many forwards it takes."""
+    """Approximate number of forward passes."""
     length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
     length = length if length <= MAX_POSITIONS else 3
     return (subject.model.cfg.n_layers + 1) * length + len(heads_of(subject)) + len(mlps_of(subject))
@@ -29,12 +29,12 @@ def needs(study: Study) -> str | None:
     """Minimal pairs, and few enough sites."""
     if (n := sites(study.subject)) > MOST_SITES:
         return f"{n} sites are too many to patch one by one"
-    study.measure(make_pairs, 24)  # says itself why there are none
+    study.measure(make_pairs, 24)  # raises with the reason if there are none
     return None
 
 
 def places(study: Study) -> bool:
-    """Few enough heads and positions to patch each head at each position."""
+    """Whether there are few enough heads and positions to patch each head at each position."""
     subject = study.subject
     length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
     return sites(subject) + len(heads_of(subject)) * (length if length <= MAX_POSITIONS else 3) <= MOST_SITES
@@ -54,21 +54,19 @@ def population(study: Study) -> Population:
 
 
 def measured(study: Study) -> Patched:
-    """On minimal pairs of the inputs of `population`."""
+    """The effects on minimal pairs from the inputs of `population`."""
     return study.on_population("patching", study.once(population))
 
 
 def leading(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows that recover most, as far as two standard errors can tell: the best one first."""
+    """The row that recovers most, then all rows whose 95% intervals overlap its interval."""
     table = table.sort_values("recovered", ascending=False, kind="stable")
     low = table["recovered"].iloc[0] - NORMAL_95 * table["error"].fillna(0).iloc[0]
     return table[table["recovered"] + NORMAL_95 * table["error"].fillna(0) >= low]
 
 
 def told_apart(clean: float, corrupted: float) -> str:
-    """A warning where the model, on average, prefers the same answer in both runs: it has nothing to lose, or to
-    recover; "" otherwise.
-    """
+    """A warning if the model, on average, prefers the same answer in both runs; otherwise ""."""
     if clean * corrupted < 0:
         return ""
     return "On average, the model prefers the same answer in both runs, so these numbers say little. "
@@ -76,7 +74,7 @@ def told_apart(clean: float, corrupted: float) -> str:
 
 @section("patching", title="Patching", order=500, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """The stream by layer and position, then heads and MLPs."""
+    """Patch the residual stream by layer and position, then heads and MLPs."""
     found, inputs = study.once(measured), study.once(population)
     first = leading(found.parts)
     best = first.iloc[0]

@@ -1,4 +1,4 @@
-"""What a string model looks at and computes: attention by role, the value of each letter, lengths, sensitivity."""
+"""Sections on recognizers of strings: attention, components, lengths and number formats, sensitivity, exact values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from interp.sections.base import Study, section
 from interp.spec import PLAIN_POSITIONS
 
 
-# What each head of a recognizer looks at from where the answer is read.
 @section("string_attention", title="Attention from where the answer is read", order=430, needs=shared.needs_recognizer)
 def string_attention(study: Study, report: Report) -> None:
-    """One string of 16 symbols, position by position and added up by token."""
+    """Each head's attention on one string of 16 symbols, by position and summed by token."""
     model = study.subject.task_model
     task = measures.language_of(model)
     batch = task.strings(40, 16, seed=5)
@@ -52,10 +51,9 @@ def string_attention(study: Study, report: Report) -> None:
     )
 
 
-# QK and OV of a recognizer's heads between named components of the residual stream.
 @section("string_components", title="What the heads read and write", order=530, needs=shared.needs_recognizer)
 def string_components(study: Study, report: Report) -> None:
-    """Components of the proof for exact models, else token embeddings and position codes."""
+    """QK and OV between components of the proof (exact models) or token embeddings and position codes (others)."""
     model = study.subject.task_model
     exact = shared.is_exact(study)
     table = measures.components_read(model, None if exact else _named_inputs(model))
@@ -89,7 +87,7 @@ def string_components(study: Study, report: Report) -> None:
 
 
 def _named_inputs(model: TaskModel) -> dict[str, torch.Tensor]:
-    """Embeddings of the symbols and marks, and the position codes where these are few."""
+    """Embeddings of the symbols and marks, and the position codes if they are few."""
     task, spec = model.task, model.spec
     named = {
         token: model.embed.W_E[at].detach().double().cpu()
@@ -112,16 +110,15 @@ SHARES = (-0.03, 1.05)
 """The range of axes of accuracies and rates."""
 
 
-# Accuracy, loss and both kinds of errors of a recognizer of strings, against length and number format.
 @section("string_lengths", title="Length and number format", order=140, needs=shared.needs_recognizer)
 def string_lengths(study: Study, report: Report) -> None:
-    """Sampled strings of many lengths, also beyond the one that the model is made for, in four number formats."""
+    """Accuracy, loss and both kinds of errors on sampled strings of many lengths, in four number formats."""
     model = study.subject.task_model
     task = measures.language_of(model)
     made_for = {int(task.parameters[key]) for key in ("length", "test_length")}
     lengths = sorted(n for n in {*LENGTHS, *made_for} if n % 2 == 0 and 0 < n <= LONGEST)  # Dyck has no odd lengths
     most = model.spec.max_length
-    if most is not None:  # it has weights for so many positions, and no more
+    if most is not None:  # the model has weights for this many positions
         lengths = [n for n in lengths if task.strings(1, n, seed=0).tokens.shape[1] <= most]
     beyond = ", also beyond the length that the model is made for" if max(lengths) > max(made_for) else ""
     own = str(model.embed.W_E.dtype).removeprefix("torch.")
@@ -182,7 +179,7 @@ def string_lengths(study: Study, report: Report) -> None:
 
 
 def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
-    """What the curve in the model's own number format says, in words; trained_on: symbols of the training strings."""
+    """A sentence on the curve in the model's own number format. trained_on: length of the training strings."""
     low, longest = curve[curve["accuracy"] < 0.999], int(curve["length"].iloc[-1])
     if low.empty:
         where = f"Sampled strings of up to {longest} symbols are all classified correctly"
@@ -213,10 +210,9 @@ def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
     return f"{where} ({curve['dtype'].iloc[0]}).{trained}{loss}"
 
 
-# How far one changed symbol moves the output: Hahn's bound, measured (Hahn 2020).
 @section("string_sensitivity", title="Sensitivity to one symbol", order=150, needs=shared.needs_recognizer)
 def string_sensitivity(study: Study, report: Report) -> None:
-    """Change of the logit by one symbol against the number of tokens."""
+    """How much one changed symbol changes the logit, by the number of tokens (Hahn 2020)."""
     model = study.subject.task_model
     lengths = [4, 10, 20, 40, 100, 200, 400]
     frame = measures.sensitivity(model, lengths, strings=4, places=8)
@@ -243,7 +239,7 @@ def string_sensitivity(study: Study, report: Report) -> None:
 
 
 def needs(study: Study) -> str | None:
-    """An exact recognizer whose proof says more than a sign."""
+    """An exact recognizer whose proof gives the value of s."""
     if (reason := shared.needs_recognizer(study)) is not None:
         return reason
     if not shared.is_exact(study):
@@ -252,10 +248,9 @@ def needs(study: Study) -> str | None:
     return None if proof.value else "the proof says where s is 0 or what its sign is, not its value"
 
 
-# The component s of an exact recognizer beside what its proof says it is, string by string.
 @section("string_value", title="The value s against its proof", order=720, needs=needs)
 def string_value(study: Study, report: Report) -> None:
-    """200 strings of 1 to 30 symbols."""
+    """The component s in the model and in its proof, on 200 strings of 1 to 30 symbols."""
     model = study.subject.task_model
     task = measures.language_of(model)
     frame = measures.value_against_proof(model, task.strings(200, 30, 1, seed=3))

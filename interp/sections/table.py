@@ -28,10 +28,9 @@ from interp.theory.attention_heads import heads_needed
 from interp.theory.closed_forms import least_squares, weighted_least_squares
 
 
-# How much of a conditional table a model knows, and how far it is from the best map of its width (Dana 2024).
 @section("table", title="The whole table", order=110, needs=shared.needs_table)
 def table(study: Study, report: Report) -> None:
-    """Divergence, accuracy by prior, and associations memorized, over every context."""
+    """Divergence, accuracy by prior, and associations memorized, over every context (Dana 2024)."""
     task, found = table_of(study.subject), study.once(known)
     report.section(
         "The whole table",
@@ -62,7 +61,7 @@ def table(study: Study, report: Report) -> None:
 
 
 def known(study: Study) -> Memorization:
-    """The measure of memorization, shared with the section on contexts."""
+    """The measures of memorization; use them with study.once."""
     return memorization(study.subject, study.once(shared.context_logits))
 
 
@@ -85,7 +84,7 @@ def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least:
         more = f"; the model has {gap.d}, more than it needs" if gap.d > least else ""
         sentences.append(f"Width {least} is enough for divergence zero{more}.")
     if found.formula is not None and found.formula < found.contexts:
-        more = "; this model, of this table, memorizes more" if found.memorized > found.formula else ""
+        more = "; this model memorizes more of this table" if found.memorized > found.formula else ""
         sentences.append(
             f"A construction with weights of this size memorizes H d_h + d = {found.formula} associations of any "
             f"table{more}."
@@ -108,10 +107,9 @@ def attention_needs(study: Study) -> str | None:
     return shared.needs_table(study) or study.subject.no_decomposition()
 
 
-# The rank of the attention matrix (Dana 2024, Theorem 1).
 @section("table_attention", title="The attention matrix", order=440, needs=attention_needs)
 def table_attention(study: Study, report: Report) -> None:
-    """Ranks and singular values of the outputs of all heads, one row per context."""
+    """Ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
     found = attention_matrix(subject, study.once(shared.context_outputs))
     report.section(
@@ -147,7 +145,6 @@ def table_attention(study: Study, report: Report) -> None:
         )
 
 
-# Each context of a conditional table: how far the model's distribution is from the table's.
 @section("table_contexts", title="Context by context", order=120, needs=shared.needs_table)
 def table_contexts(study: Study, report: Report) -> None:
     """Divergence of each context, compared with that of the best map if known."""
@@ -177,8 +174,8 @@ def table_contexts(study: Study, report: Report) -> None:
             draw.scatter(rows, "optimum", "kl", "memorized", "context", diagonal=True,
                          x_title=f"divergence of the best rank-{gap.d} map (nats)", y_title="divergence (nats)",
                          tokens="input"),
-            "The same, against the best map of this rank: contexts that the model gets wrong and the best map does "
-            "not stand out.",
+            "The same, against the best map of this rank. Contexts above the line are farther from the table in the "
+            "model than in the best map.",
         )  # fmt: skip
     worst = found.rows.assign(loss=found.rows["prior"] * found.rows["kl"]).sort_values("loss", ascending=False)
     report.add_table(
@@ -201,7 +198,6 @@ def directions_needs(study: Study) -> str | None:
     return None
 
 
-# Which directions of a conditional table the unembedding has learned.
 @section("table_directions", title="Directions of the table", order=610, needs=directions_needs)
 def table_directions(study: Study, report: Report) -> None:
     """Singular vectors of the log table, and how much of each the unembedding expresses."""
@@ -237,7 +233,6 @@ def heads_needs(study: Study) -> str | None:
     return shared.needs_table(study) or study.subject.no_decomposition()
 
 
-# What each head of a model of a conditional table adds, and what is lost without it.
 @section("table_heads", title="What heads add to the table", order=340, needs=heads_needs)
 def table_heads(study: Study, report: Report) -> None:
     """The rise of the divergence without each head, and the size of what it adds."""
@@ -252,10 +247,9 @@ def table_heads(study: Study, report: Report) -> None:
     report.add_table("table_heads", table, "rms: root mean square of what a head adds to the logits, centered.")
 
 
-# The model of a conditional table beside what its width allows (Dana 2024, section 4).
 @section("table_optimum", title="Distance to the best map of this width", order=115, needs=shared.needs_table)
 def table_optimum(study: Study, report: Report) -> None:
-    """Divergences of the model, of the best map found, and of the closed forms."""
+    """Divergences of the model, of the best map found, and of the closed forms (Dana 2024, section 4)."""
     task, gap = table_of(study.subject), study.once(shared.optimum_gap)
     report.section("Distance to the best map of this width")
     report.add_text(
@@ -270,5 +264,5 @@ def table_optimum(study: Study, report: Report) -> None:
     report.add_table(
         "optimum",
         table,
-        "The model beside the best map of its rank, and the closed forms on the logarithms of the table (section 4).",
+        "The model, the best map of its rank, and the closed forms on the logarithms of the table (section 4).",
     )

@@ -1,4 +1,4 @@
-"""Loss and accuracy over training, where the history is known."""
+"""Loss and accuracy over training, if the history is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interp.words import counted, share
 
 @section("training", title="Training", order=940, needs=lambda study: no_curve(study.subject))
 def make(study: Study, report: Report) -> None:
-    """The curve that the training run or the checkpoint has."""
+    """The curve of the training run or from the checkpoint."""
     curve = training_curve(study.subject)
     last = curve.iloc[-1]
     report.section(

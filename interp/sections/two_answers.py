@@ -28,10 +28,9 @@ def logits_needs(study: Study) -> str | None:
     return first_reason([words, shared.needs_two_answers(study)])
 
 
-# Contributions of single heads to the logits of the answers (Figure 1).
 @section("head_logits", title="Logits of single heads", order=330, needs=logits_needs)
 def head_logits(study: Study, report: Report) -> None:
-    """Box plots of the logits of every head and of the model, by current and true next token."""
+    """Box plots of the logits of every head and of the model, by current and true next token (Figure 1)."""
     batch = study.once(shared.rows, "test")[slice(0, SHOWN_ROWS)]
     reads = range(study.once(shared.n_reads))
     found = [shared.first(study.once(shared.outputs, "test", *([read] if read else [])), SHOWN_ROWS) for read in reads]
@@ -45,10 +44,12 @@ def head_logits(study: Study, report: Report) -> None:
     )
 
 
-# Head outputs in their plane, with value vectors and separators (Figures 6, 7 and 15).
 @section("head_planes", title="Head outputs", order=320, needs=shared.needs_two_answers)
 def planes(study: Study, report: Report, C: float = 1000.0) -> None:
-    """The best and the worst head by s-acc, then all of them. C: weight of errors in the separators' objective."""
+    """Head outputs with value vectors and separators, of the best and worst head by s-acc, then all (Figures 6, 7, 15).
+
+    C: weight of errors in the separators' objective.
+    """
     tested, heads = study.once(shared.outputs, "test"), study.once(shared.singles, C)
     d_head = tested.z.shape[-1]
     axes = {1: "across is its one coordinate, up the answer", 2: "the axes are its two coordinates"}
@@ -110,7 +111,7 @@ def tokens_seen(study: Study) -> tuple[str, ...]:
 
 
 def _named(figure: go.Figure, d_head: int) -> go.Figure:
-    """Name the axes; with one dimension, the vertical axis is the answer."""
+    """Title the vertical axis if a head has one dimension; it then shows the answer."""
     return figure if d_head > 1 else figure.update_yaxes(title_text="answer, by its number")
 
 
@@ -120,10 +121,9 @@ def ratios_needs(study: Study) -> str | None:
     return first_reason([three, shared.needs_two_answers(study)])
 
 
-# How a head divides its attention among the counted tokens (section 5.3, Figure 5).
 @section("attention_ratios", title="Attention to the counted tokens", order=410, needs=ratios_needs)
 def ratios(study: Study, report: Report) -> None:
-    """One dot per head: attention to the first counted token divided by that to the second, and to the third."""
+    """One dot per head: attention to the first counted token relative to the second and the third (Figure 5)."""
     subject, counted = study.subject, study.task.counted
     batch = None if subject.count_space else study.once(shared.rows, "test")
     table = study.once(shared.singles).merge(
@@ -154,7 +154,6 @@ def reweighting_needs(study: Study) -> str | None:
     return first_reason([three, shared.needs_two_answers(study), counts])
 
 
-# Attention set by hand: what could a head do if it attended differently? (section 5.4)
 @section("reweighting", title="Interventions on attention", order=510, needs=reweighting_needs)
 def reweighting(
     study: Study,
@@ -163,9 +162,9 @@ def reweighting(
     w02: tuple[float, ...] = SWEEP_W02,
     C: float = 1000.0,
 ) -> None:
-    """s-acc of the heads against the ratio of attention to two tokens: w01 without the third token, w02 at w01 = 1.
+    """s-acc of the heads with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1.
 
-    C: weight of errors in the separators' objective, as in head_metrics; the figures depend on it.
+    C: weight of errors in the separators' objective, as in head_metrics.
     """
     counted = one, two, three = study.task.counted
     fit = partial(

@@ -26,7 +26,7 @@ def population(study: Study) -> Population:
 
 
 def measured(study: Study) -> pd.DataFrame:
-    """On the inputs of `population`."""
+    """The accuracies on the inputs of `population`."""
     return study.on_population("variables", study.once(population))
 
 

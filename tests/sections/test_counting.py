@@ -60,7 +60,7 @@ def test_an_interval_is_said_in_words(monkeypatch):
 def test_the_sampling_of_the_sequences_is_stated():
     published, paper, uniform = (drawn(T, 4, sampler)
                                  for T, sampler in ((5, "published"), (5, "paper"), (3, "paper")))  # fmt: skip
-    assert "The published sampler, by which this task draws" in published
+    assert "The published sampler, which this task uses" in published
     assert paper.startswith("sequences in which every count from 1 to 4 is equally frequent")
     assert "published" not in paper
     assert uniform == "sequences of uniform tokens."

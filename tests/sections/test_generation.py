@@ -37,9 +37,9 @@ def test_a_task_without_generated_answers_says_why() -> None:
 @pytest.mark.parametrize(
     ("forced", "words"),
     [
-        (1.0, "a share of 1 on the same"),
-        (0.5, "a share of 0.5000 on the same"),
-        (0.99999, "a share of 0.99999 on the same"),
+        (1.0, "is 1 on the same"),
+        (0.5, "is 0.5000 on the same"),
+        (0.99999, "is 0.99999 on the same"),
     ],
 )
 def test_the_sentence(forced: float, words: str) -> None:

@@ -417,7 +417,7 @@ def test_mechanisms(changes, says) -> None:
 
 @pytest.mark.parametrize(
     ("memorized", "formula", "says"),
-    [(400, 105, "memorizes H d_h + d = 105 associations of any table; this model, of this table, memorizes more."),
+    [(400, 105, "memorizes H d_h + d = 105 associations of any table; this model memorizes more of this table."),
      (24, 105, "memorizes H d_h + d = 105 associations of any table.")],
 )  # fmt: skip
 def test_memorized_beside_what_a_construction_can(memorized: int, formula: int, says: str) -> None:
