@@ -16,11 +16,11 @@ from interp.mechanisms.quantities import Quantity
 from interp.mechanisms.setting import Setting, View
 
 FAR = 1 << 12
-"""No quantity is larger: two of them make one number."""
+"""Larger than any value of a quantity, so that two values can be packed into one number."""
 
 
 def as_hypothesis(setting: Setting, parts: Sequence[PartRole], model: str) -> Hypothesis:
-    """The variables of an explanation's parts, for interp.test_hypothesis. setting: of its program.
+    """Return the explained parts as variables for interp.test_hypothesis. setting: that of the program.
 
     Raises InterpError if no part was explained.
     """
@@ -38,14 +38,14 @@ def as_hypothesis(setting: Setting, parts: Sequence[PartRole], model: str) -> Hy
 
 
 class Carried:
-    """The values of quantities as one number for each position of rows of tokens."""
+    """Pack the values of quantities into one number per position."""
 
     def __init__(self, setting: Setting, of: list[Quantity]):
         self.setting, self.of = setting, of
 
     def __call__(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
         tokens = tokens.cpu()
-        view = View(self.setting, tokens, torch.ones_like(tokens, dtype=torch.bool))  # padding is a mark
+        view = View(self.setting, tokens, torch.ones_like(tokens, dtype=torch.bool))  # padding counts as a mark
         found = torch.zeros_like(tokens)
         for one in self.of:
             found = found * FAR + one.values(view)

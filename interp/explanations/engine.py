@@ -1,4 +1,4 @@
-"""explain: from weights to a program that a person reads, and how far it is true."""
+"""explain: turn weights into a program that a person can read, and measure how often it agrees with the model."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from interp.mechanisms.bench import Bench, Clock, OutOfTime
 from interp.populations import Asked, Population, choose, sample, wilson
 
 SHARE = 0.99
-"""Of the model's answers, so many must stay."""
+"""Share of the model's answers that a replacement must keep."""
 SECONDS = 300.0
 LEARNED = 0.5
-"""A model is worth explaining when it does at least half of what its task asks beyond one answer for everything."""
+"""A model is worth explaining if its accuracy is at least halfway between always giving the same answer and 1."""
 NEAR = 0.9
-"""A rule that gives fewer of the answers is not named."""
+"""Smallest share of the answers at which the closest rule is named."""
 MOST = 5_000
-"""Inputs of a sample."""
+"""Number of inputs in a sample."""
 JUDGED = 500
-"""Inputs from the task's own distribution that say whether a model does its task."""
+"""Number of inputs from the task's own distribution for deciding whether a model has learned its task."""
 JUDGED_RULES = 10
-"""Rules that are judged on the whole population, the cheapest first."""
+"""Number of rules judged on the whole population, cheapest first."""
 TENTH = 10
-"""A program has at most a tenth as many constants as the model has parameters."""
+"""Largest ratio of a program's constants to the model's parameters."""
 LEAST = 12
-"""Constants that every program may have, however small its model."""
+"""Number of constants that any program may have, however small the model."""
 SEARCH, PLACED = 0.6, 0.9
-"""The share of the seconds after which the search for a program ends, and that for its place in the model; the rest is
-for the runs that judge both."""
+"""Shares of the time limit at which the search for a program ends, and the search for its parts. The rest is for the
+runs that test both."""
 
 
 def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share: float = SHARE) -> Explanation:
-    """The explanation of a model under study; see interp.explain."""
+    """Explain a model under study; see interp.explain."""
     started = time.monotonic()
     clock = Clock(started + SEARCH * seconds)
     population = inputs_of(subject, seconds)
@@ -75,7 +75,7 @@ def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share
 
 
 def notes(bench: Bench, program: Program) -> tuple[str, ...]:
-    """What else is known of such a program: of a sum modulo p, the waves that its logits are made of."""
+    """Return further facts about a program. For a sum modulo p: the waves that make up the logits."""
     of = program.rule.quantities
     modular = (
         program.rule.form == "number" and of[0].kind == "sum modulo" and of[0].arguments[0] == bench.logits.shape[1]
@@ -84,13 +84,13 @@ def notes(bench: Bench, program: Program) -> tuple[str, ...]:
         return ()
     try:
         found = waves(bench.logits, bench.where.classes)
-    except InterpError:  # some sum is missing in a sample
+    except InterpError:  # the sample lacks some of the sums
         return ()
     return (f"{found} Measured {bench.population.on}.",) if found.kept >= SHARE else ()
 
 
 def placed(found: Explanation, wide: Bench, program: Program, share: float) -> Explanation:
-    """An explanation with what became of each part of the model."""
+    """Return the explanation together with the result for each part of the model."""
     small = to_test(wide)
     if small is None:
         return replace(found, complete=False)
@@ -105,8 +105,8 @@ def placed(found: Explanation, wide: Bench, program: Program, share: float) -> E
 
 
 def inputs_of(subject: Subject, seconds: float) -> Population:
-    """All inputs, where running them takes an eighth of the time at most; else a sample that takes much less, since it
-    is widened and run again."""
+    """Return all inputs if running them takes at most an eighth of the time, otherwise a smaller sample, since it is
+    extended and run again."""
     whole, few = Asked(seconds=seconds / 8), Asked(seconds=seconds / 24)
     found = choose(subject.task, lambda batch: subject.logits(batch), whole, fixed=False, most=MOST)
     if found.exact:
@@ -115,7 +115,7 @@ def inputs_of(subject: Subject, seconds: float) -> Population:
 
 
 def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | None, Agreement | None, str]:
-    """The cheapest program that gives the model's answers, and how many; or None and why.
+    """Return the cheapest program that gives the model's answers, with its agreement; or None and the reason.
 
     Rules are searched on a part of the inputs, or on more than the task's own; what counts is the population.
     """
@@ -141,7 +141,7 @@ def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | 
 
 
 def within_half(clock: Clock, data: Data, share: float, most: int) -> tuple[list[Scored], bool]:
-    """The rules that half of the time that is left finds, and whether it was enough."""
+    """Search for rules in half of the remaining time; also return whether the search finished."""
     try:
         hurried = replace(data, clock=Clock(time.monotonic() + clock.left / 2))
         return search(hurried, share, most)[:JUDGED_RULES], True
@@ -150,7 +150,7 @@ def within_half(clock: Clock, data: Data, share: float, most: int) -> tuple[list
 
 
 def not_learned(bench: Bench) -> str | None:
-    """Why a model is not worth explaining: it does not do its task. Or None."""
+    """Return why a model is not worth explaining (it has not learned its task), or None."""
     answers, right = bench.answers, float(bench.right.double().mean())
     if len(answers.unique()) == 1:
         return f"the model answers {bench.setting.answers[int(answers[0])]} to every input {bench.population.on}"
@@ -168,14 +168,14 @@ def not_learned(bench: Bench) -> str | None:
 
 
 def closest(scored: Scored | None) -> str:
-    """What the best rule comes to that was not good enough."""
+    """Describe the best rule, which was not good enough."""
     if scored is None or scored.share < NEAR:
         return ""
     return f'; the closest rule, "{Program(scored.rule).words}", gives {words.share(scored.share)}'
 
 
 def judged(bench: Bench, program: Program) -> Agreement:
-    """How many of the model's answers a program gives on a population."""
+    """Measure how many of the model's answers a program gives on a population."""
     given = program.answers(bench.view, bench.where.rows, bench.where.positions)
     kept = bench.agreement(given == bench.answers)
     low, high = (kept.share, kept.share) if bench.population.exact else wilson(kept.share, bench.population.n)
@@ -189,7 +189,7 @@ def judged(bench: Bench, program: Program) -> Agreement:
 
 
 def on(bench: Bench) -> str:
-    """The inputs on the bench, in words."""
+    """Describe the inputs on the bench."""
     lengths = bench.population.batch.lengths
     low, high = int(lengths.min()), int(lengths.max())
     split = f" (split {bench.population.split})" if bench.population.split else ""
@@ -198,7 +198,7 @@ def on(bench: Bench) -> str:
 
 
 def part_role(role: Role) -> PartRole:
-    """A role in words and plain numbers."""
+    """Return a role as text and plain numbers."""
     looks, inside, carries = role.looks, role.inside, role.carries
     return PartRole(
         str(role.part), role.status,
@@ -210,7 +210,7 @@ def part_role(role: Role) -> PartRole:
 
 
 def recovered(bench: Bench, made: Roles) -> float | None:
-    """The share of the loss between all parts at their mean and the model that the replaced model recovers."""
+    """Return the share of the loss recovered: 0 with every part at its mean, 1 for the original model."""
     whole = bench.compare(bench.logits).loss
     gap = made.empty.loss - whole
     if not gap > 1e-9:

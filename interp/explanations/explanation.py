@@ -1,4 +1,4 @@
-"""What an explanation is: a program, where in the model it happens, and on which share of inputs it is true."""
+"""The result of explain: a program, where the model computes it, and on which share of inputs they agree."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Explanation:
-    """The algorithm of a model, as far as it was found; `interp.explain` makes it.
+    """The algorithm of a model, as far as it was found. Made by `interp.explain`.
 
-    program: None if none was found, and then `reason` says why. agreement: on which share of the model's answers.
-    parts: what became of each head and MLP. cut, joint, empty: the share of the model's answers that stays with the
-    unneeded parts at their mean, with all explained parts replaced by their ideal forms besides, and with every part at
-    its mean. recovered: the share of the loss between `empty` and the model that is recovered by `joint`. complete: the
-    time was enough to try every mechanism on every part; without any parts, it was too short for all of them.
-    notes: what else was measured, in words; the first sentence of each stands alone, for a first screen.
+    program: None if none was found; `reason` then says why. agreement: the share of the model's answers that it gives.
+    parts: the result for each head and MLP. cut, joint, empty: the share of the model's answers that stay the same
+    with the unneeded parts at their mean, with the explained parts also replaced by their ideal forms, and with every
+    part at its mean. recovered: the share of the loss between `empty` and the model that `joint` recovers. complete:
+    False if time ran out before every mechanism was tried on every part. notes: further measurements in words; the
+    first sentence of each is for the first screen.
 
     Example:
 
@@ -61,7 +61,7 @@ class Explanation:
 
     @property
     def found(self) -> bool:
-        """Is there a program?"""
+        """Whether a program was found."""
         return self.program is not None
 
     @property
@@ -109,7 +109,7 @@ class Explanation:
 
     @property
     def size(self) -> str:
-        """How large the program is beside the model."""
+        """The size of the program compared with the model."""
         return f"{words.counted(self.constants, 'constant')} in place of {words.counted(self.parameters, 'parameter')}"
 
     def to_frame(self) -> pd.DataFrame:
@@ -140,7 +140,7 @@ class Explanation:
     # ------------------------------------------------------------ plain data
 
     def to_json(self) -> str:
-        """Plain data: no code, so that nobody has to trust it."""
+        """Return plain data without code, so that a file from a stranger is safe to read."""
         data = {**self.__dict__, "schema": SCHEMA}
         data["program"] = None if self.program is None else self.program.to_json()
         data["agreement"] = None if self.agreement is None else asdict(self.agreement)
@@ -149,7 +149,7 @@ class Explanation:
 
     @classmethod
     def from_json(cls, text: str) -> Explanation:
-        """The inverse of to_json. Raises InterpError for anything else."""
+        """Read the result of to_json. Raises InterpError for anything else."""
         try:
             data = json.loads(text)
             if data.pop("schema") != SCHEMA:

@@ -1,4 +1,4 @@
-"""What an explanation found: how many of the model's answers a program gives, and what became of each part."""
+"""Findings of an explanation: the program's agreement with the model, and the result for each part."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from interp import words
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many of a model's answers a program gives.
+    """The agreement of a program with a model.
 
-    n answers on the inputs that `on` names ("on all 12,769 inputs"), `changed` of them another one than the model's;
-    right and wrong: the shares among the answers that the model gets right and wrong (None: there are none). low, high:
-    the 95% interval of the share (equal where the inputs are all inputs).
+    n: answers compared. changed: answers that differ from the model's. on: the inputs in words ("on all 12,769
+    inputs"). right, wrong: agreement where the model is right and where it is wrong (None without such answers).
+    low, high: 95% interval of the share (equal if the inputs are all inputs).
     """
 
     n: int
@@ -39,8 +39,8 @@ class Agreement:
 
 @dataclass(frozen=True)
 class PartRole:
-    """One part of a model, in words: "cut", "explained" or "kept"; where a head looks, what it moves from there (of
-    an MLP: what its neurons follow), what it carries.
+    """One part of a model, in words: its status ("cut", "explained" or "kept"), where a head attends, what it moves
+    (for an MLP: what its neurons respond to), and the quantity that it carries.
 
     looks_kept, inside_kept, carries_kept: the share of the model's answers that stays with the ideal form in its place.
     """

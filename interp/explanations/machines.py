@@ -1,4 +1,4 @@
-"""Programs that no search over quantities finds: a small automaton, and the table of a task that is a table."""
+"""Programs beyond the search over quantities: small automata, and lookup tables for tasks that are tables."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from interp.mechanisms.quantities import Quantity
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
 STRINGS, SHORTEST = 4_000, 3
-"""Strings whose answers an automaton is learned from, and the least greatest length of them."""
+"""Number of strings that an automaton is learned from, and a lower limit for the length of the longest."""
 STATES = 10
-"""Larger automata are no short program."""
+"""Most states of an automaton that still counts as a short program."""
 
 
 def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored | None:
-    """A small automaton that gives the model's answers, learned from short strings by L*, judged on all others.
+    """Learn a small automaton of the model's answers from short strings (L*), and test it on all others.
 
-    Two are tried: that of the model on all strings of up to some length, the greatest for which it is small; and that
-    of the task, since a model may err too often for an automaton of its own.
+    Two automata are tried: one of the model's answers on all strings up to the greatest length at which it stays small,
+    and the task's own, since a model may err too often to have a small automaton.
     """
     try:
         known = Strings.of(bench.subject)
         said = answers(bench.subject, known, known.longest(bench.subject, STRINGS))
-    except InterpError:  # not a task of strings
+    except InterpError:  # not a string task
         return None
     letters, found = len(known.letters), []
     for whole in (said.model, said.task):
@@ -45,7 +45,7 @@ def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored |
 
 
 def whole_table(bench: Bench, share: float) -> Scored | None:
-    """For a task that is a table whose inputs are all at hand: the model's own table."""
+    """Return the model's own table, for table tasks whose inputs are all on the bench."""
     task = bench.subject.task
     if lacks(task, CONDITIONAL_TABLE) is not None or not bench.population.exact:
         return None

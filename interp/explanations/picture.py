@@ -1,8 +1,8 @@
-"""The few parts of an explanation as a drawing: what flows from the tokens to the answer, and what each part adds.
+"""Draw the parts of an explanation: the flow from the tokens to the answer, and the contribution of each part.
 
-A vertical line is the residual stream. Each part that is left reads from it and writes to it, in the order of layers;
-its box says in the task's words where it looks and what it carries. Text is wrapped for the width of a phone, and
-colors are those of the page around it.
+A vertical line is the residual stream. Each remaining part reads from it and writes to it, layer by layer. Its box
+says in the task's words where it attends and what it carries. Text is wrapped for the width of a phone; colors are
+those of the surrounding page.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from interp.explanations.findings import PartRole
 from interp.explanations.program import Program
 
 WIDTH, LEFT, BOX = 400, 26, 56
-"""Of the drawing, of the stream, and where boxes start; in units that are pixels at full size."""
+"""Width of the drawing, x of the stream, x of the boxes (pixels at full size)."""
 LINE, PAD, GAP = 17, 10, 22
 LETTERS = 48
-"""In one line of a box."""
+"""Characters per line of a box."""
 MOST = 12
-"""Parts that are drawn."""
+"""Most parts drawn."""
 ARROW = "M0 0 L8 4 L0 8 z"
 
 
 def svg(program: Program | None, parts: Sequence[PartRole]) -> str:
-    """The drawing; "" where no program was found or no part was tested."""
+    """Return the drawing as SVG; "" if no program was found or no part was tested."""
     shown = sorted((one for one in parts if one.status != "cut"), key=in_order)[:MOST]
     if program is None or not shown:
         return ""
@@ -54,14 +54,14 @@ def svg(program: Program | None, parts: Sequence[PartRole]) -> str:
 
 
 def in_order(one: PartRole) -> tuple[int, bool, int]:
-    """Layer by layer, heads before the MLP."""
+    """Sort key: layer by layer, heads before the MLP."""
     kind, number = one.part.split()
     layer, _, head = number.partition(".")
     return int(layer), kind == "MLP", int(head or 0)
 
 
 def lines(one: PartRole) -> list[str]:
-    """What a part does, wrapped."""
+    """Describe a part in wrapped lines."""
     does = [text for text in (one.looks, one.inside, one.carries if one.status == "explained" else None) if text]
     if one.status == "kept":
         does.append("its output is not explained")
@@ -69,7 +69,7 @@ def lines(one: PartRole) -> list[str]:
 
 
 def box(title: str, text: Sequence[str], y: int, x: int, dashed: bool = False, plain: bool = False) -> tuple[str, int]:
-    """A box with a title and lines below it, and its height."""
+    """Draw a box with a title and lines of text; also return its height."""
     height = 2 * PAD + LINE * (1 + len(text)) - 2
     look = 'fill="none" stroke="currentColor" stroke-opacity=".55"'
     dashes = ' stroke-dasharray="4 3"' if dashed else ""
@@ -91,6 +91,6 @@ def arrow(x1: int, y1: int, x2: int, y2: int, wide: bool = False) -> str:
 
 
 def in_words(shown: Sequence[PartRole]) -> str:
-    """The same for those who cannot see it."""
+    """Describe the drawing for screen readers."""
     parts = "; ".join(f"{one.part}: {' '.join(lines(one)) or 'needed'}" for one in shown)
     return f"From the tokens to the answer through {parts}."

@@ -1,7 +1,7 @@
-"""Which few quantities decide a model's answers, and by which rule.
+"""Search for the few quantities that determine a model's answers, and for the rule.
 
-Every rule is fitted on one half of the answers and judged on the other, unless all inputs are at hand. What counts is
-the share of answers that it gives, of rare answers too: see mechanisms.bench.least_share.
+Each rule is fitted on one half of the answers and judged on the other half, unless the inputs are all inputs of the
+task. Its score is the share of answers that it gives, also among rare answers: see mechanisms.bench.least_share.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from interp.mechanisms.setting import Setting
 from interp.tasks.problems import TaskError
 
 PAIRED, EXTENDED = 40, 12
-"""Quantities that are tried in pairs, and pairs that are tried with a third."""
+"""Number of quantities tried in pairs, and number of pairs tried with a third quantity."""
 STRANGE = 2
-"""What a quantity costs that the task does not declare, in constants."""
+"""Cost, in constants, of a quantity that the task does not declare."""
 PER_CELL = 3
-"""Inputs that a cell of a table has on average, at least: with fewer it lists the inputs."""
+"""Smallest mean number of inputs per table cell: with fewer, the table would merely list the inputs."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A rule with the least share of answers that it gives: see the module's text."""
+    """A rule with its score (see the module docstring)."""
 
     rule: Rule
     share: float
@@ -43,7 +43,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Data:
-    """Answers of a model and the values of quantities at the same reads; fit and judge are rows."""
+    """A model's answers and the values of quantities at the same reads. fit, judge: indices of reads."""
 
     setting: Setting
     quantities: list[Quantity]
@@ -56,7 +56,7 @@ class Data:
 
     @classmethod
     def of(cls, bench: Bench, given: Sequence[Quantity] = ()) -> Data:
-        """The model's answers with the quantities that they may follow from: these, or all candidates."""
+        """Pair the model's answers with the given quantities (default: all candidates)."""
         of, values = list(given) or candidates(bench.setting), []
         for one in of:
             bench.clock.check()
@@ -70,8 +70,8 @@ class Data:
         cls, of: Sequence[Quantity], values: Sequence[np.ndarray], prices: Sequence[int], answers: np.ndarray,
         rows: np.ndarray, exact: bool,
     ) -> Data:  # fmt: skip
-        """Without quantities that are constant here or equal to a cheaper one. rows: the input of each answer, so that
-        answers of one input are never parted."""
+        """Drop quantities that are constant here or equal a cheaper one. rows: the input of each answer, so that all
+        answers to one input fall into the same half."""
         kept, seen = [], set()
         for number in sorted(range(len(of)), key=prices.__getitem__):
             _, index = np.unique(values[number], return_inverse=True)
@@ -93,20 +93,20 @@ class Data:
         return least_share(torch.from_numpy(given == self.answers[self.judge]), answers)
 
     def fitted(self, picked: Sequence[int], most: int, listing: bool = False) -> Scored | None:
-        """The cheapest rule that reads these quantities, with at most so many constants; listing: tables of all inputs
-        are allowed."""
+        """Return the cheapest rule that reads these quantities, within a limit of constants. listing: allow tables that
+        list all inputs."""
         self.clock.check()
         values = [self.values[number][self.fit] for number in picked]
         of, answers = [self.quantities[number] for number in picked], self.answers[self.fit]
         rules = [rule for rule in fits(self.setting, of, values, answers) if rule.constants <= most]
-        if not listing:  # a table of nearly the inputs explains nothing
+        if not listing:  # a table with nearly as many cells as inputs explains nothing
             rules = [rule for rule in rules if rule.constants * PER_CELL <= len(answers)]
         price = sum(self.prices[number] for number in picked)
         scored = [Scored(rule, self.judged(rule, picked), price) for rule in rules]
         return min(scored, key=lambda one: one.cost, default=None)
 
     def potential(self, picked: Sequence[int]) -> float:
-        """The share of answers that a table of these quantities gives; -1 where its cells are nearly the inputs."""
+        """Return the share of answers that a table of these quantities gives; -1 if it has too many cells."""
         self.clock.check()
         codes, cells = code([self.values[number][self.fit] for number in picked])
         if len(cells) * PER_CELL > len(self.fit):
@@ -117,8 +117,8 @@ class Data:
 
 
 def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -> list[int]:
-    """What a quantity costs besides its constants: nothing if it is a feature that the task declares, value for value;
-    less if it is about a token that such a feature names. Among rules that are equally good, the task's words win."""
+    """Return the cost of a quantity besides its constants: 0 if it equals a declared feature of the task, and less than
+    UNDECLARED if it concerns a token that such a feature names. So equally good rules prefer the task's words."""
     batch = bench.population.batch
     try:
         features = bench.subject.task.features(batch)
@@ -138,15 +138,15 @@ def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -
 
 
 def declared(bench: Bench) -> list[Quantity]:
-    """The quantities that are features which the task declares."""
+    """The quantities that the task declares as features."""
     data = Data.of(bench)
     return [one for one, price in zip(data.quantities, data.prices) if price == 0]
 
 
 def search(data: Data, share: float, most: int) -> list[Scored]:
-    """Rules that give at least this share of the answers with at most so many constants, the cheapest first.
+    """Return rules that give at least this share of the answers within a limit of constants, cheapest first.
 
-    Rules over more quantities are tried only while there is reason: one without an error ends the search.
+    A rule without errors ends the search: rules over more quantities are then not tried.
     """
     n = len(data.quantities)
     single = [(data.potential([number]), number) for number in range(n)]
@@ -154,7 +154,7 @@ def search(data: Data, share: float, most: int) -> list[Scored]:
                  share)  # fmt: skip
     if good and good[0].share == 1.0:
         return good
-    # Quantities that tell most by themselves come first; all are tried in pairs where they are few.
+    # Single quantities with the most information come first. If there are few, all pairs are tried.
     ranked = [number for _, number in sorted(single, key=lambda one: -one[0])][:PAIRED]
     pairs = [(data.potential(pair), pair) for pair in combinations(sorted(ranked), 2)]
     paired = [data.fitted(pair, most) for potential, pair in pairs if potential >= share]
@@ -167,13 +167,13 @@ def search(data: Data, share: float, most: int) -> list[Scored]:
 
 
 def nearest(data: Data, most: int) -> Scored | None:
-    """The rule over one quantity that gives the largest share of the answers, however small that is."""
+    """Return the rule over one quantity that gives the largest share of the answers, however small."""
     found = [data.fitted([number], most) for number in range(len(data.quantities))]
     return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
 
 
 def _sums(data: Data, most: int) -> list[Scored | None]:
-    """Weighted sums of the counts of single tokens, for two answers."""
+    """Rules that compare a weighted sum of token counts with a threshold, for tasks with two answers."""
     counts = [number for number, one in enumerate(data.quantities) if one.kind == "count"]
     if len(counts) < 2:
         return []

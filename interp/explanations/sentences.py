@@ -1,4 +1,4 @@
-"""What is said of an explanation; each sentence is a function of plain facts with a table of cases in the tests."""
+"""Sentences about an explanation. Each is a function of plain facts, tested with a table of cases."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from interp import words
 from interp.explanations.findings import Agreement, PartRole
 
 NAMED = 4
-"""Parts that the first screen names."""
+"""Number of parts of a kind that the first screen names."""
 
 
 def nothing_found(reason: str) -> str:
-    """The only sentence about a model without a program."""
+    """Return the only sentence for a model without a program."""
     return f"No explanation found{f': {reason}' if reason else ''}."
 
 
 def how(program: str, parts: Sequence[PartRole], agreement: Agreement, notes: Sequence[str] = ()) -> str:
-    """The program in words, by which method (the first sentence of each note), where, and how far it is true."""
+    """Return the summary: the program in words, the method (first sentence of each note), the parts, the agreement."""
     methods = [f"{note.split('. ')[0].removesuffix('.')}." for note in notes]
     return " ".join(one for one in (program, *methods, parts_sentence(parts), truth(agreement)) if one)
 
 
 def truth(agreement: Agreement) -> str:
-    """How many of the model's answers the program gives."""
+    """Say how many of the model's answers the program gives."""
     text = f"This program gives {agreement}"
     if agreement.wrong is not None and agreement.right is not None and agreement.changed:
         right, wrong = words.portion(agreement.right), words.portion(agreement.wrong)
@@ -32,9 +32,9 @@ def truth(agreement: Agreement) -> str:
 
 
 def parts_sentence(parts: Sequence[PartRole]) -> str:
-    """Which parts do what, as far as a replacement has borne it out; and which were not explained.
+    """Say what each part does, if a replacement confirmed it, and which parts were not explained.
 
-    Parts that do the same are said once. What is explained comes first, layer by layer.
+    Parts that do the same share a sentence. Explained parts come first, layer by layer.
     """
     if not parts:
         return "The parts of the model were not tested: time ran out."
@@ -63,7 +63,7 @@ def _layer(one: PartRole) -> int:
 
 
 def named(parts: Sequence[str]) -> str:
-    """Parts in words: "heads 0.0 and 0.1", "head 0.0 and MLP 1"; of more than NAMED of a kind the first ones.
+    """Name parts: "heads 0.0 and 0.1", "head 0.0 and MLP 1". Only the first NAMED of each kind are named.
 
     >>> named(["head 0.0", "head 0.1", "MLP 0"])
     'heads 0.0 and 0.1 and MLP 0'

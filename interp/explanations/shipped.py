@@ -1,4 +1,4 @@
-"""Explanations that came with interp, bound to the weights that they explain."""
+"""Explanations shipped with interp, found by the hash of the weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "shipped.json"
 
 
 def weights_hash(subject: Subject) -> str | None:
-    """The sha256 of a task model's weights with its task; None for a model of your own, and under somebody's hooks."""
+    """Return the sha256 of a task model's weights and task; None for other models and for models with hooks."""
     model = subject.model
     if not isinstance(model, TaskModel) or subject.token_ids is not None or hooked(model):
         return None
@@ -24,7 +24,7 @@ def weights_hash(subject: Subject) -> str | None:
 
 
 def shipped(subject: Subject) -> Explanation | None:
-    """The explanation that came with interp for just these weights, or None."""
+    """Return the shipped explanation of exactly these weights, or None."""
     key = weights_hash(subject)
     known = _known()
     return None if key is None or key not in known else Explanation.from_json(json.dumps(known[key]))

@@ -1,4 +1,4 @@
-"""A fixed pattern in words: the distances, or the positions, that most of the attention goes to."""
+"""Describe a fixed attention pattern: the distances or positions that get most of the attention."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from interp import words
 from interp.mechanisms.kinds import neighbor_words
 
 SHOWN = 4
-"""Distances or positions that are named."""
+"""Most distances or positions named."""
 LEAST, ENOUGH = 0.05, 0.5
-"""The attention that a place needs to be named, and that all named places need together."""
+"""Attention needed to name a place, and the total needed by all named places."""
 
 
 def in_words(pattern: Float[Tensor, "length length"], queries: Sequence[int]) -> str:
-    """Where these positions look: by distance if that covers ENOUGH of the attention on average, else by position.
+    """Describe where these positions attend: by distance if that covers ENOUGH of the attention on average, else by
+    position.
 
-    "" if no few places cover ENOUGH.
+    Returns "" if no few places cover ENOUGH.
     """
     if len(queries) > 1:
         return _distances(pattern, queries)
@@ -36,7 +37,7 @@ def in_words(pattern: Float[Tensor, "length length"], queries: Sequence[int]) ->
 
 
 def _distances(pattern: Tensor, queries: Sequence[int]) -> str:
-    """The distances that most of the attention goes to, as a mean over positions."""
+    """Describe the distances that get most of the attention, averaged over positions."""
     by_distance: dict[int, float] = {}
     for query in queries:
         for key, weight in enumerate(pattern[query].tolist()):
@@ -53,7 +54,7 @@ def _place(distance: int) -> str:
 
 
 def _progression(places: Sequence[int]) -> str:
-    """Places at equal distances: "0, 2, ..., 20"; "" for others."""
+    """Abbreviate evenly spaced places: "0, 2, ..., 20"; "" for others."""
     step = places[1] - places[0]
     if list(places) != list(range(places[0], places[-1] + 1, step)):
         return ""

@@ -1,4 +1,4 @@
-"""Heads that look by position: everywhere, at itself, at neighbors, at the mirror place, at the ends."""
+"""Heads that attend by position: everywhere, to itself, to neighbors, to the mirror position, to the ends."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OFFSETS = (-1, -2, -3, 1, 2)
 
 @mechanism("everywhere", of="pattern")
 def everywhere(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """Evenly at all that it sees."""
+    """Evenly to all visible positions."""
     yield from proposals(bench, part, "everywhere", Relation("evenly at everything it sees", bench.visible))
 
 
 @mechanism("itself", of="pattern")
 def itself(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At its own position."""
+    """To its own position."""
     length = bench.visible.shape[1]
     yield from proposals(
         bench, part, "itself", Relation("at the current position", torch.eye(length, dtype=torch.bool) & bench.visible)
@@ -34,7 +34,7 @@ def itself(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("offset", of="pattern")
 def offset(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At the position so many places before or behind."""
+    """To the position at a fixed distance before or after."""
     place = torch.arange(bench.visible.shape[1])
     for step in OFFSETS:
         if step > 0 and bench.setting.causal:
@@ -46,7 +46,7 @@ def offset(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("mirror", of="pattern")
 def mirror(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At the mirror place of the string."""
+    """To the mirror position in the string."""
     if bench.setting.causal:
         return
     view = bench.view
@@ -60,7 +60,7 @@ def mirror(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("partner", of="pattern")
 def partner(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """From a closing bracket at the one that it closes."""
+    """From a closing bracket to its opening bracket."""
     kinds = dict(pairs(bench.setting))
     if not kinds:
         return
@@ -79,7 +79,7 @@ def partner(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("ends", of="pattern")
 def ends(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At the first or the last token of the string."""
+    """To the first or the last token of the string."""
     view, place = bench.view, bench.view.place
     first = view.content.long().argmax(1)
     last = view.tokens.shape[1] - 1 - view.content.flip(1).long().argmax(1)

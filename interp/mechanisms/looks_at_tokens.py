@@ -1,4 +1,4 @@
-"""Heads that look by token: at marks, at the same token, behind the same token, at the largest number, by a table."""
+"""Heads that attend by token: to marks, the same token, the token after it, the largest number, or by a table."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from interp.mechanisms.bench import Bench, Pattern
 from interp.mechanisms.kinds import few, plural
 
 NAMED = 8
-"""Tokens whose weights are named."""
+"""Most tokens whose weights are named."""
 CELLS = 4096
-"""The largest table of queries and keys that is proposed."""
+"""Most entries of a proposed table of queries and keys."""
 
 
 @mechanism("marks", of="pattern")
 def marks(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At one mark: [BOS], [CLS], '='."""
+    """To one mark: [BOS], [CLS], '='."""
     for token in bench.setting.marks:
         if token == bench.subject.task.pad:
             continue
@@ -32,7 +32,7 @@ def marks(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("one token", of="pattern")
 def one_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At every occurrence of one token."""
+    """To every occurrence of one token."""
     for token in few(bench.setting):
         holds = (bench.view.is_token(token) > 0)[:, None, :] & bench.visible
         yield from proposals(bench, part, f"token {token}", Relation(f"at all {plural(token)}", holds))
@@ -40,7 +40,7 @@ def one_token(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("same token", of="pattern")
 def same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At all occurrences of its own token, itself among them or not."""
+    """To all occurrences of its own token, with or without its own position."""
     tokens = bench.view.tokens
     holds = (tokens[:, :, None] == tokens[:, None, :]) & bench.visible & bench.view.content[:, None, :]
     yield from proposals(bench, part, "same token", Relation("at all occurrences of the current token", holds))
@@ -51,7 +51,7 @@ def same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("after same token", of="pattern")
 def after_same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At the tokens that followed earlier occurrences of its own: an induction head."""
+    """To the tokens that followed earlier occurrences of its own token: an induction head."""
     if not bench.setting.causal:
         return
     tokens = bench.view.tokens
@@ -67,7 +67,7 @@ def after_same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("extreme number", of="pattern")
 def extreme(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """At the largest or the smallest number that it sees."""
+    """To the largest or the smallest visible number."""
     if not bench.setting.numbers:
         return
     content = bench.view.content[:, None, :] & bench.visible
@@ -80,7 +80,7 @@ def extreme(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("by token", of="pattern")
 def by_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """With a weight for each token that is looked at, whatever looks; or for each pair of tokens."""
+    """With a weight per key token, or per pair of query and key token."""
     if part.head is None:
         return
     actual, tokens, matters = bench.pattern(part), bench.view.tokens, bench.matters(part)
@@ -96,7 +96,7 @@ def by_token(bench: Bench, part: Part) -> Iterator[Proposal]:
     ):
         if cells > CELLS:
             continue
-        # A softmax is free up to a factor per query: its log is compared within each query.
+        # Softmax weights are known up to a factor per query, so logs are compared within each query.
         values = actual.clamp(min=SMALL).log() if softmax else actual
         values = torch.where(counted, values, 0)
         if softmax:
@@ -114,7 +114,7 @@ def by_token(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def _weights(bench: Bench, table: Float[Tensor, "tokens"], seen: Bool[Tensor, "tokens"]) -> str:
-    """The weights of few tokens, relative to the largest; "" for more."""
+    """List the weights of up to NAMED tokens relative to the largest; "" for more tokens."""
     if int(seen.sum()) > NAMED:
         return ""
     largest = float(table[seen].abs().max())

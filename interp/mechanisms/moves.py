@@ -1,7 +1,7 @@
-"""What a head moves from where it looks: its values depend on the token there, on its number, on its position.
+"""What a head moves from the attended position: the token, its number, its position, or token and position.
 
-The ideal form puts in the place of a head's value at each position the mean over all positions with the same token (or
-position, or both), or, for tokens that are numbers, a straight line. If the answers stay, the head moves nothing else.
+The ideal form replaces a head's value at each position by the mean over all positions with the same token (or
+position, or both), or, for number tokens, by a linear fit. If the answers stay the same, the head moves nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interp.mechanisms.quantities import Quantity
 
 @dataclass(frozen=True)
 class Values:
-    """The values of one head at all positions."""
+    """Value vectors of one head at all positions."""
 
     part: Part
     values: Float[Tensor, "rows length d"]
@@ -43,16 +43,16 @@ def hook_of(part: Part) -> str:
 
 @mechanism("moves", of="inside")
 def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """The token, its number, its position, or token and position of what the head looks at."""
+    """The attended token, its number, its position, or token and position."""
     model, setting = bench.subject.model, bench.setting
     if part.head is None or hook_of(part) not in model.hook_dict:
         return
     every = bench.activation(hook_of(part))
-    if every.ndim != 4 or every.shape[2] != model.cfg.n_heads:  # several heads share their values
+    if every.ndim != 4 or every.shape[2] != model.cfg.n_heads:  # several query heads share these values
         return
     values, mask = every[:, :, part.head], bench.view.mask
     content = bench.view.content
-    if content.any():  # what else varies is not used, so the fit says nothing
+    if content.any():  # the model does not use the other variation, so the quality of the fit does not matter
         alike = torch.where(content[:, :, None], values[content].mean(0), token_means(bench, values))
         words, constants = "reads the same from every token of the string", 1 + len(setting.marks)
         yield Proposal("moves, constant", "inside", part, words, Values(part, alike), constants)
@@ -80,7 +80,7 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def linear(bench: Bench, values: Float[Tensor, "rows length d"]) -> Float[Tensor, "rows length d"]:
-    """The best straight line in the number of each token; marks have their mean."""
+    """Fit the values linearly in each token's number; marks get their mean."""
     view = bench.view
     content, mask = view.content, view.mask
     numbers, targets = view.values[content].double(), values[content].double()
@@ -93,6 +93,6 @@ def linear(bench: Bench, values: Float[Tensor, "rows length d"]) -> Float[Tensor
 
 
 def token_means(bench: Bench, values: Float[Tensor, "rows length d"]) -> Float[Tensor, "rows length d"]:
-    """The mean value of each token."""
+    """Return the mean value vector of each token."""
     codes = bench.view.tokens.masked_fill(~bench.view.mask, 0)
     return cell_means(values, codes, bench.view.mask)[codes]

@@ -1,8 +1,8 @@
-"""Quantities: what a position may know of an input, each in words, as Python source and as a tensor.
+"""Quantities: functions of an input that a position may carry, each in words, as Python source and as a tensor.
 
-A quantity is named by its kind and arguments, plain data: ["count", "0", "seen"]. Words, source and values follow from
-these, so that a program on disk holds no source that anybody has to trust. Kinds are declared in kinds.py and the
-quantities_* files; `candidates` lists those that make sense in a setting, simple ones first.
+A quantity is plain data, its kind and arguments: ["count", "0", "seen"]. Words, source and values follow from these,
+so a program on disk contains no code that anybody has to trust. Kinds are declared in kinds.py and the quantities_*
+files; `candidates` lists those that make sense in a setting, simple ones first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from interp.mechanisms.kinds import KINDS, NOTHING, Scope
 from interp.mechanisms.setting import Setting, View
 
 HELPERS = quantities_counts.HELPERS | quantities_order.HELPERS | quantities_steps.HELPERS
-"""Functions that the source of a program needs, by the call that needs them."""
+"""Helper functions for the source of a program, by the call that needs them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Quantity:
 
     @property
     def brief(self) -> str:
-        """Its words where a reader knows the program, which has them in full: "the state after the string"."""
+        """Short words for readers who know the program, which has the full ones: "the state after the string"."""
         return KINDS[self.kind].brief or self.words
 
     @property
@@ -50,30 +50,30 @@ class Quantity:
 
     @property
     def inner(self) -> tuple[Quantity, ...]:
-        """The quantities that it is computed from, as far as its kind names them."""
+        """The quantities that this one is computed from, if its kind names any."""
         return tuple(Quantity(self.setting, *one) for one in KINDS[self.kind].inner(self.setting, *self.arguments))
 
     @property
     def tokens(self) -> bool:
-        """Are its values tokens?"""
+        """Whether the values are tokens."""
         return KINDS[self.kind].tokens
 
     @property
     def constants(self) -> int:
-        """How many numbers and tokens its definition names."""
+        """The number of constants (numbers and tokens) in its definition."""
         return _leaves(self.arguments)
 
     def values(self, view: View) -> Int[Tensor, "rows length"]:
         return KINDS[self.kind].values(view, *self.arguments).long()
 
     def spoken(self, value: int) -> Any:
-        """A value as the source gives it: a token's word, a number, None for nothing."""
+        """A value as the source returns it: a token's word, a number, or None."""
         if self.tokens:
             return None if value == NOTHING else self.setting.vocabulary[value]
         return value
 
     def has(self, value: int) -> str:
-        """A clause that says that it has a value: "the number of 1s is 3", "the number of 1s is odd"."""
+        """A clause that states a value: "the number of 1s is 3", "the number of 1s is odd"."""
         spoken = self.spoken(value)
         special = KINDS[self.kind].has(self.setting, *self.arguments, value)
         return special or f"{self.words} is {'nothing' if spoken is None else spoken}"
@@ -87,7 +87,7 @@ class Quantity:
 
 
 def _leaves(argument: Any) -> int:
-    """How many numbers and tokens an argument names."""
+    """Count the constants in an argument."""
     if isinstance(argument, tuple):
         return sum(map(_leaves, argument))
     return int(argument not in ("seen", "upto", "from"))
@@ -102,7 +102,7 @@ def _tuples(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def candidates(setting: Setting, scopes: tuple[Scope, ...] = ("seen",)) -> list[Quantity]:
-    """The quantities that make sense in a setting, in the order in which kinds are declared."""
+    """Return the quantities that make sense in a setting, in the order of their kinds' declarations."""
     found = []
     for name, one in KINDS.items():
         for arguments in one.candidates(setting):

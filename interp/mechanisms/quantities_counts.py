@@ -1,4 +1,4 @@
-"""Quantities that count: how often a token occurs, differences, remainders, sums of numbers."""
+"""Counting quantities: occurrences of tokens, their differences and remainders, and sums of numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interp.mechanisms.setting import Setting, View
     candidates=lambda setting: [("seen",)],
 )
 def length(view: View, scope: str) -> Tensor:
-    """How many tokens the string has."""
+    """The number of tokens in the string."""
     return view.total(view.content.long(), scope)
 
 
@@ -29,7 +29,7 @@ def length(view: View, scope: str) -> Tensor:
     candidates=lambda setting: [("seen",)],
 )
 def own_count(view: View, scope: str) -> Tensor:
-    """How often the token of the position occurs."""
+    """How often the current position's token occurs."""
     found = torch.zeros_like(view.tokens)
     for token in range(len(view.setting.vocabulary)):
         here = (view.tokens == token) & view.content
@@ -89,7 +89,7 @@ def _difference_words(one: str, other: str) -> str:
     candidates=lambda setting: [(one, other, "seen") for one, other in permutations(few(setting), 2)],
 )
 def difference(view: View, one: str, other: str, scope: str) -> Tensor:
-    """How much more often one token occurs than another: the elevation, of two brackets."""
+    """How much more often one token occurs than another (for two brackets: the elevation)."""
     return view.total(view.is_token(one) - view.is_token(other), scope)
 
 
@@ -100,7 +100,7 @@ def difference(view: View, one: str, other: str, scope: str) -> Tensor:
     candidates=lambda setting: permutations(few(setting), 2),
 )
 def lowest(view: View, one: str, other: str) -> Tensor:
-    """The smallest difference of two counts over all beginnings of the string, 0 for the empty one."""
+    """The smallest difference of two counts over all prefixes of the string, with 0 for the empty prefix."""
     level = (view.is_token(one) - view.is_token(other)).cumsum(1)
     return view.least(level).clamp(max=0)
 
@@ -112,7 +112,7 @@ def lowest(view: View, one: str, other: str) -> Tensor:
     candidates=lambda setting: [("seen",)] if setting.numbers else [],
 )
 def sum_of_numbers(view: View, scope: str) -> Tensor:
-    """The sum of tokens that are numbers."""
+    """The sum of the number tokens."""
     return view.total(view.values, scope)
 
 
@@ -123,13 +123,13 @@ def sum_of_numbers(view: View, scope: str) -> Tensor:
     candidates=lambda setting: [(len(setting.numbers), "seen")] if len(setting.numbers) > 1 else [],
 )
 def sum_modulo(view: View, modulus: int, scope: str) -> Tensor:
-    """The sum of tokens that are numbers, modulo how many numbers there are."""
+    """The sum of the number tokens modulo the size of their alphabet."""
     return view.total(view.values, scope) % modulus
 
 
 @kind("distinct", words="how many different tokens there are", code="len(set(string))")
 def distinct(view: View) -> Tensor:
-    """How many different tokens the string has."""
+    """The number of different tokens in the string."""
     found = torch.zeros_like(view.tokens)
     for token in view.setting.content:
         found = found + (view.total(view.is_token(token)) > 0)
@@ -146,4 +146,4 @@ HELPERS = {
     return low
 ''',
 }
-"""Functions that these quantities use in the source of a program, by the call that needs them."""
+"""Helper functions for the source of a program, by the call that needs them."""

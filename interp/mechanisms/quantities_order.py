@@ -1,4 +1,4 @@
-"""Quantities of order: the largest number, the mirrored string, what came after the same token, pairs, nesting."""
+"""Quantities of order: the largest number, mirrored positions, the token after an earlier copy, pairs, nesting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _extreme_code(_: object, which: str, rank: int) -> str:
     ),
 )
 def extreme(view: View, which: str, rank: int) -> Tensor:
-    """The largest or smallest number of the string, or the second of these."""
+    """The largest, smallest, second largest or second smallest number of the string."""
     sign = 1 if which == "largest" else -1
     far = -(1 << 40)
     each = torch.where(view.content, sign * view.values, far)
@@ -44,7 +44,7 @@ def extreme(view: View, which: str, rank: int) -> Tensor:
 
 
 def mirror(view: View) -> tuple[Tensor, Tensor]:
-    """The token at each position's mirror place of the string, and if there is one."""
+    """Return the token at each position's mirror position, and whether there is one."""
     first = view.content.long().argmax(1, keepdim=True)
     last = view.tokens.shape[1] - 1 - view.content.flip(1).long().argmax(1, keepdim=True)
     at = first + last - view.place
@@ -60,7 +60,7 @@ def mirror(view: View) -> tuple[Tensor, Tensor]:
     candidates=lambda setting: [] if setting.causal else [()],
 )
 def mirrored(view: View) -> Tensor:
-    """At how many places the string differs from its own reverse (each pair of places counts once)."""
+    """The number of pairs of mirror positions with different tokens."""
     other, there = mirror(view)
     differs = (view.tokens != other) & there
     return (differs.sum(1, keepdim=True) // 2).expand_as(view.tokens)
@@ -79,7 +79,7 @@ def _mirror_words(at: int, relation: str) -> str:
     candidates=lambda setting: [(at,) for at in range(6)] if few(setting) and not setting.causal else [],
 )
 def mirror_pair(view: View, at: int) -> Tensor:
-    """Whether the token at a place of the string, from 0, is another one than that at the same place from its end."""
+    """Whether the token at an index of the string (from 0) differs from the one at the same index from the end."""
     other, there = mirror(view)
     first = view.content.long().argmax(1, keepdim=True)
     here = (view.place == first + at) & there & (view.tokens != other)
@@ -94,7 +94,7 @@ def mirror_pair(view: View, at: int) -> Tensor:
     candidates=lambda setting: [] if setting.causal else [()],
 )
 def mirror_token(view: View) -> Tensor:
-    """The token at the mirror place of the string."""
+    """The token at the mirror position in the string."""
     other, there = mirror(view)
     return other.masked_fill(~there, NOTHING)
 
@@ -108,7 +108,7 @@ def mirror_token(view: View) -> Tensor:
     candidates=lambda setting: [()] if setting.causal else [],
 )
 def continued(view: View) -> Tensor:
-    """The token that followed the last earlier occurrence of the own token."""
+    """The token that followed the last earlier occurrence of the current token."""
     tokens, place = view.tokens, view.place
     last = torch.full_like(tokens, -1)
     for token in range(len(view.setting.vocabulary)):
@@ -126,7 +126,7 @@ def continued(view: View) -> Tensor:
     code="sum(a != b for a, b in zip(string, string[1:]))",
 )
 def changes(view: View) -> Tensor:
-    """How often neighbors differ."""
+    """The number of neighboring pairs of different tokens."""
     both = view.content[:, 1:] & view.content[:, :-1]
     each = torch.nn.functional.pad(((view.tokens[:, 1:] != view.tokens[:, :-1]) & both).long(), (1, 0))
     return view.total(each)
@@ -139,7 +139,7 @@ def changes(view: View) -> Tensor:
     candidates=lambda setting: product(few(setting), repeat=2) if len(few(setting)) <= 4 else [],
 )
 def adjacent_pairs(view: View, one: str, other: str) -> Tensor:
-    """How often one token stands right before another."""
+    """How often one token comes directly before another."""
     each = view.is_token(one)[:, :-1] * view.is_token(other)[:, 1:]
     return view.total(torch.nn.functional.pad(each, (1, 0)))
 
@@ -151,7 +151,7 @@ def adjacent_pairs(view: View, one: str, other: str) -> Tensor:
     candidates=lambda setting: [()] if len(pairs(setting)) > 1 else [],
 )
 def nesting(view: View) -> Tensor:
-    """How deep brackets of several kinds are open; -1 once one is closed that is not the last one open."""
+    """The number of open brackets, of several kinds; -1 once a closing bracket does not match the last open one."""
     opening = {view.setting.vocabulary.index(a): view.setting.vocabulary.index(b) for a, b in pairs(view.setting)}
     found = torch.zeros_like(view.tokens)
     for row, (tokens, content) in enumerate(zip(view.tokens.tolist(), view.content.tolist())):
@@ -189,4 +189,4 @@ HELPERS = {
     return len(stack)
 ''',
 }
-"""Functions that some quantities use in the source of a program, by the call that needs them."""
+"""Helper functions for the source of a program, by the call that needs them."""

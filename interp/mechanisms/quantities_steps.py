@@ -1,4 +1,4 @@
-"""Quantities that are computed step by step: the state of an automaton, the digits of a sum with the carry."""
+"""Quantities computed step by step: the state of an automaton, and the digits of a sum with their carries."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def _state_words(_: object, letters: tuple[str, ...], arrows: Arrows) -> str:
     brief="the state after the string",
     words=_state_words,
     code=lambda _, letters, arrows: f"state(string, {[dict(zip(letters, row)) for row in arrows]!r})",
-    candidates=lambda setting: [],  # its arrows are learned: see explanations.machines
+    candidates=lambda setting: [],  # transitions are learned: see explanations.machines
 )
 def state(view: View, letters: tuple[str, ...], arrows: Arrows) -> Tensor:
-    """The state of an automaton that reads the string from state 0; nothing after any other token."""
+    """The state of an automaton that reads the string from state 0; None after a token outside its alphabet."""
     vocabulary, n = view.setting.vocabulary, len(arrows)
-    table = torch.full((n + 1, len(vocabulary)), n)  # state n: nothing
+    table = torch.full((n + 1, len(vocabulary)), n)  # state n: None
     for number, letter in enumerate(letters):
         table[:n, vocabulary.index(letter)] = torch.tensor([row[number] for row in arrows])
     at, columns = torch.zeros(len(view.tokens), dtype=torch.long), []
@@ -51,7 +51,7 @@ PARTS = {
     "column before": "the sum of the two digits one place lower",
     "carry": "the carry into the next place",
 }
-"""What the digit of a sum is computed from."""
+"""The inputs of a sum's digit."""
 
 
 def _sum_candidates(setting: Setting) -> list[tuple[Any, ...]]:
@@ -80,10 +80,10 @@ def _sum_words(_: object, base: int, numbers: str, answer: str, breaks: tuple[in
     inner=lambda _, *arguments: [("sum part", (part, *arguments)) for part in PARTS],
 )
 def sum_digit(view: View, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-    """The digit of the sum of two numbers that stands at this place of the answer.
+    """The digit of the sum of two numbers at this place of the answer.
 
-    Numbers are runs of digits between fixed places (signs, or a digit that always stands there); the answer starts
-    behind the second number. numbers, answer: which digit comes first, "least" or "most"; the answer has one more.
+    Numbers are runs of digits between fixed separators (signs, or a digit that never changes). The answer starts after
+    the second number and has one more digit. numbers, answer: the digit that comes first, "least" or "most".
     """
     return _added(view, "digit", base, numbers, answer, breaks)
 
@@ -92,10 +92,10 @@ def sum_digit(view: View, base: int, numbers: str, answer: str, breaks: tuple[in
     "sum part",
     words=lambda _, part, *arguments: PARTS[part],
     code=lambda _, *arguments: _sum_code(*arguments),
-    candidates=lambda setting: [],  # these come with the digit of the sum
+    candidates=lambda setting: [],  # listed together with the digit of the sum
 )
 def sum_part(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-    """What the next digit of a sum is computed from: the digits at its place and the place before, the carry."""
+    """An input of the sum's next digit: the digits at its place, at the place before, or the carry."""
     return _added(view, part, base, numbers, answer, breaks)
 
 
@@ -104,7 +104,7 @@ def _sum_code(part: str, base: int, numbers: str, answer: str, breaks: tuple[int
 
 
 def _added(view: View, part: str, base: int, numbers: str, answer: str, breaks: tuple[int, ...]) -> Tensor:
-    """The addition of the two numbers of each row, place by place: a digit of the sum or what it is computed from."""
+    """Add the two numbers of each row place by place; return the digit of the sum or one of its inputs."""
     numbers_of = torch.tensor([view.setting.numbers.get(token, 0) for token in view.setting.vocabulary])
     values, found = numbers_of[view.tokens], torch.full_like(view.tokens, NOTHING)
     runs = _runs(view.tokens.shape[1], breaks)
@@ -123,7 +123,7 @@ def _added(view: View, part: str, base: int, numbers: str, answer: str, breaks: 
 
 
 def _runs(length: int, breaks: tuple[int, ...]) -> list[list[int]]:
-    """Places between breaks."""
+    """Return the places between separators."""
     runs: list[list[int]] = [[]]
     for at in range(length):
         if at not in breaks:
@@ -165,4 +165,4 @@ HELPERS = {
     return columns[len(said)][part] if len(said) < len(columns) else -1
 ''',
 }
-"""Functions that these quantities use in the source of a program, by the call that needs them."""
+"""Helper functions for the source of a program, by the call that needs them."""

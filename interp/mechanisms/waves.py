@@ -1,8 +1,8 @@
 """Waves on a cyclic group: a part that carries a sum modulo p as cosines and sines of a few frequencies.
 
-The ideal form keeps of the part's mean output at each sum only its constant and the waves of a few frequencies (Nanda
-et al. 2023, section 4: the "restricted" model). The fewest frequencies that keep the answers are named, the strongest
-first.
+The ideal form replaces the part's output by its mean at each sum, restricted to the constant and the waves of a few
+frequencies (Nanda et al. 2023, section 4: the "restricted" model). It names the fewest frequencies that keep the
+answers, strongest first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from interp.mechanisms.carries import cell_means
 from interp.mechanisms.quantities import Quantity
 
 MOST = 12
-"""Frequencies that are tried."""
+"""Most frequencies tried."""
 LEAST_MODULUS = 5
 
 
 @mechanism("waves", of="output")
 def waves(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """A sum modulo p in waves, one more of them with each proposal."""
+    """A sum modulo p as waves; each proposal has one frequency more."""
     p = len(bench.setting.numbers)
     if p < LEAST_MODULUS or sorted(bench.setting.numbers.values()) != list(range(p)):
         return
@@ -52,12 +52,12 @@ def waves(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def power(means: Float[Tensor, "p d"]) -> Float[Tensor, "frequencies"]:
-    """How much of the means each frequency from 1 to p // 2 makes up, added over directions."""
+    """Return the power of each frequency from 1 to p // 2 in the means, summed over directions."""
     return torch.fft.rfft(means.double(), dim=0)[1:].abs().square().sum(1)
 
 
 def restricted(means: Float[Tensor, "p d"], frequencies: list[int]) -> Float[Tensor, "p d"]:
-    """The mean and the waves of these frequencies alone."""
+    """Keep only the mean and the waves of these frequencies."""
     spectrum = torch.fft.rfft(means.double(), dim=0)
     kept = torch.zeros_like(spectrum)
     for k in (0, *frequencies):
