@@ -1,4 +1,4 @@
-"""Tables and figures, and the one page that holds them. No maths here."""
+"""Tables and figures, and the page that contains them. It computes no measures."""
 
 from interp.report.page import Report
 

@@ -1,4 +1,4 @@
-"""How a value of a table is written down, the same on the page and in the terminal."""
+"""Format the values of a table, for pages and for the terminal."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def cells(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> l
 
 
 def is_numeric(frame: pd.DataFrame) -> list[bool]:
-    """For each column whether it holds numbers, which are aligned to the right."""
+    """For each column, whether it contains numbers (and is aligned to the right)."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return [is_numeric_dtype(dtype) and not is_bool_dtype(dtype) for dtype in frame.dtypes]
 
 
 def _suitable(values: Iterable[object]) -> Format:
-    """One number of decimals for a column whose numbers are of a size, else three digits for each number."""
+    """A fixed number of decimals if the column's numbers have similar sizes, otherwise three digits per number."""
     sizes = [abs(float(v)) for v in values if isinstance(v, Real) and not isinstance(v, Integral)]
     largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
     if largest == 0.0:

@@ -1,4 +1,4 @@
-"""What several figures share: number arrays, color axes, grids of small plots."""
+"""Helpers for several figures: number arrays, color axes, grids of small plots."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def compact(values: ArrayLike) -> np.ndarray:
-    """Numbers as plotly stores them most compactly: an array becomes base64, four bytes a number.
+    """Return the numbers as float32, which plotly stores compactly in base64.
 
-    Eight where four would turn a number into 0, 1 or infinity: on a logarithmic axis 1e-70 is a place, and 0 is none.
+    If float32 would turn a number into 0, 1 or infinity, return float64: a logarithmic axis can show 1e-70, but not 0.
     """
     wide = np.ascontiguousarray(values, dtype=np.float64)
     with np.errstate(over="ignore", under="ignore"):
@@ -30,7 +30,7 @@ def compact(values: ArrayLike) -> np.ndarray:
 
 
 def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[float, float]:
-    """Least and largest finite value; with a center, the same distance to both sides of it."""
+    """Least and largest finite value; with a center, a range that is symmetric around it."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
     if not finite.size:
@@ -43,7 +43,7 @@ def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[f
 
 
 MOSTLY = 0.5
-"""A color scale reaches a wanted end, or is centered, only where the data still span this share of it."""
+"""A color scale is extended to a value outside the data only if the data then span at least this share of it."""
 
 
 def color_limits(
@@ -51,8 +51,8 @@ def color_limits(
 ) -> tuple[float, float, bool]:
     """Least and largest value of a color scale that fits the data, and whether it diverges from its center.
 
-    It diverges where values lie on both sides of the center. Else it runs over the data, and on to those ends (the
-    center is one) that leave no more than half of it unused.
+    It diverges if values lie on both sides of the center. Otherwise it spans the data, and is extended to each end (and
+    to the center) that leaves at most half of it unused.
     """
     low, high = color_range(values)
     if (finite := np.unique(values)[:1]).size and ends and np.all(np.asarray(values) == finite):
@@ -69,7 +69,7 @@ def color_limits(
 
 
 def log_axis(values: ArrayLike) -> dict[str, Any]:
-    """A logarithmic axis with a tick at each power of ten, or at fewer or more where that suits the values better."""
+    """A logarithmic axis with ticks at powers of ten, about seven at most; plotly chooses those of a short range."""
     numbers = np.asarray(values, dtype=np.float64)
     numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
     decades = float(np.log10(numbers.max() / numbers.min())) if numbers.size else 0.0
@@ -84,7 +84,7 @@ def color_axis(low: int | float, high: int | float, title: str, diverging: bool)
 
 
 TITLE_HEIGHT = 26
-"""Of the title of a small plot, in pixels."""
+"""Height of a small plot's title, in pixels."""
 
 
 def panels(
@@ -94,7 +94,7 @@ def panels(
 
     Args:
         panel_height, gap: height of a plot and of the space between two rows of them, in pixels.
-        widths: of the columns, relative to each other; such columns stand close together.
+        widths: relative widths of the columns, which are then closer together.
     """
     n_across = min(n_across, len(titles))
     n_down = -(-len(titles) // n_across)
@@ -119,12 +119,12 @@ def panels(
 
 
 def is_lowest(place: tuple[int, int], places: Sequence[tuple[int, int]]) -> bool:
-    """Whether no plot of the grid is below this one, so that it bears the title of the axis."""
+    """Whether this is the lowest plot in its column, which gets the title of the axis."""
     return (place[0] + 1, place[1]) not in places
 
 
 def is_number(column: pd.Series) -> bool:
-    """Whether a column holds numbers; yes and no are none."""
+    """Whether a column contains numbers; booleans do not count."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return is_numeric_dtype(column) and not is_bool_dtype(column)

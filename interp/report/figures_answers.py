@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Figure:
     """Logits of each head and of the model, by current token and true next token (Figure 1).
 
-    A box spans the middle half of the inputs, its whiskers reach from the 5th to the 95th percentile.
+    A box spans the middle half of the inputs; its whiskers reach from the 5th to the 95th percentile.
 
     Args:
         order: the order of the heads (default: by number).
@@ -77,7 +77,7 @@ def error_by_difference(
         frame: one row per difference: `difference` (n1 - n0), `errors`, `inputs` (numbers of inputs).
         margin: how many differences to show on either side of the errors and of 0.
         tokens: the counted tokens, of which n0 and n1 count the first two.
-        answers: the right answers if n1 > n0, and otherwise.
+        answers: the right answer if n1 > n0, and the right answer otherwise.
     """
     theme.check_frame(frame, ["difference", "errors", "inputs"], "error_by_difference")
     wrong = frame.loc[frame["errors"] > 0, "difference"]

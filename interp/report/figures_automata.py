@@ -1,4 +1,4 @@
-"""A finite automaton, drawn: states in the order in which strings reach them, arrows with their letters."""
+"""A drawing of a finite automaton: states on a circle, and arrows with their letters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from interp.errors import InterpError
 from interp.report import theme
 
 MOST_STATES = 14
-"""Larger ones are unreadable as a drawing."""
+"""Largest number of states of a readable drawing."""
 RADIUS = 0.11
 ON_LIGHT = "#111111"
-"""Text on fills that are light on a light and on a dark page."""
+"""Color of text on fills that are light in both themes."""
 FILLS = (theme.PAPER, theme.BLUE, theme.ORANGE, theme.GREEN, theme.PURPLE, theme.SKY, theme.VERMILLION)
 Point = tuple[float, float]
 
@@ -25,8 +25,8 @@ def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphab
 
     Args:
         following: following[state][letter], the next state.
-        answers: the answer of each state in words; states of one answer look the same, and the legend says which.
-        alphabet: the letters, written at the arrows.
+        answers: the answer of each state, in words. States with the same answer share a color, named in the legend.
+        alphabet: the letters, written next to the arrows.
 
     Raises:
         InterpError: there are no states, or too many to draw.
@@ -55,7 +55,7 @@ def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphab
 
 
 def _words(following: Sequence[Sequence[int]], answers: Sequence[str], alphabet: Sequence[str]) -> str:
-    """The same for those who cannot see it."""
+    """Describe the automaton in words, for screen readers."""
     states = [
         f"state {state}{f' ({answer})' if answer else ''}: "
         + ", ".join(f"{letter} leads to {target}" for letter, target in zip(alphabet, row))
@@ -65,7 +65,7 @@ def _words(following: Sequence[Sequence[int]], answers: Sequence[str], alphabet:
 
 
 def _places(n: int) -> list[Point]:
-    """On a circle, the first at the left; two beside each other."""
+    """The states' positions on a circle, the first at the left."""
     if n == 1:
         return [(0.0, 0.0)]
     r = _half(n)
@@ -101,7 +101,7 @@ def _arrow(
     labels: dict[tuple[int, int], list[str]],
     size: float,
 ) -> list[go.Scatter]:
-    """A curve from one state to another, bent if there is one back; its head; its letters."""
+    """A curve from one state to another (bent more if there is also one back), its tip, and its letters."""
     source, target = np.array(places[pair[0]]), np.array(places[pair[1]])
     if pair[0] == pair[1]:
         curve = _loop(source)

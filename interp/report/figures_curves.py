@@ -1,4 +1,4 @@
-"""Numbers against numbers: lines, bars, dots and training histories, for any family."""
+"""Lines, bars, dots and training histories."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def lines(
     spread: str | None = None,
     tokens: str | None = None,
 ) -> go.Figure:
-    """y against x, a line per value of `color`, each in the order of x.
+    """y against x, one line per value of `color`, each in the order of x.
 
-    `spread` names a column of half-widths: a band around each line. `tokens` one of inputs: see interp.report.aim.
+    `spread` is a column with the half-width of a band around each line. `tokens` is a column with the input that a
+    click on a point loads; see interp.report.aim.
     """
     theme.check_frame(frame, [column for column in (x, y, color, spread, tokens) if column], "lines")
     drawn = theme.figure(x=x_title or x, y=y_title or y)
@@ -64,9 +65,9 @@ def bars(
     stacked: bool = False,
     tokens: str | None = None,
 ) -> go.Figure:
-    """A bar per row, side by side or stacked where rows share x. `error` names a column of half-lengths of whiskers.
+    """One bar per row; bars with the same x are side by side or stacked.
 
-    `tokens` names a column of inputs that the bars stand for: see interp.report.aim.
+    `error` is a column with the half-length of each bar's whiskers. `tokens`: as in `lines`.
     """
     theme.check_frame(frame, [column for column in (x, y, color, error, tokens) if column], "bars")
     drawn = theme.figure(x=x_title or x, y=y_title or y, barmode="stack" if stacked else "group")
@@ -100,10 +101,10 @@ def scatter(
     tokens: str | None = None,
     named: bool = False,
 ) -> go.Figure:
-    """A dot per row; a numeric `color` gives a color scale, any other a legend. `label` is shown under the pointer, and
-    beside each dot where they are `named`.
+    """One dot per row; a numeric `color` gives a color scale, any other a legend.
 
-    `diagonal` adds the line y = x. `tokens` names a column of inputs that the dots stand for: see interp.report.aim.
+    `label` is a column of text for the tooltip and, if `named`, also next to each dot. `diagonal` adds the line y = x.
+    `tokens`: as in `lines`.
     """
     theme.check_frame(frame, [column for column in (x, y, color, label, tokens) if column], "scatter")
     drawn = theme.figure(x=x_title or x, y=y_title or y)
@@ -138,7 +139,7 @@ def scatter(
 
 
 def history(frame: pd.DataFrame) -> go.Figure:
-    """Loss (logarithmic) and accuracy by epoch, a line per seed.
+    """Loss (logarithmic) and accuracy by epoch, one line per seed.
 
     Args:
         frame: one row per seed and epoch: `seed`, `epoch`, `loss` (in nats), `accuracy` (a share).
@@ -149,7 +150,7 @@ def history(frame: pd.DataFrame) -> go.Figure:
     for position, (seed, part) in enumerate(_groups(frame, "seed")):
         part = part.sort_values("epoch", kind="stable")
         for column, quantity in enumerate(("loss", "accuracy"), start=1):
-            known = part.dropna(subset=[quantity])  # before the first epoch no loss is known
+            known = part.dropna(subset=[quantity])  # the loss before the first epoch is unknown
             trace = go.Scatter(
                 x=compact(known["epoch"]),
                 y=compact(known[quantity]),
@@ -170,7 +171,7 @@ def _inputs(part: pd.DataFrame, column: str | None) -> dict[str, Any]:
 
 
 def _band(part: pd.DataFrame, x: str, y: str, spread: str, color: str, group: str) -> list[go.Scatter]:
-    """Two lines that are not seen, with color between them."""
+    """Two invisible lines with color between them."""
     edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     low, high = part[y] - part[spread], part[y] + part[spread]
     lower = go.Scatter(x=_positions(part[x]), y=compact(low), legendgroup=group, **edge)

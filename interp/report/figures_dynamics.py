@@ -1,4 +1,4 @@
-"""Count01: heads in the course of training (figure 14, right)."""
+"""Count01: heads over the course of training (figure 14, right)."""
 
 from __future__ import annotations
 

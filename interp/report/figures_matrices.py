@@ -33,22 +33,23 @@ def heatmap(
     """A matrix as colored cells, its first row on top.
 
     Args:
-        matrix: "len(y) len(x)" numbers; NaN leaves a cell empty.
+        matrix: numbers, with one row per label in y and one column per label in x; NaN leaves a cell empty.
         x, y: labels of the columns and rows.
-        x_title, y_title: what they are.
-        color_title: what the numbers are, with units.
-        center: value of the neutral color of a scale that diverges where the data lie on both sides of it, usually 0.
-        ends: values that the colors reach where the data still span half of the scale; 0 and 1 for shares.
-        square: cells are as wide as they are high.
-        show_values: writes the numbers into the cells.
+        x_title, y_title: titles of the axes.
+        color_title: title of the color scale, with units.
+        center: value of the neutral color, usually 0; the scale diverges if the data lie on both sides of it.
+        ends: values to which the color scale is extended if the data still span half of it, such as 0 and 1 for shares.
+        square: whether cells are as wide as they are high.
+        show_values: whether to write the numbers into the cells.
 
     Raises:
-        InterpError: the matrix does not have a row per label of y and a column per label of x, or no cells, or two
-            labels of an axis are equal.
+        InterpError: the matrix is empty or does not fit the labels, or two labels of an axis are equal.
     """
     values = compact(matrix)
     if values.shape != (len(y), len(x)) or not values.size:
-        raise InterpError(f"the heat map's matrix has shape {values.shape}; its labels want ({len(y)}, {len(x)})")
+        raise InterpError(
+            f"the heat map's matrix has shape {values.shape}; expected ({len(y)}, {len(x)}) from its labels"
+        )
     low, high, diverging = color_limits(values, center, ends)
     cells = _cells(values, x, y, x_title, y_title, color_title)
     widths = {}
@@ -74,12 +75,12 @@ def circuit(
     color_title: str | None = None,
     n_across: int = 4,
 ) -> go.Figure:
-    """A token-by-token matrix for each head, all with one color scale, neutral at 0 if there are both signs.
+    """A token-by-token matrix per head, all with one color scale, which is neutral at 0 if there are both signs.
 
     Args:
         frame: one row per head and cell: `head`, `query` and `key` (QK) or `source` and `logit` (OV), and `value`.
-        rows, columns: names of the two token columns, where they differ from those of QK and OV.
-        color_title: what the values are; by default "attention score" for QK and "logit" for OV.
+        rows, columns: names of the two token columns (default: those of QK or OV).
+        color_title: title of the color scale (default: "attention score" for QK and "logit" for OV).
 
     Raises:
         InterpError: a column is missing, or a head lacks a cell or has it twice.
@@ -97,7 +98,7 @@ def circuit(
         part = frame[frame["head"] == head]
         if len(part) != len(x) * len(y) or part.duplicated([rows, columns]).any():
             raise InterpError(
-                f"circuit: head {head} has {len(part)} rows; one for each of {len(y)} x {len(x)} cells is wanted"
+                f"circuit: head {head} has {len(part)} rows; expected one for each of {len(y)} x {len(x)} cells"
             )
         matrix = part.pivot(index=rows, columns=columns, values=value).loc[y, x].to_numpy()
         drawn.add_trace(_cells(compact(matrix), x, y, column_title, row_title, color_title), row=row, col=column)
@@ -135,7 +136,7 @@ def _cells(
 
 
 def _unless_said(title: str, labels: Sequence[object]) -> str:
-    """The title of an axis before its label, "" where the labels say it themselves ("head 0.3")."""
+    """The title of an axis, to be put before a label; "" if the labels already begin with it ("head 0.3")."""
     return "" if any(str(label).startswith(f"{title} ") for label in labels) else f"{title} "
 
 

@@ -1,4 +1,4 @@
-"""Count01: what heads put out at '=', with value vectors and separators (figures 6, 7 and 15)."""
+"""Count01: outputs of heads at '=', with value vectors and separators (figures 6, 7 and 15)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def head_plane(
     variance: tuple[float, float] | None = None,
     max_points: int = 3000,
 ) -> go.Figure:
-    """Outputs of one head at '=', a dot per input (Figures 6 and 7).
+    """Outputs of one head at '=', one dot per input (Figures 6 and 7).
 
     Args:
-        points: one row per input: `x`, `y`, `label` ('4' or '5'), and optionally `split`, and `input`, the numbers of
-            its counted tokens (see interp.report.aim), and these tokens in `attrs["counted"]`.
-        values: value vectors: `token`, `x`, `y`, in the same plane; without rows none are drawn.
+        points: one row per input: `x`, `y`, `label` ('4' or '5'), and optionally `split` and `input` (the numbers of
+            its counted tokens; see interp.report.aim). With `input`, `attrs["counted"]` has the counted tokens.
+        values: value vectors: `token`, `x`, `y`, in the same plane; may be empty.
         separator: (w1, w2, b) of the line that separates the classes, or None.
         head: index of the head, for the axis titles.
-        variance: shares of the variance that the two axes hold, when they are principal components.
-        max_points: a larger frame is thinned evenly.
+        variance: shares of the variance along the two axes, if they are principal components.
+        max_points: largest number of dots; a larger frame is thinned evenly.
 
     Raises:
         InterpError: a column is missing, or there are no points.
@@ -66,15 +66,15 @@ def head_planes_grid(
     max_points: int = 400,
     order: Sequence[int] | None = None,
 ) -> go.Figure:
-    """`head_plane` of every head, small, each with its own axes (Figure 15).
+    """A small `head_plane` of every head, each with its own axes (Figure 15).
 
     Args:
         points: as in `head_plane`, with a column `head`.
         values: as in `head_plane`, with a column `head`.
         separators: the line of each head.
-        notes: a word on each head, shown beside its number, e.g. its separation accuracy.
-        max_points: of a head; more are thinned evenly.
-        order: the heads as they are to stand; by number without it.
+        notes: a few words on each head, shown next to its number, e.g. its separation accuracy.
+        max_points: largest number of dots per head; more are thinned evenly.
+        order: the order of the heads (default: by number).
     """
     theme.check_frame(points, ["head", "x", "y", "label"], "head_planes_grid")
     if len(values):
@@ -169,7 +169,7 @@ def _ranges(points: pd.DataFrame, values: pd.DataFrame, headroom: float) -> tupl
 
 
 def _clipped_line(separator: Separator, x_range: list[float], y_range: list[float]) -> dict[str, list[float]]:
-    """The two points where the line meets the border of the box; none where it misses it."""
+    """The two points where the line meets the border of the box; no points if it misses the box."""
     w1, w2, b = map(float, separator)
     meetings = [(x, -(w1 * x + b) / w2) for x in x_range if w2] + [(-(w2 * y + b) / w1, y) for y in y_range if w1]
     slack = [1e-9 * (r[1] - r[0]) for r in (x_range, y_range)]

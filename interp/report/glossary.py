@@ -1,4 +1,4 @@
-"""Short notes on words that a first-time reader may not know; a page shows them where the word stands."""
+"""Short notes on terms that a first-time reader may not know; a page shows them next to the term."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _WORDS = re.compile(
 
 
 def annotated(text: str, told: set[str]) -> Markup:
-    """The text escaped, with a button for the first occurrence of each word that is not in `told`, which grows."""
+    """Escape the text, and make a button of the first occurrence of each word that is not in `told`; add it there."""
     from markupsafe import Markup, escape
 
     def button(match: re.Match[str]) -> str:
@@ -65,12 +65,12 @@ def annotated(text: str, told: set[str]) -> Markup:
             return match[0]
         told.add(word)
         said = f'<button type="button" class="term" popovertarget="{_IDS[word]}">{word}</button>'
-        # A line may break on either side of a button, so what belongs to the word would be left alone.
+        # Without the span, a line could break between the button and its punctuation.
         return f'<span class="whole">{before}{said}{after}</span>' if before or after else said
 
     return Markup(_WORDS.sub(button, str(escape(text))))
 
 
 def notes(told: set[str]) -> list[tuple[str, str, str]]:
-    """(id, word, note) of the words that were told, in alphabetical order."""
+    """(id, word, note) of the words in `told`, in alphabetical order."""
     return [(_IDS[word], word, NOTES[word]) for word in sorted(told, key=str.lower)]

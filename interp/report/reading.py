@@ -1,4 +1,4 @@
-"""Describe figures in words, for readers who cannot see them, and instead of figures that would show nothing."""
+"""Describe figures in words: for readers who cannot see them, and to replace figures that would show nothing."""
 
 from __future__ import annotations
 

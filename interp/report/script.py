@@ -1,4 +1,4 @@
-"""The face that all runnable studies in analyses/ share: arguments in; verdict, tables and a page out.
+"""Command line of the studies in analyses/: parse the arguments, run the study, and write its results.
 
     from interp.report.script import Arguments, run
 
@@ -9,8 +9,7 @@
 
 gives `python analyses/X.py CHECKPOINT --out DIR [--quick | --smoke]`: the verdict on standard output, each table as
 DIR/<key>.csv, each figure as DIR/<key>.svg (not in a smoke run; needs the extra `static`), and everything as
-DIR/report.html, which says at its top if it is a quick or smoke run.
-Bad input is one sentence and exit code 2.
+DIR/report.html, which says at its top if it is a quick or smoke run. Bad input gives one sentence and exit code 2.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from interp.report.page import Report
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a study was asked: which checkpoints (names or paths), how thoroughly, where results go."""
+    """Arguments of a study: checkpoints (names or paths), size of the run, and folder of the results."""
 
     checkpoints: tuple[str, ...]
     mode: Literal["full", "quick", "smoke"]
@@ -37,13 +36,13 @@ class Arguments:
 
     @property
     def checkpoint(self) -> str:
-        """The one checkpoint of a study of one model."""
+        """The checkpoint of a study of one model."""
         if len(self.checkpoints) != 1:
             raise InterpError(f"this study takes one checkpoint, not {len(self.checkpoints)}")
         return self.checkpoints[0]
 
     def pick(self, full: Any, quick: Any, smoke: Any) -> Any:
-        """A size, or several, by mode."""
+        """Return the value for this run's mode."""
         return {"full": full, "quick": quick, "smoke": smoke}[self.mode]
 
 
@@ -52,17 +51,17 @@ def run(
 ) -> None:
     """Parse the command line, run the study, print its verdict, write its tables and its page.
 
-    default: the checkpoint that is studied when none is named; without it the study takes none. what: what the
-    positional arguments are, for a study that takes something else than models.
+    default: the checkpoint if the user names none; if None, the study takes no checkpoints. what: the positional
+    arguments, as named in the help.
     """
     lines = (doc or "").strip().splitlines()
     parser = argparse.ArgumentParser(description=lines[0] if lines else None)
     if default is not None:
         parser.add_argument("checkpoints", nargs="*", default=[default], help=f"{what} (default {default})")
-    parser.add_argument("--out", type=Path, required=True, help="folder for report.html and one CSV a table")
+    parser.add_argument("--out", type=Path, required=True, help="folder for report.html and one CSV per table")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="smaller, minutes at most")
-    size.add_argument("--smoke", action="store_true", help="does it run at all: seconds")
+    size.add_argument("--quick", action="store_true", help="smaller run: minutes at most")
+    size.add_argument("--smoke", action="store_true", help="only check that it runs: seconds")
     given = parser.parse_args()
     mode: Literal["full", "quick", "smoke"] = "smoke" if given.smoke else "quick" if given.quick else "full"
     arguments = Arguments(tuple(getattr(given, "checkpoints", ())), mode, given.out)
@@ -81,7 +80,7 @@ def run(
 
 
 def as_svg(report: Report, folder: Path) -> list[Path]:
-    """Each figure as DIR/<key>.svg; where the extra `static` or a browser is missing, none, and a line that says so."""
+    """Save each figure as DIR/<key>.svg. If the extra `static` or a browser is missing, print so and save none."""
     try:
         return report.save_figures(folder) if report.figures else []
     except InterpError as error:
@@ -90,7 +89,7 @@ def as_svg(report: Report, folder: Path) -> list[Path]:
 
 
 def write(report: Report, folder: Path) -> None:
-    """DIR/report.html, and each table as DIR/<key>.csv."""
+    """Write DIR/report.html, and each table as DIR/<key>.csv."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

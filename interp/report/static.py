@@ -17,7 +17,7 @@ WIDTH = 800
 
 
 def save_figures(figures: Mapping[str, go.Figure], folder: Path, format: str) -> list[Path]:
-    """Writes each figure to folder/<key>.<format>, in the light theme, with one start of the browser.
+    """Write each figure to folder/<key>.<format>, in the light theme, with one start of the browser.
 
     Raises:
         InterpError: the format is unknown, two keys give the same file name, kaleido or a browser is missing, or the

@@ -58,7 +58,7 @@ def _rich_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None, width
         table.add_row(*(Text(_printable(cell)) for cell in row))
     if width is None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100_000
-    # `Table` fills no more than its columns need, so a wide console costs nothing.
+    # `Table` is only as wide as its columns need, so a wide console does no harm.
     page = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
     with page.capture() as capture:
         page.print(table)
@@ -66,7 +66,7 @@ def _rich_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None, width
 
 
 def _printable(value: object) -> str:
-    """A name from a file must not steer the terminal: control characters become their escapes."""
+    """Escape control characters, so that a name from a file cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
 
 

@@ -20,7 +20,7 @@ BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, GREY, INK, PAPER, GRID = "#E69F00", "#56B4E9", "#767C85", "#1B1F24", "#FFFFFF", "#E3E6EA"
 COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
 
-# The classes of the Count01 task wear the same colors in every figure.
+# The classes of the Count01 task have the same colors in every figure.
 TOKEN_COLORS = {"4": VERMILLION, "5": BLUE, "[EOS]": GREEN}
 
 SEQUENTIAL = ("#440154", "#482878", "#3E4A89", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6DCD59", "#B4DE2C")
@@ -113,20 +113,20 @@ def scale(colors: Iterable[str]) -> list[list[Any]]:
 def fade(color: str, opacity: int | float) -> str:
     """The color "#RRGGBB" with an opacity from 0 to 1, as "rgba(R, G, B, A)".
 
-    Every plotly reads that; "#RRGGBBAA" is read by plotly 7 only. A dark page exchanges the color for its partner and
-    keeps the opacity.
+    All versions of plotly read this form; only plotly 7 reads "#RRGGBBAA". A dark page replaces the color by its
+    partner and keeps the opacity.
     """
     channels = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({', '.join(map(str, channels))}, {opacity:g})"
 
 
 def plain(text: object) -> str:
-    """Text that plotly shows as it is; it would read "<s>" as a tag."""
+    """Escape text, because plotly would read "<s>" as a tag."""
     return html.escape(str(text), quote=False)
 
 
 def check_frame(frame: pd.DataFrame, wanted: Iterable[str], figure_name: str) -> None:
-    """Refuses a frame that a figure cannot be drawn from.
+    """Check that a figure can be drawn from a frame.
 
     Raises:
         InterpError: a column is missing, or there are no rows.

@@ -20,7 +20,7 @@ def test_heatmap_names_everything():
 
 
 def test_heatmap_refuses_labels_that_do_not_fit():
-    with pytest.raises(InterpError, match=r"has shape \(1, 2\); its labels want \(1, 3\)"):
+    with pytest.raises(InterpError, match=r"has shape \(1, 2\); its labels give \(1, 3\)"):
         heatmap([[1.0, 2.0]], "abc", "d", "x", "y", "z")
     with pytest.raises(InterpError, match="labels of a heat map must differ"):
         heatmap([[1.0, 2.0]], ["0", 0], "d", "x", "y", "z")
@@ -52,7 +52,7 @@ def test_ov_circuit_is_known_by_its_columns():
 
 def test_circuit_refuses_missing_and_repeated_cells():
     frame = qk_frame()
-    with pytest.raises(InterpError, match="head 0 has 5 rows; one for each of 2 x 3 cells is wanted"):
+    with pytest.raises(InterpError, match="head 0 has 5 rows; expected one for each of 2 x 3 cells"):
         circuit(frame.iloc[:-1])
     with pytest.raises(InterpError, match="head 4 has 6 rows"):
         circuit(pd.concat([frame.iloc[:5], frame.iloc[4:5], frame.iloc[6:]]))

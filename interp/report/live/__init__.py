@@ -1,7 +1,7 @@
-"""The live panel: the model itself inside the page, as plain JavaScript that gives torch's numbers.
+"""The live panel: the page runs the model itself, in plain JavaScript that gives the same numbers as torch.
 
-The files are joined in this order into one script; each says at its top what it is for. Nothing is loaded: a page opens
-from disk, and its content security policy allows this one script by its hash.
+The files are joined into one script, in the order of FILES. The page loads nothing else, so it works from disk, and its
+content security policy allows this script by its hash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 Panel = Mapping[str, Any]
 
 FILES: dict[str, Callable[[Panel], bool]] = {
-    # The model and what can be asked of it, without a page around it.
+    # The model and its measures, which also run without a page.
     "numbers": lambda panel: True,
     "positions": lambda panel: True,
     "forward": lambda panel: True,
@@ -35,7 +35,7 @@ FILES: dict[str, Callable[[Panel], bool]] = {
     "panel": lambda panel: True,
     "start": lambda panel: True,
 }
-"""The files in their order, and which panels need them."""
+"""The files in order, each with a function that tells whether a panel needs it."""
 
 ENGINE = ("numbers", "positions", "forward", "counts", "truth", "run", "generated", "python")
 
