@@ -20,7 +20,7 @@ def test_heatmap_names_everything():
 
 
 def test_heatmap_refuses_labels_that_do_not_fit():
-    with pytest.raises(InterpError, match=r"has shape \(1, 2\); its labels give \(1, 3\)"):
+    with pytest.raises(InterpError, match=r"has shape \(1, 2\); expected \(1, 3\) from its labels"):
         heatmap([[1.0, 2.0]], "abc", "d", "x", "y", "z")
     with pytest.raises(InterpError, match="labels of a heat map must differ"):
         heatmap([[1.0, 2.0]], ["0", 0], "d", "x", "y", "z")
