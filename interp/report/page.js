@@ -82,7 +82,7 @@
 
   // ------------------------------------------------------------ what a point stands for: see interp/report/aim.py
 
-  // The live panel before a plot keeps the head that is marked; where there is none, the page does.
+  // The live panel before a plot stores the marked head; without a panel, the page does.
   function holderOf(plot) {
     const before = (panel) => panel.compareDocumentPosition(plot) & Node.DOCUMENT_POSITION_FOLLOWING;
     return [...document.querySelectorAll("section.live")].filter(before).pop() || document.body;
@@ -114,7 +114,7 @@
     remark(holder);
   }
 
-  // Those on the screen first; the others when there is time.
+  // Redraw the figures on the screen first, the others later.
   function remark(holder) {
     const mine = [...drawn].filter((plot) => holderOf(plot) === holder);
     const seen = (plot) => { const box = plot.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight; };
@@ -126,7 +126,7 @@
 
   document.addEventListener("interp-head", ({ detail }) => remark(detail));
 
-  // Where a figure shows the head: its traces stay and the others fade, its dots are chosen, its rows are framed.
+  // Mark a head in a figure: fade the traces of other heads, select its dots, frame its rows.
   function mark({ data, layout }, head) {
     const named = data.map(({ meta }) => meta && meta.head && headIn(meta.head));
     if (!head) return;
@@ -151,7 +151,7 @@
     }];
   }
 
-  // A line at the foot of the window, for those who clicked where the panel is out of sight.
+  // A message at the bottom of the window, in case the panel is out of sight.
   let quiet = null;
   const told = element("p", { class: "note-box told", role: "status" }, "");
   told.hidden = true;
@@ -290,7 +290,7 @@
     });
   }
 
-  // ------------------------------------------------------------ what is cut at the right says so
+  // ------------------------------------------------------------ hints to scroll sideways
 
   const boxes = [...document.querySelectorAll("figure > .scroll")];
 

@@ -52,7 +52,7 @@ function answerPart(panel) {
     } else if (decision !== "argmax" || found.logits.length === 1) scalar(found);
     else {
       const chances = softmax(found.logits), order = Array.from(found.logits.keys());
-      // Many answers: the likeliest, those of the unchanged model among them, in a fixed order.
+      // If there are many answers: the most likely ones of both models, in a fixed order.
       const rank = order.slice().sort((a, b) => Math.max(found.logits[b], found.ghostLogits[b]) - Math.max(found.logits[a], found.ghostLogits[a]));
       const kept = order.length > SHOWN ? new Set([...rank.slice(0, SHOWN - 1), ...(goal ? [argmax(goal)] : [])]) : new Set(order);
       const shown = order.filter((o) => kept.has(o)), reach = Math.max(...shown.flatMap((o) => [Math.abs(found.logits[o]), Math.abs(found.ghostLogits[o])]), 1e-300);
@@ -66,7 +66,7 @@ function answerPart(panel) {
     panel.say(words);
   };
 
-  // Is this input one of those that a certificate speaks of?
+  // A sentence on whether this input is in the domain of the certificate.
   function domainNote({ tokens }) {
     const { status, domain, ranges, lengths } = payload.proved;
     const what = status === "certified" ? "All of these are proved right" : "The model is wrong on some of these";
@@ -76,7 +76,7 @@ function answerPart(panel) {
     return `This input is ${inside ? "among" : "not among"} the inputs that were checked: ${domain}. ${what}${inside ? "" : "; nothing is claimed about this input"}.`;
   }
 
-  // Does a row begin and end as all inputs do, with tokens between that stand there?
+  // Whether a row has the fixed tokens at both ends, and tokens of the alphabet in between.
   function framed(tokens) {
     const { prefix, suffix, alphabet } = payload.frame, end = tokens.length - suffix.length;
     return tokens.every((token, i) => i < prefix.length ? token === prefix[i] : i < end ? alphabet.includes(token) : token === suffix[i - end]);
@@ -91,7 +91,7 @@ function answerPart(panel) {
   return { node, update };
 }
 
-// Answers at every position, beside the truth; a click looks closer.
+// Answers at every position, with the right ones; a click selects a position.
 function positionsPart(panel) {
   const { model, store } = panel, { vocabulary } = model.task, answers = (answer) => answerWord(model.task, answer);
   const list = el("div", { class: "live-positions", role: "group", "aria-label": "Answer at each position" });

@@ -2,8 +2,8 @@
 
 const NUMBERS = 12; // up to this many tokens the enlarged picture is a table of numbers
 
-// A weight as a color: nothing is the page, one the accent; raw scores may be negative, then they are the warning.
-// Long rows share their attention among so many that weak weights must be seen.
+// The color of a weight: from the page's color (0) to the accent (1), or to the warning color for negative raw scores.
+// In long rows, attention is spread over many keys, so weak weights get stronger colors.
 function shades(highest, softly, n) {
   const power = n > NUMBERS ? 0.4 : 0.7, paper = rgb("paper"), accent = rgb("accent"), warning = rgb("warning");
   return (value) => {
@@ -56,7 +56,7 @@ function attentionPart(panel) {
     if (beside) enlarge(held, beside, chosen);
   };
 
-  // One input's attention: whose it is, the picture, and a sentence.
+  // The elements for one input's attention: a label, the picture, and a sentence.
   function view(name) {
     const large = el("div", { class: "live-scroll", tabindex: "0", role: "region", "aria-label": `${name}: the enlarged head` });
     const label = el("p", { class: "live-note" }), words = el("p", { class: "live-note" });
@@ -105,7 +105,7 @@ function attentionPart(panel) {
   return { node, update };
 }
 
-// The pinned input under the present edits, run again only when one of them changes; null where none is pinned.
+// Run the pinned input with the current edits, again only if something changes; null if no input is pinned.
 function pinnedRun(panel) {
   let key = null, run = null;
   return () => {

@@ -50,7 +50,7 @@ function countForward(tables, query, counts, off = [], ratios = null) {
   return { shares, z, logits };
 }
 
-// What a query at a place sees of a row, as counts.
+// The counts of the tokens that a query at a place sees.
 function countsAt(model, tokens, place) {
   const counts = new Array(model.task.vocabulary.length).fill(0), { arch, task } = model;
   tokens.forEach((token, i) => {

@@ -1,5 +1,5 @@
 // The panel of models that only count: sliders, each head's attention as bars and its output in a plane, attention set
-// by hand, and the map of the inputs around that go wrong.
+// by hand, and a map of the wrong answers on nearby inputs.
 
 const HALF = 12; // the map shows differences from -HALF to HALF
 
@@ -15,7 +15,7 @@ function allCounts(panel, counts) {
   return all;
 }
 
-// One row of tokens with these counts: where the order does not matter, this one stands for all.
+// One row of tokens with these counts; the order does not matter.
 function countTokens(panel, counts = panel.store.state.counts) {
   const { prefix, suffix } = panel.payload.frame;
   return [...prefix, ...panel.model.sliders.flatMap(({ token }, i) => new Array(counts[i]).fill(token)), ...suffix];
@@ -163,14 +163,14 @@ function headsPart(panel) {
   return { node, update };
 }
 
-// Decisions for many inputs at once: exponentials once a head and token, then sums.
+// Decisions for many inputs at once: exponentials once per head and token, then sums.
 function countDecider(panel, silent, weights) {
   const { model, payload } = panel, { heads, d_head, outs, vocabulary, scores, values, readout, offset } = model.tables, { query, tokens } = payload.counts;
   const n = tokens.length, on = Array.from({ length: heads }, (_, h) => h).filter((h) => !silent[h]);
   const factors = new Float64Array(on.length * n), effects = new Float64Array(on.length * n * outs);
   for (const [place, h] of on.entries()) {
     const row = tokens.map((token) => scores[(h * vocabulary + query) * vocabulary + token]), highest = Math.max(...row);
-    if (!weights && highest - Math.min(...row) > 500) { // exponentials would vanish: the careful way
+    if (!weights && highest - Math.min(...row) > 500) { // exponentials would underflow: use the slower, stable way
       return (counts) => decide(model.task, countForward(model.tables, query, counts, silent, weights).logits);
     }
     tokens.forEach((token, i) => {
@@ -197,7 +197,7 @@ function countDecider(panel, silent, weights) {
   };
 }
 
-// Which inputs around the current one go wrong: the difference of two counts against the first of them.
+// A map of the wrong answers around the current input: the difference of two counts against the first of them.
 function mapPart(panel) {
   const { model, store, payload, truth } = panel, { vocabulary } = model.task, [a, b] = payload.counts.axes, { sliders } = model;
   const names = [a, b].map((i) => vocabulary[sliders[i].token]), most = Math.min(sliders[a].max, 400), step = Math.max(1, Math.round(most / 100)), columns = Math.floor(most / step) + 1;
@@ -215,7 +215,7 @@ function mapPart(panel) {
     const counts = input(Math.floor(event.offsetX / canvas.clientWidth * columns), Math.floor(event.offsetY / canvas.clientHeight * (2 * HALF + 1)));
     if (fitsCounts(payload, counts) && counts[b] >= 0) store.set({ counts });
   });
-  // What is right, and what the unchanged model says, stay the same while other things are changed.
+  // Right answers and those of the unchanged model are stored, because edits do not change them.
   let known = "", goals = [], ghosts = [];
   const remember = () => {
     const others = store.state.counts.filter((_, i) => i !== a && i !== b).join();
@@ -247,7 +247,7 @@ function mapPart(panel) {
     const counts = store.state.counts, y = HALF - (counts[b] - counts[a]);
     mark.style.cssText = `left:${(counts[a] / step + 0.5) / columns * 100}%;top:${(Math.min(2 * HALF, Math.max(0, y)) + 0.5) / (2 * HALF + 1) * 100}%;opacity:${y < 0 || y > 2 * HALF ? 0.35 : 1}`;
     const others = sliders.map(({ token }, i) => (i === a || i === b ? "" : `${counts[i]} × '${vocabulary[token]}'`)).filter(Boolean).join(", ");
-    setText(words, `${others ? `With ${others}: ` : ""}${wrong} of the ${seen} inputs shown are answered wrongly${now ? `, ${before} by the unchanged model (grey where only it errs)` : ""}. A click loads an input.`);
+    setText(words, `${others ? `With ${others}: ` : ""}${wrong} of the ${seen} inputs shown are answered wrongly${now ? `, ${before} by the unchanged model (gray: only that one errs)` : ""}. Click to load an input.`);
   };
   return { node, update };
 }

@@ -1,4 +1,4 @@
-// Elements. Text is always text: nothing here makes markup out of a string.
+// Elements. Strings are inserted as text, never as markup.
 
 function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -73,7 +73,7 @@ function drawCells(canvas, width, height, cell) {
   context.putImageData(image, 0, 0);
 }
 
-// Calls `draw` at most once a frame, however often it is asked.
+// Calls `draw` at most once per frame, however often it is requested.
 function oncePerFrame(draw) {
   let asked = false;
   return () => {

@@ -1,5 +1,5 @@
-// The forward pass on one row of tokens. Every activation passes by its TransformerLens hook name, without a batch
-// axis, and can be edited there.
+// The forward pass on one row of tokens. Every activation has its TransformerLens hook name, no batch axis, and can be
+// edited.
 
 function makeModel(payload) {
   const weights = {};
@@ -43,7 +43,7 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
   const hook = (name, shape, data) => (cache[name] = edits.apply(name, { shape, data })).data;
   const weight = (name) => (weights[name] ? weights[name].data : null);
 
-  // A bidirectional task model sees no padding; a causal one has only padding behind what it reads.
+  // A bidirectional task model sees no padding; a causal one has padding only after what it reads.
   const keep = tokens.map((token) => arch.causal || !arch.masks || token !== model.task.pad);
   const length = keep.filter(Boolean).length;
 
@@ -112,7 +112,7 @@ function forward(model, tokens, edits = new Edits(), options = {}) {
     return hook(`${at}hook_${letter.toLowerCase()}`, [n, heads, d_head], out);
   }
 
-  // Queries or keys as they meet: normed where the layer does that, turned by their positions where these are rotary.
+  // Queries or keys as they enter the scores: normalized if the layer does so, rotated if positions are rotary.
   function meeting(at, letter, layer, heads, rows) {
     const { d_head, query_key_eps: eps } = layer;
     const out = eps === null ? rows : unitRows(rows, d_head, eps, weight(`${at}${letter}_norm.w`));
@@ -211,7 +211,7 @@ function positionRows(model, n, length) {
   return rows;
 }
 
-// The positions of a row whose outputs are answers: all of them, the first, the last that is no padding, or a token's first place.
+// The positions of a row whose outputs are answers: all of them, the first, the last that is not padding, or a token's first place.
 function readPositions(model, tokens) {
   const { readout, pad } = model.task;
   if (readout === "all") return tokens.map((_, i) => i);

@@ -1,7 +1,7 @@
-// A whole answer, token by token, each behind the model's own tokens before it.
+// A whole answer, generated token by token: the model reads its own earlier tokens.
 
-// What the model generates behind a row's question: {question, made, before (by the unchanged model), right (null where
-// this page does not know it)}, all as output indices but the question; null where the row has no question.
+// What the model generates after a row's question: {question, made, before (by the unchanged model), right (null if this
+// page does not know it)}, all but the question as output indices; null if the row has no question.
 function generated(model, payload, truth, state) {
   const { start, stop, length, tokens } = payload.generates, row = state.tokens, { arch } = model;
   const first = start.token === undefined ? start.position : row.indexOf(start.token) + 1;
@@ -21,7 +21,7 @@ function generated(model, payload, truth, state) {
   const made = whole(state), before = state.off.length ? whole({ ...state, off: [], ratios: null }) : made;
   return { question, made, before, right: right() };
 
-  // The answer of a known input with this question; else what is right in the row itself, place by place.
+  // The answer of a known input with this question; otherwise the right answers in the row itself, place by place.
   function right() {
     const listed = (payload.task.known || []).find(([each]) => question.every((token, i) => each[i] === token));
     const found = [], whose = listed ? listed[0] : row;

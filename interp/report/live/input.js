@@ -2,7 +2,7 @@
 
 const MENUS = 64;
 
-// Token ids of a text: words where there are spaces or commas between them, else the longest token first.
+// Token ids of a text. Spaces and commas separate words; in a word, the longest token is taken first.
 function parseTokens(vocabulary, text) {
   const words = text.split(/[\s,]+/).filter(Boolean), ids = [];
   const ordered = vocabulary.map((word, id) => [word, id]).sort((a, b) => b[0].length - a[0].length);

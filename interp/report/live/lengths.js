@@ -1,4 +1,4 @@
-// How far the answer holds as the input grows: the string repeated to every length, and the first length that breaks.
+// Is the answer still right as the input grows? The string is repeated to every length, up to the first wrong answer.
 
 const LONGEST = 400;
 
@@ -18,7 +18,7 @@ function lengthsPart(panel) {
       el("div", { class: "live-frame" }, svg("svg", { viewBox: "0 0 600 110", preserveAspectRatio: "none", class: "live-lengths", "aria-hidden": "true" }, svg("line", { x1: 0, x2: 600, y1: 55, y2: 55, class: "live-separator" }), bad, path), mark),
       el("span", { class: "live-ticks" }, el("span", {}, "0"), el("span", {}, "length"), el("span", {}, String(most)))), words);
 
-  // How clearly the answer is right: the margin of the decision, negative where it is wrong.
+  // The margin of the decision, negative if the answer is wrong.
   function measure(length) {
     const tokens = grown(length), place = readPositions(model, tokens)[0], outs = model.arch.n_out;
     const row = forward(model, tokens, editsOf(model, store.state, tokens)).logits.slice(place * outs, (place + 1) * outs);
@@ -30,7 +30,7 @@ function lengthsPart(panel) {
     return { length, margin, wrong: answer !== right };
   }
 
-  // A few lengths a frame, so that the page stays quick while the curve grows.
+  // A few lengths per frame, so that the page stays responsive while the curve grows.
   function work(turn) {
     if (turn !== working) return;
     const until = performance.now() + 8, wanted = curve.wanted;

@@ -50,8 +50,8 @@ function unitRows(rows, width, eps, gain) {
   return out;
 }
 
-// Queries or keys (n, heads, width), the first `dim` dimensions of each turned by its position: pairs of neighbors
-// where `adjacent`, else of one half and the other.
+// Queries or keys (n, heads, width), the first `dim` dimensions of each rotated by its position. The pairs are
+// neighbors if `adjacent`, otherwise one dimension from each half.
 function rotated(rows, n, heads, width, { dim, base, adjacent }) {
   const out = rows.slice();
   for (let i = 0; i < n; i++) {
@@ -73,7 +73,7 @@ function argmax(values) {
   return best;
 }
 
-// In place, over values[start .. start + n); rows of nothing but -Infinity become zeros: nobody reads them.
+// In place, over values[start .. start + n); rows with only -Infinity become zeros, because they are never read.
 function softmaxAt(values, start, n) {
   let highest = -Infinity, total = 0;
   for (let i = start; i < start + n; i++) if (values[i] > highest) highest = values[i];

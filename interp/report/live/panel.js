@@ -59,7 +59,7 @@ function makePanel(section, payload) {
     section.dataset.milliseconds = (performance.now() - started).toFixed(1);
   };
   panel.refresh = oncePerFrame(draw);
-  // What a figure's point stands for, as a piece of the state; in words, what was taken of it.
+  // Load the head and the input of a figure's point. Returns a sentence on what was loaded.
   panel.point = (text) => {
     const found = store.parse(text), patch = {}, taken = [];
     if (found.head === null || isPart(model, found.head || "")) {
@@ -94,7 +94,7 @@ function sequenceFound(panel) {
   return { ...found, ...lookedAt(model, found), where: model.task.readout === "all" ? `position ${found.at} (${model.task.vocabulary[found.tokens[found.at]]})` : "" };
 }
 
-// What a sequence panel is made of, by what the model has.
+// The parts of a sequence panel, which depend on the model.
 function sequenceParts(panel) {
   const { model, payload } = panel, { readout } = model.task, parts = [inputPart(panel)];
   if (payload.table) parts.push(tablePart(panel));
@@ -108,7 +108,7 @@ function sequenceParts(panel) {
   return parts;
 }
 
-// The reference logits that travel along, against what this page computes: on tokens, and on counts where they decide.
+// Compare the payload's reference logits with what this page computes, from tokens and (if there are tables) counts.
 function selfTest(model, payload) {
   const { tests } = payload, outs = model.arch.n_out, wanted = decode(tests.logits.data, tests.logits.dtype);
   let low = Infinity, high = -Infinity, worst = 0, next = 0;

@@ -1,4 +1,4 @@
-// Position codes as formulas of (i, n), by name; those of others travel as tables, one for each length.
+// Position codes as formulas of (i, n), by name; the payload has tables of all other codes, one per length.
 
 const CODES = {
   first: (i) => [i === 1 ? 1 : 0],
@@ -19,7 +19,7 @@ const CODES = {
 function positionCode(positions, i, n, d) {
   if (positions.tables) {
     const table = positions.tables[n];
-    if (!table) throw new Error(`no position codes for ${n} tokens travel with this page`);
+    if (!table) throw new Error(`this page has no position codes for ${n} tokens`);
     return table.subarray(i * d, (i + 1) * d);
   }
   const code = new Float64Array(d);

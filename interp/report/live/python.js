@@ -1,4 +1,4 @@
-// The interp call that reproduces what is shown.
+// Python code that reproduces what is shown.
 
 function pythonOf(panel) {
   const { model, payload, store } = panel, { off, ratios } = store.state;

@@ -68,8 +68,8 @@ function lookedAt(model, { answers, at, logits, ghostLogits }) {
   return answers.find(({ place }) => place === at) || { answer: decide(model.task, logits), before: decide(model.task, ghostLogits), right: null };
 }
 
-// What each part adds to logit `a` minus logit `b` (or minus the mean logit, b = null) at a position. A final norm
-// is taken as the linear map that it is while its scale stays what it was.
+// What each part adds to logit `a` minus logit `b` (or minus the mean logit, b = null) at a position. The scale of a
+// final norm is that of the run.
 function attribution(model, found, place, a, b) {
   const { arch, weights } = model, d = arch.d_model, outs = arch.n_out, { cache } = found;
   const unembed = weights["unembed.W_U"].data, direction = new Float64Array(d);

@@ -1,4 +1,4 @@
-// Every live panel of the page; the others go on where one fails.
+// Start every live panel of the page; if one fails, the others still start.
 
 const panels = [];
 if (typeof document !== "undefined") {
@@ -19,7 +19,7 @@ if (typeof document !== "undefined") {
   addEventListener("beforeprint", () => setTimeout(again));
 }
 
-// A point of a figure was clicked: the panel of its model takes what it stands for, and says what it took.
+// A click on a point of a figure: the panel of its model loads the head and the input, and says so.
 if (typeof document !== "undefined") {
   document.addEventListener("interp-point", ({ detail }) => {
     const panel = panels.find(({ key }) => key === detail.panel);

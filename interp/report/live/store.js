@@ -1,4 +1,4 @@
-// The state of one panel: plain data, with undo, written into the page's address where it has one.
+// The state of one panel: plain data, with undo, written into the page's address if it has one.
 //
 //   tokens: the input, or counts: how many of each slider's token. off: silenced parts, "0.3" (layer 0, head 3) or
 //   "0.mlp". ratios: attention set by hand, or null. at: the position looked at. head: the head looked at. pin: an input that
@@ -38,7 +38,7 @@ class Store {
 
   get edited() { return this.state.off.length > 0 || this.state.ratios !== null; }
 
-  // ---- the address: #live=tokens:0.1.1.4;off:0.3,0.mlp;at:2 and further panels behind "&"
+  // ---- the address: #live=tokens:0.1.1.4;off:0.3,0.mlp;at:2 and further panels after "&"
 
   text() {
     const { tokens, counts, off, ratios, at, head, pin } = this.state, parts = [];

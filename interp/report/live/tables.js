@@ -1,4 +1,4 @@
-// What was to be memorized: every context as a cell, and the table's distribution beside the model's.
+// The table to memorize: every context as a cell, and the table's distribution next to the model's.
 
 function tablePart(panel) {
   const { model, store, payload } = panel, { contexts, conditional } = payload.table, { vocabulary } = model.task;
@@ -10,7 +10,7 @@ function tablePart(panel) {
   const name = (context) => context.map((token) => vocabulary[token]).join(" ");
   const cells = contexts.map((context) => el("button", { type: "button", tabindex: "-1", title: name(context), onclick: () => panel.load([...store.state.tokens.slice(0, -order), ...context]) }));
   grid.append(...cells);
-  grid.addEventListener("keydown", (event) => { // one stop for the tabulator, arrows inside
+  grid.addEventListener("keydown", (event) => { // Tab enters the grid once; the arrow keys move in it
     const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key], at = cells.indexOf(document.activeElement) + move;
     if (move && cells[at]) { event.preventDefault(); cells[at].focus(); }
   });
@@ -38,7 +38,7 @@ function tablePart(panel) {
       cell.tabIndex = i === (here === undefined ? 0 : here) ? 0 : -1;
     });
     const right = losses.filter((loss) => loss.right).length;
-    setText(words, `${right} of ${contexts.length} contexts get the table's most likely next token. ${order > 1 ? `Rows: first token, columns: last. ` : ""}A cell loads its context.`);
+    setText(words, `${right} of ${contexts.length} contexts get the table's most likely next token. ${order > 1 ? `Rows: first token, columns: last. ` : ""}Click a cell to load its context.`);
   };
   return { node, update };
 }

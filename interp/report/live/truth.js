@@ -1,4 +1,4 @@
-// What the right answer is, where the page can know it: by the task's rule, or from a list of inputs.
+// The right answer, if the page knows it: from the task's rule, or from a list of inputs.
 //
 // A rule is plain data, [operation, argument, ...]; it gives an output index for a row of tokens and a place in it.
 
@@ -29,7 +29,7 @@ function evaluate(rule, env) {
   if (!Array.isArray(rule)) return rule;
   const [operation, ...parts] = rule;
   if (operation === "if") return evaluate(evaluate(parts[0], env) ? parts[1] : parts[2], env);
-  // Where the counts are known, nobody has to count.
+  // Known counts need not be counted again.
   if (operation === "count" && env.counts && parts[0][0] === "tokens") return env.counts[evaluate(parts[1], env)];
   if (operation === "fold") {
     // ["fold", list, start, step]: `so_far` becomes step, item by item.
@@ -40,15 +40,15 @@ function evaluate(rule, env) {
   return RULES[operation](env, ...parts.map((part) => evaluate(part, env)));
 }
 
-// Does a rule ask for nothing but counts of single tokens?
+// Whether a rule depends only on the counts of single tokens.
 function countsOnly(rule) {
   if (!Array.isArray(rule)) return true;
   if (rule[0] === "count" && rule[1][0] === "tokens") return Number.isInteger(rule[2]);
   return !["tokens", "own", "place"].includes(rule[0]) && rule.slice(1).every(countsOnly);
 }
 
-// (tokens, place) -> the right output index, or null where this page does not know it. Where the rule asks for counts
-// only, they may be given instead of the tokens.
+// (tokens, place) -> the right output index, or null if this page does not know it. Counts can replace the tokens if the
+// rule depends only on them.
 function makeTruth(payload) {
   const { rule, known, n_out } = payload.task, { only } = payload.frame;
   if (rule) {
