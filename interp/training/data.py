@@ -1,4 +1,4 @@
-"""Which examples an epoch sees, in which order: shared by all engines, so that they can be compared step by step."""
+"""The examples of an epoch and their order, shared by all engines so that they can be compared step by step."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from interp.training.engines.base import derived_seed
 
 
 def training_set(spec: ModelSpec, task: Task) -> Batch:
-    """The fixed data set that every epoch passes over."""
+    """Return the fixed data set of every epoch."""
     return task.dataset(split_of(task, "train"))
 
 
 def split_of(task: Task, name: str) -> str:
-    """The split of this name; a task names its splits as it likes: the first is trained on, the last tested on."""
+    """Return the split of this name; in tasks with other names, the first split for training and the last for tests."""
     return name if name in task.splits else task.splits[0 if name == "train" else -1]
 
 
 def fresh_epoch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
-    """The examples of one epoch of one model, drawn anew."""
+    """Draw new examples for one epoch of one model."""
     n = spec.training.samples_per_epoch or 0
     return task.sample(n, split_of(task, "train"), seed=derived_seed(spec.id, seed, "data", epoch) % 2**31)
 
 
 def epoch_order(spec: ModelSpec, n: int, seed: int, epoch: int) -> Int[Tensor, "n"]:
-    """The order in which an epoch passes over n examples."""
+    """Return the order of n examples in an epoch."""
     generator = torch.Generator().manual_seed(derived_seed(spec.id, seed, "order", epoch))
     return torch.randperm(n, generator=generator)
 
 
 def epoch_batch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
-    """The examples of one epoch of one model, in the order of training."""
+    """Return the examples of one epoch of one model, in training order."""
     if spec.training.data == "fresh":
         return fresh_epoch(spec, task, seed, epoch)
     data = training_set(spec, task)
@@ -48,7 +48,7 @@ def epoch_batch(spec: ModelSpec, task: Task, seed: int, epoch: int) -> Batch:
 
 
 def one_batch(batches: Sequence[Batch], pad: int) -> Batch:
-    """Batches below one another, padded to one width."""
+    """Concatenate batches, padded to one width."""
     width = max(batch.tokens.shape[1] for batch in batches)
 
     def wide(rows: Tensor, fill: int) -> Tensor:
@@ -62,7 +62,7 @@ def one_batch(batches: Sequence[Batch], pad: int) -> Batch:
 
 
 def validation_set(task: Task) -> Batch:
-    """What accuracy is measured on while training: the validation split's data set, else a sample of 1000 tests."""
+    """Return the inputs for accuracy during training: the validation split's data set, otherwise 1,000 test inputs."""
     split = "validation" if "validation" in task.splits else split_of(task, "test")
     try:
         return task.dataset(split)
@@ -73,9 +73,9 @@ def validation_set(task: Task) -> Batch:
 
 
 def targets(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "rows length"]:
-    """The task's classes; where the spec reads a row's one answer elsewhere than the task says, they stand there.
+    """Return the task's classes, moved to the spec's read position if it differs from the task's.
 
-    Raises InterpError for a task with several answers a row, which only it can place.
+    Raises InterpError for a task with several answers per row, whose positions only the task knows.
     """
     classes = task.classes(batch)
     if spec.readout_at in ("all", task.readout):

@@ -1,4 +1,4 @@
-"""Runs that end with numbers that are none: what is said of them, for `interp.train`, its command line and sweeps."""
+"""Messages about diverged runs (NaN or infinite), for `interp.train`, the command line and sweeps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Diverged(InterpError):
-    """Some seeds ended with a loss or weights that are not finite. `models`: those of the other seeds, in their order.
+    """Raised if seeds end with a loss or weights that are not finite. models: those of the other seeds, in order.
 
-    lost: by seed what `divergence` says of it.
+    lost: the message of `divergence` by seed.
     """
 
     def __init__(self, spec: ModelSpec, lost: Mapping[int, str], models: Sequence[TaskModel]) -> None:
@@ -31,7 +31,7 @@ class Diverged(InterpError):
 
 
 def divergence(engine: Engine, run: RunState, index: int) -> str | None:
-    """What is said of a model whose last loss or weights are not finite: its answers mean nothing. None for others."""
+    """Return the message for a model whose last loss or weights are not finite, None for others."""
     seed, weights = engine.seeds[index], engine.parameters().values()
     losses = [(row["epoch"], row["loss"]) for row in run.history if row["seed"] == seed and row["epoch"] > 0]
     finite = all(bool(tensor[index].isfinite().all()) for tensor in weights)

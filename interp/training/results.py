@@ -1,4 +1,4 @@
-"""What a run leaves behind: checkpoints, each with a few kB of its training curve."""
+"""The results of a training run: checkpoints, each with a few kB of its training curve."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOST_POINTS = 100
 
 
 def compact(history: pd.DataFrame) -> dict[str, list[float | None]]:
-    """At most 100 epochs, the first and the last among them, denser at the start; 5 digits of each number."""
+    """Keep at most 100 epochs including the first and the last, denser at the start, with 5 digits per number."""
     n = len(history)
     chosen = np.unique(np.geomspace(1, n, min(n, MOST_POINTS)).round().astype(int)) - 1
-    # No loss is known before the first epoch, and NaN is not JSON.
+    # There is no loss before the first epoch, and JSON has no NaN.
     return {
         name: [None if value != value else float(f"{value:.5g}") for value in history[name].iloc[chosen]]
         for name in COLUMNS
@@ -31,7 +31,7 @@ def compact(history: pd.DataFrame) -> dict[str, list[float | None]]:
 def save_run(engine: Engine, run: RunState, folder: Path) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """Write seed-N.safetensors, and seed-N/epoch-E.safetensors for each snapshot, of the seeds that did not diverge.
 
-    Returns a row per checkpoint of a whole run, and by seed why the others are not kept.
+    Returns a row per final checkpoint, and the reason by seed for those that were not kept.
     """
     epochs, rows, lost = pd.DataFrame(run.history), [], {}
     for index, seed in enumerate(engine.seeds):

@@ -1,6 +1,6 @@
-"""A run on disk, so that an interrupted one continues where it stopped: engine state, snapshots and history.
+"""The state of a training run on disk, for resuming: engine state, snapshots and history.
 
-One safetensors file, replaced atomically; nothing in it is executed on reading.
+It is one safetensors file, replaced atomically. Reading it executes no code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE = "training-state.safetensors"
 
 @dataclass
 class RunState:
-    """Epochs done, the engine's tensors, snapshots by epoch (stacked parameters), and history rows."""
+    """Completed epochs, the engine's tensors, snapshots by epoch (stacked parameters), and history rows."""
 
     epoch: int = 0
     engine: dict[str, Tensor] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class RunState:
 
 
 def save_state(folder: Path, key: dict[str, Any], run: RunState) -> None:
-    """Write a run's state; key says which run it is (spec id, seeds, engine, dtype)."""
+    """Write a run's state. key: identifies the run (spec id, seeds, engine, dtype)."""
     tensors = {f"engine/{name}": tensor for name, tensor in run.engine.items()}
     for epoch, parameters in run.snapshots.items():
         tensors |= {f"snapshot/{epoch}/{name}": tensor for name, tensor in parameters.items()}
@@ -42,7 +42,7 @@ def save_state(folder: Path, key: dict[str, Any], run: RunState) -> None:
 
 
 def load_state(folder: Path, key: dict[str, Any]) -> RunState | None:
-    """The state of the run `key` in a folder, or None if there is none. Refuses another run's state."""
+    """Read the state of the run `key` from a folder; None if there is none. Refuses the state of another run."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -70,7 +70,7 @@ def load_state(folder: Path, key: dict[str, Any]) -> RunState | None:
 
 
 def saved_engine(folder: Path) -> str | None:
-    """The name of the engine that began the run in a folder, or None if there is no readable run."""
+    """Return the engine that began the run in a folder, or None if there is no readable run."""
     try:
         with safe_open(folder / FILE, framework="pt") as file:
             name = json.loads(file.metadata()["interp"])["key"]["engine"]
@@ -80,5 +80,5 @@ def saved_engine(folder: Path) -> str | None:
 
 
 def run_key(spec_id: str, seeds: Sequence[int], engine: str, dtype: str, snapshots: Sequence[int]) -> dict[str, Any]:
-    """What must be equal for a run to be continued."""
+    """Return the key that must match for a run to be continued."""
     return {"spec": spec_id, "seeds": list(seeds), "engine": engine, "dtype": dtype, "snapshots": sorted(snapshots)}

@@ -1,6 +1,6 @@
 """Compiled CPU training of the histogram models, one model per core at a time: see HistogramKernel.
 
-Needs numba (the extra "fast"), which is imported when HistogramKernel is first asked for. Neither torch nor
+Needs numba (the extra "fast"), which is imported on first use of HistogramKernel. Neither torch nor
 TransformerLens is imported here.
 """
 

@@ -12,7 +12,7 @@ from interp.training.compiled.vectors import fill, fma, inner, lanes_of, load, r
 
 @inner
 def power(base: float, exponent: int) -> float:
-    """base^exponent by products alone, so that every machine gets the same number; exponent >= 0."""
+    """Return base^exponent, computed by multiplication so that every machine gets the same number; exponent >= 0."""
     result = 1.0
     while exponent > 0:
         if exponent & 1:
@@ -26,7 +26,7 @@ def power(base: float, exponent: int) -> float:
 def adam_step(
     flat: Any, grad: Any, m: Any, v: Any, first: int, step: int, lr: float, beta1: float, beta2: float, eps: float
 ) -> None:
-    """Step number `step` (1, 2, ...) on all numbers from `first`; lengths are whole numbers of vectors."""
+    """Do Adam step number `step` (1, 2, ...) on all numbers from index `first`; lengths are whole vectors."""
     number = flat.dtype.type
     keep1, take1 = fill(number(beta1)), fill(number(1.0 - beta1))
     keep2, take2 = fill(number(beta2)), fill(number(1.0 - beta2))

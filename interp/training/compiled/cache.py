@@ -1,7 +1,7 @@
-"""What the compiled code on disk is keyed by.
+"""The key of the compiled code on disk.
 
-numba notices a change in the file of a function only, so what the other files hold enters the compiled functions as a
-captured value, which is part of the cache's key.
+numba recompiles a function only if the function's own file changed. So a hash of all files enters each compiled
+function as a captured value, which is part of numba's cache key.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 @cache
 def sources() -> str:
-    """The SHA-256 of all files of compiled code and of the arrays it works on."""
+    """Return the SHA-256 of all files with compiled code or its array layouts."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.stem != "shell" and not path.stem.endswith("_engine"):  # these only call it
+        if path.stem != "shell" and not path.stem.endswith("_engine"):  # these files only call compiled code
             digest.update(path.read_bytes())
     return digest.hexdigest()

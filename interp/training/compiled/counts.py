@@ -5,10 +5,10 @@ token and the multiplicities c_t of the keys it sees, and head h writes
 
     z_h = (sum_t c_t e^(s_ht) v_ht) / (sum_t c_t e^(s_ht)),        s_ht = q_h k_ht scale.
 
-All but c belongs to the query token. So the rows of a batch are taken query token by query token; those of one token
-lie side by side, one in each lane of a vector, and numerators and denominators of all heads are one small matrix times
-the matrix of their multiplicities. Layer norm, queries, keys, values and the readout are tables over the vocabulary.
-The small vector operations are those of the histogram kernel and of the encoder.
+Everything but c depends on the query token only. So a batch is processed one query token at a time. Its rows lie side
+by side, one per lane of a vector; numerators and denominators of all heads are one small matrix times the matrix of
+multiplicities. Layer norm, queries, keys, values and the readout are tables over the vocabulary. The small vector
+operations are shared with the histogram kernel and the encoder.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def multiply_rows(out: Any, a: Any, b: Any, m: int, n: int, k: int, add: bool) -
 
 @inner
 def add_to_rows(out: Any, bias: Any, m: int) -> None:
-    """Adds bias[i] to all of row i."""
+    """Add bias[i] to every number of row i."""
     width = out.shape[1]
     for i in range(m):
         b = spread(bias, i)
@@ -113,7 +113,7 @@ def forward_tables(s: Any, P: Any, w: Any) -> None:
 
 @inner
 def backward_tables(s: Any, P: Any, G: Any, w: Any) -> None:
-    """From the gradients of the tables to those of the parameters, which are zero before."""
+    """Compute the parameters' gradients (zero before the call) from those of the tables."""
     three, T = 3 * s.width, s.T
     multiply(G.out, w.d_offset, w.shifted, s.classes, T, s.d, False)
     multiply(G.out, w.d_readout, P.w_o, s.classes, s.width, s.d, True)
@@ -142,7 +142,7 @@ def backward_tables(s: Any, P: Any, G: Any, w: Any) -> None:
 
 @inner
 def sort_rows(s: Any, w: Any, data: Any, sentences: Any, first: int, last: int) -> None:
-    """The rows of these sentences in order of their query tokens."""
+    """Sort the rows of these sentences by query token."""
     start, cursor, order = w.start, w.cursor, w.order
     for q in range(s.T):
         cursor[q] = 0
@@ -161,8 +161,8 @@ def sort_rows(s: Any, w: Any, data: Any, sentences: Any, first: int, last: int) 
 
 @inner
 def gather_counts(s: Any, w: Any, data: Any, first: int, n: int) -> None:
-    """The multiplicities of n rows side by side, the last row repeated to whole vectors; which keys occur, and which
-    occur in all of the rows.
+    """Place the multiplicities of n rows side by side, repeating the last row to fill whole vectors. Also note which
+    keys occur in any row and which occur in all rows.
     """
     counts, order, source, lanes, width = w.counts, w.order, data.counts, lanes_of(w.counts), w.counts.shape[1]
     columns, one = -(-n // lanes) * lanes, fill(w.counts.dtype.type(1))
@@ -181,10 +181,11 @@ def gather_counts(s: Any, w: Any, data: Any, first: int, n: int) -> None:
 
 @inner
 def weigh_keys(s: Any, w: Any, q: int) -> bool:
-    """weights = e^(score - the largest score of the keys that occur), 0 for others; mix: that times values, and itself.
+    """Set weights = e^(score - largest score among keys that occur), 0 for other keys, and mix = (weights times values,
+    weights).
 
-    False if a row could underflow: every row has the best of the keys that occur in all of them, or at least the worst
-    of those that occur at all, and that one lies too far below the largest.
+    Returns False if a row could underflow: a row's largest score is at least that of the best key common to all rows,
+    or else that of the worst key that occurs, and this bound lies too far below the largest score.
     """
     table, weights, mix, present, constant, number = (
         w.table,
@@ -222,7 +223,7 @@ def weigh_keys(s: Any, w: Any, q: int) -> bool:
 
 @inner
 def forward_rows(s: Any, w: Any, q: int, n: int) -> None:
-    """Head outputs z (first rows of `mixed`; below them 1 / denominator) and logits of n rows with query token q."""
+    """Compute head outputs z (first rows of `mixed`; below them 1 / denominator) and logits of n rows with query q."""
     mixed, logits, lanes, width = w.mixed, w.logits, lanes_of(w.mixed), w.mixed.shape[1]
     multiply(mixed, w.mix, w.counts, s.width + s.heads, s.T, n, False)
     one = fill(mixed.dtype.type(1))
@@ -242,12 +243,12 @@ def forward_rows(s: Any, w: Any, q: int, n: int) -> None:
 
 @inner
 def cross_entropy(s: Any, w: Any, data: Any, first: int, n: int, rows: int) -> float:
-    """The sum of the losses of n rows; the logits become the gradient of the mean over all `rows` of the batch."""
+    """Return the sum of the losses of n rows; replace the logits by the gradient of the mean over `rows` rows."""
     logits, share, order, target = w.logits, w.share, w.order, data.target
     lanes, width, number = lanes_of(logits), w.logits.shape[1], logits.dtype.type
     loss = 0.0
     for j in range(-(-n // lanes) * lanes):
-        share[0, j] = 1 if j < n else 0  # the last row was repeated: it counts once
+        share[0, j] = 1 if j < n else 0  # the repeated last row counts once
     for j in range(n):
         loss -= logits[target[order[first + j]], j]
     each = fill(number(1.0 / rows))
@@ -272,7 +273,7 @@ def cross_entropy(s: Any, w: Any, data: Any, first: int, n: int, rows: int) -> f
 
 @inner
 def backward_rows(s: Any, w: Any, q: int, n: int) -> None:
-    """From the gradient of the logits of n rows with query token q, in `logits`: adds to those of the tables."""
+    """Add to the tables' gradients, from the gradient of the logits (in `logits`) of n rows with query token q."""
     mixed, d_mixed, logits, lanes, width = w.mixed, w.d_mixed, w.logits, lanes_of(w.mixed), w.mixed.shape[1]
     zero = fill(mixed.dtype.type(0))
     for c in range(s.classes):
@@ -297,7 +298,7 @@ def backward_rows(s: Any, w: Any, q: int, n: int) -> None:
 
 @inner
 def backward_weights(s: Any, w: Any, q: int) -> None:
-    """From the gradient of `mix` to those of queries, keys and values."""
+    """Compute the gradients of queries, keys and values from that of `mix`."""
     table, d_table, d_mix, weights = w.table, w.d_table, w.d_mix, w.weights
     lanes, V, n, number = lanes_of(table), table.shape[1], s.width, table.dtype.type
     scale = fill(number(s.scale))
@@ -308,7 +309,7 @@ def backward_weights(s: Any, w: Any, q: int) -> None:
                 d_value, value = load(d_mix, j * V + v), (2 * n + j) * V + v
                 g = fma(d_value, load(table, value), g)
                 store(d_table, value, fma(d_value, e, load(d_table, value)))
-            g = g * e * scale  # of the score; that the largest score was subtracted changes nothing
+            g = g * e * scale  # gradient of the score; subtracting the largest score does not change it
             for j in range(h * s.d_head, (h + 1) * s.d_head):
                 key = (n + j) * V + v
                 d_table[j, q] += total(g * load(table, key))
@@ -320,7 +321,7 @@ def backward_weights(s: Any, w: Any, q: int) -> None:
 
 @inner
 def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, first: int, last: int) -> float:
-    """The mean loss over the rows of sentences first..last-1 (nats), whose gradient is written to G (zero before)."""
+    """Return the mean loss (nats) over the rows of sentences first..last-1; write its gradient to G (zero before)."""
     clear(w.d_table)
     clear(w.d_readout)
     clear(w.d_offset)
@@ -333,7 +334,7 @@ def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, fi
         while at < end:
             gather_counts(s, w, data, at, together)
             if not weigh_keys(s, w, q) and together > 1:
-                together = 1  # row by row all keys that occur are in the row: right, but slow
+                together = 1  # row by row, so that every key that occurs is in the row: correct but slow
                 continue
             forward_rows(s, w, q, together)
             loss += cross_entropy(s, w, data, at, together, rows)
@@ -366,7 +367,7 @@ def batch_logits(s: Any, P: Any, w: Any, data: Any, sentences: Any, first: int, 
 
 
 def _entry_points(sources: str) -> tuple[Any, Any]:
-    """Compiled once and kept on disk; `sources` is part of the cache's key (see cache.py)."""
+    """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def logits(s: Any, P: Any, w: Any, data: Any, sentences: Any, out: Any) -> None:
@@ -380,7 +381,7 @@ def _entry_points(sources: str) -> tuple[Any, Any]:
         s: Any, P: Any, G: Any, w: Any, data: Any, sentences: Any, flat: Any, grad: Any, m: Any, v: Any, skip: int,
         step: int, batch: int, rates: Any, beta1: float, beta2: float, eps: float,
     ) -> float:  # fmt: skip
-        """The mean loss of the epoch; grad is left at the last batch's gradient."""
+        """Return the mean loss of the epoch; `grad` keeps the last batch's gradient."""
         _ = sources
         n, loss = len(sentences), 0.0
         for at in range(len(rates)):

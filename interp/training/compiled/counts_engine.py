@@ -22,7 +22,7 @@ from interp.training.engines.counts import CountSpaceEngine
 
 
 class FusedCountSpaceEngine(CompiledEngine):
-    """Exact training of what the count-space engine trains, on the same batches, in compiled code."""
+    """Train the models of the count-space engine, on the same batches, in compiled code."""
 
     name = "count-space-fused"
     saved_seconds = 500e-6
@@ -52,7 +52,7 @@ class FusedCountSpaceEngine(CompiledEngine):
 
     @classmethod
     def seeds_together(cls, spec: ModelSpec, device: torch.device) -> int:
-        """They train one by one, but share the rows of the data set, which take longer to count than to train on."""
+        """Models train one by one but share the rows of the data set: counting them takes longer than training."""
         return CountSpaceEngine.seeds_together(spec, device)
 
     def touch(self) -> None:
@@ -78,14 +78,14 @@ class FusedCountSpaceEngine(CompiledEngine):
         return loss
 
     def accuracy_of(self, index: int) -> float:
-        """Accuracy at the first position that is read, the task's answer."""
+        """Return the accuracy at the first read position, the task's answer."""
         outputs = torch.from_numpy(logits_of(self.sizes, self.flat[index], self.held_out))
         answers = self.task.answers(outputs.argmax(-1), self.held_out_batch.tokens)
         return float(((answers == self.held_out_batch.labels) & answered(outputs)).double().mean())
 
 
 def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:
-    """What the compiled code loops over."""
+    """Return the sizes that the compiled code loops over."""
     layer = spec.layers[0]
     return Sizes(
         T=task.d_vocab,
@@ -107,7 +107,7 @@ def sizes_of(spec: ModelSpec, task: Task, dtype: torch.dtype) -> Sizes:
 
 
 def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> Data:
-    """The rows of a data set that are read, sentence after sentence."""
+    """Return one row per read position of a data set, sentence by sentence."""
     classes = task.classes(batch)
     rows = counted_reads(spec, task.d_vocab, batch, classes)
     if rows is None:
@@ -121,13 +121,13 @@ def data_of(spec: ModelSpec, task: Task, batch: Batch, dtype: Any) -> Data:
 
 
 def first_reads(data: Data) -> Data:
-    """Only the first row of each sentence, the task's answer."""
+    """Return only the first row of each sentence, the task's answer."""
     query, counts, target = (np.ascontiguousarray(column[:: data.reads]) for column in data[:3])
     return Data(query, counts, target, reads=1)
 
 
 def logits_of(sizes: Sizes, flat: np.ndarray, data: Data, rows: int = 256) -> np.ndarray:
-    """Logits of all rows, (rows, n_out), about `rows` at a time."""
+    """Return the logits of all rows, (rows, n_out), computed about `rows` at a time."""
     from interp.training.compiled.counts import logits
 
     sentences = np.arange(len(data.query) // data.reads)
@@ -138,14 +138,14 @@ def logits_of(sizes: Sizes, flat: np.ndarray, data: Data, rows: int = 256) -> np
 
 
 def loss_and_gradient(sizes: Sizes, flat: np.ndarray, data: Data) -> tuple[float, dict[str, np.ndarray]]:
-    """The mean loss over all rows (nats) and its gradient by name."""
+    """Return the mean loss over all rows (nats) and its gradient by name."""
     from interp.training.compiled.counts import train
 
     made = layout(sizes, flat.dtype)
     flat, (grad, m, v) = flat.copy(), (made.zeros() for _ in "gmv")
     n = len(data.query) // data.reads
     work = workspace(sizes, len(data.query), flat.dtype)
-    # One step at rate 0: the loop that trains is the loop that is tested.
+    # One step at learning rate 0, so that tests run the same loop as training.
     loss = train(
         sizes, made.blocks(flat), made.blocks(grad), work, data, np.arange(n), flat, grad, m, v,
         0, 0, n, np.zeros(1), 0.9, 0.999, 1e-8,

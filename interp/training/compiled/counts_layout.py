@@ -1,6 +1,6 @@
-"""Where the parameters of a count-space model lie in a flat vector, and the arrays that one training step works in.
+"""The layout of a count-space model's parameters in a flat vector, and the work arrays of a training step.
 
-As in encoder_layout.py every row is padded with zeros to whole vectors of 64 bytes; padding has zero gradient.
+As in encoder_layout.py, every row is padded with zeros to whole vectors of 64 bytes. Padding has zero gradient.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from interp.training.compiled.layout import Layout, aligned, padded
 
-# What the compiled code loops over and branches on. width: heads d_head; safe: see architecture.reduced.SAFE_SPREAD.
+# Sizes and flags of the compiled code. width: n_heads * d_head; safe: see architecture.reduced.SAFE_SPREAD.
 Sizes = namedtuple("Sizes", "T d heads d_head width classes norm b_q b_k b_v b_o b_u scale eps safe")
 
-# embed (T, D); norm_w, norm_b (1, D); project: W_Q, W_K and W_V transposed, one below the other, (3 width, D), and
+# embed (T, D); norm_w, norm_b (1, D); project: W_Q, W_K and W_V transposed, stacked, (3 width, D), and
 # their biases in one row; w_o (width, D); b_o (1, D); out: W_U transposed (classes, D); b_u (1, C). D, C: d and classes
-# padded. Biases that the model does not have are zero, without gradient.
+# padded. Biases that the model lacks are zero and get no gradient.
 Params = namedtuple("Params", "embed norm_w norm_b project b_project w_o b_o out b_u")
 
 # Rows: query token, multiplicities of the keys it sees (rows, T), class; `reads` rows belong to each sentence.
@@ -41,7 +41,7 @@ Work = namedtuple(
 
 
 def layout(s: Any, dtype: Any) -> Layout:
-    """Vectors are matrices of one row."""
+    """Vectors are stored as matrices with one row."""
     D = padded(s.d, dtype)
     norm = 1 if s.norm else 0
     shapes = {
@@ -79,13 +79,13 @@ def _named(s: Any, block: Params) -> dict[str, np.ndarray]:
 
 
 def workspace(s: Any, rows: int, dtype: Any) -> Work:
-    """The arrays of one step on at most `rows` rows."""
+    """Work arrays for one step on at most `rows` rows."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)
 
     D, V, H = (padded(n, dtype) for n in (s.d, s.T, s.width))
-    # One vector more than needed: rows whose distance is a power of two would compete for the same cache lines.
+    # One extra vector per row: rows at a distance of a power of two would compete for the same cache lines.
     R = padded(rows, dtype) + padded(1, dtype)
     mask = zeros(1, D)
     mask[:, : s.d] = 1

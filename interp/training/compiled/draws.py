@@ -14,7 +14,7 @@ MIX_A, MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 @inner
 def scramble(z: Any) -> Any:
-    """The output function of splitmix64 (Steele, Lea, Flood 2014): a bijection of the 64-bit numbers."""
+    """Apply the output function of splitmix64 (Steele, Lea, Flood 2014), a bijection of the 64-bit numbers."""
     z = (z ^ (z >> np.uint64(30))) * MIX_A
     z = (z ^ (z >> np.uint64(27))) * MIX_B
     return z ^ (z >> np.uint64(31))
@@ -22,15 +22,15 @@ def scramble(z: Any) -> Any:
 
 @inner
 def below(state: Any, n: int) -> int:
-    """A number from 0..n-1; `state` is an array of one uint64. The bias is at most n / 2^32."""
+    """Draw a number from 0..n-1; `state` is an array of one uint64. The bias is at most n / 2^32."""
     state[0] += GOLDEN
     return np.int64((scramble(state[0]) >> np.uint64(32)) * np.uint64(n) >> np.uint64(32))  # type: ignore[return-value]
 
 
 @inner
 def draw_sequence(state: Any, token: Any, count: Any, first: int, T: int, L: int, published: bool) -> int:
-    """Fill token and count from flat position `first` with the distinct tokens of one sequence and their
-    multiplicities; how many there are.
+    """Write the distinct tokens of one sequence and their multiplicities to token and count from flat position
+    `first`; return their number.
     """
     left, i = L, first
     while left > 0:
@@ -51,8 +51,8 @@ def draw_sequence(state: Any, token: Any, count: Any, first: int, T: int, L: int
 
 @inner
 def shuffle_places(state: Any, place: Any, at: int, count: Any, first: int, distinct: int) -> None:
-    """place, from flat position `at`: the index of the distinct token at each position, in uniformly random order
-    (Fisher-Yates, inside out); count starts at flat position `first`.
+    """Write to `place`, from flat position `at`, the index of the distinct token at each position, in uniformly random
+    order (Fisher-Yates, inside out). count starts at flat position `first`.
     """
     n = 0
     for i in range(distinct):
@@ -65,7 +65,7 @@ def shuffle_places(state: Any, place: Any, at: int, count: Any, first: int, dist
 
 @inner
 def compress(sequence: Any, token: Any, count: Any, place: Any) -> int:
-    """The same description of a given sequence: its distinct tokens in order of appearance."""
+    """Describe a given sequence in the same form: its distinct tokens in order of appearance."""
     distinct = 0
     for position in range(len(sequence)):
         i = 0

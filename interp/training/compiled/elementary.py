@@ -1,4 +1,4 @@
-"""exp and log of vectors, by range reduction and a polynomial: no library call, the same numbers on every machine."""
+"""exp and log of vectors by range reduction and a polynomial: without library calls, equal on every machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from llvmlite import ir
 
 from interp.training.compiled.vectors import call, constant, intrinsic, llvm_type
 
-# exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2: a Taylor sum of this degree is right to a unit or
-# two in the last place. ln 2 is split in two, so that n ln2_high is exact. Below `smallest` exp would be subnormal: 0.
+# exp(x) = 2^n exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2: a Taylor sum of this degree errs by one
+# or two units in the last place. ln 2 is split in two so that n ln2_high is exact. Below `smallest` the result is 0.
 # log(x) = n ln 2 + 2 artanh(s) with x = 2^n f, 1/sqrt(2) < f < sqrt(2), s = (f - 1) / (f + 1): `terms` odd powers of s.
 _TABLE: dict[int, Any] = {
     32: {
@@ -26,7 +26,7 @@ _TABLE: dict[int, Any] = {
 
 @intrinsic
 def exp(typingctx: Any, a: Any) -> Any:
-    """e^x in every lane; 0 where it would be subnormal, e^88 (float32) or e^709 (float64) where it would overflow."""
+    """Return e^x in every lane: 0 in place of subnormal numbers, e^88 (float32) or e^709 (float64) at overflow."""
     table = _TABLE[a.dtype.bitwidth]
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -50,7 +50,7 @@ def exp(typingctx: Any, a: Any) -> Any:
 
 @intrinsic
 def log(typingctx: Any, a: Any) -> Any:
-    """The natural logarithm of positive normal numbers in every lane."""
+    """Return the natural logarithm in every lane, for positive normal numbers."""
     table = _TABLE[a.dtype.bitwidth]
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -59,7 +59,7 @@ def log(typingctx: Any, a: Any) -> Any:
         def integers(value: int) -> ir.Constant:
             return ir.Constant(integer, [value] * a.lanes)
 
-        # Subtract the exponent that brings the fraction into the range around 1: bits of sqrt(1/2), rounded up.
+        # Choose the exponent so that the fraction lies around 1: subtract the bits of sqrt(1/2), rounded up.
         mantissa, bias = table["mantissa"], table["bias"]
         middle = ((bias - 1) << mantissa) + int((math.sqrt(2.0) - 1.0) * 2**mantissa)
         bits = builder.bitcast(args[0], integer)

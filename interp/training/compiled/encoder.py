@@ -1,11 +1,11 @@
 """The published encoder as one compiled loop: forward, hand-written backward and Adam, string after string.
 
-Layers of heads with biases and post-layer-norm, ReLU neurons, one scalar read at one row (Nowak et al. 2022, section
-4.2). A string is its distinct rows, the row that is read first; in the last layer only that row asks. The small vector
-operations are those shared by all compiled loops. Needs numba, the optional extra `fast`.
+Layers of heads with biases and post-layer-norm, ReLU neurons, and one scalar read at one row (Nowak et al. 2022,
+section 4.2). A string is represented by its distinct rows, with the read row first; in the last layer only that row
+has a query. Small vector operations are shared by all compiled loops. Needs numba, the optional extra `fast`.
 
 Row-vector convention: each product x W has the gradients dx = dy W^T and dW = x^T dy; transposed weights are made once
-a step, so that all three read rows of whole vectors. Arrays are padded with zeros, whose gradients are zero.
+per step, so that all three products read rows of whole vectors. Arrays are padded with zeros, whose gradients are zero.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from interp.training.compiled.vectors import (
 
 @inner
 def set_rows(out: Any, bias: Any, m: int) -> None:
-    """The same row everywhere."""
+    """Copy one row to all rows."""
     width = out.shape[1]
     for v in range(0, width, lanes_of(out)):
         b = load(bias, v)
@@ -86,7 +86,7 @@ def normalize(out: Any, hat: Any, inverse: Any, x: Any, w: Any, b: Any, mask: An
 
 @inner
 def normalize_gradient(dx: Any, hat: Any, inverse: Any, w: Any, dw: Any, db: Any, mask: Any, m: int, d: int) -> None:
-    """From the gradient of the output, in dx, to that of the input, in place; adds those of w and b."""
+    """Replace the gradient of the output (in dx) by that of the input; add the gradients of w and b."""
     width, lanes, number = dx.shape[1], lanes_of(dx), dx.dtype.type
     zero = fill(number(0))
     for r in range(m):
@@ -130,7 +130,7 @@ def softmax_rows(p: Any, log_counts: Any, string: int, m: int, n: int, factor: f
 
 @inner
 def softmax_gradient(dp: Any, p: Any, m: int, n: int, factor: float) -> None:
-    """From the gradient of the weights, in dp, to that of the raw scores, in place."""
+    """Replace the gradient of the weights (in dp) by that of the raw scores."""
     width, lanes, number = p.shape[1], lanes_of(p), p.dtype.type
     for r in range(m):
         first = r * width
@@ -151,7 +151,7 @@ def relu_rows(x: Any, m: int) -> None:
 
 @inner
 def mask_rows(dx: Any, x: Any, m: int) -> None:
-    """Zero gradient where the neuron is silent."""
+    """Set the gradient to zero where the neuron is inactive."""
     for at in range(0, m * x.shape[1], lanes_of(x)):
         store(dx, at, where_positive(load(x, at), load(dx, at)))
 
@@ -161,7 +161,7 @@ def mask_rows(dx: Any, x: Any, m: int) -> None:
 
 @inner
 def forward(s: Any, P: Any, w: Any, data: Any, i: int) -> float:
-    """The scalar of string i; everything that the backward pass needs stays in w."""
+    """Return the scalar of string i; keep in w everything that the backward pass needs."""
     n, factor = data.rows[i], data.factor[i]
     x, width, lanes = w.x[0], w.x.shape[2], lanes_of(w.x)
     for r in range(n):
@@ -203,7 +203,7 @@ def forward(s: Any, P: Any, w: Any, data: Any, i: int) -> float:
 
 @inner
 def backward(s: Any, P: Any, G: Any, w: Any, data: Any, i: int, slope: float) -> None:
-    """Adds `slope` times the gradient of the scalar to G, after the forward pass of the same string."""
+    """Add `slope` times the gradient of the scalar to G; call it after the forward pass of the same string."""
     n, factor, number = data.rows[i], data.factor[i], w.x.dtype.type
     width, lanes, dx, dmid = w.x.shape[2], lanes_of(w.x), w.dx, w.dmid
     last, by = w.x[s.layers], fill(number(slope))
@@ -270,7 +270,7 @@ def transpose_weights(s: Any, P: Any, w: Any) -> None:
 
 @inner
 def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, first: int, last: int) -> float:
-    """The sum of the losses of strings first..last-1 (nats); adds the gradient of their mean to G."""
+    """Return the sum of the losses of strings first..last-1 (nats); add the gradient of their mean to G."""
     transpose_weights(s, P, w)
     loss = 0.0
     for i in range(first, last):
@@ -286,7 +286,7 @@ def batch_gradient(s: Any, P: Any, G: Any, w: Any, data: Any, first: int, last: 
 
 
 def _entry_points(sources: str) -> tuple[Any, Any, Any]:
-    """Compiled once and kept on disk; `sources` is part of the cache's key (see cache.py)."""
+    """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def gradient(s: Any, P: Any, G: Any, w: Any, data: Any) -> float:

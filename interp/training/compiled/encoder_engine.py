@@ -22,7 +22,7 @@ from interp.training.engines.encoder import EncoderEngine, epoch_strings, held_o
 
 
 class FusedEncoderEngine(CompiledEngine):
-    """Exact training of post-layer-norm encoders with one scalar answer, string after string in compiled code."""
+    """Train post-layer-norm encoders with one scalar answer, string by string, in compiled code."""
 
     name = "encoder-fused"
     saved_seconds = 500e-6
@@ -83,7 +83,7 @@ class FusedEncoderEngine(CompiledEngine):
 
     @contextmanager
     def _workspace(self, strings: Strings) -> Iterator[Work]:
-        """Arrays that are large enough, one set for each thread, used again in the next epoch."""
+        """Return work arrays that are large enough, one set per thread, reused in later epochs."""
         rows = strings.tokens.shape[1]
         work = self.spare.pop() if self.spare else None
         if work is None or work.x.shape[1] < rows:
@@ -105,7 +105,7 @@ class FusedEncoderEngine(CompiledEngine):
 
 
 def sizes_of(spec: ModelSpec) -> Sizes:
-    """What the compiled code loops over."""
+    """Return the sizes that the compiled code loops over."""
     layer = spec.layers[0]
     neurons = layer.mlp.d_mlp if layer.mlp else 0
     return Sizes(len(spec.layers), layer.n_heads, spec.d_model, layer.d_head, neurons, layer.norm_eps)
@@ -114,7 +114,7 @@ def sizes_of(spec: ModelSpec) -> Sizes:
 def strings_of(
     spec: ModelSpec, rows: DistinctRows, dtype: Any, model: int = 0, labels: Tensor | None = None
 ) -> Strings:
-    """One model's strings as the compiled loop reads them: the row that is read first, and padded widths."""
+    """Return one model's strings in the compiled loop's format: the read row first, widths padded."""
     tokens, codes, counts, read = (getattr(rows, name)[model] for name in ("tokens", "codes", "counts", "read"))
     swap = torch.arange(tokens.shape[1]).repeat(len(tokens), 1)
     swap[:, 0] = read
@@ -139,7 +139,7 @@ def strings_of(
 
 
 def factors(spec: ModelSpec, lengths: np.ndarray) -> np.ndarray:
-    """What the scores of each string are multiplied by."""
+    """Return the factor of each string's attention scores."""
     layer = spec.layers[0]
     scale = layer.factor(spec.d_model)
     if layer.log_length == "none":
@@ -150,7 +150,7 @@ def factors(spec: ModelSpec, lengths: np.ndarray) -> np.ndarray:
 def loss_and_gradient(
     spec: ModelSpec, flat: np.ndarray, n_tokens: int, strings: Strings
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """The mean loss (nats) and its gradient by name."""
+    """Return the mean loss (nats) and its gradient by name."""
     from interp.training.compiled.encoder import gradient
 
     sizes = sizes_of(spec)

@@ -1,4 +1,4 @@
-"""Where an encoder's parameters lie in the compiled loop's flat vector, and the arrays that one string is worked on in.
+"""The layout of an encoder's parameters in the compiled loop's flat vector, and the work arrays of one string.
 
 Every row is padded to whole vectors with zeros. Padding has zero gradient, so Adam keeps it zero.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from interp.training.compiled.layout import Layout, aligned, padded
 
 ABSENT = -1e30
-"""ln of the multiplicity of a row that is not there: its exponential is zero."""
+"""ln of the multiplicity of an absent row: its exponential is zero."""
 
 Sizes = namedtuple("Sizes", "layers heads d dh f eps")
 
@@ -34,7 +34,7 @@ Work = namedtuple(
 
 
 def layout(s: Any, n_tokens: int, dtype: Any) -> Layout:
-    """Matrices of all layers and heads, one behind the other."""
+    """Return the matrices of all layers and heads in order."""
     D, K, F, L, H = padded(s.d, dtype), padded(s.dh, dtype), padded(s.f, dtype), s.layers, s.heads
     into, bias, wide = (L, H, s.d, K), (L, H, K), (L, D)
     shapes = {
@@ -61,7 +61,7 @@ def _named(s: Any, part: Params) -> dict[str, np.ndarray]:
 
 
 def workspace(s: Any, rows: int, dtype: Any) -> Any:
-    """The arrays of one string of at most `rows` rows."""
+    """Work arrays for one string of at most `rows` rows."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)

@@ -1,4 +1,4 @@
-"""Train one histogram model on one core, all of it compiled: sampler, labels, forward, hand-written backward, Adam."""
+"""Train one histogram model on one core in compiled code: sampler, labels, forward, hand-written backward, Adam."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interp.theory.block_samplers import check_sampler
 from interp.training.compiled import histogram_loop
 from interp.training.compiled.histogram_layout import Sizes, layout, workspace
 
-WORK_BATCH = 32  # sequences worked on together, unless a training batch is larger
+WORK_BATCH = 32  # sequences processed together, unless a training batch is larger
 
 
 class HistogramKernel:
@@ -22,9 +22,9 @@ class HistogramKernel:
     ("dot" only). Value and output are the identity, x' = x + A x; logits relu(x' W_in + b_in) W_out + b_out of p
     hidden units and n_out classes: n_out = L + 1 (class = count) or n_out = L (class = count - 1).
 
-    The parameters are one flat vector of `dtype` (float32 or float64) with padding inside; `views` names its parts. A
-    kernel owns the work space of one model in training: use one per thread. The compiled code releases the GIL. Raises
-    InterpError where a size or a name is not possible.
+    The parameters are one flat vector of `dtype` (float32 or float64) with padding; `views` names its parts. A kernel
+    owns the work arrays of one model in training: use one per thread. The compiled code releases the GIL. Raises
+    InterpError for an impossible size or name.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class HistogramKernel:
         self._work = workspace(self.sizes, WORK_BATCH, self.dtype)
 
     def init_flat(self) -> np.ndarray:
-        """Zeros for a parameter vector or a moment of Adam, aligned; set the parameters through `views`."""
+        """Return aligned zeros for a parameter vector or a moment of Adam; set the parameters through `views`."""
         return self.layout.zeros()
 
     def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """The parameters in `flat` by name: embed.W_E (T or T + 1, d), blocks.0.attn.W_Q and W_K (1, d, d) or W_mix
-        (1, L, L), unembed.W_in (d, p), b_in (p), W_out (p, n_out), b_out (n_out). Writing to a view writes to `flat`.
+        """Return the parameters in `flat` by name: embed.W_E (T or T + 1, d), blocks.0.attn.W_Q and W_K (1, d, d) or
+        W_mix (1, L, L), unembed.W_in (d, p), b_in (p), W_out (p, n_out), b_out (n_out). Views write to `flat`.
         """
         return self.layout.views(self._checked(flat))
 
@@ -98,12 +98,11 @@ class HistogramKernel:
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
     ) -> float:
-        """Train on n_samples fresh sequences, in place; the mean loss per position (of the parameters as they were at
-        each step).
+        """Train on n_samples fresh sequences, in place; return the mean loss per position (each step's loss before its
+        update).
 
-        `step` counts the Adam steps done before (an epoch does ceil(n_samples / batch), the last on what is left);
-        `rng_seed` (64 bits) fixes the epoch's data: give every run and epoch its own. Frozen embeddings are left as
-        they are.
+        step: Adam steps done before (an epoch does ceil(n_samples / batch), the last on the remainder). rng_seed (64
+        bits) determines the epoch's data: use a different one per run and epoch. Frozen embeddings do not change.
         """
         self._check_alphabet()
         if n_samples < 1 or batch < 1:
@@ -120,7 +119,7 @@ class HistogramKernel:
         return loss
 
     def touch(self) -> None:
-        """Compile or load what training needs, or wait until that is done; changes nothing."""
+        """Compile or load the code for training, or wait until another thread has. Changes no parameters."""
         flat = self.init_flat()
         self.evaluate(flat, np.zeros((1, self.sizes.L), np.int64))
         params = self.layout.blocks(flat)
@@ -130,7 +129,7 @@ class HistogramKernel:
         )  # fmt: skip
 
     def loss_and_grad(self, flat: np.ndarray, tokens: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean loss over tokens (batch, L) and its gradient, laid out like `flat` (zero for a frozen embedding)."""
+        """Return the mean loss over tokens (batch, L) and its gradient in the layout of `flat` (0 where frozen)."""
         tokens = self._checked_tokens(tokens)
         work = workspace(self.sizes, len(tokens), self.dtype)
         grad = self.init_flat()
@@ -140,7 +139,7 @@ class HistogramKernel:
         return loss, grad
 
     def logits(self, flat: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Logits (batch, L, n_out) of tokens (batch, L)."""
+        """Return the logits (batch, L, n_out) of tokens (batch, L)."""
         tokens = self._checked_tokens(tokens)
         out = np.empty((len(tokens), self.sizes.L, self.sizes.classes), self.dtype)
         histogram_loop.logits_of_tokens(self.sizes, self.layout.blocks(self._checked(flat)), self._work, tokens, out)
@@ -149,8 +148,8 @@ class HistogramKernel:
     def evaluate(
         self, flat: np.ndarray, tokens: np.ndarray | None = None, *, seed: int | None = None, n: int = 3000
     ) -> float:
-        """The share of positions whose largest logit is the count: on tokens (batch, L), or on n sequences drawn from
-        `seed`.
+        """Return the share of positions whose largest logit is the count, on tokens (batch, L) or on n sequences drawn
+        with `seed`.
         """
         if (tokens is None) == (seed is None):
             raise InterpError("evaluate needs either tokens or a seed to draw them from")
@@ -161,7 +160,7 @@ class HistogramKernel:
         return float(histogram_loop.accuracy(self.sizes, params, self._work, tokens))
 
     def draw(self, seed: int, n: int) -> np.ndarray:
-        """n sequences (n, L) int64 from this kernel's sampler; the same seed gives the same sequences."""
+        """Draw n sequences, (n, L) int64, with this kernel's sampler; the same seed gives the same sequences."""
         self._check_alphabet()
         tokens = np.empty((n, self.sizes.L), np.int64)
         histogram_loop.draw_tokens(np.uint64(seed), tokens, self.sizes.T, self.sampler == "published")

@@ -17,7 +17,7 @@ from interp.training.engines.base import derived_seed
 
 
 class FusedEngine(CompiledEngine):
-    """Exact training of one-head histogram models on fresh sequences."""
+    """Train one-head histogram models on fresh sequences, in compiled code."""
 
     name = "fused"
     saved_seconds = 400e-6

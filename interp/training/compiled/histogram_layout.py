@@ -1,9 +1,8 @@
-"""Where the parameters of a histogram model lie in the kernels' flat vector, and the arrays that a training step works
-in.
+"""The layout of a histogram model's parameters in the kernels' flat vector, and the work arrays of a training step.
 
-Each matrix is kept in the orientation in which all three of its products (forward, gradient of the weights, gradient
-of the input) read it row by row, and every row is padded to whole vectors with zeros. Padding has zero gradient, so
-Adam keeps it zero.
+Each matrix is stored in the orientation in which all three of its products (forward, gradient of the weights, gradient
+of the input) read it row by row. Every row is padded to whole vectors with zeros. Padding has zero gradient, so Adam
+keeps it zero.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ import numpy as np
 
 from interp.training.compiled.layout import PAD_BYTES, Layout, aligned, padded
 
-# The numbers that the compiled code loops over and branches on. vocab: T, or T + 1 with the BOS token; classes: n_out;
+# Sizes and flags of the compiled code. vocab: T, or T + 1 with the BOS token; classes: n_out;
 # first: the count that class 0 stands for.
 Sizes = namedtuple("Sizes", "T vocab L d p classes first dot softmax bos frozen scale")
 
-# embed (vocab, D); project: W_Q, W_K and W_in transposed, one below the other, (2 d + p, D), and its two parts; b_in
-# (P); out: W_out transposed (classes, P); b_out (C); mix: W_mix transposed (L, Lpad). Without their part: no rows. D,
+# embed (vocab, D); project: W_Q, W_K and W_in transposed and stacked, (2 d + p, D), and its two parts; b_in
+# (P); out: W_out transposed (classes, P); b_out (C); mix: W_mix transposed (L, Lpad). Unused parts have no rows. D,
 # P, C, Lpad are d, p, classes, L padded.
 Params = namedtuple("Params", "embed project query_key w_in b_in out b_out mix")
 
 Work = namedtuple(
     "Work",
-    # one batch: the distinct tokens of each sequence, their multiplicities, their number (BOS not among them), for
-    # each position the index of its token among them; the rows and columns (tokens, with BOS) of its coefficient
+    # one batch: the distinct tokens of each sequence, their multiplicities, their number (without BOS), for each
+    # position the index of its token among them; the rows and columns (tokens, with BOS) of its coefficient
     # matrix, which starts at start[b]
     "token count distinct place rows columns start "
     # token tables: embed transposed; project times that, and its parts; W_in's part transposed back to (vocab, P)
@@ -44,7 +43,7 @@ Work = namedtuple(
 
 
 def layout(s: Sizes, dtype: Any) -> Layout:
-    """Vectors are matrices of one row."""
+    """Vectors are stored as matrices with one row."""
     D, P, C, M = (padded(n, dtype) for n in (s.d, s.p, s.classes, s.L))
     shapes = {
         "embed": (s.vocab, D),
@@ -78,7 +77,7 @@ def _named(s: Sizes, block: Params) -> dict[str, np.ndarray]:
 
 
 def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
-    """The arrays of one training step on at most `batch` sequences."""
+    """Work arrays for one training step on at most `batch` sequences."""
 
     def zeros(*shape: int) -> np.ndarray:
         return aligned(shape, dtype)
@@ -89,7 +88,7 @@ def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
     d_query_key = zeros(qk, V)
     columns = s.L + int(s.bos)
     coefficients = batch * columns * M
-    rows = batch * s.L + 4  # rows are mixed four at a time
+    rows = batch * s.L + 4  # rows are processed in fours
     return Work(
         token=np.zeros((batch, columns), np.int64),
         count=np.zeros((batch, columns), np.int64),
@@ -121,7 +120,7 @@ def workspace(s: Sizes, batch: int, dtype: Any) -> Work:
         logits=zeros(rows, C),
         d_logits=zeros(s.classes, padded(rows, dtype)),
         label=np.zeros(rows, np.int64),
-        weight=zeros(rows + PAD_BYTES),  # the last vector of rows may reach beyond them
+        weight=zeros(rows + PAD_BYTES),  # the last vector may reach beyond the rows
         top=zeros(rows + PAD_BYTES),
         out_t=zeros(s.p, C),
     )

@@ -1,8 +1,8 @@
-"""The compiled entry points: a training step of one histogram model, an epoch of them, and the logits.
+"""The compiled entry points of a histogram model: a training step, an epoch, and the logits.
 
-FLOP of a step of dot+sftm (T = 32, L = 10, batch 32) at (d, p) = (8, 8), (32, 32), (128, 128): 0.85, 7.8, 102 M
-position by position; here 0.18, 1.1, 11.7 M, because
-  - without positions all is a function of token ids: one T x T score table and one T x p table of E W_in a step;
+A step of dot+sftm (T = 32, L = 10, batch 32) at (d, p) = (8, 8), (32, 32), (128, 128) takes 0.85, 7.8, 102 MFLOP if
+each position is computed, and 0.18, 1.1, 11.7 MFLOP here, because
+  - without positions everything depends on token ids: one T x T score table and one T x p table of E W_in per step;
   - equal tokens of a sequence have equal outputs: one row per distinct token (3.8 of 10), weighted by its count.
 Linear mixing has a row per position and shares only the table.
 """
@@ -31,14 +31,14 @@ from interp.training.compiled.vectors import inner, lanes_of
 
 @inner
 def whole_vectors(s: Any, w: Any) -> int:
-    """How many columns of the token tables to fill vector by vector: all, or all but BOS's if that would begin a vector
-    of its own."""
+    """Return how many columns of the token tables to fill vector by vector: all, or all but BOS's if that column would
+    start a new vector."""
     return s.T if s.bos and s.T % lanes_of(w.table) == 0 else s.vocab
 
 
 @inner
 def forward_tables(s: Any, params: Any, w: Any) -> None:
-    """Token tables and scores."""
+    """Compute token tables and scores."""
     V, wide = s.vocab, whole_vectors(s, w)
     transpose(w.embed_t, params.embed, V, s.d)
     multiply(w.table, params.project, w.embed_t, len(params.project), s.d, wide, False)
@@ -52,7 +52,7 @@ def forward_tables(s: Any, params: Any, w: Any) -> None:
 
 @inner
 def coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
-    """Mixing coefficients of the batch that w describes."""
+    """Compute the mixing coefficients of the batch in w."""
     lay_out(s, w, batch)
     if s.dot:
         dot_coefficients(s, w, batch)
@@ -62,9 +62,7 @@ def coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
 
 @inner
 def step_gradient(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
-    """The mean loss over the positions of the batch; every block of `grads` is overwritten (all but the embedding's if
-    that is frozen).
-    """
+    """Return the mean loss over the batch's positions; overwrite every block of `grads` but a frozen embedding's."""
     V, wide = s.vocab, whole_vectors(s, w)
     forward_tables(s, params, w)
     coefficients(s, params, w, batch)
@@ -97,7 +95,7 @@ def describe(w: Any, tokens: Any) -> None:
 
 
 def _entry_points(sources: str) -> tuple[Any, Any, Any, Any, Any]:
-    """Compiled once and kept on disk; `sources` is part of the cache's key (see cache.py)."""
+    """Compile once and cache on disk; `sources` is part of the cache key (see cache.py)."""
 
     @njit(cache=True, nogil=True, error_model="numpy")
     def loss_and_grad(s: Any, params: Any, grads: Any, w: Any, tokens: Any) -> float:

@@ -1,10 +1,9 @@
 """Mixing coefficients of a batch and their gradients.
 
-Sequence b with n distinct tokens (BOS one more) and r rows has a matrix C of r x n numbers, and its mixed rows are C
-times the rows of its tokens; C holds the residual too. Dot-product mixing has one row per distinct token (equal tokens
-have equal outputs), linear mixing one per position. The matrices are packed one behind the other, b's from start[b]:
-column after column, each padded to whole vectors, so that the rows of a matrix are worked on side by side. What the
-padding holds is finite and never reaches a row.
+Sequence b with n distinct tokens (BOS counts as one) and r rows has an r x n matrix C, which includes the residual. Its
+mixed rows are C times the rows of its tokens. Dot-product mixing has one row per distinct token (equal tokens have
+equal outputs), linear mixing one per position. The matrices are packed one after another, b's from start[b], column by
+column, each padded to whole vectors, so that a vector holds several rows. Padding is finite and never used.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from interp.training.compiled.vectors import at_lane, fill, fma, get, inner, lan
 
 @inner
 def lay_out(s: Any, w: Any, batch: int) -> None:
-    """Rows, columns and start of every sequence's matrix, and BOS as the last token of each."""
+    """Set rows, columns and start of every sequence's matrix; append BOS as its last token."""
     token, count, distinct, rows, columns, start = w.token, w.count, w.distinct, w.rows, w.columns, w.start
     at, height = 0, w.mix.shape[1]
     for b in range(batch):
@@ -46,7 +45,7 @@ def dot_coefficients(s: Any, w: Any, batch: int) -> None:
             for i in range(r):
                 put(attention, at + i, get(scores, get(token, first + i) * V + u))
             at += height
-    for b in range(batch):  # a loop of its own: a vector cannot be read right after its numbers were written one by one
+    for b in range(batch):  # a separate loop: reading a vector right after writing its numbers one by one stalls
         n, r = columns[b], rows[b]
         for v in range(start[b], start[b] + r, lanes):
             factor = scale
@@ -73,7 +72,7 @@ def dot_coefficients(s: Any, w: Any, batch: int) -> None:
 
 @inner
 def dot_gradient(s: Any, w: Any, batch: int) -> None:
-    """From the gradient of C to the gradient of the score table, in both orientations."""
+    """Compute the gradient of the score table, in both orientations, from that of C."""
     token, count, rows, columns, start = w.token, w.count, w.rows, w.columns, w.start
     attention, d_coefficient, d_scores = w.attention, w.d_coefficient, w.d_scores
     lanes, height, number = lanes_of(attention), w.mix.shape[1], d_scores.dtype.type
@@ -139,7 +138,7 @@ def linear_coefficients(s: Any, params: Any, w: Any, batch: int) -> None:
 
 @inner
 def linear_gradient(s: Any, grads: Any, w: Any, batch: int) -> None:
-    """From the gradient of C to the gradient of W_mix."""
+    """Compute the gradient of W_mix from that of C."""
     width, lanes = w.mix.shape[1], lanes_of(w.mix)
     place, start, mix, d_mix, d_coefficient, gradient, L = (
         w.place,

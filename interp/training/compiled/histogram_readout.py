@@ -1,4 +1,4 @@
-"""From token values and mixing coefficients to the loss and back."""
+"""Compute the loss from token values and mixing coefficients, and its gradients."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from interp.training.compiled.vectors import (
 
 @inner
 def mix_rows(s: Any, params: Any, w: Any, batch: int) -> int:
-    """The hidden rows relu(b_in + sum_i C[r, i] values[token_i]), their labels and weights; how many there are.
+    """Compute the hidden rows relu(b_in + sum_i C[r, i] values[token_i]), labels and weights; return their number.
 
-    Four rows and two vectors at a time, or eight rows of a single vector; what is too many is overwritten by the next
-    sequence or never read.
+    Works on four rows and two vectors at a time, or eight rows of a single vector. Surplus rows are overwritten by the
+    next sequence or never read.
     """
     token, count, place, rows, columns, start = w.token, w.count, w.place, w.rows, w.columns, w.start
     coefficient, values, hidden, label, weight, b_in = w.coefficient, w.values, w.hidden, w.label, w.weight, params.b_in
@@ -105,9 +105,9 @@ def logits_of(s: Any, params: Any, w: Any, rows: int) -> None:
 
 @inner
 def cross_entropy(s: Any, w: Any, rows: int, norm: float) -> float:
-    """The weighted sum of the rows' losses; d_logits (classes, rows) becomes the gradient of that sum over `norm`.
+    """Return the weighted sum of the rows' losses; set d_logits (classes, rows) to the gradient of that sum / `norm`.
 
-    Class after class with the rows side by side: no sums across lanes, and no work for the padding of the classes.
+    Goes class by class with the rows side by side: no sums across lanes, and no work for the padding of classes.
     """
     logits, d_logits, label, weight, tops = w.logits, w.d_logits, w.label, w.weight, w.top
     lanes, C, R, number, loss = lanes_of(logits), logits.shape[1], w.d_logits.shape[1], logits.dtype.type, 0.0
@@ -147,7 +147,7 @@ def readout_gradient(s: Any, params: Any, grads: Any, w: Any, rows: int) -> None
     multiply(grads.out, d_logits, hidden, s.classes, rows, s.p, True)
     for c in range(s.classes):
         g = zero
-        for at in range(c * R, c * R + rows, lanes):  # rows beyond the last have weight 0
+        for at in range(c * R, c * R + rows, lanes):  # rows after the last have weight 0
             g = g + load(d_logits, at)
         d_b_out[0, c] += total(g)
     multiply(d_hidden, d_logits.T, params.out, rows, s.classes, s.p, False)
@@ -164,8 +164,8 @@ def readout_gradient(s: Any, params: Any, grads: Any, w: Any, rows: int) -> None
 def unmix_rows(w: Any, batch: int) -> None:
     """Add to the gradient of the token values and write that of the coefficients.
 
-    Four tokens and two vectors, then eight or four rows at a time; what is too many repeats the last token, or is
-    written to the padding.
+    Works on four tokens and two vectors, then eight or four rows at a time. Surplus work repeats the last token or is
+    written to padding.
     """
     token, rows, columns, start = w.token, w.rows, w.columns, w.start
     coefficient, values, d_hidden, d_coefficient, d_values = (
@@ -244,7 +244,7 @@ def unmix_rows(w: Any, batch: int) -> None:
 
 @inner
 def batch_loss(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
-    """The mean loss of a batch, and its gradients as far back as the token values and the coefficients."""
+    """Return the mean loss of a batch; compute the gradients of token values and coefficients."""
     rows, norm = mix_rows(s, params, w, batch), float(batch * s.L)
     logits_of(s, params, w, rows)
     loss = cross_entropy(s, w, rows, norm)
@@ -255,7 +255,7 @@ def batch_loss(s: Any, params: Any, grads: Any, w: Any, batch: int) -> float:
 
 @inner
 def batch_logits(s: Any, params: Any, w: Any, batch: int, out: Any) -> None:
-    """The logits of a batch, position by position: out (batch, L, classes)."""
+    """Write the logits of a batch, position by position, to out (batch, L, classes)."""
     logits_of(s, params, w, mix_rows(s, params, w, batch))
     row = 0
     for b in range(batch):
@@ -268,7 +268,7 @@ def batch_logits(s: Any, params: Any, w: Any, batch: int, out: Any) -> None:
 
 @inner
 def count_right(s: Any, params: Any, w: Any, batch: int) -> float:
-    """At how many positions of a batch the first of the largest logits is the count's, and all of them are finite."""
+    """Count a batch's positions at which all logits are finite and the first of the largest is the count's."""
     rows, right = mix_rows(s, params, w, batch), 0.0
     logits_of(s, params, w, rows)
     logits, C = w.logits, w.logits.shape[1]

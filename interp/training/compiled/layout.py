@@ -1,4 +1,4 @@
-"""Where the parameters of a model lie in the flat vector that a compiled loop trains.
+"""The layout of a model's parameters in the flat vector that a compiled loop trains.
 
 Every row is padded to whole vectors with zeros. Padding has zero gradient, so Adam keeps it zero.
 """
@@ -16,13 +16,13 @@ PAD_BYTES = 64  # one vector
 
 
 def padded(n: int, dtype: Any) -> int:
-    """The smallest whole number of vectors that holds n numbers."""
+    """Round n numbers up to whole vectors."""
     lanes = PAD_BYTES // np.dtype(dtype).itemsize
     return -(-n // lanes) * lanes
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Zeros that start at a multiple of the vector size."""
+    """Return zeros aligned to the vector size."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + PAD_BYTES, np.uint8)
     offset = -raw.ctypes.data % PAD_BYTES
@@ -33,8 +33,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 class Layout:
     """The blocks of a flat vector.
 
-    shapes: the padded shape of each block, in order. gather: what compiled code takes, from the blocks by name.
-    named: that under the parameters' names and in their shapes, x @ W convention, without the padding.
+    shapes: the padded shape of each block, in order. gather: builds the compiled code's argument from the blocks.
+    named: the same data by parameter name, in the parameters' shapes (x @ W convention), without padding.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -43,11 +43,11 @@ class Layout:
     named: Callable[[Any], dict[str, np.ndarray]]
 
     def zeros(self) -> np.ndarray:
-        """A vector for parameters, gradients or a moment of Adam."""
+        """Return a zero vector for parameters, gradients or a moment of Adam."""
         return aligned((sum(math.prod(shape) for shape in self.shapes.values()),), self.dtype)
 
     def blocks(self, flat: np.ndarray) -> Any:
-        """The parts of a flat vector as compiled code takes them (views)."""
+        """Return the parts of a flat vector in the compiled code's format (views)."""
         blocks, at = {}, 0
         for name, shape in self.shapes.items():
             size = math.prod(shape)
@@ -56,5 +56,5 @@ class Layout:
         return self.gather(**blocks)
 
     def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """The parameters by name (writing to one writes to `flat`)."""
+        """Return the parameters by name; writing to one writes to `flat`."""
         return self.named(self.blocks(flat))

@@ -12,10 +12,10 @@ from interp.training.compiled.vectors import fill, fma, inner, lanes_of, load, s
 def multiply(out: Any, a: Any, b: Any, m: int, k: int, n: int, add: bool) -> None:
     """out (m, n) = a (m, k) @ b (k, n), added to what `out` holds if `add`; n is rounded up to whole vectors.
 
-    `out` and `b` are C-contiguous, of one padded width; `a` is read number by number and may be a transposed view.
-    Tiles of 4 rows and 2 vectors, or 8 rows and the last vector, keep 8 sums in registers: enough to hide the latency
-    of the multiply-add. The last tile of a column repeats the last row: a tile reads before it writes, so the row gets
-    the same numbers again. Each number is a sum from the first term to the last, whatever the tiles.
+    `out` and `b` are C-contiguous with the same padded width; `a` is read number by number and may be a transposed
+    view. Tiles of 4 rows and 2 vectors, or 8 rows and the last vector, keep 8 sums in registers: enough to hide the
+    latency of the multiply-add. The last tile of a column repeats the last row: a tile reads before it writes, so the
+    row gets the same numbers again. Terms are added in order, independent of the tiles.
     """
     lanes = lanes_of(out)
     for j in range(0, n, 2 * lanes):
@@ -103,7 +103,7 @@ def multiply_column(out: Any, column: int, a: Any, b: Any, row: int, m: int) -> 
 
 @inner
 def clear(out: Any) -> None:
-    """Zeros in all of a C-contiguous array (`out[:] = 0` takes numba seconds to compile)."""
+    """Fill a C-contiguous array with zeros (numba takes seconds to compile `out[:] = 0`)."""
     zero = fill(out.dtype.type(0))
     for at in range(0, out.size, lanes_of(out)):
         store(out, at, zero)

@@ -11,7 +11,7 @@ from interp.training.compiled.vectors import Vector, address_of, as_vector_point
 
 
 def _pick(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
-    """The lanes of a followed by b, picked by number."""
+    """Pick lanes by number from a followed by b."""
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
 
 
@@ -19,7 +19,7 @@ def _pick(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
 def transpose_block(
     typingctx: Any, out: Any, out_at: Any, out_row: Any, out_rows: Any, a: Any, a_at: Any, a_row: Any, a_rows: Any
 ) -> Any:
-    """Transpose a block of one vector's length each way: it starts at flat position a_at, its rows are a_row apart.
+    """Transpose a square block with a vector's length per side. It starts at flat position a_at; rows are a_row apart.
 
     Only the first a_rows rows are read, the others count as zeros; only the first out_rows are written (both >= 1).
     log2(lanes) stages each exchange the off-diagonal halves of blocks of twice the size.
@@ -28,7 +28,7 @@ def transpose_block(
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def place(array: int, r: int) -> tuple[Any, Any]:
-            """The address of row r, or of the last one if there is no such row, and whether there is."""
+            """Return the address of row r, or of the last row if r is beyond it, and whether row r exists."""
             at, row, rows = args[array + 1 : array + 4]
             number = ir.Constant(rows.type, r)
             inside = builder.icmp_signed("<", number, rows)
@@ -51,7 +51,7 @@ def transpose_block(
                     rows[r] = _pick(builder, a, b, [k if not k & size else n + k - size for k in range(n)])
                     rows[r + size] = _pick(builder, a, b, [k + size if not k & size else n + k for k in range(n)])
             size *= 2
-        for r in reversed(range(n)):  # what has no row goes to the last one, before that one's own numbers
+        for r in reversed(range(n)):  # numbers without a row are written to the last row, which is then overwritten
             builder.store(rows[r], place(0, r)[0], align=align)
         return context.get_dummy_value()
 
@@ -60,14 +60,14 @@ def transpose_block(
 
 
 def _folded(builder: Any, x: Any, y: Any, group: int) -> Any:
-    """Groups of `group` lanes of x, then those of y, each folded in half: upper lanes are added to lower ones."""
+    """Fold each group of `group` lanes of x, then of y, in half: add the upper lanes to the lower ones."""
     n = x.type.count
     low = [k for start in range(0, 2 * n, group) for k in range(start, start + group // 2)]
     return builder.fadd(_pick(builder, x, y, low), _pick(builder, x, y, [k + group // 2 for k in low]))
 
 
 def _store_totals(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Fold pairs of vectors until all sums stand in one vector, then that vector until each sum has one lane."""
+    """Fold pairs of vectors until all sums are in one vector, then fold that vector until each sum has one lane."""
     vectors, group = list(args[2:]), signature.args[2].lanes
     many = len(vectors)
     while len(vectors) > 1:

@@ -1,9 +1,9 @@
 """Vectors of 64 bytes for compiled kernels: 16 numbers in float32, 8 in float64.
 
-numba turns a plain loop into vector code only when it can prove that no two arrays overlap and that the loop is long;
-the kernels' loops are short (a readout has 11 classes) and run over many arrays at once. So the vector is made
-explicit: a numba type backed by an LLVM vector, with the few operations that the kernels need. LLVM splits it where
-the machine's registers are narrower.
+numba vectorizes a plain loop only if it can prove that no two arrays overlap and that the loop is long. The kernels'
+loops are short (a readout has 11 classes) and run over many arrays at once. So vectors are explicit: a numba type
+backed by an LLVM vector, with the few operations that the kernels need. LLVM splits it if the machine's registers are
+narrower.
 
 Indices are flat positions in a C-contiguous array of any rank. Nothing is bounds-checked: the kernels' own layouts
 (`layout.py`) pad every row to whole vectors.
@@ -23,10 +23,10 @@ from numba.core.datamodel import PrimitiveModel, register_default
 
 VECTOR_BYTES = 64
 
-intrinsic: Any = extending.intrinsic  # what it makes is called by compiled code only, with other arguments than its own
+intrinsic: Any = extending.intrinsic  # its result is called by compiled code only, with different arguments
 
-# A function that only compiled code calls: without the entry points for Python and C, which for a function of many
-# arrays would take longer to compile than the function, and without counting references: its caller holds the arrays.
+# Compile a function that only compiled code calls: without entry points for Python and C, which take longer to compile
+# than a function of many arrays itself, and without counting references, since the caller owns the arrays.
 _INNER: Any = {
     "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False,
 }  # fmt: skip
@@ -34,7 +34,7 @@ inner: Any = njit(**_INNER)
 
 
 def lanes(dtype: Any) -> int:
-    """How many numbers of `dtype` fill one vector (16 for float32, 8 for float64)."""
+    """Return how many numbers of `dtype` fill one vector (16 for float32, 8 for float64)."""
     return VECTOR_BYTES // np.dtype(dtype).itemsize
 
 
@@ -72,7 +72,7 @@ def constant(vector: Vector, value: float) -> ir.Constant:
 
 
 def call(builder: Any, vector: Vector, name: str, *args: Any) -> Any:
-    """An LLVM intrinsic that takes and returns this vector."""
+    """Declare an LLVM intrinsic that takes and returns this vector."""
     kind = llvm_type(vector)
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(kind, [kind] * len(args)), f"llvm.{name}.{_suffix(vector)}"
@@ -91,7 +91,7 @@ def as_vector_pointer(builder: Any, address: Any, vector: Vector) -> Any:
 
 @intrinsic
 def lanes_of(typingctx: Any, array: Any) -> Any:
-    """How many numbers of an array's dtype fill one vector (a compile-time constant)."""
+    """Return how many numbers of an array's dtype fill one vector (a compile-time constant)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.get_constant(types.intp, Vector(array.dtype).lanes)
@@ -101,7 +101,7 @@ def lanes_of(typingctx: Any, array: Any) -> Any:
 
 @intrinsic
 def get(typingctx: Any, array: Any, index: Any) -> Any:
-    """The one number at flat position `index`, without the wrap-around of negative indices."""
+    """Read one number at flat position `index`, without wrapping negative indices."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(address_of(context, builder, signature.args[0], args[0], args[1]))
@@ -122,7 +122,7 @@ def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def load(typingctx: Any, array: Any, index: Any) -> Any:
-    """The vector that starts at flat position `index`."""
+    """Read the vector that starts at flat position `index`."""
     vector = Vector(array.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -146,7 +146,7 @@ def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def spread(typingctx: Any, array: Any, index: Any) -> Any:
-    """The one number at flat position `index` in every lane."""
+    """Read one number at flat position `index` into every lane."""
     vector = Vector(array.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -158,7 +158,7 @@ def spread(typingctx: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def fill(typingctx: Any, value: Any) -> Any:
-    """A scalar in every lane."""
+    """Copy a scalar to every lane."""
     vector = Vector(value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -169,7 +169,7 @@ def fill(typingctx: Any, value: Any) -> Any:
 
 @intrinsic
 def at_lane(typingctx: Any, value: Any, lane: Any) -> Any:
-    """A scalar in one lane and zeros in the others; only zeros if there is no such lane."""
+    """Put a scalar in one lane and zeros in the others; only zeros if the lane does not exist."""
     vector = Vector(value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -186,7 +186,7 @@ def at_lane(typingctx: Any, value: Any, lane: Any) -> Any:
 
 @intrinsic
 def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a b + c, rounded once."""
+    """Return a b + c, rounded once."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return call(builder, a, "fma", *args)
@@ -251,7 +251,7 @@ _overload(operator.truediv, _div)
 
 @intrinsic
 def total(typingctx: Any, a: Any) -> Any:
-    """The sum of all lanes, added as a tree."""
+    """Sum all lanes, pairwise."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         index, value, width = ir.IntType(32), args[0], a.lanes

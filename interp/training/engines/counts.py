@@ -1,8 +1,7 @@
 """The stacked engine on token counts: M models and no sequence (see architecture/reduced.py).
 
-At recipe A's sizes a step is a few small matrix products over (models x batch) rows. It is fastest while models x
-batch is near 8192: below, the overhead of the operators dominates; above, the rows leave the cache. So many models
-train in groups.
+At recipe A's sizes a step is a few small matrix products over (models x batch) rows. It is fastest if models x batch is
+near 8192: below, operator overhead dominates; above, the rows leave the cache. So models train in groups of that size.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ GROUP_ROWS = 8192
 
 class _Group(Group["CountSpaceEngine"]):
     def run_epoch(self, epoch: int) -> Tensor:
-        """Mean loss of each model over the epoch's sentences."""
+        """Train one epoch; return the mean loss of each model."""
         engine = self.engine
         n = len(engine.rows.query)
         orders = torch.stack([epoch_order(engine.spec, n, seed, epoch) for seed in self.seeds]).to(engine.device)
         return self.adam.epoch(epoch, n, lambda some: self.losses(orders[:, some]))
 
     def losses(self, index: Tensor) -> Tensor:
-        """Mean cross-entropy of each model over all reads of its batch; index (models, batch)."""
+        """Return the mean cross-entropy of each model over all reads of its batch; index: (models, batch)."""
         batch, targets = self.engine.rows[index], self.engine.targets[index]
         flat = CountedRows(batch.query.flatten(1), batch.counts.flatten(1, 2))
         out = reduced_outputs(token_tables(self.engine.spec, self.leaves), flat)
@@ -44,7 +43,7 @@ class _Group(Group["CountSpaceEngine"]):
 
 
 class CountSpaceEngine(GroupedEngine[_Group]):
-    """Exact training of one-layer models without positions, on the fixed data set of a task."""
+    """Train one-layer models without positions on a task's fixed data set, in count space."""
 
     name = "count-space"
     group = _Group
@@ -75,7 +74,7 @@ class CountSpaceEngine(GroupedEngine[_Group]):
 
     @torch.no_grad()
     def evaluate(self) -> Tensor:
-        """Accuracy at the first position that is read, the task's answer."""
+        """Return the accuracy at the first read position, the task's answer."""
         first = CountedRows(self.held_out.query[None, :, 0], self.held_out.counts[None, :, 0])
         right = []
         for group in self.groups:

@@ -1,7 +1,7 @@
 """The encoder engine: bidirectional models read at one position, many at once, on distinct rows (architecture/encoder).
 
-All models take their step together. Every model has strings of its own, drawn as the reference engine draws them;
-where a string's positions share few (token, code) pairs it is as short as their number.
+All models take their step together. Each has its own strings, drawn as in the reference engine. A string with few
+distinct (token, code) pairs is stored as those pairs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from interp.training.engines.base import EpochResult
 from interp.training.engines.groups import StackEngine
 
 ROWS_AT_ONCE = 1 << 15
-"""Held-out strings are run in parts of about this many rows over all models, which stay in the cache."""
+"""Approximate number of rows, over all models, per batch of held-out strings: it fits into the cache."""
 
 
 class EncoderEngine(StackEngine):
-    """Exact training of bidirectional encoders with one scalar answer, in stacked torch operations."""
+    """Train bidirectional encoders with one scalar answer in stacked torch operations."""
 
     name = "encoder"
 
@@ -52,7 +52,7 @@ class EncoderEngine(StackEngine):
         return EpochResult(loss, self.evaluate())
 
     def losses(self, rows: DistinctRows, labels: Tensor) -> Tensor:
-        """Mean binary cross-entropy of each model over its strings, in nats; labels (models, strings)."""
+        """Return the mean binary cross-entropy of each model over its strings, in nats; labels: (models, strings)."""
         out = encoder_logits(self.spec, self.leaves, rows)[..., 0]
         return functional.binary_cross_entropy_with_logits(out, labels, reduction="none").mean(1)
 
@@ -70,17 +70,17 @@ class EncoderEngine(StackEngine):
 
 
 def held_out_strings(spec: ModelSpec, task: Task) -> Batch:
-    """What accuracy is measured on after each epoch: of the validation set, as many strings as an epoch trains on, with
-    the right output, 0 or 1, as label, whatever the task's own labels are.
+    """Return the strings for the accuracy after each epoch: as many validation strings as an epoch trains on, with the
+    correct output (0 or 1) as label instead of the task's own labels.
 
-    (The published runs tested on 100 strings after each 100; more would cost more than the training does.)
+    The published runs tested on 100 strings after each 100; more would cost more than the training.
     """
     batch = validation_set(task)[: spec.training.samples_per_epoch]
     return replace(batch, labels=right_classes(task, batch, spec.readout_at).bool())
 
 
 def epoch_strings(spec: ModelSpec, task: Task, seeds: Sequence[int], epoch: int) -> tuple[DistinctRows, Tensor]:
-    """One epoch of every model in the order of its steps: distinct rows, and right outputs (models, strings)."""
+    """Return one epoch of every model in step order: distinct rows, and correct outputs (models, strings)."""
     parts = [epoch_batch(spec, task, seed, epoch) for seed in seeds]
     every = one_batch(parts, task.pad_id or 0)
     shape = (len(seeds), len(parts[0]))

@@ -1,4 +1,4 @@
-"""What stacked torch engines share: models of one spec as leaves with an axis of models, in one stack or in groups."""
+"""Shared parts of stacked torch engines: parameters with an axis of models, in one stack or in groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interp.training.engines.base import Engine, EpochResult, StackedAdam
 
 
 def stack(engine: Engine, seeds: Sequence[int]) -> tuple[dict[str, Tensor], StackedAdam]:
-    """Freshly initialized models, stacked, and the optimizer of what is trained of them."""
+    """Stack freshly initialized models; also return the optimizer of the trained parameters."""
     fresh = [initialize(engine.spec, engine.task, seed, engine.dtype) for seed in seeds]
     leaves = {name: torch.stack([one[name] for one in fresh]).to(engine.device) for name in fresh[0]}
     for name, leaf in leaves.items():
@@ -25,7 +25,7 @@ def stack(engine: Engine, seeds: Sequence[int]) -> tuple[dict[str, Tensor], Stac
 
 
 class StackEngine(Engine):
-    """An engine whose models are one stack."""
+    """Base of engines that train all models in one stack."""
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
         super().__init__(spec, task, seeds, device, dtype)
@@ -45,7 +45,7 @@ E = TypeVar("E", bound=Engine)
 
 
 class Group(ABC, Generic[E]):
-    """Some of an engine's models, as many as train well together."""
+    """A group of an engine's models, sized for speed."""
 
     def __init__(self, engine: E, seeds: Sequence[int]) -> None:
         self.engine, self.seeds = engine, list(seeds)
@@ -53,14 +53,14 @@ class Group(ABC, Generic[E]):
 
     @abstractmethod
     def run_epoch(self, epoch: int) -> Tensor:
-        """One pass; the mean loss of each model, (models,)."""
+        """Train one epoch; return the mean loss of each model, (models,)."""
 
 
 G = TypeVar("G", bound=Group)
 
 
 class GroupedEngine(Engine, Generic[G]):
-    """An engine whose whole state is that of its groups, each as large as `seeds_together` says."""
+    """Base of engines that train models in groups of `seeds_together`; their state is that of the groups."""
 
     group: type[G]
 

@@ -1,4 +1,4 @@
-"""The reference engine: the TaskModel itself on sequences, one model after another. The oracle of all others."""
+"""The reference engine: train the TaskModel itself on sequences, one model at a time. All others must equal it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class ReferenceEngine(Engine):
-    """Plain training of any task model: what every faster engine must equal."""
+    """Train any task model in plain torch. Every faster engine must give the same results."""
 
     name = "reference"
 
     def __init__(self, spec: ModelSpec, task: Task, seeds: Sequence[int], device: torch.device, dtype: torch.dtype):
-        from interp.architecture.task_model import TaskModel  # seconds: processes on faster engines never load it
+        from interp.architecture.task_model import TaskModel  # takes seconds; faster engines do not need it
 
         super().__init__(spec, task, seeds, device, dtype)
         self.models = [TaskModel(spec, task, seed=seed, device=device, dtype=dtype) for seed in seeds]
@@ -67,7 +67,7 @@ class ReferenceEngine(Engine):
 
 
 def batch_loss(model: TaskModel, batch: Batch) -> Tensor:
-    """Mean loss in nats over all positions that are read: cross-entropy, or binary where a scalar or a set answers."""
+    """Return the mean loss in nats over all read positions: cross-entropy, binary for scalars and sets."""
     classes = targets(model.spec, model.task, batch)
     read = classes != IGNORED
     out = model(batch.tokens)[read]
@@ -80,7 +80,7 @@ def batch_loss(model: TaskModel, batch: Batch) -> Tensor:
 
 
 def accuracy(model: TaskModel, batch: Batch) -> float:
-    """Share of right answers; where each position has one, over the positions that are read."""
+    """Return the share of correct answers over all read positions."""
     with torch.no_grad():
         outputs, labels = model.read(batch.tokens), batch.labels
     right = (model.task.answers(decide(outputs, model.spec), batch.tokens) == labels) & answered(outputs)

@@ -1,7 +1,7 @@
-"""The stacked engine: one-layer models without positions on the rows that differ (see rows.py), by autograd.
+"""The stacked engine: one-layer models without positions on distinct rows (see rows.py), by autograd.
 
-On the CPU the fused engine is several times faster where it applies; this one trains what that one refuses (several
-heads, learned values, biases, pre-layer-norm, linear readouts, weight decay, schedules) and runs on CUDA.
+On the CPU the fused engine is several times faster if it supports the spec. This engine also supports several heads,
+learned values, biases, pre-layer-norm, linear readouts, weight decay, schedules, and CUDA.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from interp.training.engines.groups import Group, GroupedEngine
 from interp.training.engines.rows import epoch_rows, losses, step_outputs
 
 GROUP = {"cpu": 64, "cuda": 256}
-"""Models that train side by side: on the CPU more leave the cache, on a GPU fewer leave it idle."""
+"""Models trained together, on CPU and GPU: more would leave the CPU's cache, fewer would leave the GPU idle."""
 
 
 class _Group(Group["StackedEngine"]):
     def run_epoch(self, epoch: int) -> Tensor:
-        """Mean loss of each model over the epoch's sequences."""
+        """Train one epoch; return the mean loss of each model."""
         engine, size = self.engine, self.engine.recipe.batch_size
         batches = [epoch_batch(engine.spec, engine.task, seed, epoch) for seed in self.seeds]
         rows = epoch_rows(engine.spec, engine.task, engine.n_out, batches, size).to(engine.device, engine.dtype)
@@ -36,7 +36,7 @@ class _Group(Group["StackedEngine"]):
 
 
 class StackedEngine(GroupedEngine[_Group]):
-    """Exact training of one-layer models whose outputs depend on tokens, counts and slots alone."""
+    """Train one-layer models whose outputs depend only on tokens, counts and slots."""
 
     name = "stacked"
     group = _Group
@@ -64,7 +64,7 @@ class StackedEngine(GroupedEngine[_Group]):
 
     @torch.no_grad()
     def evaluate(self) -> Tensor:
-        """The share of read positions whose largest logit is the right class."""
+        """Return the share of read positions whose largest logit is the correct class."""
         rows = self.held_out[0]
         right = []
         for group in self.groups:

@@ -1,4 +1,4 @@
-"""The engine for conditional tables: many seeds of a one-layer model at once, on the exact divergence or on a sample.
+"""The engine for conditional tables: many seeds of a one-layer model at once, on the exact divergence or a sample.
 
 With `data = "exact"` an epoch is one step on the Kullback-Leibler divergence over the whole table, weighted by the
 prior: nothing is sampled. With `data = "fixed"` it passes over the task's training sample in batches.
@@ -26,7 +26,7 @@ from interp.training.engines.groups import StackEngine
 
 
 class ExactKLEngine(StackEngine):
-    """Stacked training of one-layer models of conditional tables."""
+    """Train one-layer models of conditional tables in one stack."""
 
     name = "exact-kl"
 
@@ -50,20 +50,20 @@ class ExactKLEngine(StackEngine):
             return "tables are trained whole (data = 'exact') or on a fixed sample"
         return context_refusal(spec)
 
-    @one_thread()  # many small operations: threads would wait on each other
+    @one_thread()  # many small operations: threads would only wait for each other
     def run_epoch(self, epoch: int) -> EpochResult:
         loss = self._exact_step(epoch) if self.recipe.data == "exact" else self._pass_over_sample(epoch)
         return EpochResult(loss, self.evaluate())
 
     def _exact_step(self, epoch: int) -> Float[Tensor, "models"]:
-        """One step on the divergence over the table, in nats."""
+        """Take one step on the divergence over the table (nats)."""
         logs = context_logits(self.spec, self.leaves, self.contexts[None]).log_softmax(-1)
         loss = -torch.einsum("n,nm,bnm->b", self.prior, self.conditional, logs)
         self.adam.step(loss.sum(), learning_rate(self.recipe, epoch - 1, 1))
         return loss.detach().double().cpu() - self.entropy
 
     def _pass_over_sample(self, epoch: int) -> Float[Tensor, "models"]:
-        """Cross-entropy of the labels of the sample, in nats; each seed has its own order."""
+        """Train on the sample's labels (cross-entropy, nats); each seed has its own order."""
         rows, labels = self.sampled
         orders = [epoch_order(self.spec, len(rows), seed, epoch) for seed in self.seeds]
         order = torch.stack(orders).to(self.device)
@@ -77,7 +77,7 @@ class ExactKLEngine(StackEngine):
 
     @torch.no_grad()
     def evaluate(self) -> Tensor:
-        """Prior probability of the contexts with the largest logit at a most likely next token, of each model."""
+        """Return, per model, the prior probability of contexts whose largest logit is a most likely next token."""
         logits = context_logits(self.spec, self.leaves, self.contexts[None])
         best = logits.masked_fill(~self.modes, -torch.inf).amax(-1)
         right = (best > logits.masked_fill(self.modes, -torch.inf).amax(-1)) & answered(logits)

@@ -1,8 +1,8 @@
-"""The vmap engine: many seeds of any architecture side by side, one forward pass mapped over an axis of models.
+"""The vmap engine: many seeds of any architecture at once, with one forward pass mapped over an axis of models.
 
-Several layers, MLPs, norms, positions, every readout: what the reference engine trains one model after another, on the
-same batches and to rounding with the same numbers, in far fewer operations. It knows nothing of symmetries; the engines
-that do are faster where they apply.
+It trains everything that the reference engine trains (several layers, MLPs, norms, positions, every readout) on the
+same batches, with the same numbers up to rounding, in far fewer operations. It does not use symmetries; engines that do
+are faster for the specs that they support.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from interp.training.engines.base import no_samples
 from interp.training.engines.groups import Group, GroupedEngine
 
 TOGETHER = {"cpu": 16, "cuda": 256}
-"""Models that train side by side: on the CPU more leave the cache, on a GPU fewer leave it idle."""
+"""Models trained together, on CPU and GPU: more would leave the CPU's cache, fewer would leave the GPU idle."""
 
 SCORES_AT_ONCE = 1 << 22
-"""Held-out rows are run in parts of about this many attention scores over all models."""
+"""Approximate number of attention scores, over all models, per batch of held-out rows."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Rows with the positions that are read, as many in each row, and the right output there (else IGNORED)."""
+    """Rows, their read positions (padded to the same number per row) and the correct outputs (IGNORED in padding)."""
 
     tokens: Int[Tensor, "*models rows length"]
     at: Int[Tensor, "*models rows reads"]
@@ -44,7 +44,7 @@ class Targets:
 
 
 def targets_of(tokens: Int[Tensor, "rows length"], classes: Int[Tensor, "rows length"]) -> Targets:
-    """The positions whose class is not IGNORED, padded to the row with the most; all, where most are read."""
+    """Select the positions whose class is not IGNORED, padded to the longest row; all positions if most are read."""
     read, length = classes != IGNORED, tokens.shape[1]
     most = int(read.sum(1).max()) if len(tokens) else 0
     if 2 * most > length:
@@ -58,12 +58,12 @@ class _Group(Group["VmapEngine"]):
     def logits(
         self, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
     ) -> Float[Tensor, "models rows reads n_out"]:
-        """Of every model, on rows of its own or, without an axis of models, on the same rows."""
+        """Return every model's outputs: on its own rows, or on shared rows if `tokens` has no axis of models."""
         inputs = sequence_inputs(self.engine.spec, self.engine.task, tokens, at)
         return sequence_logits(self.engine.spec, self.leaves, inputs)
 
     def losses(self, reads: Targets) -> Float[Tensor, "models"]:
-        """Mean loss of each model over all positions that are read, in nats."""
+        """Return the mean loss of each model over all read positions, in nats."""
         out, classes = self.logits(reads.tokens, reads.at), reads.classes
         if self.engine.spec.decision == "sigmoid":
             each = functional.binary_cross_entropy_with_logits(out[..., 0], classes.to(out), reduction="none")
@@ -82,7 +82,7 @@ class _Group(Group["VmapEngine"]):
         return self.adam.epoch(epoch, reads.tokens.shape[1], lambda some: self.losses(reads[:, some]))
 
     def accuracy(self, batch: Batch) -> Float[Tensor, "models"]:
-        """Share of right answers; where each position has one, over the positions that are read."""
+        """Return the share of correct answers over all read positions."""
         spec, task, length = self.engine.spec, self.engine.task, batch.tokens.shape[1]
         size = max(1, SCORES_AT_ONCE // (len(self.seeds) * spec.layers[0].n_heads * length**2))
         labels, right = batch.labels, torch.zeros(len(self.seeds), dtype=torch.float64)
@@ -101,7 +101,7 @@ class _Group(Group["VmapEngine"]):
 
 
 class VmapEngine(GroupedEngine[_Group]):
-    """Training of any spec that has a gradient, up to `TOGETHER` models in one step."""
+    """Train any differentiable spec, up to `TOGETHER` models per step."""
 
     name = "vmap"
     group = _Group
@@ -122,7 +122,7 @@ class VmapEngine(GroupedEngine[_Group]):
         return TOGETHER.get(device.type, TOGETHER["cpu"])
 
     def epoch_reads(self, seeds: Sequence[int], epoch: int) -> Targets:
-        """One epoch of each model in the order of its steps, the same rows as the reference engine's."""
+        """Return one epoch of each model in step order, with the reference engine's rows."""
         if self.fixed is not None:
             orders = [epoch_order(self.spec, len(self.fixed.tokens), seed, epoch) for seed in seeds]
             return self.fixed[torch.stack(orders).to(self.device)]
