@@ -1,6 +1,6 @@
-"""Tasks: tokens, labels, samplers and exact domains. One file per task, found by itself; `register_task` adds a user's.
+"""Tasks: tokens, labels, samplers and exact domains. One file per task; `register_task` adds your own.
 
-Only what is asked for by name from elsewhere is listed here.
+This file lists only the names that other rooms import.
 """
 
 from interp.tasks.algorithmic_addition import Addition as Addition

@@ -2,8 +2,8 @@
 
     3 1 4 1 =          the answer, read at '=', is 4
 
-They read at the last number and have no '='; with '=' every number is looked at in the same way, so that a model
-without positions is a function of how often each number occurs.
+Their models read at the last number and have no '='. With '=', all numbers play the same role: a model without
+positions depends only on how often each number occurs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interp.tasks.registry import register_task
 
 @register_task
 class MaxOfK(EqualsTask):
-    """The largest of K numbers from 0 to v - 1; both splits draw numbers independently and uniformly."""
+    """The largest of K numbers from 0 to v - 1. Both splits draw the numbers independently and uniformly."""
 
     name = "max-of-k"
     defaults: ClassVar[Mapping[str, Scalar]] = {"K": 4, "v": 64}
@@ -45,13 +45,13 @@ class MaxOfK(EqualsTask):
         return numbers.amax(1)
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n rows of K independent uniform numbers."""
+        """Draw n rows of K independent uniform numbers."""
         check_size("n", n, least=0)
         return self.of_numbers(torch.randint(0, self.base, (n, self.terms), generator=self.generator(split, seed)))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
         """answer: the maximum. second: the second largest number (equal to it in a tie). times: how often it occurs.
-        is_largest: of each position."""
+        is_largest: whether each position has the maximum."""
         numbers, top = batch.tokens[:, :-1], batch.labels
         ordered = numbers.sort(1, descending=True).values
         return {
@@ -64,14 +64,14 @@ class MaxOfK(EqualsTask):
     # ------------------------------------------------------------ the domain in parts
 
     def products(self) -> Iterator[Product]:
-        """For each number m and place: m there for the first time, smaller ones before it, none larger behind it."""
+        """Yield one product for each number m and place: the first m is there, with no larger number after it."""
         for m, at in product(range(self.base), range(self.terms)):
             if m or not at:
                 behind = (range(m + 1),) * (self.terms - 1 - at)
                 yield Product((*(range(m),) * at, (m,), *behind, (self.base,)), m)
 
     def automata(self) -> Iterator[Automaton]:
-        """The state is the largest number so far."""
+        """Yield the automaton whose state is the largest number so far."""
 
         def step(largest: int, position: int, token: int) -> int | None:
             if (position == self.terms) != (token == self.base):
@@ -83,21 +83,21 @@ class MaxOfK(EqualsTask):
 
     @property
     def n_multisets(self) -> int:
-        """Inputs up to the order of their numbers."""
+        """Number of inputs up to the order of their numbers."""
         return math.comb(self.base + self.terms - 1, self.terms)
 
     def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, Int[Tensor, "rows"]]]:
-        """One sorted input for every multiset of K numbers, with how many inputs it stands for, chunk by chunk.
+        """Yield one sorted input per multiset of K numbers, with the number of its orders, in chunks.
 
-        They decide whatever does not depend on the order of the numbers.
+        They suffice for anything that does not depend on the order of the numbers.
         """
         check_size("chunk", chunk)
         rows = combinations_with_replacement(range(self.base), self.terms)
         whole = math.factorial(self.terms)
         for _ in range(0, self.n_multisets, chunk):
             flat = torch.tensor(list(chain.from_iterable(islice(rows, chunk)))).view(-1, self.terms)
-            # The orders of a multiset are K! / product of its counts' factorials: a run of c equal numbers divides by
-            # 1, 2, ..., c as it goes.
+            # A multiset has K! / (product of its counts' factorials) orders: a run of c equal numbers divides by 1, 2,
+            # ..., c.
             run, orders = torch.ones(len(flat), dtype=torch.long), torch.full((len(flat),), whole)
             for place in range(1, self.terms):
                 run = torch.where(flat[:, place] == flat[:, place - 1], run + 1, 1)

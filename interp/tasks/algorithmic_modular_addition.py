@@ -20,15 +20,15 @@ from interp.tasks.batch import Batch
 from interp.tasks.registry import register_task
 
 VALIDATION = 512
-"""Pairs of the test part that accuracy is measured on after each epoch, of which there are thousands."""
+"""Number of test pairs for the accuracy after each epoch (a run has thousands of epochs)."""
 
 
 @register_task
 class ModularAddition(EqualsTask):
-    """a + b mod p; a share of all p^2 ordered pairs, chosen by data_seed, is the training set, the rest the test set.
+    """a + b mod p. data_seed splits the p^2 ordered pairs into a training set and a test set.
 
-    p: the modulus, prime or not. share: of the pairs to train on. The validation set is the first 512 pairs of the
-    shuffled test set.
+    p: the modulus, prime or not. share: share of the pairs in the training set. The validation set is the first 512
+    pairs of the shuffled test set.
     """
 
     name = "modular-addition"
@@ -49,27 +49,27 @@ class ModularAddition(EqualsTask):
 
     @property
     def n_train(self) -> int:
-        """Pairs in the training set."""
+        """Number of pairs in the training set."""
         return round(self.share * self.n_inputs)
 
     def answer(self, numbers: Int[Tensor, "rows terms"]) -> Int[Tensor, "rows"]:
         return numbers.sum(1) % self.base
 
     def dataset(self, split: str) -> Batch:
-        """All pairs of a part, in shuffled order."""
+        """Return all pairs of a split, in shuffled order."""
         order = torch.randperm(self.n_inputs, generator=torch.Generator().manual_seed(self.data_seed))
         end = {"train": self.n_train, "validation": self.n_train + VALIDATION, "test": self.n_inputs}
         start = 0 if self.check_split(split) == "train" else self.n_train
         return self.of_numbers(self.digits(order[start : end[split]]))
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n pairs of a part, drawn with replacement."""
+        """Draw n pairs of a split with replacement."""
         check_size("n", n, least=0)
         part = self.dataset(split)
         return part[torch.randint(0, len(part), (n,), generator=self.generator(split, seed))]
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """answer: the sum mod p. first, second: the summands. carries: is a + b at least p?"""
+        """answer: the sum mod p. first, second: the summands. carries: whether a + b is at least p."""
         first, second = batch.tokens[:, 0], batch.tokens[:, 1]
         return {
             "answer": batch.labels,

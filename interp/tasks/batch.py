@@ -13,14 +13,14 @@ from interp.errors import InterpError, of_type
 from interp.views import view
 
 IGNORED = -100
-"""The class of a position whose output nobody reads (torch's own convention for cross_entropy)."""
+"""The class of a position whose output is not read (as in torch's cross_entropy)."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """Inputs with their labels: tokens padded on the right to one length.
 
-    labels are in the task's own units: one answer per row, or one a position (then -1 if there is none).
+    labels: in the task's own units, one answer per row, or one per position (-1 without an answer).
 
     Example:
 
@@ -58,7 +58,7 @@ class Batch:
         )
 
     def _repr_html_(self) -> str:
-        """The first rows, as ids: a batch does not know its task, whose `format` writes them as text."""
+        """Show the first rows as token ids; `task.format` writes them as text."""
         first = self[:8]
         rows = [
             (
@@ -95,13 +95,13 @@ class Pairs:
 
 
 def find_first(tokens: Int[Tensor, "rows length"], token: int) -> Int[Tensor, "rows"]:
-    """Where a token stands first in each row; -1 where it does not occur."""
+    """Return the position of a token's first occurrence in each row; -1 if it does not occur."""
     here = tokens == token
     return torch.where(here.any(1), here.int().argmax(1), -1)
 
 
 def find_positions(task: Any, tokens: Int[Tensor, "rows length"], token: str) -> Int[Tensor, "rows"]:
-    """The position of the first `token` in each row; "first" and "last" mean the first and the last non-pad position.
+    """Return the first position of `token` in each row; "first" and "last" mean the first and last non-pad position.
 
     task: an interp.Task. Raises InterpError if a row does not contain the token.
     """

@@ -55,7 +55,7 @@ def _task_problems(task: Task) -> Iterator[str]:
         except InterpError as error:
             if task.n_inputs is None and not isinstance(error, UnsupportedError):
                 raise
-            return  # a task without a sampler: whatever needs one says so
+            return  # a task without a sampler; code that needs one raises its own error
         yield from batch_problems(task, batch, WHAT)
         if len(batch) != ROWS:
             yield f"{WHAT} gives {len(batch)} rows"
@@ -69,7 +69,7 @@ def _task_problems(task: Task) -> Iterator[str]:
             yield f"sample({ROWS}, seed=0) gives another batch each time; draw from a generator made from the seed"
         try:
             check_labels(task, batch)
-        except UnsupportedError:  # it labels no given tokens
+        except UnsupportedError:  # it cannot label given tokens
             return
     except NameError as error:
         yield f"its methods use a name that does not exist yet ({error}); define it above the class"

@@ -24,7 +24,7 @@ from interp.tasks.registry import register_task
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 LANGUAGE = re.compile(r"\[BOS\][012]*=[45]\[EOS\]")
-"""The regular expression of Definition 3.1; membership also asks that the answer be right."""
+"""The regular expression of Definition 3.1; for membership, the answer must also be correct."""
 
 
 @register_task
@@ -61,26 +61,26 @@ class Count01(Task):
     # ------------------------------------------------------------ counts
 
     def domain(self, split: str = "test") -> CountBox:
-        """Every input of a split, up to the order of its tokens (502,500 for test)."""
+        """Return every input of a split up to the order of its tokens (502,500 for test)."""
         return self.boxes[self.check_split(split)]
 
     def sample_counts(self, n: int, split: str = "test", seed: int = 0) -> Int[Tensor, "rows 3"]:
-        """Counts (n0, n1, n2) of n sentences, each count uniform on its range."""
+        """Draw the counts (n0, n1, n2) of n sentences, each uniform on its range."""
         check_size("n", n, least=0)
         box, generator = self.domain(split), _generator(seed, self.splits.index(split))
         return torch.stack([torch.randint(lo, hi + 1, (n,), generator=generator) for lo, hi in box.ranges.values()], 1)
 
     def dataset_counts(self, split: str) -> Int[Tensor, "rows 3"]:
-        """Counts of the fixed data set of a split; data_seed chooses it."""
+        """Return the counts of a split's fixed data set, which data_seed determines."""
         return self.sample_counts(self.sizes[self.check_split(split)], split, self.data_seed)
 
     @staticmethod
     def label_counts(counts: Int[Tensor, "*rows 3"]) -> Int[Tensor, "*rows"]:
-        """The right answer token of count triples: '4' if and only if n1 > n0."""
+        """Return the correct answer token of count triples: '4' if and only if n1 > n0."""
         return torch.where(counts[..., 1] > counts[..., 0], FOUR, FIVE)
 
     def counts(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows 3"]:
-        """Numbers of 0s, 1s and 2s before '='."""
+        """Count the 0s, 1s and 2s before '='."""
         return torch.stack([(tokens == token).sum(1) for token in (ZERO, ONE, TWO)], 1)
 
     # ------------------------------------------------------------ sentences
@@ -92,7 +92,7 @@ class Count01(Task):
         return self.sentences(self.dataset_counts(split), self.data_seed)
 
     def sentences(self, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:
-        """Whole sentences with these counts, tokens in random order: [BOS] ... = answer [EOS]."""
+        """Make whole sentences with these counts, tokens in random order: [BOS] ... = answer [EOS]."""
         if counts.ndim != 2 or counts.shape[1] != 3 or (counts < 0).any():
             raise InterpError(f"counts of shape {tuple(counts.shape)} must be rows of three numbers >= 0: (n0, n1, n2)")
         lengths = counts.sum(1)
@@ -101,7 +101,7 @@ class Count01(Task):
         place = torch.arange(width)
         body = ZERO + (place >= ends[:, :1]).long() + (place >= ends[:, 1:2]).long()
         inside = place < lengths[:, None]
-        # Sorting random keys shuffles each row; keys of 2 keep what lies beyond the row's own length at its end.
+        # Sorting random keys shuffles each row; a key of 2 keeps padding at the end.
         keys = torch.rand(body.shape, generator=_generator(seed, 10)).masked_fill(~inside, 2.0)
         body = body.gather(1, keys.argsort(1))
         labels = self.label_counts(counts)
@@ -114,7 +114,7 @@ class Count01(Task):
         return Batch(tokens, lengths + 4, labels)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Sentences up to '=' at least, with their labels; [EOS] after the answer counts, further ones are padding."""
+        """Label sentences that include '='. The first [EOS] after the answer is a token; others are padding."""
         if not len(tokens):
             return Batch(tokens, tokens.new_zeros(0), tokens.new_zeros(0))
         at = find_first(tokens, EQUALS)
@@ -127,19 +127,19 @@ class Count01(Task):
 
     @property
     def example(self) -> Batch:
-        """Two 0s, four 1s, one 2."""
+        """Return a sentence with two 0s, four 1s and one 2."""
         return self.batch(torch.tensor([self.parse("[BOS]0112011=4[EOS]")]))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """The answer, the difference n1 - n0 that decides it, and the number of 2s, which are noise."""
+        """Return the answer, the difference n1 - n0 that determines it, and the number of 2s (noise)."""
         at = find_first(batch.tokens, EQUALS)
         counts = self.counts(torch.where(torch.arange(batch.tokens.shape[1]) < at[:, None], batch.tokens, EOS))
         return {"answer": batch.labels, "n1 - n0": counts[:, 1] - counts[:, 0], "n2": counts[:, 2]}
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
-        """A tie, and the same sentence with one 0 turned into a 1; which of the two is the clean one is random.
+        """Pair a tie with the same sentence after changing one 0 to a 1; which of the two is clean is random.
 
-        A row that is not a tie becomes one first: its 0s or 1s in excess are turned into 2s. Rows without both are left
+        A row that is not a tie is first made one: its surplus 0s or 1s become 2s. Rows without both tokens are left
         out.
         """
         counts = self.features(batch)["n1 - n0"], self.counts(batch.tokens)
@@ -155,7 +155,7 @@ class Count01(Task):
         return Pairs(*map(self.batch, both))
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The text after '=': the answer at '=', [EOS] at the answer (section 3)."""
+        """Return the classes: the answer at '=', and [EOS] at the answer (section 3)."""
         at = (batch.tokens == EQUALS).int().argmax(1)
         rows = torch.arange(len(batch), device=at.device)
         classes = torch.full_like(batch.tokens, IGNORED)
@@ -164,7 +164,7 @@ class Count01(Task):
         return classes
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of a sentence or of a prefix that ends with '='. Raises InterpError for anything else."""
+        """Return the token ids of a sentence or of a prefix that ends with '='. Raises InterpError for other text."""
         ids = super().parse(text)
         whole = self.format(ids)
         if not LANGUAGE.fullmatch(whole) and not re.fullmatch(r"\[BOS\][012]*=", whole):
@@ -174,7 +174,7 @@ class Count01(Task):
         return ids
 
     def is_member(self, text: str) -> bool:
-        """Is the string in the language: of the right form, and with the right answer?"""
+        """Whether the string is in the language: correct form and correct answer."""
         squeezed = re.sub(r"\s+", "", text)
         if not LANGUAGE.fullmatch(squeezed):
             return False
@@ -182,6 +182,6 @@ class Count01(Task):
 
 
 def _generator(seed: int, stream: int) -> torch.Generator:
-    """Its own generator for each (seed, stream): counts of the splits and the shuffling never share numbers."""
+    """Return a separate generator for each (seed, stream), so that counts and shuffling never share random numbers."""
     check_size("seed", seed, least=0)
     return torch.Generator().manual_seed(seed * 16 + stream)

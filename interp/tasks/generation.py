@@ -1,4 +1,4 @@
-"""Answers that are generated: token by token from a start, until a stop token or a length."""
+"""Generated answers: token by token from a start until a stop token or a maximal length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Generates:
     """Where a generated answer starts and ends.
 
     start: the position of the first generated token, or the token after which generation starts (its first occurrence
-    in the row). stop: the token that ends an answer, or None. length: at most so many tokens are generated.
+    in the row). stop: the token that ends an answer, or None. length: the largest number of tokens generated.
 
     Example: generates = Generates(start="=", stop="[EOS]", length=12)
     """

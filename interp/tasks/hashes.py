@@ -1,4 +1,4 @@
-"""The hash by which a spec names tables of the user's own."""
+"""The hash by which a spec identifies a user's tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def tensors_sha256(tensors: Mapping[str, Tensor], salt: str = "") -> str:
-    """The hash of named tensors: names, dtypes, shapes and bytes, in the order of the names, after `salt`."""
+    """Hash named tensors: `salt`, then names, dtypes, shapes and bytes in the order of the names."""
     digest = hashlib.sha256(salt.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

@@ -19,10 +19,9 @@ from interp.tasks.registry import register_task
 class Dyck(Language):
     """Balanced strings over `kinds` pairs of brackets, never more than `depth` open at once.
 
-    Symbols 2k and 2k + 1 open and close kind k. Strings have even length (odd ones are never balanced, and are not
-    drawn). Half of them are members: the shape uniform over all balanced shapes of that length and depth, each pair's
-    kind uniform. The others are such members with one bracket turned round or, with two kinds, changed in kind: always
-    outside the language, and near it.
+    Symbols 2k and 2k + 1 open and close kind k. Strings have even length, since odd ones are never balanced. Half of
+    them are members: the shape is uniform over all balanced shapes of that length and depth, each pair's kind uniform.
+    The others are members with one bracket reversed or, with two kinds, changed in kind: just outside the language.
     """
 
     kinds: ClassVar[int]
@@ -38,7 +37,7 @@ class Dyck(Language):
         return int(self.parameters["depth"])
 
     def _rule(self) -> tuple[Any, ...]:
-        """The stack of open brackets as digits 1..kinds of one number; -1 once a bracket has not fitted."""
+        """Compute the stack of open brackets as one number with digits 1..kinds; -1 once a bracket did not match."""
         base, stack, symbol = self.kinds + 1, ("so_far",), ("item",)
         kind, room = ("+", ("//", symbol, 2), 1), ("<", stack, base ** (self.depth - 1))
         closed = ("if", ("=", ("%", stack, base), kind), ("//", stack, base), -1)
@@ -50,7 +49,7 @@ class Dyck(Language):
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
         rows = torch.arange(len(symbols), device=symbols.device)
         height = torch.zeros_like(lengths)
-        kind_at = symbols.new_zeros(len(symbols), self.depth + 1)  # which kind is open at each height
+        kind_at = symbols.new_zeros(len(symbols), self.depth + 1)  # the open kind at each height
         good = torch.ones_like(lengths, dtype=torch.bool)
         for place in range(symbols.shape[1]):
             inside = place < lengths
@@ -86,20 +85,21 @@ class Dyck(Language):
         """Change one bracket in half of the rows, in place."""
         at = (torch.rand(len(lengths), generator=generator, dtype=torch.float64) * lengths).long()
         spoiled = torch.randint(0, 2, (len(lengths),), generator=generator) == 1
-        # A bracket turned round (the lowest bit) leaves the heights uneven; one of another kind has no partner.
+        # A reversed bracket (lowest bit) unbalances heights; one of another kind has no partner.
         change = torch.randint(1, 2 * self.kinds, (len(lengths),), generator=generator)
         rows = torch.arange(len(lengths))[spoiled]
         symbols[rows, at[spoiled]] ^= change[spoiled]
 
     def _opening_chances(self, width: int) -> Float[Tensor, "left heights"]:
-        """Chance that the next bracket opens, with `left` to come at a height: by counting all ways to finish."""
+        """Return the probability that the next bracket opens, with `left` brackets to come at a height, by counting all
+        ways to finish."""
         ways = torch.zeros(width + 1, self.depth + 3, dtype=torch.float64)  # heights -1..depth+1, borders always 0
         ways[0, 1] = 1.0
         chances = torch.zeros(width + 1, self.depth + 2, dtype=torch.float64)
         for left in range(1, width + 1):
             up, down = ways[left - 1, 2:], ways[left - 1, :-2]
             total = up + down
-            ways[left, 1:-1] = total / total.max()  # only ratios matter; the numbers themselves overflow
+            ways[left, 1:-1] = total / total.max()  # only ratios matter; the numbers would overflow
             chances[left, : self.depth + 1] = torch.where(total > 0, up / total.clamp(min=1e-300), 0.0)
         return chances
 

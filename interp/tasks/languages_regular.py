@@ -13,7 +13,7 @@ from interp.tasks.languages import BITS, Language, decided_by, string_automata, 
 from interp.tasks.registry import register_task
 
 POISSON_RATE = 1.5
-"""Mean number of ones in the strings of ONE (appendix B.2)."""
+"""Mean number of 1s in the strings of ONE (appendix B.2)."""
 
 
 @register_task
@@ -61,8 +61,8 @@ class Parity(Language):
 class One(Language):
     """Is there exactly one 1? ONE = {w : w has exactly one 1}; the number of ones is Poisson(1.5) (appendix B.2).
 
-    A number of ones above the length is reduced to the length. A share of .335 of the strings is in the language, so a
-    model that always answers no is right on .665 (language_data, item 9).
+    The number of ones is cut to the length. A share of .335 of the strings is in the language, so a model that always
+    answers no is right on .665 (language_data, item 9).
     """
 
     name = "one"

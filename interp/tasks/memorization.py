@@ -1,11 +1,11 @@
-"""Memorization: after each context of k tokens, the next token has a distribution that must be learned by heart.
+"""Memorization: a model must memorize the next token's distribution for each context of k tokens.
 
-A task is a conditional table: the distribution of the next token for every context, and how likely each context is.
-An input is a row of tokens whose last k are the context; outputs are the M next tokens, which need not be the N input
-tokens. Models are read at the last position.
+A task is a conditional table: the distribution of the next token for every context, and the prior of the contexts. An
+input is a row of tokens that ends with a context. Outputs are the M next tokens, which need not be the N input tokens.
+Models are read at the last position.
 
-Labels: in the split "train", next tokens drawn from the table, as one who reads sequences meets them; in the split
-"test" the association to memorize, the context's most likely next token (the first of several).
+Labels: in the split "train", next tokens drawn from the table, as in sequences; in the split "test", the association to
+memorize, which is the context's most likely next token (the first in a tie).
 Source: Dana 2024, sections 3 and 4.
 """
 
@@ -28,13 +28,13 @@ from interp.tasks.batch import IGNORED, Batch
 from interp.theory.table import ConditionalTable
 
 TRAINING_ROWS = 16_384
-"""Rows of the fixed training sample, as in the published capacity study."""
+"""Number of rows of the fixed training sample, as in the published capacity study."""
 
 
 class TableTask(Task):
-    """A conditional table as a task. A subclass makes the table from its parameters.
+    """A conditional table as a task. Subclasses make the table from their parameters.
 
-    Whatever takes a table (interp.theory.rank_d_optimum, kl_divergence, ...) takes the task itself.
+    Functions of tables (interp.theory.rank_d_optimum, kl_divergence, ...) accept the task itself.
     """
 
     family = "memorization"
@@ -48,13 +48,13 @@ class TableTask(Task):
             numbers = float(sizes["N"]) ** min(sizes.get("k", 1), 300) * sizes["M"]
             rank = float(abs(int(self.parameters.get("rank", 0))))
             numbers += rank * (numbers / sizes["M"] + sizes["M"])
-            need(f"the table of task {self.name}", 40 * numbers)  # probabilities, their logarithms, sorted once
+            need(f"the table of task {self.name}", 40 * numbers)  # computed once
         self.table = self._make()
         self.vocabulary = tuple(str(token) for token in range(self.table.n_tokens))
 
     @abstractmethod
     def _make(self) -> ConditionalTable:
-        """The table that the parameters and the seed describe."""
+        """Make the table from the parameters and the seed."""
 
     # ------------------------------------------------------------ the table
 
@@ -64,12 +64,12 @@ class TableTask(Task):
 
     @property
     def conditional(self) -> Float[np.ndarray, "contexts outputs"]:
-        """pi(next token | context), rows sum to one."""
+        """The probabilities pi(next token | context); rows sum to one."""
         return self.table.conditional
 
     @property
     def prior(self) -> Float[np.ndarray, " contexts"]:
-        """How likely each context is."""
+        """The probability of each context."""
         return self.table.prior
 
     @property
@@ -79,17 +79,17 @@ class TableTask(Task):
 
     @property
     def order(self) -> int:
-        """k: tokens in a context."""
+        """k, the number of tokens in a context."""
         return self.table.order
 
     @cached_property
     def targets(self) -> Int[Tensor, "contexts"]:
-        """The association to memorize of each context: its most likely next token, the first of several."""
+        """Each context's association to memorize: its most likely next token (the first in a tie)."""
         return torch.from_numpy(self.conditional.argmax(axis=1))
 
     @cached_property
     def _codes(self) -> tuple[Tensor, Tensor]:
-        """Contexts as numbers in base N, in increasing order, and the rows of the table that they stand for."""
+        """Contexts as numbers in base N, in increasing order, with their rows in the table."""
         codes = self._code(torch.tensor(self.contexts))
         return codes.sort()
 
@@ -98,9 +98,9 @@ class TableTask(Task):
         return (tokens * powers).sum(1)
 
     def context_index(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """The row of the table that the last k tokens of each row name.
+        """Return the table row of the context that ends each row of tokens.
 
-        Raises InterpError for rows that are too short, or end in a context that the table lacks.
+        Raises InterpError for rows that are too short or end in a context that the table lacks.
         """
         if tokens.shape[1] < self.order:
             raise InterpError(
@@ -119,7 +119,7 @@ class TableTask(Task):
     # ------------------------------------------------------------ text, inputs and answers
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of numbers between spaces or commas: "3 17"."""
+        """Return the token ids of numbers separated by spaces or commas: "3 17"."""
         return [self.token_id(word) for word in text.replace(",", " ").split()]
 
     def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
@@ -129,7 +129,7 @@ class TableTask(Task):
         self.context_index(tokens)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The next token at the last position, nothing elsewhere."""
+        """Return the next token at the last position, IGNORED elsewhere."""
         classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, -1] = batch.labels
         return classes
@@ -137,7 +137,7 @@ class TableTask(Task):
     # ------------------------------------------------------------ samples and the whole domain
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows of tokens with the associations to memorize as labels."""
+        """Label rows of tokens with the associations to memorize."""
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1]), self.targets[self.context_index(tokens)])
 
     @property
@@ -145,16 +145,16 @@ class TableTask(Task):
         return len(self.contexts)
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every context, in the order of the table."""
+        """Yield every context, in the order of the table."""
         for rows in torch.tensor(self.contexts).split(chunk):
             yield self.batch(rows)
 
     def weights(self, batch: Batch) -> Float[Tensor, "rows"]:
-        """The prior of each row's context."""
+        """Return the prior probability of each row's context."""
         return torch.tensor(self.prior)[self.context_index(batch.tokens)]
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """The answer, and each token of the context."""
+        """Return the answer and each token of the context."""
         tokens = batch.tokens[:, -self.order :]
         return {"answer": batch.labels, **{f"token {i + 1}": tokens[:, i] for i in range(self.order)}}
 
@@ -163,11 +163,11 @@ class TableTask(Task):
         return tuple(map(str, range(self.n_out)))
 
     def all_contexts(self) -> Batch:
-        """Every context once, in the order of the table, with its most likely next token."""
+        """Return every context once, in the order of the table, with its most likely next token."""
         return self.batch(torch.tensor(self.contexts))
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n contexts from the prior. Labels: drawn from the table (train), or the most likely next token (test)."""
+        """Draw n contexts from the prior. Labels: drawn from the table (train) or the most likely next token (test)."""
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)
         rng = np.random.default_rng((seed, self.splits.index(self.check_split(split))))
@@ -178,13 +178,13 @@ class TableTask(Task):
         return Batch(batch.tokens, batch.lengths, torch.from_numpy(_draw(self.conditional[rows], rng)))
 
     def dataset(self, split: str) -> Batch:
-        """The fixed training sample of 16,384 rows; the test split has none, its inputs can be listed."""
+        """Return the fixed training sample of 16,384 rows. The test split has none: see all_contexts."""
         if split != "train":
             raise InterpError(f"task {self.name} has a fixed data set for training only; see all_contexts()")
         return self.sample(TRAINING_ROWS, "train", seed=self.data_seed)
 
     def sequences(self, n: int, length: int, seed: int = 0) -> Int[Tensor, "rows length"]:
-        """n sequences: k tokens from the prior, then each next token from the table, given the last k.
+        """Draw n sequences: k tokens from the prior, then each next token from the table given the last k.
 
         Raises InterpError if outputs are not the input tokens, or the table lacks contexts.
         """
@@ -211,6 +211,6 @@ class TableTask(Task):
 
 
 def _draw(rows: Float[np.ndarray, "n outputs"], rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-    """One output of each row's distribution; outputs of probability zero are never drawn."""
+    """Draw one output from each row's distribution; outputs of probability zero are never drawn."""
     cumulative = rows.cumsum(axis=1)
     return (rng.random((len(rows), 1)) * cumulative[:, -1:] >= cumulative).sum(axis=1)

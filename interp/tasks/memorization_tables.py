@@ -52,9 +52,10 @@ class Bigram(KGram):
 
 @register_task
 class Lookup(TableTask):
-    """Each context has one right next token, and noise spread over the others (Dana 2024, section 4.2).
+    """Each context has one correct next token; noise is spread over the others (Dana 2024, section 4.2).
 
-    noise: probability of a wrong next token. noise_concentration: of its Dirichlet distribution; 0 spreads it evenly.
+    noise: probability of a wrong next token. noise_concentration: concentration of its Dirichlet distribution; 0
+    spreads it evenly.
     """
 
     name = "lookup"
@@ -107,7 +108,7 @@ class LowRank(TableTask):
 
 @register_task
 class Table(TableTask):
-    """A conditional table of your own; checkpoints carry it along."""
+    """A conditional table of your own; checkpoints store it."""
 
     name = "table"
     needs_tables = True
@@ -130,7 +131,7 @@ class Table(TableTask):
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Table:
-        """The task of these tables. Raises InterpError for tables that are not conditional tables."""
+        """Make the task of these tables. Raises InterpError for tables that are not conditional tables."""
         if set(tables) != {"conditional", "prior", "contexts"} or parameters:
             raise InterpError("task table has the tables conditional, prior and contexts, and no parameters")
         contexts = tables["contexts"]
@@ -156,10 +157,10 @@ class Table(TableTask):
 def bigram(
     N: int = 100, M: int = 50, concentration: float = 0.1, prior: Prior = "zipf", seed: int = 0
 ) -> Bigram | Table:
-    """N tokens, each with a Dirichlet(concentration) distribution over M next tokens.
+    """Make a table of N tokens, each with a Dirichlet(concentration) distribution over M next tokens.
 
     prior: "uniform", "zipf" (the i-th token proportional to 1 / i), "stationary" (of the chain; M = N only), or N
-    probabilities. Raises InterpError for sizes, concentrations or priors that make no table.
+    probabilities. Raises InterpError for invalid sizes, concentrations or priors.
     """
     if isinstance(prior, str):
         return Bigram(seed, N=N, M=M, concentration=concentration, prior=prior)
@@ -169,7 +170,7 @@ def bigram(
 def kgram(
     N: int = 10, M: int = 10, k: int = 2, concentration: float = 1.0, prior: Prior = "uniform", seed: int = 0
 ) -> KGram | Table:
-    """N ** k contexts, each with a Dirichlet(concentration) distribution over M next tokens; prior as for `bigram`."""
+    """Make a table of N ** k contexts, each with a Dirichlet distribution over M next tokens; prior as in `bigram`."""
     if isinstance(prior, str):
         return KGram(seed, N=N, M=M, k=k, concentration=concentration, prior=prior)
     return table(KGram(seed, N=N, M=M, k=k, concentration=concentration), prior)
@@ -184,7 +185,7 @@ def lookup(
     prior: Prior = "uniform",
     seed: int = 0,
 ) -> Lookup | Table:
-    """One right next token for each of N ** k contexts, with probability 1 - noise; prior as for `bigram`."""
+    """Make a table whose N ** k contexts have one correct next token of probability 1 - noise; prior as in `bigram`."""
     sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "noise": noise, "noise_concentration": noise_concentration}
     if isinstance(prior, str):
         return Lookup(seed, **sizes, prior=prior)
@@ -194,7 +195,7 @@ def lookup(
 def low_rank(
     N: int = 100, M: int = 50, k: int = 1, rank: int = 8, noise: float = 0.1, prior: Prior = "uniform", seed: int = 0
 ) -> LowRank | Table:
-    """softmax(rank-d logits + noise), all entries standard normal; prior as for `bigram`."""
+    """Make the table softmax(rank-d logits + noise), all entries standard normal; prior as in `bigram`."""
     sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "rank": rank, "noise": noise}
     if isinstance(prior, str):
         return LowRank(seed, **sizes, prior=prior)
@@ -202,14 +203,14 @@ def low_rank(
 
 
 def table(conditional: Any, prior: Any = None, contexts: Any = None) -> Table:
-    """A task from your own table: an array (N, M) or (N, .., N, M), a ConditionalTable, or another such task.
+    """Make a task from your own table: an array (N, M) or (N, .., N, M), a ConditionalTable, or another table task.
 
-    prior: of the contexts, uniform if not given. contexts: token ids of each row's context, oldest first.
-    Raises InterpError, one sentence, for rows that do not sum to one, negative or NaN entries, shapes that do not fit.
+    prior: probabilities of the contexts (default: uniform). contexts: token ids of each row's context, oldest first.
+    Raises InterpError for rows that do not sum to one, negative or NaN entries, and shapes that do not fit.
     """
     return Table(table=as_table(conditional, prior, contexts, Table.name))
 
 
 def table_task(given: Any, prior: Any = None) -> TableTask:
-    """The task of a table: itself where it is one already, else `table(given, prior)`."""
+    """Return a table as a task: unchanged if it is one already, otherwise `table(given, prior)`."""
     return given if isinstance(given, TableTask) and prior is None else table(given, prior)

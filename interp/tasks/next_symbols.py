@@ -1,4 +1,4 @@
-"""Base of tasks that ask, at each position, which symbols may follow."""
+"""Base of tasks whose answer at each position is the set of symbols that may follow."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from interp.tasks.sets import pack_sets
 
 
 class NextSymbols(Task):
-    """At each position, the set of outputs that may follow: several, one or none.
+    """The answer at each position is the set of outputs that may follow: several, one or none.
 
-    A subclass states `vocabulary` and defines `sample` and `allowed`; `symbols` where outputs are not the vocabulary.
-    Models are right at a position where every output has the right sign (above 0: it may follow).
+    A subclass sets `vocabulary` (and `symbols` if the outputs differ from it) and defines `sample` and `allowed`. A
+    model is right at a position if every output has the correct sign (above 0: it may follow).
 
     Example:
 
@@ -38,7 +38,7 @@ class NextSymbols(Task):
 
     @abstractmethod
     def allowed(self, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows length n_out"]:
-        """Which outputs may follow each prefix; what is said of padding is not read."""
+        """Return which outputs may follow each prefix; values at padding are ignored."""
 
     @property
     def answer_words(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class NextSymbols(Task):
         return len(self.answer_words)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows with the set that may follow each prefix, as an integer; -1 at padding."""
+        """Label rows with the set that may follow each prefix, as an integer; -1 at padding."""
         length = tokens.shape[1]
         lengths = torch.full((len(tokens),), length) if self.pad_id is None else (tokens != self.pad_id).sum(1)
         labels = pack_sets(self.allowed(tokens).bool())

@@ -15,12 +15,12 @@ from interp.tasks.batch import Batch, Pairs
 from interp.tasks.problems import TaskError
 
 MOST_LISTED = 2**16
-"""Inputs up to which a changed row is looked for among all that the task lists."""
+"""Largest number of listed inputs among which a changed row is looked up."""
 
 
 @runtime_checkable
 class Labels(Protocol):
-    """What pairs are made with: the members of a task that say which rows are its inputs, and their labels."""
+    """The members of a task that `corrupt` needs: they define its inputs and their labels."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]: ...
@@ -37,10 +37,10 @@ class Labels(Protocol):
 def one_token_pairs(
     task: Labels, batch: Batch, seed: int = 0, tries: int = 16, places: Int[Tensor, "places"] | None = None
 ) -> Pairs:
-    """Pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: where it may be.
+    """Make pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: allowed positions.
 
-    The changed row is an input of the task as far as the task says what its inputs are: by check_input, by the token
-    where it is read, and by listing them, where they are few.
+    The changed row must be an input of the task as far as that is known: check_input accepts it, the read token stays,
+    and it is among the listed inputs if these are few.
     """
     check_size("seed", seed, least=0)
     generator = torch.Generator().manual_seed(seed)
@@ -51,7 +51,7 @@ def one_token_pairs(
         rows = (~found).nonzero()[:, 0]
         if not len(rows):
             break
-        # A place of the row, and what another row has in that place: marks that all rows share stay as they are.
+        # Put another row's token at the same position, so that marks shared by all rows never change.
         draw = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         at = (draw * batch.lengths[rows]).long() if places is None else places[(draw * len(places)).long()]
         donor = torch.randint(len(tokens), (len(rows),), generator=generator)
@@ -75,7 +75,7 @@ def one_token_pairs(
 
 
 def _listed(task: Labels) -> set[tuple[int, ...]] | None:
-    """Every input without its padding, for a task that lists a few; None if that is not known."""
+    """Return every input without padding if the task lists few inputs, otherwise None."""
     try:
         if task.n_inputs is None or task.n_inputs > MOST_LISTED:
             return None
@@ -91,7 +91,7 @@ def _listed(task: Labels) -> set[tuple[int, ...]] | None:
 def _as_before(
     task: Labels, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
 ) -> Bool[Tensor, "rows"]:
-    """Where the answer is read in the same place: the token that marks it has not gone, nor come twice."""
+    """Whether each row's answer is read at the same position: the token that marks it is neither lost nor repeated."""
     if task.readout not in task.vocabulary:
         return torch.ones(len(tried), dtype=torch.bool)
     mark = task.token_id(task.readout)
@@ -99,7 +99,7 @@ def _as_before(
 
 
 def _accepted(task: Labels, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
-    """Which rows are inputs of the task."""
+    """Whether each row is an input of the task."""
     try:
         task.check_input(tokens)
     except TaskError:

@@ -1,4 +1,4 @@
-"""How task files are found: those of this folder, one named on the command line, and those of installed packages.
+"""Import task files: those of this folder, one named on the command line, and those of installed packages.
 
 A package registers its tasks in its pyproject.toml: [project.entry-points."interp.tasks"] mine = "my_package.tasks".
 They are imported with interp.tasks. A checkpoint never causes an import: it only names a task.
@@ -29,7 +29,7 @@ def import_file(path: str | Path) -> None:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses and pickles look their module up by its name
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look up a module by its name
     try:
         spec.loader.exec_module(module)
     except InterpError as error:
@@ -39,9 +39,9 @@ def import_file(path: str | Path) -> None:
 
 
 def file_of(kind: type) -> Path | None:
-    """The file that registers a task of your own, so that another process can; None for tasks that every process knows.
+    """Return the file that registers a user's task, for use in another process; None for tasks known to every process.
 
-    Raises InterpError for a class that is in no file: no other process can find it.
+    Raises InterpError for a class that is not in a file: other processes cannot find it.
     """
     if kind.__module__.partition(".")[0] == __package__.partition(".")[0]:
         return None
@@ -61,7 +61,7 @@ def import_folder(package: str, path: Iterable[str]) -> None:
 
 
 def load_installed() -> None:
-    """Import what installed packages register; one that fails is said in a warning, and the others go on."""
+    """Import the tasks of installed packages; warn about a package that fails and continue with the others."""
     for entry in entry_points(group=GROUP):
         try:
             entry.load()

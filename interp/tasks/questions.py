@@ -1,4 +1,4 @@
-"""Base of tasks that are questions in text, each with an answer that is written behind it."""
+"""Base of tasks whose inputs are questions as text, each followed by its answer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from interp.tasks.batch import Batch, find_positions
 
 
 class Questions(Task):
-    """Questions as text, and the answers that a model generates behind them, as language models of characters do.
+    """Questions as text with generated answers, as in character-level language models.
 
-    A subclass states `vocabulary`, `pad` (one of its tokens, which fills short rows up) and `generates`, and defines
-    `questions` and `answer`. Rows are a question and its right answer; inputs are the rows of all questions.
+    A subclass sets `vocabulary`, `pad` (the token that fills short rows) and `generates`, and defines `questions` and
+    `answer`. A row is a question and its correct answer; the inputs are the rows of all questions.
 
     Example:
 
@@ -37,11 +37,11 @@ class Questions(Task):
 
     @abstractmethod
     def questions(self) -> Sequence[str]:
-        """Every question, up to and with the token behind which the answer starts."""
+        """Return every question, including the token after which the answer starts."""
 
     @abstractmethod
     def answer(self, question: str) -> str:
-        """The right answer to a question, with the stop token if there is one."""
+        """Return the correct answer to a question, including the stop token if there is one."""
 
     @property
     def answer_words(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class Questions(Task):
 
     @cached_property
     def rows(self) -> Int[Tensor, "questions length"]:
-        """A row of tokens for each question, padded on the right."""
+        """Return a row of tokens per question, padded on the right."""
         if self.pad is None:
             raise InterpError(f"task {self.name}: pad is None; name the token that fills short rows up")
         if self.generates is None:
@@ -63,8 +63,8 @@ class Questions(Task):
         return torch.tensor([row + [self.token_id(self.pad)] * (width - len(row)) for row in ids])
 
     def _row(self, question: Any) -> list[int]:
-        """The tokens of a question and its answer. Raises InterpError for an answer that `generates` does not describe:
-        a model that stops early, or writes on, would be judged by a part of what it writes."""
+        """Return the tokens of a question and its answer. Raises InterpError if the answer does not fit `generates`,
+        because then only a part of the model's output would be judged."""
         asked = self._tokens(question, "questions()")
         answer = self.answer(question)
         wanted = self._tokens(answer, f"answer({quoted(question)})")
@@ -82,7 +82,7 @@ class Questions(Task):
         return asked + wanted
 
     def _tokens(self, text: Any, source: str) -> list[int]:
-        """The tokens of a text, every character of it."""
+        """Return a text's tokens, one per character."""
         if not isinstance(text, str):
             raise InterpError(f"task {self.name}: {source} gives {quoted(text)}, expected text")
         if not self._spaced and any(map(str.isspace, text)):
@@ -105,7 +105,7 @@ class Questions(Task):
         return self.batch(self.rows[drawn])
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows with the next token at every place of the answer, -1 elsewhere."""
+        """Label rows with the next token at every place of the answer, -1 elsewhere."""
         assert self.generates is not None
         start, places = self.generates.start, torch.arange(tokens.shape[1])
         first = find_positions(self, tokens, start)[:, None] if isinstance(start, str) else start - 1

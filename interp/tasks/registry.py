@@ -1,4 +1,4 @@
-"""The tasks that are known by name, and how a reference becomes one."""
+"""The registry of tasks: look up a task by name, and make one from a reference."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _REGISTRY: dict[str, type[Task]] = {}
 
 
 def register_task(kind: T) -> T:
-    """Make a Task subclass known by its name; usable as a decorator.
+    """Register a Task subclass under its name; usable as a decorator.
 
-    Raises InterpError if the name is taken or the task cannot work, with one sentence that says why: a missing member,
-    a token that occurs twice, a sample that is not a Batch, classes out of range (see tasks.checks).
+    Raises InterpError if the name is taken or the task cannot work: a missing member, a token that occurs twice, a
+    sample that is not a Batch, classes out of range (see tasks.checks).
 
     Example:
 
@@ -44,24 +44,24 @@ def register_task(kind: T) -> T:
             f"becomes a part of file names; not {quoted(name)}"
         )
     known = _REGISTRY.get(name)
-    # The same class again (a notebook cell run twice) replaces itself; another class may not take the name.
+    # A class may replace itself (a notebook cell run twice); another class may not take its name.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
         raise InterpError(f"a task named {name!r} is registered already, by {known.__module__}")
-    if not kind.__module__.startswith(f"{__package__}."):  # tests check those of this folder
+    if not kind.__module__.startswith(f"{__package__}."):  # tests check the tasks of this folder
         check_task(kind)
     _REGISTRY[name] = kind
     return kind
 
 
 def registered_tasks() -> dict[str, type[Task]]:
-    """All known tasks by name."""
+    """Return all registered tasks by name."""
     return dict(sorted(_REGISTRY.items()))
 
 
 def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) -> Task:
-    """The task that a reference names, with its tables where it has some.
+    """Make the task that a reference names, with its tables if it has any.
 
-    Raises InterpError for an unknown name or parameter, and for tables that are not the ones the reference hashes.
+    Raises InterpError for an unknown name or parameter, and for tables whose hash differs from the reference's.
     """
     if isinstance(ref, str):
         ref = TaskRef(name=ref)
@@ -77,7 +77,7 @@ def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) ->
     kind = _REGISTRY[ref.name]
     make: Callable[..., Task] = partial(kind.from_tables, tables) if tables else kind
     parameters: dict[str, Any] = dict(ref.parameters)
-    for name in parameters:  # "self" is a name that no call could take
+    for name in parameters:  # a parameter named "self" cannot be passed
         if name not in kind.defaults:
             raise InterpError(one_of(f"parameter of task {ref.name}", name, kind.defaults))
     return make(data_seed=ref.data_seed, **parameters)

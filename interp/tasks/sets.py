@@ -1,7 +1,7 @@
-"""Answers that are sets: at each position, which of the outputs are right (their logits above 0), several or none.
+"""Answers that are sets: at each position, any number of outputs can be correct (those with a logit above 0).
 
-Formal languages are often learned so: for each prefix the set of symbols that may follow, trained with binary
-cross-entropy. A set is one integer, its class: bit i is set where output i belongs to it.
+Models of formal languages are often trained this way: for each prefix, the answer is the set of symbols that may
+follow, with binary cross-entropy. A set is stored as one integer, its class: bit i is set if output i is a member.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_OUTPUTS = 62
 
 
 def pack_sets(members: Bool[Tensor, "*rows n_out"]) -> Int[Tensor, "*rows"]:
-    """Each set as one integer. Raises InterpError for more than 62 outputs."""
+    """Store each set as one integer. Raises InterpError for more than 62 outputs."""
     n_out = members.shape[-1]
     if n_out > MOST_OUTPUTS:
         raise InterpError(f"sets of {n_out} outputs: at most {MOST_OUTPUTS} are supported")
@@ -27,10 +27,10 @@ def pack_sets(members: Bool[Tensor, "*rows n_out"]) -> Int[Tensor, "*rows"]:
 
 
 def unpack_sets(classes: Int[Tensor, "*rows"], n_out: int) -> Bool[Tensor, "*rows n_out"]:
-    """The members of each set; the inverse of pack_sets."""
+    """Return the members of each set (the inverse of pack_sets)."""
     return (classes[..., None] >> torch.arange(n_out, device=classes.device)) % 2 == 1
 
 
 def set_word(answer: int, words: Sequence[str]) -> str:
-    """A set in words: "{a, b}"; "{}" where nothing belongs to it."""
+    """Write a set as text: "{a, b}", or "{}" if it is empty."""
     return "{" + ", ".join(word for i, word in enumerate(words) if answer >> i & 1) + "}"

@@ -1,11 +1,11 @@
-"""The task that a certificate is about: made anew from its class, its parameters and its tables.
+"""The task that a certificate is about: made anew from its class, parameters and tables.
 
-A task object is not frozen: with another `task.table`, or a function put in the place of `task.batch`, it asks
-something else under the name and id of its spec. So a certificate does not take labels from the object at hand. It
-makes the task again, as loading a checkpoint does, and everything it says is about that one. An object that holds
-anything else is refused, in a sentence that names it: its owner may take the certificate to be about the object.
+A task object is not frozen: after changing `task.table` or replacing `task.batch` it is a different task under the same
+name and spec id. So a certificate does not take labels from the given object. It makes the task again, as loading a
+checkpoint does, and is about this new task. A given object that differs from it is refused with a message that names
+the difference, because its owner might think that the certificate is about the object.
 
-Private attributes that are there only later (caches) are left aside: the new task does not have them.
+Private attributes that only one of the two has (caches) are ignored.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from interp.tasks.registry import make_task, registered_tasks
 PLAIN = bool | int | float | complex | str | bytes | None | np.generic | torch.dtype | torch.device | type
 ABSENT = object()
 ADDED = {"smart_apply"}
-"""What transformers adds to torch.nn.Module once it has made a model; no forward pass calls it."""
+"""Attributes that transformers adds to torch.nn.Module when it makes a model; no forward pass calls them."""
 
 
 class Uncomparable(Exception):
-    """A value of a kind that is not compared; its text says which."""
+    """A value of a type that cannot be compared; the message names it."""
 
 
 def snapshot(task: Task) -> Task:
-    """A fresh task of the same class, parameters, data seed and tables.
+    """Make a new task of the same class, parameters, data seed and tables.
 
-    Raises UnsupportedError if its class makes another task of these, or none, and where the task holds what cannot
-    be compared.
+    Raises UnsupportedError if this fails, if the new task differs, or if the given one holds values that cannot be
+    compared.
     """
     if (reason := patched(type(task))) is not None:
         raise UnsupportedError(f"task {task.name}: {reason}")
@@ -52,9 +52,8 @@ def snapshot(task: Task) -> Task:
 
 
 def impostor(task: Task) -> str | None:
-    """Why a task is not the one that its name is registered for, or None: a claim names it, and readers know the name.
-
-    A name that nobody registered may be anyone's.
+    """Return why a task is not the one registered under its name, or None. A claim names the task, so the name must be
+    right. Unregistered names are free.
     """
     known, kind = registered_tasks().get(task.name), type(task)
     if known is None or known is kind:
@@ -66,11 +65,11 @@ def impostor(task: Task) -> str | None:
 
 
 def patched(kind: type) -> str | None:
-    """Which function of a class of this package, or of a library, was replaced from outside; None if none was."""
+    """Return the first function of a class of this package or of a library that was replaced, or None."""
     for owner in kind.__mro__:
         home = owner.__module__.partition(".")[0]
         if home not in ("interp", "transformer_lens", "torch"):
-            continue  # someone's own class is what they wrote
+            continue  # a user's own class may contain anything
         for name, member in vars(owner).items():
             if name in ADDED or (name.startswith(("__", "_abc_")) and name != "__call__"):
                 continue
@@ -81,7 +80,7 @@ def patched(kind: type) -> str | None:
 
 
 def _functions(member: Any) -> list[Any]:
-    """The functions behind a member of a class."""
+    """Return the functions of a class member."""
     if isinstance(member, staticmethod | classmethod):
         return [member.__func__]
     if isinstance(member, property):
@@ -94,7 +93,7 @@ def _functions(member: Any) -> list[Any]:
 
 
 def _made(task: Task) -> Task:
-    """The task that its class makes of its reference and its tables."""
+    """Make the task from its class, reference and tables."""
     kind, ref = type(task), task.ref
     tables = {name: tensor.detach().clone() for name, tensor in task.tables().items()}
     with errors_named(task, "its class, made from its parameters,"):
@@ -114,7 +113,7 @@ def _made(task: Task) -> Task:
 
 
 def _difference(task: Task, fresh: Task) -> str | None:
-    """What the task at hand holds that the fresh one does not, or the other way round; None for nothing."""
+    """Describe the first difference between the given task and the new one, or None."""
     mine, made = vars(task), vars(fresh)
     for name in sorted({*mine, *made}):
         held, wanted = mine.get(name, ABSENT), made.get(name, ABSENT)
@@ -144,12 +143,12 @@ def _shown(value: object) -> str:
 
 
 def same(one: Any, other: Any, seen: dict[tuple[int, int], bool]) -> bool:
-    """Do two values hold the same? Raises Uncomparable for kinds that are not known."""
+    """Whether two values are equal. Raises Uncomparable for unknown types."""
     if one is other or seen.get((id(one), id(other))):
         return True
     if type(one) is not type(other):
         return False
-    seen[id(one), id(other)] = True  # what holds itself is the same as far as the rest is
+    seen[id(one), id(other)] = True  # a value that contains itself is equal if the rest is
     if isinstance(one, PLAIN):
         return bool(one == other) or (one != one and other != other)
     if isinstance(one, Tensor):
