@@ -23,7 +23,7 @@ from interp.measures.subject import Subject
 from interp.measures.subsets import all_subsets, sample_subsets, select_groups
 from interp.measures.survey import survey
 from interp.populations import SECONDS, Asked, Population, choose
-from interp.sections.base import Study, first_reason
+from interp.sections.base import Study, first_reason, unsupported
 from interp.spec import Construction
 from interp.tasks import IGNORED, Batch
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
@@ -204,11 +204,7 @@ def counter(study: Study) -> CountingModel:
 
 def needs_counter(study: Study) -> str | None:
     """The reason why the model is not a CountingModel, or None."""
-    try:
-        study.once(counter)
-    except UnsupportedError as error:
-        return str(error)
-    return None
+    return unsupported(study.once, counter)
 
 
 def by_relation(study: Study) -> pd.DataFrame:
@@ -255,11 +251,7 @@ def needs_table(study: Study) -> str | None:
 
 def needs_recognizer(study: Study) -> str | None:
     """The reason why the model is not a recognizer of strings, or None."""
-    try:
-        language_of(study.subject.task_model)
-    except UnsupportedError as error:
-        return str(error)
-    return None
+    return unsupported(lambda: language_of(study.subject.task_model))
 
 
 def is_exact(study: Study) -> bool:

@@ -7,7 +7,6 @@ import pandas as pd
 from interp.measures.attention_tables import attention_by_position, attention_by_token
 from interp.measures.looks import KINDS, looks
 from interp.measures.subject import Subject
-from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -40,15 +39,10 @@ def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.Dat
     )
 
 
-def population(study: Study) -> Population:
-    return study.population("attention", _tables, most=5_000)
-
-
 @section("attention", title="Mean attention", order=400, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Mean patterns by position (short inputs) and by token (few tokens), and where heads look at the reads."""
-    subject, inputs = study.subject, study.once(population)
-    batch = inputs.batch
+    subject, inputs = study.subject, study.population("attention", _tables, most=5_000)
     report.section("Mean attention", f"Averages {inputs.on}, without padding.")
     shape = {"layer": study.model.cfg.n_layers > 1}
     by_position, by_token, found = study.on_population("attention", inputs)
@@ -65,7 +59,7 @@ def make(study: Study, report: Report) -> None:
         )
     if by_token is not None:
         at = "" if subject.read_at == "all" else ", where answers are read"
-        seen = set(batch.tokens[batch.attention_mask].unique().tolist())
+        seen = set(inputs.batch.tokens[inputs.batch.attention_mask].unique().tolist())
         table = by_token[by_token["key"].map(study.task.token_id).isin(seen)]
         report.add_figure(
             "attention_by_token",

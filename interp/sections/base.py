@@ -347,3 +347,12 @@ def fill(
 def first_reason(reasons: Iterable[str | None]) -> str | None:
     """The first reason in the list, or None: needs=lambda study: first_reason([...])."""
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def unsupported(function: Callable[..., Any], *arguments: Any) -> str | None:
+    """The reason why function(*arguments) raises UnsupportedError, or None if it does not."""
+    try:
+        function(*arguments)
+    except UnsupportedError as error:
+        return str(error)
+    return None

@@ -16,18 +16,8 @@ from interp.words import counted, either, number
 SHOWN, ROUNDING = 40, 1e-13
 
 
-def needs(study: Study) -> str | None:
-    """Outputs that are a sum over parts."""
-    return not_additive(study.subject)
-
-
 def population(study: Study) -> Population:
     return study.population("components", components)
-
-
-def measured(study: Study) -> Components:
-    """The parts' contributions on the inputs of `population`."""
-    return study.on_population("components", study.once(population))
 
 
 def half_width(spread: float, inputs: Population) -> float:
@@ -43,10 +33,11 @@ def largest(table: pd.DataFrame, inputs: Population) -> list[str]:
     return list(table["component"][size + half >= size[best] - half[best]])
 
 
-@section("components", title="What each part adds", order=200, needs=needs)
+@section("components", title="What each part adds", order=200, needs=lambda study: not_additive(study.subject))
 def make(study: Study, report: Report) -> None:
     """The right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
-    found, inputs = study.once(measured), study.once(population)
+    inputs = study.once(population)
+    found: Components = study.on_population("components", inputs)
     table = found.to_frame()
     table["effect"] = table["effect"].where(table["effect"].abs() > ROUNDING * table["effect"].abs().max(), 0.0)
     by_size = table.reindex(table["effect"].abs().sort_values(ascending=False).index)

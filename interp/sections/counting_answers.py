@@ -8,7 +8,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp import words
-from interp.errors import UnsupportedError
 from interp.measures import counting, counting_readout
 from interp.measures.counting import CountingModel
 from interp.measures.relation_or_inventory import Mechanism, mechanism
@@ -17,7 +16,7 @@ from interp.report import figures as draw
 from interp.report.aim import inputs, tokens
 from interp.report.aim import tokens as piece
 from interp.sections import _shared as shared
-from interp.sections.base import Study, section
+from interp.sections.base import Study, section, unsupported
 from interp.tasks import Batch
 
 
@@ -211,13 +210,8 @@ def mechanism_sentence(found: Mechanism) -> str:
 
 def needs(study: Study) -> str | None:
     """The reason why artificial mixtures do not apply (total attention is not fixed), or None."""
-    if (reason := shared.needs_counter(study)) is not None:
-        return reason
-    try:
-        counting_readout.total_attention(study.once(shared.counter))
-    except UnsupportedError as error:
-        return str(error)
-    return None
+    reason = shared.needs_counter(study)
+    return reason or unsupported(counting_readout.total_attention, study.once(shared.counter))
 
 
 @section("counting_probes", title="The readout on artificial mixtures", order=710, needs=needs)

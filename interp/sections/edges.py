@@ -9,7 +9,7 @@ from interp.measures.edges import edge_effects, edges, nodes
 from interp.measures.pairs import make_pairs
 from interp.measures.runs import forward
 from interp.measures.subject import Subject
-from interp.populations import SIZES, Population
+from interp.populations import SIZES
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import CHEAP, Study, section
@@ -42,15 +42,10 @@ def _some(subject: Subject, batch: Batch) -> None:
     edge_effects(subject, make_pairs(subject, batch=batch))
 
 
-def population(study: Study) -> Population:
-    """The clean inputs of the pairs."""
-    return study.population("edges", _some, fixed=False, seconds=CHEAP)
-
-
 @section("edges", title="Edges between parts", order=505, needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
     """Path patching of every edge."""
-    inputs = study.once(population)
+    inputs = study.population("edges", _some, fixed=False, seconds=CHEAP)  # the clean inputs of the pairs
     given = make_pairs(study.subject, batch=inputs.batch)
     found = edge_effects(study.subject, given)
     best = found.loc[found["recovered"].abs().idxmax()]

@@ -7,7 +7,6 @@ import pandas as pd
 
 from interp.errors import UnsupportedError
 from interp.measures.embeddings import cosines, output_spectra, principal_components, spectra, token_vectors
-from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -64,19 +63,11 @@ def make(study: Study, report: Report) -> None:
         _waves(study, report)
 
 
-def population(study: Study) -> Population:
-    return study.population("embeddings", output_spectra)
-
-
-def measured(study: Study) -> pd.DataFrame:
-    """The Fourier spectra of the outputs."""
-    return study.on_population("embeddings", study.once(population))
-
-
 def _waves(study: Study, report: Report) -> None:
     table = spectra(study.subject)
     try:
-        outputs = study.once(measured)
+        inputs = study.population("embeddings", output_spectra)
+        outputs = study.on_population("embeddings", inputs)
     except UnsupportedError:
         outputs = None
     many = table["group"].nunique() > 1
@@ -101,7 +92,7 @@ def _waves(study: Study, report: Report) -> None:
             share = float(outputs.loc[same, "power"].sum())
             sentences.append(
                 "Waves of these frequencies around the right answer, each the same on every input, explain "
-                f"{portion(share, 3, ROUNDING)} of the variance of the logits {study.once(population).on}."
+                f"{portion(share, 3, ROUNDING)} of the variance of the logits {inputs.on}."
             )
             report.add_fact(f"logits_explained_by_{str(which).replace(' ', '_')}", share)
     report.add_text(" ".join(sentences))

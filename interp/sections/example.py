@@ -20,7 +20,7 @@ def needs(study: Study) -> str | None:
     heads = study.model.cfg.n_heads
     if heads > MOST_HEADS:
         return f"the patterns of {heads} heads are too many to draw"
-    batch = study.once(example)
+    batch = study.task.example
     if batch is None:
         return f"task {study.task.name} gives no example"
     length = int(batch.lengths[0])
@@ -31,15 +31,10 @@ def needs(study: Study) -> str | None:
     return None
 
 
-def example(study: Study) -> Batch | None:
-    """The task's own example, cut to its length."""
-    return study.task.example
-
-
 @section("example", title="Attention on one input", order=450, needs=needs)
 def make(study: Study, report: Report) -> None:
     """The attention patterns of every layer and head."""
-    batch = study.once(example)
+    batch = study.task.example
     assert batch is not None
     width = min(LONGEST, int(batch.lengths[0]))
     if study.spec is not None and study.spec.max_length is not None:

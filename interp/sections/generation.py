@@ -7,7 +7,6 @@ import pandas as pd
 
 from interp import words
 from interp.measures.generation import Generated, generate, not_generated
-from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -18,19 +17,11 @@ def needs(study: Study) -> str | None:
     return not_generated(study.subject, study.data()[slice(0, 20)])
 
 
-def population(study: Study) -> Population:
-    """The inputs whose answers are generated."""
-    return study.population("generation", generate)
-
-
-def measured(study: Study) -> Generated:
-    return study.on_population("generation", study.once(population))
-
-
 @section("generation", title="Generated answers", order=25, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Exact match when the model reads its own tokens, and right tokens by place."""
-    found, drawn = study.once(measured), study.once(population)
+    drawn = study.population("generation", generate)
+    found: Generated = study.on_population("generation", drawn)
     forced = float(found.teacher_forced[found.asked].double().mean())
     report.section("Generated answers", sentence(str(drawn.share(found.exact)), forced, drawn.on))
     table = found.by_place()

@@ -7,7 +7,6 @@ import pandas as pd
 from interp import words
 from interp.measures.head_features import head_features
 from interp.measures.subject import Subject
-from interp.populations import Population
 from interp.report import Report
 from interp.report import figures as draw
 from interp.sections.base import Study, section
@@ -26,19 +25,11 @@ def _first_features(subject: Subject, batch: Batch) -> pd.DataFrame:
     return head_features(subject, batch, tuple(subject.task.features(batch[slice(0, 2)]))[:MOST_FEATURES])
 
 
-def population(study: Study) -> Population:
-    return study.population("head_features", _first_features, most=INPUTS)
-
-
-def measured(study: Study) -> pd.DataFrame:
-    """The measures of the first features on the inputs of `population`."""
-    return study.on_population("head_features", study.once(population))
-
-
 @section("head_features", title="Heads by feature", order=345, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Variance, probe and interchange of each feature, by head."""
-    inputs, table = study.once(population), study.once(measured)
+    inputs = study.population("head_features", _first_features, most=INPUTS)
+    table: pd.DataFrame = study.on_population("head_features", inputs)
     reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
     if table.empty:
         report.section("Heads by feature", f"No feature of the task can be measured.{reasons}")

@@ -21,15 +21,6 @@ def _silenced(subject: Subject, batch: Batch) -> pd.DataFrame:
     return neurons_that_matter(subject, batch, SILENCED)
 
 
-def population(study: Study) -> Population:
-    return study.population("neurons", _silenced)
-
-
-def measured(study: Study) -> pd.DataFrame:
-    """The neurons that matter most."""
-    return study.on_population("neurons", study.once(population))
-
-
 def most_needed(table: pd.DataFrame, population: Population) -> str:
     """A sentence on the neurons whose ablation lowers accuracy most or, if none does, raises the loss most."""
     worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
@@ -45,7 +36,8 @@ def most_needed(table: pd.DataFrame, population: Population) -> str:
 @section("neurons", title="Neurons", order=700, needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
     """A table of the most harmful ablations, and the responses of the first few neurons."""
-    table, inputs = study.once(measured), study.once(population)
+    inputs = study.population("neurons", _silenced)
+    table: pd.DataFrame = study.on_population("neurons", inputs)
     fewer = (
         f"the {len(table)} most promising of {table.attrs['neurons']:,}"
         if len(table) < table.attrs["neurons"]
@@ -63,8 +55,8 @@ def make(study: Study, report: Report) -> None:
         f"answers at which the neuron is above 0. Measured {inputs.measured}.",
     )
     if study.task.cyclic:
-        _waves(study, report)
-    names = _features(study)
+        _waves(study, report, inputs.batch)
+    names = _features(study, inputs.batch)
     if not names:
         return
     places = table[["layer", "index"]].head(DRAWN).itertuples(index=False)
@@ -85,9 +77,8 @@ def make(study: Study, report: Report) -> None:
         )  # fmt: skip
 
 
-def _waves(study: Study, report: Report) -> None:
+def _waves(study: Study, report: Report, batch: Batch) -> None:
     """The strongest frequency of each MLP neuron over each cycle of tokens (Nanda et al. 2023)."""
-    batch = study.once(population).batch
     for group in study.task.cyclic:
         place = cycle_place(study.subject, batch, group)
         if place is None:
@@ -108,9 +99,8 @@ def _waves(study: Study, report: Report) -> None:
         report.add_table(f"neurons_waves_{group}", ordered, "One row per neuron, the purest waves first.", max_rows=12)
 
 
-def _features(study: Study) -> tuple[str, ...]:
+def _features(study: Study, batch: Batch) -> tuple[str, ...]:
     """One or two features with few values, for the axes of the figures."""
-    batch = study.once(population).batch
     values = {name: feature_at_reads(study.subject, batch, name) for name in study.task.features(batch[slice(0, 2)])}
     numbers = {name: len(value.unique()) for name, value in values.items()}
     few = [name for name, n in numbers.items() if 2 <= n <= MOST_VALUES]

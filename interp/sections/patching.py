@@ -53,11 +53,6 @@ def population(study: Study) -> Population:
     return study.population("patching", _by_place if places(study) else _by_part, fixed=False)
 
 
-def measured(study: Study) -> Patched:
-    """The effects on minimal pairs from the inputs of `population`."""
-    return study.on_population("patching", study.once(population))
-
-
 def leading(table: pd.DataFrame) -> pd.DataFrame:
     """The row that recovers most, then all rows whose 95% intervals overlap its interval."""
     table = table.sort_values("recovered", ascending=False, kind="stable")
@@ -75,7 +70,8 @@ def told_apart(clean: float, corrupted: float) -> str:
 @section("patching", title="Patching", order=500, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Patch the residual stream by layer and position, then heads and MLPs."""
-    found, inputs = study.once(measured), study.once(population)
+    inputs = study.once(population)
+    found: Patched = study.on_population("patching", inputs)
     first = leading(found.parts)
     best = first.iloc[0]
     half = NORMAL_95 * float(best["error"])

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from interp import words
-from interp.errors import UnsupportedError
 from interp.measures.memorization import (
     Memorization,
     OptimumGap,
@@ -23,7 +22,7 @@ from interp.report import Report
 from interp.report import figures as draw
 from interp.report.aim import tokens
 from interp.sections import _shared as shared
-from interp.sections.base import Study, section
+from interp.sections.base import Study, section, unsupported
 from interp.theory.attention_heads import heads_needed
 from interp.theory.closed_forms import least_squares, weighted_least_squares
 
@@ -102,12 +101,12 @@ def above(gap: OptimumGap) -> str:
     return f"is {gap.gap:.2g} nats, {much}, above it"
 
 
-def attention_needs(study: Study) -> str | None:
+def additive_needs(study: Study) -> str | None:
     """A table, and logits that are a sum over heads."""
     return shared.needs_table(study) or study.subject.no_decomposition()
 
 
-@section("table_attention", title="The attention matrix", order=440, needs=attention_needs)
+@section("table_attention", title="The attention matrix", order=440, needs=additive_needs)
 def table_attention(study: Study, report: Report) -> None:
     """Ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
@@ -189,13 +188,7 @@ def table_contexts(study: Study, report: Report) -> None:
 
 def directions_needs(study: Study) -> str | None:
     """A table, and logits that are a linear map of the last stream."""
-    if (reason := shared.needs_table(study)) is not None:
-        return reason
-    try:
-        unembedding(study.subject)
-    except UnsupportedError as error:
-        return str(error)
-    return None
+    return shared.needs_table(study) or unsupported(unembedding, study.subject)
 
 
 @section("table_directions", title="Directions of the table", order=610, needs=directions_needs)
@@ -228,12 +221,7 @@ def table_directions(study: Study, report: Report) -> None:
         )
 
 
-def heads_needs(study: Study) -> str | None:
-    """A table, and logits that are a sum over heads."""
-    return shared.needs_table(study) or study.subject.no_decomposition()
-
-
-@section("table_heads", title="What heads add to the table", order=340, needs=heads_needs)
+@section("table_heads", title="What heads add to the table", order=340, needs=additive_needs)
 def table_heads(study: Study, report: Report) -> None:
     """The rise of the divergence without each head, and the size of what it adds."""
     table = head_table(study.subject, study.once(shared.context_outputs))

@@ -25,16 +25,11 @@ def population(study: Study) -> Population:
     return study.population("variables", variables, most=1_000)
 
 
-def measured(study: Study) -> pd.DataFrame:
-    """The accuracies on the inputs of `population`."""
-    return study.on_population("variables", study.once(population))
-
-
 @section("variables", title="Variables", order=750, needs=needs)
 def make(study: Study, report: Report) -> None:
     """Probe and interchange accuracy of each feature, by layer and position."""
     inputs = study.once(population)
-    table = study.once(measured)
+    table: pd.DataFrame = study.on_population("variables", inputs)
     if table.empty:
         report.section("Variables", "No feature of the task has few enough values for a probe on so few inputs.")
         return
