@@ -193,7 +193,8 @@ def test_neurons_are_drawn_against_few_values(values, reads, found, monkeypatch:
     monkeypatch.setattr(neurons, "feature_at_reads", lambda subject, batch, name: torch.arange(reads) % values[name])
     its = study()
     its.task.features = lambda batch: dict.fromkeys(values)
-    assert neurons._features(its, [None] * reads) == found
+    row = torch.zeros(2, dtype=torch.long)
+    assert neurons._features(its, Batch(row[:, None], row + 1, row)) == found
 
 
 @pytest.mark.parametrize(
