@@ -1,6 +1,6 @@
-"""Tasks: tokens, labels, samplers and exact domains. One file per task; `register_task` adds your own.
+"""Tasks: vocabularies, labels, samplers and lists of all inputs. One file per task; `register_task` adds your own.
 
-This file lists only the names that other rooms import.
+This file lists only the names that other packages import.
 """
 
 from interp.tasks.algorithmic_addition import Addition as Addition

@@ -1,8 +1,8 @@
-"""The base classes of the classic tasks: rows of numbers written as words, samples and whole domains.
+"""Base classes of tasks on rows of numbers.
 
 3 1 4 1 =          maximum of K numbers, answered at '='
 17 95 =            addition mod p, answered at '='
-7 2 9 7 2          induction: the token that followed last time
+7 2 9 7 2          induction: predict the token that followed the last earlier occurrence
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from interp.tasks.batch import IGNORED, Batch
 
 
 class NumberTask(Task):
-    """Rows of numbers of one length, each written as a word; a subclass defines the inputs and their labels.
+    """Rows of numbers of one length. A subclass defines the inputs and their labels.
 
-    Words are separated by spaces or commas in text.
+    In text, numbers are separated by spaces or commas.
     """
 
     family = "algorithmic"
@@ -33,7 +33,10 @@ class NumberTask(Task):
         """Label rows of tokens. Raises InterpError for a row that is not an input."""
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of words between spaces or commas, such as "3 1 4 1 =". Raises InterpError for anything else."""
+        """Return the token ids of words separated by spaces or commas, such as "3 1 4 1 =".
+
+        Raises InterpError for text that is not an input.
+        """
         ids = [self.token_id(word) for word in text.replace(",", " ").replace("=", " = ").split()]
         self.check_input(torch.tensor([ids]))
         return ids
@@ -42,7 +45,7 @@ class NumberTask(Task):
         return " ".join(self.vocabulary[int(token)] for token in tokens)
 
     def refuse(self, good: Tensor, tokens: Int[Tensor, "rows length"], form: str) -> None:
-        """Raise InterpError for the first row that is not good, with the expected form."""
+        """Raise InterpError for the first row that is not good; the message gives the expected form."""
         if not good.all():
             row = int((~good).int().argmax())
             shown = self.format([t for t in tokens[row].tolist() if 0 <= t < self.d_vocab][:20])
@@ -50,7 +53,7 @@ class NumberTask(Task):
 
 
 class EqualsTask(NumberTask):
-    """Rows of `terms` numbers below `base`, then '=', at which the answer, a number below `base`, is read."""
+    """Rows of `terms` numbers below `base`, then '='. The answer, also a number below `base`, is read at '='."""
 
     readout = "="
     terms: int
@@ -62,33 +65,33 @@ class EqualsTask(NumberTask):
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word per output: the numbers."""
+        """One word per output: the numbers."""
         return self.vocabulary[: self.base]
 
     def answer(self, numbers: Int[Tensor, "rows terms"]) -> Int[Tensor, "rows"]:
-        """The right answer for each row of numbers."""
+        """Return the right answer for each row of numbers."""
         raise NotImplementedError
 
     def of_numbers(self, numbers: Int[Tensor, "rows terms"]) -> Batch:
-        """Rows of numbers as inputs, with '=' appended."""
+        """Append '=' to rows of numbers and label them."""
         return self.batch(torch.nn.functional.pad(numbers, (0, 1), value=self.base))
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows of tokens with their labels. Raises InterpError for a row that is not an input."""
+        """Label rows of tokens. Raises InterpError for a row that is not an input."""
         self.check_input(tokens)
         lengths = torch.full((len(tokens),), self.terms + 1, device=tokens.device)
         return Batch(tokens, lengths, self.answer(tokens[:, :-1]))
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
-        """Raise InterpError unless every row is `terms` numbers and '='."""
+        """Raise InterpError unless every row consists of `terms` numbers and '='."""
         form = f"{self.terms} numbers below {self.base} and '='"
         if tokens.shape[1] != self.terms + 1:
-            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: it must be {form}")
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: give {form}")
         numbers = tokens[:, :-1]
         self.refuse(((numbers >= 0) & (numbers < self.base)).all(1) & (tokens[:, -1] == self.base), tokens, form)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The answer at '=', IGNORED elsewhere."""
+        """Return the answer at '=', IGNORED elsewhere."""
         classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, -1] = batch.labels.long()
         return classes
@@ -99,16 +102,16 @@ class EqualsTask(NumberTask):
         return int(self.base**self.terms)
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every input, in lexicographic order, in batches of at most `chunk` rows."""
+        """Yield every input, in lexicographic order, in batches of at most `chunk` rows."""
         check_size("chunk", chunk)
         for start in range(0, self.n_inputs, chunk):
             yield self.of_numbers(self.digits(torch.arange(start, min(start + chunk, self.n_inputs))))
 
     def digits(self, index: Int[Tensor, "rows"]) -> Int[Tensor, "rows terms"]:
-        """The numbers of the inputs with these indices in lexicographic order."""
+        """Return the numbers of the inputs with these indices in lexicographic order."""
         return torch.stack([index // self.base**power % self.base for power in reversed(range(self.terms))], 1)
 
     def generator(self, split: str, seed: int) -> torch.Generator:
-        """The random generator of a split and seed."""
+        """Return the random generator for a split and seed."""
         check_size("seed", seed, least=0)
         return torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))

@@ -1,13 +1,14 @@
 """Addition of two numbers, digit by digit, with the carry: the answer is generated one digit at a time.
 
-    4 3 2 1 + 9 9 9 0 = 3 3 2 2          1234 + 999 = 2233, least digit first; the last digit, 0, is read at the last 2
+    4 3 2 1 + 9 9 9 0 = 3 3 2 2          1234 + 999 = 2233, least significant digit first; the last digit, 0, is read
+                                         at the last 2
 
 Numbers have a fixed number of digits, padded with zeros; the answer has one digit more. A row contains the right digits
-of the answer before the last read position (teacher forcing). So a model generates the sum of a pair correctly if and
+of the answer up to the last read position (teacher forcing). So a model generates the sum of a pair correctly if and
 only if every answer in its row is right.
 
-Other adders write the signs and the start differently: as extra tokens, as the digit 0 at a fixed position, or not at
-all. The parameters cover these formats.
+Published models write the signs and the start token differently: as extra tokens, as the digit 0 at a fixed position,
+or not at all. The parameters cover these formats.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ MARKS = ("end", "lead", "plus", "equals")
 class Addition(NumberTask):
     """The sum of two numbers of `digits` digits; each of its digits + 1 digits is read at the token before it.
 
-    order, answer_order: the first digit of the numbers and of the answer: "least" or "most" significant.
+    order, answer_order: whether the least or the most significant digit comes first ("least" or "most"), in the numbers
+    and in the answer.
     lead, plus, equals, end: the tokens before the first number, between the numbers, after the second number, and after
-    the answer. A word such as "+" is an extra token, a digit such as "0" is that digit, "" is left out. The model must
-    also generate the end, if there is one.
-    chains: the share of training pairs with a long chain of carries, which are rare among uniform pairs: from a random
-    digit on, pairs of digits add up to base - 1 and propagate a carry.
+    the answer. A word such as "+" is an extra token, a digit such as "0" is that digit, and "" means no token. The
+    model must also generate the end token if it is not "".
+    chains: the share of training pairs that are given a long chain of carries, which is rare among uniform pairs. From
+    a random digit on, pairs of digits add up to base - 1 and propagate a carry.
     """
 
     name = "addition"
@@ -62,16 +64,16 @@ class Addition(NumberTask):
                 raise InterpError(one_of(f"{name} of task {self.name}", str(self.parameters[name]), ORDERS))
         self.chains = float(self.parameters["chains"])
         if not 0 <= self.chains <= 1:
-            raise InterpError(f"{self.name}: chains = {self.chains} must be a share of the training pairs, from 0 to 1")
+            raise InterpError(f"{self.name}: chains = {self.chains} must be a share of training pairs between 0 and 1")
         digits = tuple(map(str, range(self.base)))
         self._marks = {name: str(self.parameters[name]) for name in MARKS}
         if odd := [mark for mark in self._marks.values() if any(letter.isspace() for letter in mark)]:
             raise InterpError(f"{self.name}: the token {quoted(odd[0])} contains a space, so text could not be parsed")
-        # Digits first, then the end: outputs are the first tokens, in the same order.
+        # The outputs are the first tokens of the vocabulary: the digits and, if it is an extra token, the end.
         self.vocabulary = tuple(dict.fromkeys((*digits, *filter(None, self._marks.values()))))
 
     def for_vocabulary(self, d_vocab: int) -> Addition:
-        """The task with signs written as the digit 0, if the model has only digit tokens."""
+        """Return the task with signs written as the digit 0 if the model has only digit tokens."""
         if d_vocab != self.base or self.d_vocab == self.base:
             return self
         zeros = {name: "0" for name in MARKS if self.parameters[name]}
@@ -81,7 +83,7 @@ class Addition(NumberTask):
 
     @cached_property
     def fixed(self) -> dict[int, int]:
-        """The tokens that are the same in every row, by position."""
+        """Position -> token, for the tokens that are the same in every row."""
         n, at = self.n_digits, 0
         found = {}
         for name, after in (("lead", n), ("plus", n), ("equals", 0)):
@@ -93,9 +95,9 @@ class Addition(NumberTask):
 
     @cached_property
     def digit_places(self) -> Int[Tensor, "3 digits"]:
-        """Positions of the digits of the first number, the second number and the answer, least digit first.
+        """Positions of the digits of the first number, the second number and the answer, least significant first.
 
-        The answer's last digit is in the row only if an end follows; otherwise its position is -1.
+        The last digit of the answer is in the row only if an end token follows; otherwise its position is -1.
         """
         n, lead, plus, equals = self.n_digits, *(bool(self._marks[name]) for name in ("lead", "plus", "equals"))
         place = torch.arange(n)
@@ -121,7 +123,7 @@ class Addition(NumberTask):
 
     @cached_property
     def read_places(self) -> Int[Tensor, "digits"]:
-        """The read position of each digit of the answer, least digit first: the position before the digit."""
+        """The read position of each digit of the answer (the position before it), least significant digit first."""
         order = torch.arange(self.n_digits + 1)
         if self.parameters["answer_order"] == "most":
             order = order.flip(0)
@@ -133,13 +135,13 @@ class Addition(NumberTask):
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word per output: the digits, and the end if it is an extra token."""
+        """One word per output: the digits, and the end if it is an extra token."""
         return self.vocabulary[: self.n_out]
 
     # ------------------------------------------------------------ rows and labels
 
     def of_numbers(self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]) -> Batch:
-        """Rows for pairs of numbers, given as digits, least first."""
+        """Make rows for pairs of numbers, given as digits, least significant first."""
         rows = torch.zeros(len(first), self.length, dtype=torch.long)
         for at, token in self.fixed.items():
             rows[:, at] = token
@@ -152,26 +154,26 @@ class Addition(NumberTask):
     def numbers(
         self, tokens: Int[Tensor, "rows length"]
     ) -> tuple[Int[Tensor, "rows digits"], Int[Tensor, "rows digits"]]:
-        """The digits of the two numbers in each row, least first."""
+        """Return the digits of the two numbers in each row, least significant first."""
         return tokens[:, self.digit_places[0, :-1]], tokens[:, self.digit_places[1, :-1]]
 
     def carries(
         self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]
     ) -> Int[Tensor, "rows carries"]:
-        """The carry into each digit of the answer, least first; the first is 0."""
+        """Return the carry into each digit of the answer, least significant first; the first carry is 0."""
         carry = torch.zeros(len(first), self.n_digits + 1, dtype=torch.long, device=first.device)
         for place in range(self.n_digits):
             carry[:, place + 1] = first[:, place] + second[:, place] + carry[:, place] >= self.base
         return carry
 
     def sums(self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"]) -> Int[Tensor, "rows more"]:
-        """The digits of each sum, least first; one digit more than the numbers."""
+        """Return the digits of each sum, least significant first: one digit more than the numbers have."""
         return (torch.nn.functional.pad(first + second, (0, 1)) + self.carries(first, second)) % self.base
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
         """Label rows of tokens: the right output at each read position, -1 elsewhere.
 
-        Raises InterpError for a row that is not an input: another format, or wrong digits in the answer.
+        Raises InterpError for a row that has another format or wrong digits in the answer.
         """
         self.check_input(tokens)
         lengths = torch.full((len(tokens),), self.length, device=tokens.device)
@@ -182,10 +184,10 @@ class Addition(NumberTask):
         return Batch(tokens, lengths, labels)
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
-        """Raise InterpError unless every row has two numbers with their signs and right digits of their sum."""
-        form = f"{self.length} tokens: two numbers of {self.n_digits} digits and those of their sum that are read from"
+        """Raise InterpError unless every row has two numbers with their signs and the right digits of their sum."""
+        form = f"{self.length} tokens: two numbers of {self.n_digits} digits, then the right digits of their sum"
         if tokens.shape[1] != self.length:
-            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: it must be {form}")
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: give {form}")
         first, second = self.numbers(tokens)
         good = ((first >= 0) & (first < self.base) & (second >= 0) & (second < self.base)).all(1)
         for at, token in self.fixed.items():
@@ -196,13 +198,13 @@ class Addition(NumberTask):
         self.refuse(good, tokens, form)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The next digit of the sum at each read position, IGNORED elsewhere."""
+        """Return the next digit of the sum at each read position, IGNORED elsewhere."""
         return batch.labels.long().masked_fill(batch.labels < 0, IGNORED)
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows length"]:
-        """The digit at each read position, -1 elsewhere."""
+        """Return the output at each read position, -1 elsewhere."""
         read = torch.zeros(self.length, dtype=torch.bool, device=classes.device)
         read[self.read_places] = True
         read[-1] |= bool(self._marks["end"])
@@ -211,7 +213,7 @@ class Addition(NumberTask):
     # ------------------------------------------------------------ samples and the whole domain
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n pairs of independent uniform numbers; in the training split, a share `chains` has long carries."""
+        """Draw n pairs of independent uniform numbers; in the training split, a share `chains` has long carries."""
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)
         generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
@@ -223,18 +225,19 @@ class Addition(NumberTask):
     def _chained(
         self, first: Int[Tensor, "rows digits"], second: Int[Tensor, "rows digits"], generator: torch.Generator
     ) -> Int[Tensor, "rows digits"]:
-        """Change some second numbers so that the digits of a run of places add up to base - 1."""
+        """Change some second numbers so that the digit pairs of a run of places add up to base - 1."""
         rows, places = len(first), torch.arange(self.n_digits)
         start, length = (torch.randint(1, self.n_digits + 1, (rows, 1), generator=generator) for _ in range(2))
         chosen = torch.rand(rows, 1, generator=generator) < self.chains
         return torch.where(chosen & (places >= start) & (places < start + length), self.base - 1 - first, second)
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """Features of the digit place that is read at a position, or that a number's digit belongs to; elsewhere -1.
+        """Return features of each position's digit place; -1 at positions that have none.
 
-        answer: the right output. digit_sum: the sum of the two digits, without the carry. carry_in, carry_out: 0 or 1.
+        The digit place of a read position is that of the answer's digit read there. answer: the right output.
+        digit_sum: the sum of the two digits at the place, without the carry. carry_in, carry_out: 0 or 1.
         chain_length: the length of the carry chain that ends here: 0 without a carry, 1 if the carry arises one place
-        before, plus one per pair of digits that propagates it.
+        before, and one more for each pair of digits that propagates it.
         """
         first, second = self.numbers(batch.tokens)
         carries, n = self.carries(first, second), self.n_digits
@@ -283,10 +286,10 @@ class Addition(NumberTask):
     # ------------------------------------------------------------ the automaton
 
     def automata(self) -> Iterator[Automaton]:
-        """One automaton, which reads the digits of both numbers and of the sum, least first.
+        """Yield one automaton, which reads the digits of both numbers and of the sum, least significant first.
 
-        Its state is the carry plus the digits read at the current place; after the digit of the sum, it is the new
-        carry.
+        Its state is the carry plus the digits read at the current place. After the digit of the sum, the state is the
+        new carry times the base.
         """
         a, b, s = self._kinds
         order, reads = [*self.fixed], []
@@ -302,7 +305,7 @@ class Addition(NumberTask):
         yield Automaton(tuple(order), 0, self._step, tuple(reads))
 
     def _step(self, state: int, position: int, token: int) -> int | None:
-        """The next state, or None if the row is not an input."""
+        """Return the next state, or None if the row is not an input."""
         if position in self.fixed:
             return state if token == self.fixed[position] else None
         if token >= self.base:

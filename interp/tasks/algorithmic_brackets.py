@@ -3,7 +3,7 @@
     [CLS] ( ( ) ( ) )            balanced
     [CLS] ( ) ) ( [PAD] [PAD]    not balanced, despite equal numbers of ( and )
 
-This is Dyck-1 of the languages without a bound on the depth, at every length, and with harder strings: some unbalanced
+Unlike task dyck1, this one has no bound on the depth and includes odd lengths. Its strings are harder: some unbalanced
 strings have equal numbers of ( and ), so counting is not sufficient.
 """
 
@@ -41,11 +41,11 @@ class Brackets(Dyck):
 
     @property
     def depth(self) -> int:
-        """The largest depth of balanced strings in samples, which is not bounded up to the longest training string."""
+        """The largest depth that a balanced training string can have."""
         return (self._sizes[0] + 1) // 2
 
     def _rule(self) -> tuple[Any, ...]:
-        """The height after each symbol, without a bound; -1 once it has been negative."""
+        """Compute the height (the number of open brackets) after each symbol; -1 once it has been negative."""
         step = ("if", ("<", ("so_far",), 0), -1, ("+", ("so_far",), ("-", 1, ("*", 2, ("item",)))))
         return ("=", ("fold", BITS, 0, step), 0)
 
@@ -54,14 +54,14 @@ class Brackets(Dyck):
         return (heights.amin(1) >= 0) & (heights[:, -1] == 0)
 
     def automata(self) -> Iterator[Automaton]:
-        """The state is the height so far, without a bound; -1 once it has been negative."""
+        """Yield automata whose state is the height so far; -1 once it has been negative."""
         yield from string_automata(
             self, 0, lambda height, symbol: -1 if height < 0 else height + 1 - 2 * symbol, lambda height: height == 0
         )
 
     @staticmethod
     def heights(symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Int[Tensor, "rows width"]:
-        """The number of open brackets after each symbol; constant beyond a row's length."""
+        """Return the number of open brackets after each symbol; constant beyond the end of the string."""
         inside = torch.arange(symbols.shape[1], device=symbols.device) < lengths[:, None]
         return torch.where(inside, 1 - 2 * symbols, 0).cumsum(1)
 
@@ -84,12 +84,13 @@ class Brackets(Dyck):
 
     @property
     def answer_words(self) -> tuple[str, str]:
-        """A word per answer: no, yes."""
+        """One word per answer: no, yes."""
         return ("not balanced", "balanced")
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """answer: balanced. even: equal numbers of ( and ). never_below: no prefix has more ) than (. height: number of
-        open brackets after each token, including [CLS] and padding."""
+        """Return the features. answer: whether the string is balanced. even: whether it has equal numbers of ( and ).
+        never_below: whether no prefix has more ) than (. height: number of open brackets after each token, including
+        [CLS] and padding."""
         symbols, lengths = self.symbols(batch.tokens)
         heights = self.heights(symbols, lengths)
         return {

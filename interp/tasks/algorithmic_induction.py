@@ -2,7 +2,7 @@
 
     [BOS] 7 2 9 7 2 9 7          from the second 7 on, the answer is the token that followed last time: 2 9 7 2
 
-The length of the string varies from row to row, so that the answer is not at a fixed distance: a model must search for
+The length of the string varies from row to row, so the answer is not at a fixed distance, and a model must search for
 the token.
 """
 
@@ -29,8 +29,8 @@ from interp.tasks.registry import register_task
 class Induction(NumberTask):
     """The token after the current token's last earlier occurrence; -1 at [BOS] and at first occurrences.
 
-    v: number of tokens "0" to "v-1", besides [BOS]. length: number of tokens in a row after [BOS]. shortest, longest:
-    range of the number of different tokens in the repeated string, uniformly distributed.
+    v: number of tokens "0" to "v-1", besides [BOS]. length: number of tokens in a row after [BOS]. The number of
+    different tokens in the repeated string is uniform on shortest..longest.
     """
 
     name = "induction"
@@ -44,8 +44,8 @@ class Induction(NumberTask):
         )
         if not self.shortest <= self.longest < self.length or self.longest > self.v:
             raise InterpError(
-                f"shortest = {self.shortest}, longest = {self.longest}: they must be in order, longest below "
-                f"length = {self.length} and at most v = {self.v}"
+                f"shortest = {self.shortest}, longest = {self.longest}: shortest must not exceed longest, which must "
+                f"be below length = {self.length} and at most v = {self.v}"
             )
         self.vocabulary = (*map(str, range(self.v)), "[BOS]")
         earlier = ("and", ("<", ("index",), ("place",)), ("=", ("item",), ("own",)))
@@ -58,7 +58,7 @@ class Induction(NumberTask):
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word per output: all tokens except [BOS]."""
+        """One word per output: all tokens except [BOS]."""
         return self.vocabulary[: self.v]
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
@@ -73,11 +73,11 @@ class Induction(NumberTask):
 
     @property
     def n_inputs(self) -> int:
-        """Number of strings of different tokens with lengths from shortest to longest; 7e30 by default."""
+        """Number of strings of different tokens with lengths from shortest to longest; 7e30 with the defaults."""
         return sum(math.perm(self.v, period) for period in range(self.shortest, self.longest + 1))
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every repeated string, short ones first, in lexicographic order per length."""
+        """Yield every repeated string: short ones first, in lexicographic order within a length."""
         check_size("chunk", chunk)
         for period in range(self.shortest, self.longest + 1):
             strings = permutations(range(self.v), period)
@@ -86,7 +86,7 @@ class Induction(NumberTask):
                 yield self.batch(torch.nn.functional.pad(repeated, (1, 0), value=self.v))
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Label rows of any length that begin with [BOS]: an answer wherever the token has occurred before."""
+        """Label rows of any length that begin with [BOS]; there is an answer wherever the token has occurred before."""
         self.check_input(tokens)
         return Batch(tokens, torch.full((len(tokens),), tokens.shape[1], device=tokens.device), self._label(tokens))
 
@@ -96,7 +96,7 @@ class Induction(NumberTask):
         return torch.where(last >= 0, followed, -1)
 
     def last_seen(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """The position of each token's last earlier occurrence, -1 if there is none and at [BOS]."""
+        """Return the position of each token's last earlier occurrence; -1 if there is none, and at [BOS]."""
         place = torch.arange(tokens.shape[1], device=tokens.device)
         same = (tokens[:, :, None] == tokens[:, None, :]) & (place[None, :] < place[:, None])
         last = torch.where(same, place, -1).amax(-1)
@@ -106,25 +106,25 @@ class Induction(NumberTask):
         """Raise InterpError unless every row is [BOS] followed by other tokens."""
         if tokens.shape[1] < 2:
             raise InterpError(
-                f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: [BOS], then one or more"
+                f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: give [BOS] and more tokens"
             )
         good = (tokens[:, 0] == self.v) & ((tokens[:, 1:] >= 0) & (tokens[:, 1:] < self.v)).all(1)
         self.refuse(good, tokens, f"[BOS] and numbers below {self.v}")
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The next token where it is determined, IGNORED elsewhere."""
+        """Return the next token where it is determined, IGNORED elsewhere."""
         return batch.labels.masked_fill(batch.labels < 0, IGNORED)
 
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows length"]:
-        """Tokens; -1 where the next token is not determined."""
+        """Return the next tokens; -1 where the next token is not determined."""
         return classes.masked_fill(self.last_seen(tokens) < 0, -1)
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
         """Swap two random tokens in the first copy of the string.
 
-        This separates how a model finds a position (by the previous token) from what it copies from there.
+        This separates how a model finds a position (by the previous token) from what it copies from that position.
         """
         generator = torch.Generator().manual_seed(seed)
         first = (self.last_seen(batch.tokens) < 0) & (batch.tokens != self.v)
@@ -137,8 +137,8 @@ class Induction(NumberTask):
         return Pairs(batch[keep], corrupted[keep])
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """Features per position. answer: the label. token: the current token. previous: the previous token (-1 at
-        [BOS]). distance: distance back to the token's last occurrence (-1 if there is none)."""
+        """Return features per position. answer: the label. token: the current token. previous: the previous token (-1
+        at [BOS]). distance: distance back to the token's last earlier occurrence (-1 if there is none)."""
         last = self.last_seen(batch.tokens)
         place = torch.arange(batch.tokens.shape[1], device=last.device)
         return {

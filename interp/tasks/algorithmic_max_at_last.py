@@ -1,8 +1,8 @@
-"""Maximum of K numbers, read at the last number (as Gross et al. 2024 train it, "Compact Proofs of Model Performance").
+"""Maximum of K numbers, read at the last number (as in Gross et al. 2024, "Compact Proofs of Model Performance").
 
     3 1 4 1          the answer, read at the last number, is 4
 
-There is no '=': the query token is a number. In `max-of-k`, the query token is always '='.
+The query token is a number; in task `max-of-k`, it is always '='.
 """
 
 from __future__ import annotations
@@ -44,30 +44,31 @@ class MaxAtLast(EqualsTask):
         return numbers.amax(1)
 
     def of_numbers(self, numbers: Int[Tensor, "rows terms"]) -> Batch:
-        """Rows of numbers as inputs."""
+        """Label rows of numbers."""
         return self.batch(numbers)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Rows of tokens with their labels. Raises InterpError for a row that is not an input."""
+        """Label rows of tokens. Raises InterpError for a row that is not an input."""
         self.check_input(tokens)
         lengths = torch.full((len(tokens),), self.terms, device=tokens.device)
         return Batch(tokens, lengths, self.answer(tokens))
 
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
-        """Raise InterpError unless every row is `terms` numbers."""
+        """Raise InterpError unless every row consists of `terms` numbers."""
         form = f"{self.terms} numbers below {self.base}"
         if tokens.shape[1] != self.terms:
-            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: it must be {form}")
+            raise InterpError(f"rows of {tokens.shape[1]} tokens are not inputs of task {self.name}: give {form}")
         self.refuse(((tokens >= 0) & (tokens < self.base)).all(1), tokens, form)
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """n rows of K independent uniform numbers."""
+        """Draw n rows of K independent uniform numbers."""
         check_size("n", n, least=0)
         return self.of_numbers(torch.randint(0, self.base, (n, self.terms), generator=self.generator(split, seed)))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """answer: the maximum. last: the query number. second: the second largest number (the maximum in a tie). times:
-        how often the maximum occurs. is_largest: whether each position has the maximum."""
+        """Return the features. answer: the maximum. last: the number at the query. second: the second largest number
+        (equal to the maximum in a tie). times: how often the maximum occurs. is_largest: whether each position has it.
+        """
         numbers, top = batch.tokens, batch.labels
         ordered = numbers.sort(1, descending=True).values
         return {
@@ -79,7 +80,7 @@ class MaxAtLast(EqualsTask):
         }
 
     def products(self) -> Iterator[Product]:
-        """One product per number m and place: m occurs first at that place, and no later number is larger."""
+        """Yield one product per number m and place: m is the maximum, and first occurs at that place."""
         for m, at in product(range(self.base), range(self.terms)):
             if m or not at:
                 yield Product((*(range(m),) * at, (m,), *(range(m + 1),) * (self.terms - 1 - at)), m)

@@ -2,8 +2,8 @@
 
     3 1 4 1 =          the answer, read at '=', is 4
 
-Their models read at the last number and have no '='. With '=', all numbers play the same role: a model without
-positions depends only on how often each number occurs.
+The models of the paper have no '=' and are read at the last number. With '=', all numbers play the same role: the
+output of a model without positions depends only on how often each number occurs.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class MaxOfK(EqualsTask):
         return self.of_numbers(torch.randint(0, self.base, (n, self.terms), generator=self.generator(split, seed)))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """answer: the maximum. second: the second largest number (equal to it in a tie). times: how often it occurs.
-        is_largest: whether each position has the maximum."""
+        """Return the features. answer: the maximum. second: the second largest number (equal to the maximum in a tie).
+        times: how often the maximum occurs. is_largest: whether each position has it."""
         numbers, top = batch.tokens[:, :-1], batch.labels
         ordered = numbers.sort(1, descending=True).values
         return {
@@ -64,7 +64,7 @@ class MaxOfK(EqualsTask):
     # ------------------------------------------------------------ the domain in parts
 
     def products(self) -> Iterator[Product]:
-        """Yield one product for each number m and place: the first m is there, with no larger number after it."""
+        """Yield one product per number m and place: m is the maximum, and first occurs at that place."""
         for m, at in product(range(self.base), range(self.terms)):
             if m or not at:
                 behind = (range(m + 1),) * (self.terms - 1 - at)
@@ -83,21 +83,21 @@ class MaxOfK(EqualsTask):
 
     @property
     def n_multisets(self) -> int:
-        """Number of inputs up to the order of their numbers."""
+        """Number of inputs, without regard to the order of their numbers."""
         return math.comb(self.base + self.terms - 1, self.terms)
 
     def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, Int[Tensor, "rows"]]]:
-        """Yield one sorted input per multiset of K numbers, with the number of its orders, in chunks.
+        """Yield, in chunks, one sorted input per multiset of K numbers and the number of orders of that multiset.
 
-        They suffice for anything that does not depend on the order of the numbers.
+        These inputs suffice for anything that does not depend on the order of the numbers.
         """
         check_size("chunk", chunk)
         rows = combinations_with_replacement(range(self.base), self.terms)
         whole = math.factorial(self.terms)
         for _ in range(0, self.n_multisets, chunk):
             flat = torch.tensor(list(chain.from_iterable(islice(rows, chunk)))).view(-1, self.terms)
-            # A multiset has K! / (product of its counts' factorials) orders: a run of c equal numbers divides by 1, 2,
-            # ..., c.
+            # A multiset has K! / (product of the factorials of its counts) orders: each run of c equal numbers divides
+            # K! by 1, 2, ..., c.
             run, orders = torch.ones(len(flat), dtype=torch.long), torch.full((len(flat),), whole)
             for place in range(1, self.terms):
                 run = torch.where(flat[:, place] == flat[:, place - 1], run + 1, 1)

@@ -20,7 +20,7 @@ from interp.tasks.batch import Batch
 from interp.tasks.registry import register_task
 
 VALIDATION = 512
-"""Number of test pairs for the accuracy after each epoch (a run has thousands of epochs)."""
+"""Number of test pairs on which the accuracy is measured after each of the thousands of epochs."""
 
 
 @register_task
@@ -41,7 +41,7 @@ class ModularAddition(EqualsTask):
         self.base = check_size("p", self.parameters["p"], least=2)
         self.share = float(self.parameters["share"])
         if not 0 < self.share < 1 or not 0 < self.n_train < self.n_inputs:
-            raise InterpError(f"share = {self.share} must leave pairs of {self.n_inputs} to both parts")
+            raise InterpError(f"share = {self.share} must leave some of the {self.n_inputs} pairs to both splits")
         self.vocabulary = (*map(str, range(self.base)), "=")
         numbers = ("only", ("tokens",), ("list", *range(self.base)))
         self.rule = ("%", ("fold", numbers, 0, ("+", ("so_far",), ("item",))), self.base)
@@ -69,7 +69,7 @@ class ModularAddition(EqualsTask):
         return part[torch.randint(0, len(part), (n,), generator=self.generator(split, seed))]
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """answer: the sum mod p. first, second: the summands. carries: whether a + b is at least p."""
+        """Return the features. answer: the sum mod p. first, second: the summands. carries: whether a + b >= p."""
         first, second = batch.tokens[:, 0], batch.tokens[:, 1]
         return {
             "answer": batch.labels,

@@ -1,11 +1,12 @@
 """Tasks whose labels a finite automaton computes while it reads a row.
 
-Such a task defines automata() -> Iterator[Automaton], one per row length. Typical states are the carry of an addition,
-the parity of a string, the depth of brackets, or the largest number so far.
+Such a task defines automata() -> Iterator[Automaton], with one automaton per row length. Typical states are the carry
+of an addition, the parity of a string, the depth of brackets, or the largest number so far.
 
 The automaton determines the inputs (its paths) and the right answer at each read position. Both are compared with the
-task: the number of paths with n_inputs, samples of each split with the paths, and answers with the labels of `batch`.
-Labels are compared on every input if there are at most LISTED, otherwise on a sample, and `unchecked` reports the rest.
+task: the number of paths must equal n_inputs, samples must be paths, and answers must equal the labels of `batch`.
+Labels are compared on every input if there are at most LISTED inputs, and otherwise on a sample; `unchecked` then
+reports the assumption about the others.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from interp.tasks.roles import AUTOMATA, lacks
 LISTED = 1 << 20
 """Largest number of inputs whose labels are all compared, which takes a few seconds."""
 SAMPLED = 4096
-"""Number of inputs per length whose labels are compared if there are more."""
+"""Number of inputs per length whose labels are compared if there are more than LISTED."""
 ROWS_AT_ONCE = 1 << 16
 MOST_STATES = 4096
-"""Largest number of states at one place."""
+"""Largest number of states after the same number of tokens."""
 MOST_LENGTHS = 256
 
 
@@ -41,7 +42,7 @@ MOST_LENGTHS = 256
 class Read:
     """One read position.
 
-    at: the position in the row. after: the number of places after which the automaton's state determines the answer.
+    at: the position in the row. after: the number of tokens after which the automaton's state determines the answer.
     answer: the right output index, as a function of that state.
     """
 
@@ -52,7 +53,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Automaton:
-    """How an automaton reads the rows of one length.
+    """An automaton that reads the rows of one length.
 
     order: all positions of the row, in the order in which the automaton reads them. start: the initial state.
     step(state, position, token): the next state, or None if no input has this token there. reads: the read positions
@@ -72,11 +73,14 @@ class Automaton:
 
 @dataclass(frozen=True)
 class Paths:
-    """An automaton as tables, with the reachable states numbered from 0 at each place.
+    """An automaton as tables.
 
-    order: the position read at each place. following: per place, the next state by state and token, -1 if no input has
-    the token there. reads: per read position (after, answers): the number of places after which the answer is known,
-    and the right output index by state there. completions: number of ways to read on to the end, by place and state.
+    A place is an index into `order`: place i is the (i + 1)-th token that the automaton reads. At each place, the
+    reachable states are numbered from 0.
+    order: the position read at each place. following: for each place, a table of the next state by state and token; -1
+    if no input has the token there. reads: for each read position, (after, answers): the number of tokens after which
+    the answer is known, and the right output index by state. completions: the number of ways to read to the end, by
+    place and state.
     """
 
     order: tuple[int, ...]
@@ -91,7 +95,7 @@ class Paths:
 
     @property
     def n_inputs(self) -> int:
-        """Number of rows that the automaton reads to the end, exact."""
+        """The exact number of rows that the automaton reads to the end."""
         return self.completions[0][0]
 
     @cached_property
@@ -110,7 +114,7 @@ class Paths:
         rows = np.zeros((n, self.length), dtype=np.int64)
         for position, table, shares in zip(self.order, self.following, self._shares):
             chosen = (rng.random(n)[:, None] * shares[states, -1:] >= shares[states]).sum(1)
-            # Rounding may select a token of probability 0 at the upper end: use the last possible one then.
+            # Rounding may select a token of probability 0 at the upper end; replace it by the last possible token.
             last = table.shape[1] - 1 - (table >= 0)[:, ::-1].argmax(1)
             chosen = np.minimum(chosen, last[states])
             rows[:, position] = chosen
@@ -118,7 +122,7 @@ class Paths:
         return torch.from_numpy(rows)
 
     def rows(self) -> Iterator[Int[Tensor, "rows length"]]:
-        """Every input once, in batches."""
+        """Yield every input once, in batches."""
         stack = [(0, np.zeros((1, self.length), dtype=np.int64), np.zeros(1, dtype=np.int64))]
         while stack:
             place, rows, states = stack.pop()
@@ -133,7 +137,7 @@ class Paths:
                 stack.append((place + 1, grown[start : start + ROWS_AT_ONCE], states[start : start + ROWS_AT_ONCE]))
 
     def walk(self, rows: Int[Tensor, "rows length"]) -> Int[np.ndarray, "rows places"]:
-        """The state before each place and after the last one; -1 from where a row stops being an input."""
+        """Return the state before each place and after the last; -1 after a token that no input has there."""
         tokens, width = rows.numpy(), self.following[0].shape[1]
         states = np.zeros((len(tokens), self.length + 1), dtype=np.int64)
         for place, (position, table) in enumerate(zip(self.order, self.following)):
@@ -143,14 +147,14 @@ class Paths:
         return states
 
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
-        """Mask of the rows of a batch that the automaton accepts as inputs."""
+        """Return a mask of the rows that the automaton accepts as inputs."""
         fits = batch.lengths == self.length
         if batch.tokens.shape[1] < self.length:
             return torch.zeros(len(batch), dtype=torch.bool)
         return fits & torch.from_numpy(self.walk(batch.tokens[:, : self.length])[:, -1] >= 0)
 
     def right(self, rows: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """The right output index at each read position of inputs, IGNORED elsewhere."""
+        """Return the right output index at each read position of inputs, IGNORED elsewhere."""
         states = self.walk(rows)
         found = torch.full(rows.shape, IGNORED)
         for at, (after, answers) in self.reads.items():
@@ -159,7 +163,7 @@ class Paths:
 
 
 def undeclared(task: Task) -> str | None:
-    """The declaration that a task of this shape lacks, as a sentence, or None."""
+    """Return a sentence that names the missing method `automata`, or None if the task defines it."""
     return lacks(task, AUTOMATA)
 
 
@@ -167,13 +171,13 @@ def tabulated(task: Task, automaton: Automaton) -> Paths:
     """Convert an automaton to tables. Raises UnsupportedError, with the reason, if it does not fit its task."""
     name, length = f"an automaton of task {task.name}", len(automaton.order)
     if sorted(automaton.order) != list(range(length)) or not length:
-        raise UnsupportedError(f"{name} reads the positions {quoted(automaton.order)}: each of a row once")
+        raise UnsupportedError(f"{name} reads the positions {quoted(automaton.order)}; it must read each of a row once")
     if not automaton.reads:
-        raise UnsupportedError(f"{name} says no answer: its reads are empty")
+        raise UnsupportedError(f"{name} gives no answer: its reads are empty")
     for read in automaton.reads:
         if not 0 <= read.at < length or not 0 <= read.after <= length:
             raise UnsupportedError(
-                f"{name} knows the answer at position {read.at} after {read.after} of {length} places"
+                f"{name} gives the answer at position {read.at} after {read.after} tokens, but rows have {length}"
             )
     states: list[dict[Hashable, int]] = [{automaton.start: 0}]
     tables: list[np.ndarray] = []
@@ -212,16 +216,16 @@ def _pruned(
         here = [state for state, ok in zip(states[read.after], alive[read.after]) if ok]
         answers = np.array([read.answer(state) for state in here])
         if read.at in reads or ((answers < 0) | (answers >= max(2, task.n_out))).any():
-            raise UnsupportedError(f"{name} reads position {read.at} twice, or gives something else than an output")
+            raise UnsupportedError(f"{name} has two answers at position {read.at}, or one that is not an output index")
         reads[read.at] = read.after, answers
     completions = tuple(tuple(way for way in here if way) for here in ways)
     return Paths(automaton.order, tuple(kept), reads, completions)
 
 
 def declared(task: Task) -> list[Paths]:
-    """The automata that a task declares, as tables, of different lengths.
+    """Return the automata that a task declares, as tables.
 
-    Raises UnsupportedError with the reason if there are none, or too many.
+    Raises UnsupportedError, with the reason, if there are none, too many, or two for one length.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -232,7 +236,8 @@ def declared(task: Task) -> list[Paths]:
 
 
 def automata_of(task: Task) -> list[Paths]:
-    """The automata that a task declares, checked: their paths are its inputs, and their answers its labels.
+    """Return the automata that a task declares, after checking that their paths are its inputs and their answers its
+    labels.
 
     Raises UnsupportedError, with the reason, if a check fails, and InterpError if every split has a sample that no
     automaton accepts.
@@ -240,7 +245,7 @@ def automata_of(task: Task) -> list[Paths]:
     found = declared(task)
     total = sum(paths.n_inputs for paths in found)
     if total != task.n_inputs:
-        raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, its automata {total:,}")
+        raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, but its automata have {total:,}")
     for paths in found:
         for rows in paths.rows() if total <= LISTED else [paths.draw(SAMPLED)]:
             _compare(task, paths, rows)
@@ -252,7 +257,7 @@ def automata_of(task: Task) -> list[Paths]:
 
 
 def unchecked(task: Task, automata: Sequence[Paths]) -> tuple[str, ...]:
-    """The unchecked assumptions about labels; none if all labels were compared."""
+    """Return the unchecked assumptions about labels; empty if all labels were compared."""
     if sum(paths.n_inputs for paths in automata) <= LISTED:
         return ()
     return (f"labels: compared on {SAMPLED * len(automata):,} inputs; unchecked assumption: the automaton of task "
@@ -269,4 +274,4 @@ def _compare(task: Task, paths: Paths, rows: Int[Tensor, "rows length"]) -> None
     other = (classes != paths.right(rows)).any(1)
     if bool(other.any()):
         text = task.format(rows[int(other.int().argmax())])
-        raise UnsupportedError(f"task {task.name} labels {text!r} otherwise than its automaton")
+        raise UnsupportedError(f"task {task.name} labels {text!r} differently from its automaton")

@@ -1,4 +1,4 @@
-"""The base class of tasks: vocabulary, labels, a seeded sampler and, for finite tasks, the list of all inputs."""
+"""The base class of tasks: a vocabulary, labels, a seeded sampler and, for finite tasks, a list of all inputs."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from interp.tasks.sets import set_word
 
 
 class Task(ABC):
-    """A task. A subclass needs a name, a vocabulary and sample(); with batch(tokens), most of a report applies.
+    """A task. A subclass must define name, vocabulary and sample(); most report sections also need batch(tokens).
 
-    name: its name in specs. family: one of the papers' families, or any other word.
+    name: its name in specs. family: "count01", "languages", ..., or any other word.
     vocabulary: the tokens in the order of their ids. pad: the padding token, or None.
     splits: the valid values of sample(split=).
-    readout: where answers are read: at "all" positions, the "first", the "last", or the position of a token.
+    readout: where answers are read: at "all" positions, the "first", the "last", or at a token.
     defaults: the parameters with their default values.
     needs_tables: whether the task needs tables from the user (see `tables`).
 
-    All other members are optional; each declaration adds sections to the report. These are plain attributes, of the
-    class or set in __init__:
+    All other members are optional, and may add sections to the report. These are plain attributes of the class, or set
+    in __init__:
 
     counted: the tokens whose counts determine the answer, e.g. counted = ("0", "1", "2").
     contrast: the two answers compared in logit differences, e.g. contrast = ("4", "5").
-    count_ranges: for three counted tokens and a contrast, the range of each count per split (see tasks.counted), e.g.
+    count_ranges: with three counted tokens and a contrast, the range of each count per split (see tasks.counted), e.g.
     count_ranges = {"train": ((0, 9),) * 3, "test": ((0, 20),) * 3}.
-    decision: "set" if an answer is a set of outputs, each in the set if it is above 0; see tasks.sets.
+    decision: "set" if an answer is a set of outputs: those with a logit above 0; see tasks.sets.
     generates: how an answer is generated token by token; see tasks.generation.
-    rule: the right answer as plain data, so that the live panel can check any input; see interp.tasks.rules.
+    rule: the right answer as a formula, with which the live panel can check any input; see interp.tasks.rules.
     cyclic: ordered groups of tokens for addition modulo the group's length, e.g. {"a": tuple("0123456")}.
 
-    These are methods that only some tasks have:
+    These methods exist only in some tasks:
 
     label_counts: the right answer as a function of counts; see tasks.counted and tasks.occurrences. Without it,
-    `counted` is checked against the labels on as many inputs as possible, and certificates report how many.
+    `counted` is compared with the labels, on all inputs or on a sample, and certificates report on how many.
     products: all inputs as products of token sets with one answer each; see tasks.products.
     automata: a finite automaton that computes the labels position by position; see tasks.automata.
 
@@ -79,7 +79,7 @@ class Task(ABC):
     cyclic: Mapping[str, tuple[str, ...]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap the methods of classes outside this package, to check what they return: see tasks.returns."""
+        """Wrap the methods of classes outside this package to check their return values: see tasks.returns."""
         super().__init_subclass__(**kwargs)
         if isinstance(own := vars(cls).get("sample"), FunctionType):
             cls.sample = affordable(own)  # type: ignore[method-assign]
@@ -98,7 +98,7 @@ class Task(ABC):
                 )
             if type(value) is int and abs(value) > most(2**20):
                 raise InterpError(
-                    f"{self.name}: {name} = {quoted(value)} is beyond {most(2**20):,}; "
+                    f"{self.name}: {name} = {quoted(value)} is beyond the limit of {most(2**20):,}; "
                     "the environment variable INTERP_MAX_GB raises this limit"
                 )
         check_size("data_seed", data_seed, least=0)
@@ -114,7 +114,7 @@ class Task(ABC):
 
     @abstractmethod
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """Draw n inputs from the distribution of a split. Equal arguments give equal batches."""
+        """Draw n inputs from the distribution of a split. The same arguments always give the same batch."""
 
     # ------------------------------------------------------------ derived from the labels by default
 
@@ -125,18 +125,18 @@ class Task(ABC):
         return len(self.answer_words) if stated else self.d_vocab
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The right output index at each position; IGNORED at positions that are not read.
+        """Return the right output index at each position; IGNORED at positions that are not read.
 
-        By default, the labels: one label per row goes to the readout position; of labels per position, negative ones
-        are ignored. Raises InterpError for one label per row if the task is read at all positions.
+        By default, these are the labels. One label per row goes to the readout position; labels per position become
+        IGNORED where they are negative. Raises InterpError for one label per row if the task is read at all positions.
         """
         labels = batch.labels.long()
         if labels.ndim == 2:
             return labels.masked_fill(labels < 0, IGNORED)
         if self.readout == "all":
             raise InterpError(
-                f"task {self.name} is read at all positions, and its labels are one per row: set readout to the token, "
-                "'first' or 'last' where its answer is read, or give labels of shape (rows, length)"
+                f"task {self.name} is read at all positions but has one label per row: set readout to 'first', 'last' "
+                "or the token at which its answer is read, or give labels of shape (rows, length)"
             )
         classes = torch.full_like(batch.tokens, IGNORED)
         at = find_positions(self, batch.tokens, self.readout)
@@ -145,26 +145,29 @@ class Task(ABC):
     def answers(
         self, classes: Int[Tensor, "rows *length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
-        """Convert output indices at the read positions to the units of Batch.labels; by default, return them."""
+        """Convert output indices at the read positions to the units of Batch.labels; by default, leave them as is."""
         return classes
 
     def dataset(self, split: str) -> Batch:
-        """The paper's fixed data set of a split. Raises InterpError if there is none."""
+        """Return the fixed data set of a split, as in the task's paper. Raises InterpError if there is none."""
         raise InterpError(f"task {self.name} has no fixed data set; use sample(n, split, seed)")
 
     def tables(self) -> dict[str, Tensor]:
-        """Data that parameters do not determine, such as a user's table. Checkpoints store it, a TaskRef its hash."""
+        """Return data that parameters do not determine, such as a user's table.
+
+        Checkpoints store the data; a TaskRef stores its hash.
+        """
         return {}
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Task:
-        """The task with these tables; the inverse of tables()."""
+        """Make the task that has these tables; the inverse of tables()."""
         raise InterpError(f"task {cls.name} has no tables")
 
     # ------------------------------------------------------------ optional declarations
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Label given rows of tokens, as a model reads them. Most of the optional members need this one.
+        """Label given rows of tokens, as a model reads them. Most of the optional members need this method.
 
         Example: return Batch(tokens, torch.full((len(tokens),), 3), (tokens[:, 0] + tokens[:, 1]) % self.p)
         Raises UnsupportedError if a task does not define it.
@@ -173,19 +176,19 @@ class Task(ABC):
 
     @property
     def labels_tokens(self) -> bool:
-        """Whether the task defines `batch`, and so labels given tokens."""
+        """Whether the task defines `batch`, so that it can label given tokens."""
         return type(self).batch is not Task.batch
 
     @property
     def n_inputs(self) -> int | None:
-        """Number of inputs that `inputs` yields, known in advance; None if it is infinite or unknown.
+        """Number of inputs that `inputs` yields; None if it is infinite or unknown.
 
         Example: return self.p**2
         """
         return None
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every input once, in batches of at most `chunk` rows.
+        """Yield every input once, in batches of at most `chunk` rows.
 
         Example: for rows in torch.cartesian_prod(a, b).split(chunk): yield self.batch(rows)
         Raises UnsupportedError if a task does not define it.
@@ -193,25 +196,27 @@ class Task(ABC):
         raise UnsupportedError(f"task {self.name} cannot list its inputs; define n_inputs and inputs(chunk) in it")
 
     def weights(self, batch: Batch) -> Float[Tensor, "rows"] | None:
-        """The sampler's probability of each input, up to a common factor; None if it is unknown.
+        """Return the sampler's probability of each input, up to a common factor; None if it is unknown.
 
-        With it, a share of all inputs is reported both with equal weights and with the sampler's.
+        If it is known, a share of all inputs is reported both with equal weights and with these weights.
         Example: return 0.5 ** batch.lengths.double()
         """
         return None
 
     def multisets(self, chunk: int = 4096) -> Iterator[tuple[Batch, Int[Tensor, "rows"]]]:
-        """One input per set of inputs that differ only in the order of the tokens before the read position, with the
-        number of inputs in the set.
+        """Yield one input per set of inputs that differ only in the order of the tokens before the read position, with
+        the number of inputs in the set.
 
         Example: yield self.batch(sorted_rows), orders_of(sorted_rows)
         Raises UnsupportedError if a task does not define it.
         """
-        raise UnsupportedError(f"task {self.name} cannot list its inputs up to order; define multisets(chunk) in it")
+        raise UnsupportedError(
+            f"task {self.name} cannot list its inputs up to token order; define multisets(chunk) in it"
+        )
 
     @property
     def answer_words(self) -> tuple[str, ...]:
-        """A word per answer, by output index. By default, the tokens, or "no" and "yes" for a single output.
+        """One word per answer, by output index. By default, the tokens, or "no" and "yes" for a single output.
 
         Example: return ("even", "odd")
         """
@@ -225,31 +230,29 @@ class Task(ABC):
         return 2**self.n_out if self.decision == "set" else max(2, self.n_out)
 
     def word(self, answer: int) -> str:
-        """The word for a class; for a set of outputs, its words in braces."""
+        """Return the word for a class; for a set of outputs, its words in braces."""
         if self.decision == "set":
             return set_word(answer, self.answer_words)
         return self.answer_words[answer]
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """Named variables of inputs, with one value per row, (rows,), or per position, (rows, length).
+        """Return named variables of the inputs, of shape (rows,) or (rows, length).
 
         Example: return {"a": batch.tokens[:, 0], "b": batch.tokens[:, 1], "sum": batch.labels}
         """
         return {"answer": batch.labels}
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
-        """Minimal pairs whose answers differ; rows without such a pair are left out.
+        """Make minimal pairs whose answers differ; rows without such a pair are left out.
 
-        By default, tries up to 16 times to replace one token by another that the batch has at the same position, and
+        By default, tries up to 16 times to replace one token by one that another row has at the same position; this
         needs `batch`. Example: return Pairs(batch, self.batch(flip_one_bit(batch.tokens)))
         """
         return one_token_pairs(self, batch, seed)
 
     @property
     def example(self) -> Batch | None:
-        """One short input for the first screen of a report; by default, the shortest of 20 samples, with at least two
-        tokens if possible.
-        """
+        """One short input for the start of a report; by default, the shortest of 20 samples with two tokens or more."""
         batch = self.sample(20, self.splits[-1], seed=0)
         row = int(torch.where(batch.lengths > 1, batch.lengths, batch.tokens.shape[1] + 1).argmin())
         return batch[row : row + 1]
@@ -261,9 +264,9 @@ class Task(ABC):
         return text.strip().split("\n\n")[0].replace("\n", " ").strip()
 
     def for_vocabulary(self, d_vocab: int) -> Task:
-        """The form of this task for a model with `d_vocab` tokens, if the model names the task only.
+        """Return the variant of this task that fits a model with `d_vocab` tokens, if only the task's name is given.
 
-        By default, the task itself. Example: marks are written as digits for a model that has only digit tokens.
+        By default, this is the task itself. Example: addition writes signs as digits if there are only digit tokens.
         """
         return self
 
@@ -293,9 +296,9 @@ class Task(ABC):
             raise InterpError(one_of(f"token of task {self.name}", token, self.vocabulary)) from None
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of a string; longer tokens are matched first. Raises InterpError for text that is not a token.
+        """Return the token ids of a string; longer tokens are matched first. Raises InterpError for other text.
 
-        Spaces are ignored, unless one token is a prefix of another, such as "1" and "12"; then spaces separate tokens.
+        Spaces are ignored, unless one token is a prefix of another, such as "1" of "12"; then spaces separate tokens.
         """
         if self._spaced and len(parts := text.split()) > 1:
             return [token for part in parts for token in self.parse(part)]
@@ -315,7 +318,7 @@ class Task(ABC):
         return ids
 
     def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
-        """The text of a row of token ids; the inverse of parse."""
+        """Write a row of token ids as text; the inverse of parse."""
         return (" " if self._spaced else "").join(self.vocabulary[int(token)] for token in tokens)
 
     @cached_property
@@ -323,8 +326,8 @@ class Task(ABC):
         """Whether a token is a prefix of another, so that text without spaces would be ambiguous."""
         return any(a != b and b.startswith(a) for a in self.vocabulary for b in self.vocabulary)
 
-    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (not every task has to refuse)
-        """Raise InterpError for rows that are not inputs of this task; by default, all rows of tokens are."""
+    def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:  # noqa: B027  (by default, nothing is refused)
+        """Raise InterpError for rows that are not inputs of this task; by default, accept all rows of tokens."""
 
     def check_split(self, split: str) -> str:
         if split not in self.splits:

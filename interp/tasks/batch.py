@@ -1,4 +1,4 @@
-"""Inputs with their labels, and pairs of them."""
+"""Batches of labeled inputs, and minimal pairs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from interp.errors import InterpError, of_type
 from interp.views import view
 
 IGNORED = -100
-"""The class of a position whose output is not read (as in torch's cross_entropy)."""
+"""The class of a position whose output is not read (the ignore_index of torch's cross_entropy)."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """Inputs with their labels: tokens padded on the right to one length.
 
-    labels: in the task's own units, one answer per row, or one per position (-1 without an answer).
+    labels: one answer per row, or one per position (-1 where there is no answer), in the task's own units.
 
     Example:
 
@@ -114,5 +114,5 @@ def find_positions(task: Any, tokens: Int[Tensor, "rows length"], token: str) ->
     at = find_first(tokens, task.token_id(token))
     if (at < 0).any():
         row = int((at < 0).int().argmax())
-        raise InterpError(f"row {row} has no {token!r}, where the answer of task {task.name} is read")
+        raise InterpError(f"row {row} has no {token!r}, at which the answer of task {task.name} is read")
     return at

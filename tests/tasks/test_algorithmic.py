@@ -39,7 +39,7 @@ def test_labels_by_hand(task: Task, text: str, label: object) -> None:
     [(MAX, "1 2 ="), (MAX, "1 2 3"), (MAX, "1 = 3 ="), (ADD, "1 2 3"), (INDUCTION, "1 2"), (INDUCTION, "[BOS] [BOS]")],
 )
 def test_rows_of_another_form_are_refused(task: Task, text: str) -> None:
-    with pytest.raises(InterpError, match=f"task {task.name}: it must be|task {task.name}: .BOS"):
+    with pytest.raises(InterpError, match=f"task {task.name}: (it must be|give)"):
         task.parse(text)
 
 

@@ -67,7 +67,7 @@ def test_one_changed_digit_gives_another_sum() -> None:
 
 @pytest.mark.parametrize("text", ["1 2 + 3 4 = 4", "1 2 = 3 4 + 4 6", "1 2 + 3 4 = 5 6", "1 + + 3 4 = 4 6"])
 def test_rows_of_another_form_and_wrong_sums_are_refused(text: str) -> None:
-    with pytest.raises(InterpError, match="of task addition: it must be 8 tokens"):
+    with pytest.raises(InterpError, match=r"of task addition: (it must be|give) 8 tokens"):
         Addition(digits=2).parse(text)
 
 
@@ -122,5 +122,5 @@ def test_long_chains_are_drawn_for_training_alone() -> None:
     assert longest(task, "train") > 0.08
     assert task.sample(50, "test", 1).tokens.equal(plain.sample(50, "test", 1).tokens)
     assert plain.ref.parameters == ()
-    with pytest.raises(InterpError, match="share of the training pairs"):
+    with pytest.raises(InterpError, match="share of training pairs"):
         Addition(chains=1.5)
