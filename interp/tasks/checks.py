@@ -12,20 +12,20 @@ from interp.tasks.problems import TaskError, answer_problems, batch_problems, ch
 from interp.tasks.sets import MOST_OUTPUTS
 
 ROWS = 3
-"""Number of inputs sampled for the checks."""
+"""Number of inputs that the checks sample."""
 WHAT = f"sample({ROWS})"
 
 
 def check_task(kind: type[Task]) -> None:
-    """Raise InterpError for the first member that is missing or invalid.
+    """Raise InterpError for the first member of a task class that is missing or invalid.
 
-    Only the class itself is checked if a task needs tables and so has no default instance.
+    If the task needs tables, it has no default instance, so only the class itself is checked.
     """
     refuse(kind, _class_problems(kind))
 
 
 def check_made(task: Task) -> None:
-    """Raise InterpError for the first problem of a task object. The tests check this package's own tasks instead."""
+    """Raise InterpError for the first problem of a task object. This package's own tasks are checked by its tests."""
     if not isinstance(task, Task):
         raise InterpError(f"expected a task, got {of_type(task)}: pass a name such as 'count01', or an interp.Task")
     if not type(task).__module__.startswith(f"{__package__}."):
@@ -34,7 +34,7 @@ def check_made(task: Task) -> None:
 
 def _class_problems(kind: type[Task]) -> Iterator[str]:
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
-        yield f"define {', '.join(missing)}; help(interp.Task) says what each is"
+        yield f"define {', '.join(missing)}; help(interp.Task) describes each member"
     elif not kind.needs_tables:
         try:
             task = kind()
@@ -63,7 +63,7 @@ def _task_problems(task: Task) -> Iterator[str]:
         if task.example is not None:
             yield from batch_problems(task, task.example, "example")
             if not len(task.example):
-                yield "example has no row; give one short input, or None"
+                yield "example has no row; it must be one short input, or None"
         again = task.sample(ROWS, task.splits[-1], seed=0)
         if not again.tokens.equal(batch.tokens) or not again.labels.equal(batch.labels):
             yield f"sample({ROWS}, seed=0) gives another batch each time; draw from a generator made from the seed"
@@ -83,7 +83,7 @@ def _declaration_problems(task: Task) -> Iterator[str]:
     if twice := [word for word in words if words.count(word) > 1]:
         yield f"vocabulary has the token {twice[0]!r} twice"
     if odd := [word for word in words if not word or any(letter.isspace() for letter in word)]:
-        yield f"the token {odd[0]!r} is empty or holds a space, so text could not be parsed: give it another name"
+        yield f"the token {odd[0]!r} is empty or contains a space, so text could not be parsed: rename it"
     yield from _token_problems(task)
     splits = task.splits
     if not _is_words(splits) or not splits or len(set(splits)) < len(splits):
@@ -93,7 +93,7 @@ def _declaration_problems(task: Task) -> Iterator[str]:
     if task.decision not in (None, "set"):
         yield f"decision = {quoted(task.decision)} must be 'set', or left out"
     if task.decision == "set" and task.n_out > MOST_OUTPUTS:
-        yield f"n_out = {task.n_out}: a set has at most {MOST_OUTPUTS} outputs"
+        yield f"n_out = {task.n_out}: tasks with decision = 'set' have at most {MOST_OUTPUTS} outputs"
     if task.generates is not None and not isinstance(task.generates, Generates):
         yield f"generates = {quoted(task.generates)} must be interp.tasks.Generates(start, stop, length), or None"
     number = task.n_inputs
@@ -124,7 +124,7 @@ def _is_words(value: object) -> bool:
 
 
 def _token_problems(task: Task) -> Iterator[str]:
-    """Problems of the declarations that name tokens: each token must be in the vocabulary."""
+    """Yield the problems of declarations that name tokens: each token must be in the vocabulary."""
     if not isinstance(task.readout, str):
         yield f"readout = {quoted(task.readout)} must be 'all', 'first', 'last' or a token"
     if not _is_words(task.counted):
@@ -141,10 +141,10 @@ def _token_problems(task: Task) -> Iterator[str]:
 
 
 def _range_problems(task: Task) -> Iterator[str]:
-    """Problems of count_ranges: per split, the lowest and the highest count of each counted token."""
+    """Yield the problems of count_ranges: for each split, the lowest and highest count of each counted token."""
     ranges = task.count_ranges
     if not isinstance(ranges, Mapping):
-        yield f"count_ranges = {quoted(ranges)} must be a dict from splits to (lowest, highest) of each counted token"
+        yield f"count_ranges = {quoted(ranges)} must be a dict from splits to (lowest, highest) for each counted token"
         return
     for split, box in ranges.items():
         if split not in task.splits:

@@ -3,7 +3,7 @@
     [BOS] 0 1 1 2 0 1 = 4 [EOS]        three 1s, two 0s: the answer is 4
     [BOS] 0 1 2 =     5 [EOS]          a tie: the answer is 5
 
-Section 4.1 and appendix A print the rule the other way round; Definition 3.1 is right (erratum 1).
+Section 4.1 and appendix A of the paper state the rule the other way round; Definition 3.1 is right (erratum 1).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from interp.tasks.registry import register_task
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 LANGUAGE = re.compile(r"\[BOS\][012]*=[45]\[EOS\]")
-"""The regular expression of Definition 3.1; for membership, the answer must also be correct."""
+"""The regular expression of Definition 3.1; a string is in the language if its answer is also correct."""
 
 
 @register_task
 class Count01(Task):
     """Answer '4' if there are more 1s than 0s before '=', else '5' (a tie is '5'), then [EOS]; 2s are noise.
 
-    Splits and sizes are the paper's (section 3): counts of 0s and 1s are uniform on 0..100, 101..150 and 151..200 for
-    train, validation and test, counts of 2s on 0..100, 0..150 and 0..200; 7000, 1500 and 1500 sentences.
-    Short rows are padded on the right with [EOS]; a causal model never sees them at '='.
+    Splits and sizes are those of the paper (section 3). In train, validation and test, counts of 0s and 1s are uniform
+    on 0..100, 101..150 and 151..200, and counts of 2s on 0..100, 0..150 and 0..200; there are 7000, 1500 and 1500
+    sentences. Short rows are padded on the right with [EOS], which a causal model never sees at '='.
     """
 
     name = "count01"
@@ -61,7 +61,7 @@ class Count01(Task):
     # ------------------------------------------------------------ counts
 
     def domain(self, split: str = "test") -> CountBox:
-        """Return every input of a split up to the order of its tokens (502,500 for test)."""
+        """Return all inputs of a split, without regard to the order of their tokens (502,500 for test)."""
         return self.boxes[self.check_split(split)]
 
     def sample_counts(self, n: int, split: str = "test", seed: int = 0) -> Int[Tensor, "rows 3"]:
@@ -92,7 +92,7 @@ class Count01(Task):
         return self.sentences(self.dataset_counts(split), self.data_seed)
 
     def sentences(self, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:
-        """Make whole sentences with these counts, tokens in random order: [BOS] ... = answer [EOS]."""
+        """Make complete sentences with these counts and tokens in random order: [BOS] ... = answer [EOS]."""
         if counts.ndim != 2 or counts.shape[1] != 3 or (counts < 0).any():
             raise InterpError(f"counts of shape {tuple(counts.shape)} must be rows of three numbers >= 0: (n0, n1, n2)")
         lengths = counts.sum(1)
@@ -114,14 +114,12 @@ class Count01(Task):
         return Batch(tokens, lengths + 4, labels)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Label sentences that include '='. The first [EOS] after the answer is a token; others are padding."""
+        """Label sentences that include '='. The [EOS] right after the answer is a token; all others are padding."""
         if not len(tokens):
             return Batch(tokens, tokens.new_zeros(0), tokens.new_zeros(0))
         at = find_first(tokens, EQUALS)
         if (at < 0).any():
-            raise InterpError(
-                f"row {int((at < 0).int().argmax())} has no '=', after which the answer of count01 stands"
-            )
+            raise InterpError(f"row {int((at < 0).int().argmax())} has no '=', at which the answer of count01 is read")
         before = torch.where(torch.arange(tokens.shape[1]) < at[:, None], tokens, EOS)
         return Batch(tokens, (at + 3).clamp(max=tokens.shape[1]), self.label_counts(self.counts(before)))
 
@@ -139,8 +137,8 @@ class Count01(Task):
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
         """Pair a tie with the same sentence after changing one 0 to a 1; which of the two is clean is random.
 
-        A row that is not a tie is first made one: its surplus 0s or 1s become 2s. Rows without both tokens are left
-        out.
+        A row that is not a tie is first made one: its surplus 0s or 1s become 2s. Rows without a 0 or without a 1 are
+        left out.
         """
         counts = self.features(batch)["n1 - n0"], self.counts(batch.tokens)
         low = counts[1][:, :2].min(1).values
@@ -155,7 +153,7 @@ class Count01(Task):
         return Pairs(*map(self.batch, both))
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """Return the classes: the answer at '=', and [EOS] at the answer (section 3)."""
+        """Return the answer at '=', [EOS] at the answer (section 3), and IGNORED elsewhere."""
         at = (batch.tokens == EQUALS).int().argmax(1)
         rows = torch.arange(len(batch), device=at.device)
         classes = torch.full_like(batch.tokens, IGNORED)
@@ -164,17 +162,18 @@ class Count01(Task):
         return classes
 
     def parse(self, text: str) -> list[int]:
-        """Return the token ids of a sentence or of a prefix that ends with '='. Raises InterpError for other text."""
+        """Return the token ids of a sentence, or of one cut off after '='. Raises InterpError for other text."""
         ids = super().parse(text)
         whole = self.format(ids)
         if not LANGUAGE.fullmatch(whole) and not re.fullmatch(r"\[BOS\][012]*=", whole):
             raise InterpError(
-                f"{text!r} is neither a sentence of Count01 ([BOS] then 0, 1, 2, then = 4|5 [EOS]) nor one up to '='"
+                f"{text!r} is neither a sentence of Count01 ([BOS], then 0, 1 and 2, then = 4|5 [EOS]) nor one cut off "
+                "after '='"
             )
         return ids
 
     def is_member(self, text: str) -> bool:
-        """Whether the string is in the language: correct form and correct answer."""
+        """Test whether a string is in the language: its form and its answer must be correct."""
         squeezed = re.sub(r"\s+", "", text)
         if not LANGUAGE.fullmatch(squeezed):
             return False

@@ -1,12 +1,13 @@
 """Tasks whose answer compares two counts, such as Count01 (Zsámboki et al. 2025, Definition 3.1) or a majority vote.
 
-Such a task declares counted = (less, more, noise), contrast = (answer if there are more, answer otherwise) and
+Such a task declares counted = (a, b, noise), contrast = (answer if b occurs more often than a, answer otherwise) and
 count_ranges, the range of each count per split. Its inputs are counted tokens in any order, between marks that are the
 same in every input.
 
-The declarations are compared with the task's own labels at every count of a box, each in one order, if its sentences
-have at most LISTED tokens in total. Otherwise a sample is compared, in ORDERS orders. `unchecked` reports the rest. A
-task may instead define label_counts, from counts to the right output index.
+The declarations are compared with the task's own labels. If all sentences of a box together have at most LISTED tokens,
+every combination of counts is compared, in one order of the tokens; otherwise a sample is compared, in ORDERS orders.
+`unchecked` reports the assumption about the other inputs. A task may instead define label_counts, from counts to the
+right output index.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from interp.tasks.batch import IGNORED, Batch, find_first
 from interp.tasks.roles import defines_labels
 
 CHECKED = 64
-"""Least number of inputs on which the declarations are compared with the task's labels."""
+"""Number of combinations of counts at which the declarations are always compared with the task's labels."""
 ORDERS = 3
-"""Number of orders of their tokens that are compared."""
+"""Number of token orders in which they are compared."""
 LISTED = 1 << 22
 COUNTS_AT_ONCE = 1 << 10
 MOST = 1 << 36
@@ -36,7 +37,7 @@ MOST = 1 << 36
 
 @dataclass(frozen=True)
 class CountBox:
-    """A finite set of inputs up to order: every (n0, n1, n2) with each count in its inclusive range."""
+    """A finite set of inputs, without regard to token order: all (n0, n1, n2) with each count in an inclusive range."""
 
     n0: tuple[int, int]
     n1: tuple[int, int]
@@ -65,7 +66,7 @@ class CountBox:
         return a * b * c
 
     def counts(self, start: int = 0, stop: int | None = None) -> Int[Tensor, "inputs 3"]:
-        """Rows start..stop of the enumeration, in which n2 runs fastest."""
+        """Return rows start..stop - 1 of the enumeration, in which n2 changes fastest."""
         index = torch.arange(start, len(self) if stop is None else min(stop, len(self)))
         _, n1_side, n2_side = self.sides
         low = torch.tensor([low for low, _ in self.ranges.values()])
@@ -79,8 +80,8 @@ class CountBox:
 class CountedShape:
     """The token ids and output indices of a task whose answers depend only on counts.
 
-    counted: the three tokens. answers: the right outputs if n1 > n0, and otherwise. query: the token at which the
-    answer is read. marks: how often each other token occurs before it.
+    counted: the three tokens. answers: the right output if n1 > n0, and the right output otherwise. query: the token at
+    which the answer is read. marks: for each token that is not counted, how often it occurs up to the query.
     """
 
     counted: tuple[int, int, int]
@@ -88,20 +89,23 @@ class CountedShape:
     query: int
     marks: Int[Tensor, "d_vocab"]
     after: tuple[tuple[int, int], int] | None = None
-    """The next read, if any: its query tokens after either answer, and the right output there."""
+    """The read at the next position, if any: its query token after each of the answers, and the right output there."""
 
     def label(self, counts: Int[Tensor, "*rows 3"]) -> Int[Tensor, "*rows"]:
-        """The right output at these counts."""
+        """Return the right output at these counts."""
         return torch.where(counts[..., 1] > counts[..., 0], *self.answers)
 
     def answer_rows(self, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Query token, count of each visible token, and right output where the answer is read."""
+        """Return the query token, the count of each visible token, and the right output, at the read position."""
         keys = self.marks.repeat(len(counts), 1)
         keys[:, list(self.counted)] += counts
         return torch.full((len(counts),), self.query), keys, self.label(counts)
 
     def end_rows(self, counts: Int[Tensor, "rows 3"]) -> tuple[Tensor, Tensor, Tensor]:
-        """The same one token later, after the right answer. Raises UnsupportedError if nothing is read there."""
+        """Return the same as `answer_rows` for the next position, after the right answer.
+
+        Raises UnsupportedError if nothing is read there.
+        """
         if self.after is None:
             raise UnsupportedError("nothing is read after the answer")
         _, keys, labels = self.answer_rows(counts)
@@ -113,7 +117,7 @@ class CountedShape:
 
 
 def count_box(task: Task, split: str | None = None) -> CountBox:
-    """All inputs of a split (default: the last), up to the order of their tokens."""
+    """Return all inputs of a split (default: the last), without regard to the order of their tokens."""
     known = tuple(task.count_ranges)
     split = known[-1] if split is None else split
     if split not in known:
@@ -122,7 +126,7 @@ def count_box(task: Task, split: str | None = None) -> CountBox:
 
 
 def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch:
-    """Inputs with these counts, in random order: from the task's `sentences`, or its example with other counts."""
+    """Make inputs with these counts, in random order: by the task's `sentences`, or else from its example."""
     if hasattr(task, "sentences"):
         return task.sentences(counts, seed)
     before, after = _around(task)
@@ -144,10 +148,10 @@ def sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int = 0) -> Batch
 
 
 def _around(task: Task) -> tuple[Tensor, Tensor]:
-    """The marks before and after the counted tokens, from the task's example, up to where the answer is read."""
+    """Return the marks before and after the counted tokens of the task's example, up to the read position."""
     example = task.example
     if example is None:
-        raise UnsupportedError(f"task {task.name} gives no example, from which its marks could be taken")
+        raise UnsupportedError(f"task {task.name} gives no example, so its marks are unknown")
     row = example.tokens[0, : int(example.lengths[0])]
     ids = torch.tensor([task.token_id(token) for token in task.counted])
     places = torch.isin(row, ids).nonzero()[:, 0]
@@ -158,7 +162,7 @@ def _around(task: Task) -> tuple[Tensor, Tensor]:
 
 
 def undeclared(task: Task) -> str | None:
-    """The declaration that a task of this shape lacks, as a sentence, or None."""
+    """Return a sentence that names the missing declarations, or None if a task has them all."""
     if len(task.counted) != 3 or task.contrast is None or not task.count_ranges:
         return f"task {task.name} does not declare three counted tokens, a contrast of two answers and count_ranges"
     if task.readout in ("all", "first"):
@@ -167,7 +171,7 @@ def undeclared(task: Task) -> str | None:
 
 
 def shape_of(task: Task) -> CountedShape:
-    """The shape that a task declares, checked on CHECKED inputs in ORDERS orders, and on samples of each split.
+    """Return the shape that a task declares, after checking it on CHECKED inputs in ORDERS orders, and on samples.
 
     Raises UnsupportedError, with the reason, if a task declares no such shape or its inputs do not have it.
     """
@@ -181,7 +185,7 @@ def shape_of(task: Task) -> CountedShape:
 
 
 def _shape_of(task: Task, seed: int) -> CountedShape:
-    """The shape in one order of the tokens."""
+    """Return the shape, checked in one order of the tokens."""
     assert task.contrast is not None
     counted = tuple(task.token_id(token) for token in task.counted)
     more, otherwise = (task.answer_words.index(word) for word in task.contrast)
@@ -195,12 +199,12 @@ def _shape_of(task: Task, seed: int) -> CountedShape:
     right = torch.where(counts[:, 1] > counts[:, 0], more, otherwise)
     said = classes[rows, at]
     if not found.equal(counts) or (marks != marks[0]).any() or (query != query[0]).any():
-        raise UnsupportedError(f"inputs of task {task.name} are not the same marks around their counted tokens")
+        raise UnsupportedError(f"inputs of task {task.name} do not all have the same marks around their counted tokens")
     if not said.equal(right):
         row = int((said != right).int().argmax())
         raise UnsupportedError(
             f"task {task.name} declares {task.contrast[0]!r} if there are more {task.counted[1]!r} than "
-            f"{task.counted[0]!r}, and {task.contrast[1]!r} elsewhere, but labels {counts[row].tolist()} otherwise"
+            f"{task.counted[0]!r}, else {task.contrast[1]!r}, but labels counts {counts[row].tolist()} otherwise"
         )
     return CountedShape(counted, (more, otherwise), int(query[0]), marks[0], _after(batch, classes, at, right, more))  # type: ignore[arg-type]
 
@@ -214,7 +218,7 @@ def _sentences(task: Task, counts: Int[Tensor, "rows 3"], seed: int) -> Batch:
 
 
 def _keys(task: Task, batch: Batch, counted: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Counts of the counted tokens in each row, up to the read position, and counts of all other tokens."""
+    """Return, for each row up to its read position, the counts of the counted tokens and those of all other tokens."""
     seen = torch.arange(batch.tokens.shape[1]) <= _read_at(task, batch)[:, None]
     keys = torch.stack([((batch.tokens == token) & seen).sum(1) for token in range(task.d_vocab)], 1)
     found = keys[:, list(counted)]
@@ -223,7 +227,7 @@ def _keys(task: Task, batch: Batch, counted: tuple[int, ...]) -> tuple[Tensor, T
 
 
 def _sampled_otherwise(task: Task, shape: CountedShape, split: str) -> str | None:
-    """A sentence on a sample that does not have the declared shape, or None."""
+    """Return a sentence about a sample that does not have the declared shape, or None."""
     batch, box = task.sample(CHECKED, split, seed=0), count_box(task, split)
     found, marks = _keys(task, batch, shape.counted)
     low, high = (torch.tensor(ends) for ends in zip(*box.ranges.values()))
@@ -234,16 +238,16 @@ def _sampled_otherwise(task: Task, shape: CountedShape, split: str) -> str | Non
     row = int(other.int().argmax())
     text = task.format(batch.tokens[row, : int(batch.lengths[row])])
     return (
-        f"task {task.name} samples {short(text)!r} in split {split!r}, which is not its example with other numbers of "
-        f"its counted tokens, in count_ranges: {box}"
+        f"task {task.name} samples {short(text)!r} in split {split!r}, which is not its example with other counts of "
+        f"the counted tokens in count_ranges: {box}"
     )
 
 
 def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 << 20) -> None:
-    """Compare the declared rule with label_counts, or else with the task's own labels, at the counts of a box.
+    """Compare the declared rule with label_counts and with the task's own labels, at all counts of a box.
 
-    Raises InterpError for counts with other labels. A box with too many tokens is compared only with label_counts, or,
-    without it, only on the samples of shape_of.
+    If the box has too many tokens, the rule is not compared with the task's own labels. Raises InterpError if a label
+    differs.
     """
     labels = [(task.label_counts, chunk)] if hasattr(task, "label_counts") else []
     if _is_listed(box):
@@ -253,18 +257,18 @@ def check_labels(task: Task, shape: CountedShape, box: CountBox, chunk: int = 1 
             counts = box.counts(start, start + size)
             if (wrong := label(counts) != shape.label(counts)).any():
                 raise InterpError(
-                    f"task {task.name} labels counts {counts[wrong][0].tolist()} otherwise than its contrast declares"
+                    f"task {task.name} labels counts {counts[wrong][0].tolist()} differently from its contrast"
                 )
 
 
 def unchecked(task: Task, box: CountBox) -> tuple[str, ...]:
-    """The unchecked assumptions about labels; none if label_counts defines them."""
+    """Return the unchecked assumptions about labels; empty if label_counts defines them."""
     if defines_labels(task):
         return ()
     compared = "at every count, in one order" if _is_listed(box) else f"at {CHECKED} counts, in {ORDERS} orders"
     return (
-        f"labels: compared {compared} of the tokens; unchecked assumption: counts decide the others of task "
-        f"{task.name} (label_counts would define it)",
+        f"labels: compared {compared} of the tokens; unchecked assumption: counts determine the other labels of task "
+        f"{task.name} (label_counts would define them)",
     )
 
 
@@ -273,7 +277,7 @@ def _is_listed(box: CountBox) -> bool:
 
 
 def _own_classes(task: Task, counts: Int[Tensor, "rows 3"]) -> Int[Tensor, "rows"]:
-    """The right outputs by the task's own labels, for one sentence per count."""
+    """Return the right outputs by the task's own labels, for one sentence per combination of counts."""
     batch = _sentences(task, counts, seed=ORDERS)
     return task.classes(batch)[torch.arange(len(batch)), _read_at(task, batch)]
 
@@ -285,7 +289,7 @@ def _read_at(task: Task, batch: Batch) -> Int[Tensor, "rows"]:
 
 
 def _probe_counts(box: CountBox) -> Int[Tensor, "rows 3"]:
-    """Corners of a box, and random counts of it, half of them near n1 = n0."""
+    """Return the corners of a box and random counts in it, half of them near n1 = n0."""
     generator = torch.Generator().manual_seed(0)
     low, high = (torch.tensor(ends) for ends in zip(*box.ranges.values()))
     corners = torch.cartesian_prod(*(torch.tensor(ends) for ends in box.ranges.values()))
@@ -296,7 +300,7 @@ def _probe_counts(box: CountBox) -> Int[Tensor, "rows 3"]:
 
 
 def _after(batch: Batch, classes: Tensor, at: Tensor, right: Tensor, more: int) -> tuple[tuple[int, int], int] | None:
-    """The read right after the answer, if every input has one and all have the same right output."""
+    """Return CountedShape.after: the read right after the answer, if all inputs have one with the same right output."""
     if int((at + 1).max()) >= batch.tokens.shape[1]:
         return None
     rows = torch.arange(len(batch))

@@ -1,7 +1,7 @@
-"""Iterate over every input of a task and check the task's declarations on the way.
+"""Iterate over all inputs of a task and check its declarations on the way.
 
-Claims about every input rely on the task: `inputs` must list each input once, n_inputs of them, and a row's label must
-be a function of the row. All of this is checked while the inputs are listed.
+Claims about all inputs rely on the task: `inputs` must list each input once, their number must be n_inputs, and a label
+must be a function of its row. All of this is checked while the inputs are listed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FEW = 1 << 15
 """External tasks with at most this many inputs are checked completely before a certificate."""
 SAMPLED = 256
 REMEMBERED = 1 << 28
-"""Largest memory, in bytes, for finding repeated rows if they are not listed in order."""
+"""Most bytes of rows that are stored to find repeated ones, if rows are not listed in order."""
 
 
 def every_input(task: Task, chunk: int = 4096) -> Iterator[Batch]:
     """Yield every input of a task once, in the task's own batches.
 
-    Raises InterpError for a row that is repeated or not an input; for labels that do not fit, or that depend on the
-    other rows of a batch or on the call; if the number of inputs is not n_inputs; and if every split has a sample that
-    is not listed. Raises UnsupportedError for a task that does not list its inputs, or lists too many without order.
+    Raises InterpError if a row is repeated or not an input, if labels are invalid or depend on the other rows of a
+    batch or on the call, if the number of inputs is not n_inputs, or if every split has a sample that is not listed.
+    Raises UnsupportedError if the task does not list its inputs, or lists too many that are not in order.
     """
     promised, seen, once, drawn = n_inputs(task), 0, _Once(task), Drawn(task)
     for batch in task.inputs(chunk):
@@ -59,7 +59,7 @@ def check_entry(task: Task) -> None:
     Raises InterpError as every_input does.
     """
     if type(task).__module__.startswith(f"{__package__}."):
-        return  # the tests check interp's own tasks
+        return  # this package's tests check its own tasks
     if task.n_inputs is not None and n_inputs(task) <= FEW and type(task).inputs is not Task.inputs:
         for _ in every_input(task):
             pass
@@ -74,17 +74,17 @@ def check_entry(task: Task) -> None:
 
 
 def n_inputs(task: Task) -> int:
-    """The task's n_inputs. Raises UnsupportedError if it is None."""
+    """Return the task's n_inputs. Raises UnsupportedError if it is None."""
     number = task.n_inputs
     if number is None:
-        raise UnsupportedError(f"task {task.name} does not list its inputs (n_inputs and inputs(chunk) in it)")
+        raise UnsupportedError(f"task {task.name} does not list its inputs; define n_inputs and inputs(chunk) in it")
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise InterpError(f"task {task.name}: n_inputs = {number!r} must be a positive integer, or None")
     return number
 
 
 def _as_array(batch: Batch) -> Integer[np.ndarray, "rows length"]:
-    """Rows of token ids plus one, with 0 beyond their length."""
+    """Return rows of token ids plus one, with 0 as padding."""
     return (batch.tokens + 1).masked_fill(~batch.attention_mask, 0).cpu().numpy()
 
 
@@ -95,8 +95,8 @@ def _fit(rows: Integer[np.ndarray, "rows length"], width: int) -> Integer[np.nda
 class _Once:
     """Check that no row is repeated.
 
-    Rows in lexicographic order, read from the left or from the right, are checked immediately. Other rows are stored
-    and compared at the end.
+    Rows in lexicographic order, from the left or from the right, are checked immediately. Other rows are stored and
+    compared at the end.
     """
 
     def __init__(self, task: Task) -> None:
@@ -120,8 +120,8 @@ class _Once:
                 self.kept = None
         if self.kept is None and not self.orders:
             raise UnsupportedError(
-                f"task {self.task.name} lists too many inputs, without order, to check for repeated ones: list "
-                "them in lexicographic order"
+                f"task {self.task.name} lists too many inputs to check for repeated ones: list them in lexicographic "
+                "order"
             )
 
     def finish(self) -> None:
@@ -143,7 +143,7 @@ def _rises(rows: Integer[np.ndarray, "rows columns"]) -> bool:
 
 
 class Drawn:
-    """Samples of each split, which must occur among the inputs."""
+    """Samples of each split that must occur among the inputs."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -170,7 +170,7 @@ class Drawn:
 
 
 def _among(rows: Integer[np.ndarray, "rows length"], batch: Batch) -> Bool[Tensor, "samples"]:
-    """Mask of the rows of a batch that are among these rows."""
+    """Return a mask of the rows of a batch that are among these rows."""
     wanted = _as_array(batch)
     width = max(rows.shape[1], wanted.shape[1])
     return torch.from_numpy((_fit(rows, width)[:, None] == _fit(wanted, width)).all(2).any(0))

@@ -1,4 +1,4 @@
-"""Generated answers: token by token from a start until a stop token or a maximal length."""
+"""Where generated answers start and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Generates:
     """Where a generated answer starts and ends.
 
     start: the position of the first generated token, or the token after which generation starts (its first occurrence
-    in the row). stop: the token that ends an answer, or None. length: the largest number of tokens generated.
+    in the row). stop: the token that ends an answer, or None. length: the largest number of generated tokens.
 
     Example: generates = Generates(start="=", stop="[EOS]", length=12)
     """

@@ -1,7 +1,7 @@
 """The histogram task: how often does each token of a sequence occur in it? (Behrens et al. 2024, section 4)
 
 1 2 4 4 2 2        ->  1 3 2 2 3 3
-[BOS] 1 2 4 4 2 2  ->  - 1 3 2 2 3 3        in bos models
+[BOS] 1 2 4 4 2 2  ->  - 1 3 2 2 3 3        with bos
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ class Histogram(Task):
     """The number of occurrences of each position's token among L tokens from an alphabet of T.
 
     T: size of the alphabet, tokens "0" to "T-1". L: length of the sequences. bos: whether every sequence begins with
-    [BOS], which has the last id and is neither counted nor read (label -1). sampler: "published" (the authors' code: no
-    sequence of one repeated token; count 1 has twice the share of the others) or "paper" (appendix C, corrected: every
-    count 1..L has the share 1/L); see interp.theory.block_samplers. Both need T >= L.
-    zero_class: whether there are L + 1 output classes, class c for count c (the authors' code), instead of L classes,
-    class c for count c + 1.
+    [BOS], which has the last id and is neither counted nor read (label -1).
+    sampler: "published" (as in the authors' code: no sequence is one repeated token, and count 1 is twice as frequent
+    as each other count) or "paper" (appendix C, corrected: each count 1..L has the share 1/L); see
+    interp.theory.block_samplers. Both need T >= L.
+    zero_class: True for L + 1 output classes, with class c for count c (as in the authors' code); False for L classes,
+    with class c for count c + 1.
     """
 
     name = "histogram"
@@ -77,18 +78,18 @@ class Histogram(Task):
         check_size("seed", seed, least=0)
         if self.L > self.T:
             raise InterpError(
-                f"the {self.sampler} sampler gives every block its own token, so a sequence of L = {self.L} tokens "
-                f"needs an alphabet of T >= {self.L}, not T = {self.T}"
+                f"the {self.sampler} sampler gives each block of equal tokens a token of its own, so sequences of "
+                f"L = {self.L} tokens need an alphabet of T >= {self.L}, not T = {self.T}"
             )
         generator = torch.Generator().manual_seed(seed * 16 + self.splits.index(self.check_split(split)))
         block = self._blocks(n, generator)
-        # Each row's blocks get its first tokens in a random order of the alphabet: distinct, and uniform.
+        # Block i gets token i of a random order of the alphabet, so blocks have distinct, uniform tokens.
         alphabet = torch.rand(n, self.T, generator=generator).argsort(1)
         ordered = alphabet.gather(1, block)
         return self.of_sequences(ordered.gather(1, torch.rand(n, self.L, generator=generator).argsort(1)))
 
     def _blocks(self, n: int, generator: torch.Generator) -> Int[Tensor, "n L"]:
-        """The index of the block at each position, before shuffling."""
+        """Return the index of the block at each position, before shuffling."""
         largest = torch.tensor([0] + [largest_block(self.sampler, left) for left in range(1, self.L + 1)])
         left = torch.full((n,), self.L)
         ends = torch.zeros(n, self.L + 1, dtype=torch.long)
@@ -100,7 +101,7 @@ class Histogram(Task):
         return ends.cumsum(1)[:, : self.L]
 
     def of_sequences(self, sequences: Int[Tensor, "rows L"]) -> Batch:
-        """Label sequences over the alphabet, with [BOS] in front if the task has it."""
+        """Label sequences over the alphabet, after adding [BOS] if the task has it."""
         return self.batch(torch.nn.functional.pad(sequences, (1, 0), value=self.T) if self.bos else sequences)
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
@@ -117,7 +118,7 @@ class Histogram(Task):
         return self.of_sequences(torch.tensor([row]))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """The count at each position, and the number of distinct tokens and the largest count of each row."""
+        """Return the count at each position, and for each row the number of distinct tokens and the largest count."""
         tokens = batch.tokens[:, int(self.bos) :].sort(1).values
         distinct = 1 + (tokens[:, 1:] != tokens[:, :-1]).sum(1)
         return {"count": batch.labels, "distinct tokens": distinct, "largest count": batch.labels.max(1).values}
@@ -129,7 +130,7 @@ class Histogram(Task):
         return self.n_sequences
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """Every one of the T^L sequences."""
+        """Yield each of the T^L sequences."""
         powers = self.T ** torch.arange(self.L - 1, -1, -1)
         for start in range(0, self.n_sequences, chunk):
             index = torch.arange(start, min(start + chunk, self.n_sequences))
@@ -146,46 +147,49 @@ class Histogram(Task):
 
     @property
     def n_multisets(self) -> int:
-        """Number of sequences up to the order of their tokens."""
+        """Number of sequences, without regard to the order of their tokens."""
         return math.comb(self.T + self.L - 1, self.L)
 
     def all_sequences(self) -> Batch:
-        """Every one of the T^L sequences. Raises InterpError if there are more than two million."""
+        """Return all T^L sequences. Raises InterpError if there are more than two million."""
         _few_enough(self.n_sequences, f"sequences (T = {self.T}, L = {self.L})")
         index = torch.arange(self.n_sequences)
         digits = [index // self.T**power % self.T for power in reversed(range(self.L))]
         return self.of_sequences(torch.stack(digits, 1))
 
     def all_multisets(self) -> tuple[Batch, Float[Tensor, "rows"]]:
-        """One sorted sequence per multiset of L tokens, and its number of orders.
+        """Return one sorted sequence per multiset of L tokens, with the number of orders of that multiset.
 
-        They are sufficient for everything that does not depend on order. Raises InterpError for more than two million.
+        They suffice for anything that does not depend on order. Raises InterpError for more than two million.
         """
         _few_enough(self.n_multisets, f"multisets (T = {self.T}, L = {self.L})")
         rows = torch.tensor(list(combinations_with_replacement(range(self.T), self.L)))
         batch = self.of_sequences(rows)
-        # L! / prod count!; a token with count c has c positions, each with a factor c!^(1/c).
+        # L! / (product of count!): a token with count c has c positions, each with a factor c!^(1/c).
         counts = batch.labels[:, int(self.bos) :].double()
         logs = torch.lgamma(torch.tensor(self.L + 1.0).double()) - (torch.lgamma(counts + 1) / counts).sum(1)
         return batch, logs.exp().round()
 
     def enumerate(self) -> Batch:
-        """All sequences if they are few enough, otherwise all multisets. Raises InterpError for too many multisets."""
+        """Return all sequences, or one per multiset if there are more than two million sequences.
+
+        Raises InterpError if there are also too many multisets.
+        """
         return self.all_sequences() if self.n_sequences <= ENUMERATION_LIMIT else self.all_multisets()[0]
 
     # ------------------------------------------------------------ labels, classes, answers
 
     def counts(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-        """How often each position's token occurs in its row; -1 at [BOS]."""
+        """Count the occurrences of each position's token in its row; -1 at [BOS]."""
         counts = (tokens[:, :, None] == tokens[:, None, :]).sum(-1)
         return counts.masked_fill(tokens == self.T, -1) if self.bos else counts
 
     def label_counts(self, counts: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
-        """The right class for tokens with these counts."""
+        """Return the right class for tokens with these counts."""
         return counts - (0 if self.zero_class else 1)
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows length"]:
-        """The class of each count, IGNORED at [BOS]. Raises InterpError for counts that have no class."""
+        """Return the class of each count, IGNORED at [BOS]. Raises InterpError for counts above L."""
         if len(batch) and int(batch.labels.max()) > self.L:
             raise InterpError(f"a count of {int(batch.labels.max())} has no class: task {self!r} counts up to {self.L}")
         return self.label_counts(batch.labels.long()).masked_fill(batch.labels < 0, IGNORED)
@@ -193,14 +197,14 @@ class Histogram(Task):
     def answers(
         self, classes: Int[Tensor, "rows length"], tokens: Int[Tensor, "rows length"]
     ) -> Int[Tensor, "rows length"]:
-        """Counts; -1 at [BOS]."""
+        """Convert classes to counts; -1 at [BOS]."""
         counts = classes.long() + (0 if self.zero_class else 1)
         return counts.masked_fill(tokens == self.T, -1) if self.bos else counts
 
     # ------------------------------------------------------------ text and bad input
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of words between spaces or commas, such as "3 1 3 12". Raises InterpError for other words."""
+        """Return the token ids of words separated by spaces or commas, such as "3 1 3 12"."""
         return [self.token_id(word) for word in text.replace(",", " ").split()]
 
     def format(self, tokens: Sequence[int] | Int[Tensor, "length"]) -> str:
@@ -209,7 +213,7 @@ class Histogram(Task):
     def check_input(self, tokens: Int[Tensor, "rows length"]) -> None:
         """Raise InterpError for tokens outside the alphabet, and for a [BOS] that is missing or in the wrong place."""
         if tokens.numel() == 0:
-            raise InterpError(f"tokens of shape {tuple(tokens.shape)} hold no sequence of task histogram")
+            raise InterpError(f"tokens of shape {tuple(tokens.shape)} contain no sequence of task histogram")
         if not 0 <= int(tokens.min()) <= int(tokens.max()) < self.d_vocab:
             raise InterpError(
                 f"token ids run from {int(tokens.min())} to {int(tokens.max())}; the alphabet of T = {self.T} tokens"

@@ -1,4 +1,4 @@
-"""The base class of formal languages: strings over an alphabet between [CLS] and, for some, [EOS].
+"""The base class of formal languages: strings over an alphabet after [CLS], in some languages followed by [EOS].
 
     [CLS] 0 1 1 0                  a string of FIRST, PARITY or ONE: n = length + 1 tokens
     [CLS] 0 1 1 0 [EOS]            a string of PALINDROME: n = length + 2 tokens
@@ -38,16 +38,16 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Decided:
-    """What decides membership among strings of one length: the number of ones (`count`), symbols at `places`."""
+    """What determines membership among strings of one length: the number of ones (`count`) or symbols at `places`."""
 
     count: bool
     places: tuple[int, ...]
 
 
 def decided_by(*, count: bool = False, places: tuple[int, ...] = ()) -> Callable[[M], M]:
-    """Decorator of member(): declare what alone decides membership among strings of one length.
+    """Declare, as a decorator of member(), what alone determines membership among strings of one length.
 
-    A subclass that overrides member() must declare it again.
+    A subclass that overrides member() must repeat the decorator.
 
     @decided_by(places=(0,))
     def member(self, symbols, lengths): ...
@@ -61,7 +61,7 @@ def decided_by(*, count: bool = False, places: tuple[int, ...] = ()) -> Callable
 
 
 def decided(language: Task) -> Decided | None:
-    """The language's declaration with @decided_by, or None."""
+    """Return the language's declaration by @decided_by, or None."""
     return getattr(getattr(type(language), "member", None), "decided", None)
 
 
@@ -98,11 +98,11 @@ class Language(Task):
 
     @abstractmethod
     def member(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Bool[Tensor, "rows"]:
-        """Whether each string is in the language. symbols: indices into the alphabet, 0 beyond a row's length."""
+        """Test whether each string is in the language. symbols: indices into the alphabet, 0 after the string."""
 
     @abstractmethod
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-        """One random string of each length, from the language's distribution; symbols beyond a length are ignored."""
+        """Draw one random string of each length from the task's distribution; symbols after the string are ignored."""
 
     # ------------------------------------------------------------ strings and tokens
 
@@ -116,9 +116,9 @@ class Language(Task):
         return 1 + self.ends
 
     def of_symbols(self, symbols: Int[Tensor, "rows width"], lengths: Int[Tensor, "rows"]) -> Batch:
-        """Rows of tokens with labels, from symbols (indices into the alphabet) and lengths of at least 1."""
+        """Make rows of tokens with labels from symbols (indices into the alphabet) and lengths of at least 1."""
         if len(lengths) and int(lengths.min()) < 1:
-            raise InterpError(f"a string of length 0 is not an input of task {self.name}: lengths start at 1")
+            raise InterpError(f"the empty string is not an input of task {self.name}: lengths start at 1")
         width = symbols.shape[1]
         inside = torch.arange(width) < lengths[:, None]
         symbols = torch.where(inside, symbols, 0)
@@ -135,7 +135,7 @@ class Language(Task):
         return Batch(tokens, lengths + self.n_marks, self.member(symbols, lengths))
 
     def features(self, batch: Batch) -> dict[str, Tensor]:
-        """The answer, the string's length, its first symbol, and the count of the alphabet's last symbol."""
+        """Return the answer, the string's length and first symbol, and the count of the alphabet's last symbol."""
         symbols, lengths = self.symbols(batch.tokens)
         inside = torch.arange(symbols.shape[1]) < lengths[:, None]
         last = len(self.alphabet) - 1
@@ -148,9 +148,9 @@ class Language(Task):
         }
 
     def corrupt(self, batch: Batch, seed: int = 0) -> Pairs:
-        """Change one symbol, at a place that decides if the language declares it (`decided_by`)."""
+        """Change one symbol; if the language is declared `decided_by` places, at one of these."""
         said = decided(self)
-        places = torch.tensor(said.places) + 1 if said and said.places and not said.count else None  # behind [CLS]
+        places = torch.tensor(said.places) + 1 if said and said.places and not said.count else None  # after [CLS]
         return one_token_pairs(self, batch, seed, places=places)
 
     def encode(self, strings: Sequence[str]) -> Batch:
@@ -174,7 +174,7 @@ class Language(Task):
         return self.alphabet.index(string[at])
 
     def symbols(self, tokens: Int[Tensor, "rows width"]) -> tuple[Int[Tensor, "rows symbols"], Int[Tensor, "rows"]]:
-        """Symbols (0 beyond a row's length) and lengths of rows of tokens; the inverse of of_symbols.
+        """Return the symbols (0 after the string) and lengths of rows of tokens; the inverse of of_symbols.
 
         Raises InterpError unless a row is [CLS], at least one symbol, [EOS] if the language has it, and padding.
         """
@@ -194,7 +194,7 @@ class Language(Task):
             wanted[place == lengths[:, None] + 1] = self.token_id("[EOS]")
         inside = (place >= 1) & (place <= lengths[:, None])
         right = torch.where(inside, is_symbol, tokens == wanted)
-        # [EOS] may be missing in a row that fills the whole width.
+        # The last condition refuses a row that fills the whole width and so has no [EOS].
         good = right.all(1) & (lengths >= 1) & (lengths + self.n_marks <= tokens.shape[1])
         if not good.all():
             row = int((~good).int().argmax())
@@ -208,7 +208,10 @@ class Language(Task):
         return repr(text if len(text) <= 60 else text[:57] + "...")
 
     def parse(self, text: str) -> list[int]:
-        """Token ids of "0110", or of "[CLS]0110" with [EOS] if the language has it. Raises InterpError otherwise."""
+        """Return the token ids of a string, such as "0110", or of a row, such as "[CLS]0110", with any [EOS].
+
+        Raises InterpError for other text.
+        """
         squeezed = re.sub(r"\s+", "", text)
         if not squeezed.startswith("[CLS]"):
             return self.encode([squeezed]).tokens[0].tolist()
@@ -217,13 +220,16 @@ class Language(Task):
         return ids
 
     def is_member(self, text: str) -> bool:
-        """Whether a string over the alphabet is in the language."""
+        """Test whether a string over the alphabet is in the language."""
         return bool(self.encode([re.sub(r"\s+", "", text)]).labels[0])
 
     # ------------------------------------------------------------ classes and answers
 
     def classes(self, batch: Batch) -> Int[Tensor, "rows width"]:
-        """1 for members and 0 for others at [CLS], IGNORED elsewhere; training moves it to the spec's read position."""
+        """Return 1 for members and 0 for others at [CLS], IGNORED elsewhere.
+
+        Training moves the class to the read position of the spec.
+        """
         classes = torch.full_like(batch.tokens, IGNORED)
         classes[:, 0] = batch.labels.long()
         return classes
@@ -235,7 +241,7 @@ class Language(Task):
     # ------------------------------------------------------------ samples and domains
 
     def sample(self, n: int, split: str = "test", seed: int = 0) -> Batch:
-        """Draw n strings with the lengths of a split, from the paper's distribution (appendix B)."""
+        """Draw n strings with the lengths of a split from the distribution of the paper (appendix B)."""
         longest, shortest, test = self._sizes
         if self.check_split(split) == "test" and test:
             longest, shortest = test, 0
@@ -264,11 +270,11 @@ class Language(Task):
 
     @property
     def n_inputs(self) -> int:
-        """Number of strings with the lengths of test strings."""
+        """Number of strings that have the length of a test string."""
         return sum(len(self.alphabet) ** length for length in self.test_lengths)
 
     def inputs(self, chunk: int = 4096) -> Iterator[Batch]:
-        """All strings with the lengths of test strings, shorter ones first, in lexicographic order per length."""
+        """Yield all strings that have the length of a test string: short ones first, then in lexicographic order."""
         base = len(self.alphabet)
         for length in self.test_lengths:
             powers = torch.tensor([min(base**place, 2**62) for place in reversed(range(length))])  # fits in int64
@@ -281,7 +287,7 @@ class Language(Task):
         return ("not a member", "a member")
 
     def enumerate(self, length: int) -> Batch:
-        """Every string of one length, in lexicographic order. Raises InterpError if there are too many."""
+        """Return all strings of one length, in lexicographic order. Raises InterpError if there are too many."""
         check_size("length", length)
         base = len(self.alphabet)
         if base**length > ENUMERATION_LIMIT:
@@ -293,7 +299,7 @@ class Language(Task):
         return self.of_symbols(symbols, torch.full((len(symbols),), length))
 
     def enumerate_up_to(self, length: int) -> Batch:
-        """Every string of every length from 1 to `length`, padded to one width."""
+        """Return all strings of the lengths from 1 to `length`, padded to one width."""
         check_size("length", length)
         parts = [self.enumerate(each) for each in range(1, length + 1)]
         width = parts[-1].tokens.shape[1]
@@ -304,7 +310,10 @@ class Language(Task):
 def string_automata(
     language: Language, start: Any, step: Callable[[Any, int], Any], accepts: Callable[[Any], bool]
 ) -> Iterator[Automaton]:
-    """Automata for strings of each test length, from a step function on states and symbols and accepted states."""
+    """Yield an automaton for each test length.
+
+    step: from a state and a symbol to the next state. accepts: whether a string that ends in this state is a member.
+    """
     first, close = language.token_id("[CLS]"), language.token_id("[EOS]") if language.ends else -1
 
     def read(length: int) -> Callable[[Any, int, int], Any]:
@@ -321,6 +330,6 @@ def string_automata(
 
 
 def uniform_bits(lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
-    """Independent fair bits."""
+    """Draw independent, uniform bits."""
     width = int(lengths.max()) if len(lengths) else 0
     return torch.randint(0, 2, (len(lengths), width), generator=generator)

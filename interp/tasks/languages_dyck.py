@@ -1,4 +1,4 @@
-"""Dyck-1 and Dyck-2 of bounded depth: balanced brackets of one or two kinds, nested at most `depth` deep."""
+"""Dyck-1 and Dyck-2 with bounded depth: balanced brackets of one or two kinds, nested at most `depth` deep."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from interp.tasks.registry import register_task
 class Dyck(Language):
     """Balanced strings over `kinds` pairs of brackets, never more than `depth` open at once.
 
-    Symbols 2k and 2k + 1 open and close kind k. Strings have even length, since odd ones are never balanced. Half of
-    them are members: the shape is uniform over all balanced shapes of that length and depth, each pair's kind uniform.
-    The others are members with one bracket reversed or, with two kinds, changed in kind: just outside the language.
+    Symbol 2k opens kind k and symbol 2k + 1 closes it. Strings have even length, since odd ones are never balanced.
+    Half of them are members: the shape is uniform over all balanced shapes of that length and depth, and the kind of
+    each pair is uniform. The others are members in which one bracket is reversed or, with two kinds, changed in kind.
     """
 
     kinds: ClassVar[int]
@@ -37,7 +37,7 @@ class Dyck(Language):
         return int(self.parameters["depth"])
 
     def _rule(self) -> tuple[Any, ...]:
-        """Compute the stack of open brackets as one number with digits 1..kinds; -1 once a bracket did not match."""
+        """Return the rule. Its stack of open brackets is a number with digits 1..kinds, or -1 after a mismatch."""
         base, stack, symbol = self.kinds + 1, ("so_far",), ("item",)
         kind, room = ("+", ("//", symbol, 2), 1), ("<", stack, base ** (self.depth - 1))
         closed = ("if", ("=", ("%", stack, base), kind), ("//", stack, base), -1)
@@ -85,14 +85,16 @@ class Dyck(Language):
         """Change one bracket in half of the rows, in place."""
         at = (torch.rand(len(lengths), generator=generator, dtype=torch.float64) * lengths).long()
         spoiled = torch.randint(0, 2, (len(lengths),), generator=generator) == 1
-        # A reversed bracket (lowest bit) unbalances heights; one of another kind has no partner.
+        # A reversed bracket (flipped lowest bit) makes the numbers of ( and ) unequal; another kind has no partner.
         change = torch.randint(1, 2 * self.kinds, (len(lengths),), generator=generator)
         rows = torch.arange(len(lengths))[spoiled]
         symbols[rows, at[spoiled]] ^= change[spoiled]
 
     def _opening_chances(self, width: int) -> Float[Tensor, "left heights"]:
-        """Return the probability that the next bracket opens, with `left` brackets to come at a height, by counting all
-        ways to finish."""
+        """Return the probability that the next bracket opens, by the number of brackets to come and the height.
+
+        It is computed by counting all ways to complete the string.
+        """
         ways = torch.zeros(width + 1, self.depth + 3, dtype=torch.float64)  # heights -1..depth+1, borders always 0
         ways[0, 1] = 1.0
         chances = torch.zeros(width + 1, self.depth + 2, dtype=torch.float64)

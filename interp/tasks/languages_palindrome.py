@@ -12,11 +12,11 @@ from interp.tasks.registry import register_task
 
 @register_task
 class Palindrome(Language):
-    """Whether the string reads the same backwards: PALINDROME = {w : w is its own reversal}, closed by [EOS].
+    """Does the string read the same backwards? PALINDROME = {w : w is its own reversal}, closed by [EOS].
 
     Half of the strings are random palindromes; half are palindromes with one symbol flipped, but never the middle one
-    (appendix B.3; the published odd lengths lack their middle symbol, erratum 35). A string of length 1 is always a
-    palindrome.
+    (appendix B.3; in the published data, strings of odd length lack their middle symbol, erratum 35). A string of
+    length 1 is always a palindrome.
     """
 
     name = "palindrome"

@@ -28,7 +28,7 @@ class First(Language):
         return symbols[:, :1].sum(1) == 1
 
     def automata(self) -> Iterator[Automaton]:
-        """The state is the first symbol, once it has been read."""
+        """Yield automata whose state is the first symbol, once it has been read."""
         yield from string_automata(self, -1, lambda first, symbol: symbol if first < 0 else first, lambda one: one == 1)
 
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
@@ -39,7 +39,7 @@ class First(Language):
 class Parity(Language):
     """Is the number of 1s odd? PARITY = {w : w has an odd number of 1s}; strings are uniform (appendix B.1).
 
-    Odd as in the paper; the published code calls the even strings True (erratum 37).
+    True means odd, as in the paper; in the published code, True means even (erratum 37).
     """
 
     name = "parity"
@@ -50,7 +50,7 @@ class Parity(Language):
         return symbols.sum(1) % 2 == 1
 
     def automata(self) -> Iterator[Automaton]:
-        """The state is the parity so far."""
+        """Yield automata whose state is the parity so far."""
         yield from string_automata(self, 0, lambda odd, symbol: odd ^ symbol, bool)
 
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
@@ -61,7 +61,7 @@ class Parity(Language):
 class One(Language):
     """Is there exactly one 1? ONE = {w : w has exactly one 1}; the number of ones is Poisson(1.5) (appendix B.2).
 
-    The number of ones is cut to the length. A share of .335 of the strings is in the language, so a model that always
+    The number of ones is at most the length. A share of .335 of the strings is in the language, so a model that always
     answers no is right on .665 (language_data, item 9).
     """
 
@@ -73,14 +73,14 @@ class One(Language):
         return symbols.sum(1) == 1
 
     def automata(self) -> Iterator[Automaton]:
-        """The state is the number of ones so far: none, one, more."""
+        """Yield automata whose state is the number of ones so far: 0, 1, or 2 for two or more."""
         yield from string_automata(self, 0, lambda ones, symbol: min(2, ones + symbol), lambda ones: ones == 1)
 
     def draw(self, lengths: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows width"]:
         ones = torch.poisson(torch.full((len(lengths),), POISSON_RATE), generator=generator).long()
         ones = torch.minimum(ones, lengths)
         width = int(lengths.max()) if len(lengths) else 0
-        # Sorting random keys gives a random order of places; keys of 2 keep places beyond the length last.
+        # Sorting random keys gives a random order of places; keys of 2 put places after the string last.
         keys = torch.rand(len(lengths), width, generator=generator, dtype=torch.float64)
         keys = keys.masked_fill(torch.arange(width) >= lengths[:, None], 2.0)
         return (keys.argsort(1).argsort(1) < ones[:, None]).long()

@@ -1,11 +1,11 @@
 """Memorization: a model must memorize the next token's distribution for each context of k tokens.
 
-A task is a conditional table: the distribution of the next token for every context, and the prior of the contexts. An
-input is a row of tokens that ends with a context. Outputs are the M next tokens, which need not be the N input tokens.
-Models are read at the last position.
+A task is a conditional table: the distribution of the next token for every context, and the prior distribution of the
+contexts. An input is a row of tokens that ends with a context. There is one output for each of the M next tokens, which
+need not be the N input tokens. Models are read at the last position.
 
-Labels: in the split "train", next tokens drawn from the table, as in sequences; in the split "test", the association to
-memorize, which is the context's most likely next token (the first in a tie).
+In the split "train", labels are next tokens drawn from the table. In the split "test", the label is the context's most
+likely next token (the first in a tie), which is the association to memorize.
 Source: Dana 2024, sections 3 and 4.
 """
 
@@ -34,7 +34,7 @@ TRAINING_ROWS = 16_384
 class TableTask(Task):
     """A conditional table as a task. Subclasses make the table from their parameters.
 
-    Functions of tables (interp.theory.rank_d_optimum, kl_divergence, ...) accept the task itself.
+    Functions of tables, such as interp.theory.rank_d_optimum, accept the task itself.
     """
 
     family = "memorization"
@@ -48,7 +48,7 @@ class TableTask(Task):
             numbers = float(sizes["N"]) ** min(sizes.get("k", 1), 300) * sizes["M"]
             rank = float(abs(int(self.parameters.get("rank", 0))))
             numbers += rank * (numbers / sizes["M"] + sizes["M"])
-            need(f"the table of task {self.name}", 40 * numbers)  # computed once
+            need(f"the table of task {self.name}", 40 * numbers)
         self.table = self._make()
         self.vocabulary = tuple(str(token) for token in range(self.table.n_tokens))
 
@@ -64,7 +64,7 @@ class TableTask(Task):
 
     @property
     def conditional(self) -> Float[np.ndarray, "contexts outputs"]:
-        """The probabilities pi(next token | context); rows sum to one."""
+        """The probabilities pi(next token | context); each row sums to one."""
         return self.table.conditional
 
     @property
@@ -104,7 +104,7 @@ class TableTask(Task):
         """
         if tokens.shape[1] < self.order:
             raise InterpError(
-                f"rows of {tokens.shape[1]} tokens: task {self.name} needs the {self.order} of a context at least"
+                f"rows of {tokens.shape[1]} tokens: task {self.name} needs at least the {self.order} of a context"
             )
         codes, rows = self._codes
         wanted = self._code(tokens[:, -self.order :].cpu())
@@ -186,14 +186,14 @@ class TableTask(Task):
     def sequences(self, n: int, length: int, seed: int = 0) -> Int[Tensor, "rows length"]:
         """Draw n sequences: k tokens from the prior, then each next token from the table given the last k.
 
-        Raises InterpError if outputs are not the input tokens, or the table lacks contexts.
+        Raises InterpError unless M = N and the table has all contexts.
         """
         check_size("n", n, least=0)
         check_size("seed", seed, least=0)
         if self.n_out != self.d_vocab or not self.table.complete:
             raise InterpError(
-                f"task {self.name}: sequences need as many outputs as tokens and a table of all contexts; this one has "
-                f"{self.d_vocab} tokens, {self.n_out} outputs and {len(self.contexts)} contexts"
+                f"task {self.name}: sequences need as many outputs as tokens and a table of all contexts; this task "
+                f"has {self.d_vocab} tokens, {self.n_out} outputs and {len(self.contexts)} contexts"
             )
         if length < self.order:
             raise InterpError(f"length = {length}: a sequence has at least the {self.order} tokens of a context")

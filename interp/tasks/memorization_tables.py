@@ -1,6 +1,6 @@
-"""The kinds of memorization tables: k-gram, bigram, look-up, almost rank d, and your own.
+"""The kinds of memorization tables: k-gram, bigram, look-up, low-rank plus noise, and your own.
 
-Each is a task (registered under its name) and a function: `interp.tasks.bigram(N=100, M=50)`.
+Each kind is a registered task and a function: `interp.tasks.bigram(N=100, M=50)`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Bigram(KGram):
 class Lookup(TableTask):
     """Each context has one correct next token; noise is spread over the others (Dana 2024, section 4.2).
 
-    noise: probability of a wrong next token. noise_concentration: concentration of its Dirichlet distribution; 0
-    spreads it evenly.
+    noise: probability of a wrong next token. noise_concentration: concentration of the Dirichlet distribution of wrong
+    tokens; 0 makes it uniform.
     """
 
     name = "lookup"
@@ -108,7 +108,7 @@ class LowRank(TableTask):
 
 @register_task
 class Table(TableTask):
-    """A conditional table of your own; checkpoints store it."""
+    """A conditional table of your own, which checkpoints store."""
 
     name = "table"
     needs_tables = True
@@ -131,9 +131,9 @@ class Table(TableTask):
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Tensor], data_seed: int = 0, **parameters: Scalar) -> Table:
-        """Make the task of these tables. Raises InterpError for tables that are not conditional tables."""
+        """Make the task that has these tables. Raises InterpError if they are not a conditional table."""
         if set(tables) != {"conditional", "prior", "contexts"} or parameters:
-            raise InterpError("task table has the tables conditional, prior and contexts, and no parameters")
+            raise InterpError("task table needs the tables conditional, prior and contexts, and no parameters")
         contexts = tables["contexts"]
         if contexts.ndim != 2 or contexts.dtype != torch.int64:
             raise InterpError(f"the contexts have shape {tuple(contexts.shape)}; (contexts, k) token ids are needed")
@@ -144,7 +144,7 @@ class Table(TableTask):
                 raise InterpError(f"the {name} has dtype {tensor.dtype}; float64 or float32 is needed")
         largest, k = int(contexts.max()), contexts.shape[1]
         if int(contexts.min()) < 0 or largest >= most(2**20) or float(largest + 1) ** min(k, 300) >= 2**62:
-            raise InterpError(f"contexts of {k} tokens up to {largest:,} are beyond what a table task holds")
+            raise InterpError(f"contexts of {k} tokens up to {largest:,} are too large for a table task")
         return cls(data_seed, as_table(tables["conditional"], tables["prior"], contexts.tolist(), cls.name))
 
     def __repr__(self) -> str:
@@ -185,7 +185,7 @@ def lookup(
     prior: Prior = "uniform",
     seed: int = 0,
 ) -> Lookup | Table:
-    """Make a table whose N ** k contexts have one correct next token of probability 1 - noise; prior as in `bigram`."""
+    """Make a table of N ** k contexts with one correct next token of probability 1 - noise; prior as in `bigram`."""
     sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "noise": noise, "noise_concentration": noise_concentration}
     if isinstance(prior, str):
         return Lookup(seed, **sizes, prior=prior)
@@ -195,7 +195,7 @@ def lookup(
 def low_rank(
     N: int = 100, M: int = 50, k: int = 1, rank: int = 8, noise: float = 0.1, prior: Prior = "uniform", seed: int = 0
 ) -> LowRank | Table:
-    """Make the table softmax(rank-d logits + noise), all entries standard normal; prior as in `bigram`."""
+    """Make the table softmax(A B + noise * G), with standard normal A (.., rank), B and G; prior as in `bigram`."""
     sizes: dict[str, Any] = {"N": N, "M": M, "k": k, "rank": rank, "noise": noise}
     if isinstance(prior, str):
         return LowRank(seed, **sizes, prior=prior)

@@ -1,4 +1,4 @@
-"""Base of tasks whose answer at each position is the set of symbols that may follow."""
+"""The base class of tasks whose answer at each position is the set of symbols that may follow."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from interp.tasks.sets import pack_sets
 
 
 class NextSymbols(Task):
-    """The answer at each position is the set of outputs that may follow: several, one or none.
+    """The answer at each position is the set of outputs that may follow, which may be empty.
 
     A subclass sets `vocabulary` (and `symbols` if the outputs differ from it) and defines `sample` and `allowed`. A
-    model is right at a position if every output has the correct sign (above 0: it may follow).
+    model is right at a position if exactly the outputs that may follow are above 0.
 
     Example:
 

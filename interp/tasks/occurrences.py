@@ -1,12 +1,12 @@
-"""Tasks whose answer at each position depends on how often its token occurs, such as the histogram task.
+"""Tasks whose answer at each position depends on how often the token there occurs, such as the histogram task.
 
-Such a task declares readout = "all" and counted, its alphabet. Its inputs are all rows of one length over that
+Such a task declares readout = "all" and its alphabet, `counted`. Its inputs are all rows of one length over that
 alphabet, possibly after one mark such as [BOS]. The right output at a token depends on the token's count in its row, as
 in the histogram task (Behrens et al. 2024, section 4) or in "which letters of this word occur once?".
 
-The declaration is compared with the task's own labels, on every row if there are at most LISTED of them. Otherwise a
-sample is compared, and `unchecked` reports the rest. A task may instead define label_counts, from a token's count to
-the right output index.
+The declaration is compared with the task's own labels, on every row if there are at most LISTED rows. Otherwise a
+sample is compared, and `unchecked` reports the assumption about the other rows. A task may instead define label_counts,
+from a token's count to the right output index.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interp.tasks.domain import Drawn
 from interp.tasks.roles import defines_labels
 
 CHECKED = 2048
-"""Approximate number of rows that are compared if there are too many to compare all."""
+"""Approximate number of rows in the sample."""
 LISTED = 1 << 17
 ROWS_AT_ONCE = 1 << 13
 
@@ -47,12 +47,12 @@ class Occurrences:
         return int(len(self.tokens) ** self.length)
 
     def rows(self, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows marked_length"]:
-        """Rows as a model reads them, from sequences of indices into the alphabet."""
+        """Make rows, as a model reads them, from sequences of indices into the alphabet."""
         body = torch.tensor(self.tokens)[sequences]
         return torch.cat([torch.tensor(self.marks, dtype=torch.long).expand(len(body), -1), body], 1)
 
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
-        """Mask of the rows of a batch that have this shape."""
+        """Return a mask of the rows of a batch that have this shape."""
         body = batch.tokens[:, len(self.marks) : len(self.marks) + self.length]
         if body.shape[1] < self.length:
             return torch.zeros(len(batch), dtype=torch.bool)
@@ -65,17 +65,17 @@ class Occurrences:
 
 
 def undeclared(task: Task) -> str | None:
-    """The declaration that a task of this shape lacks, as a sentence, or None."""
+    """Return a sentence that names the missing declarations, or None if a task has them all."""
     if task.counted and task.readout == "all":
         return None
     return f"task {task.name} does not declare an alphabet to count at every position (counted, readout = 'all')"
 
 
 def occurrences_of(task: Task) -> Occurrences:
-    """The shape that a task declares, with classes from a sample of its labels (labels_differ compares the others).
+    """Return the shape that a task declares. Its classes come from a sample of labels; labels_differ compares them all.
 
     Raises UnsupportedError, with the reason, if a task declares no such shape or its inputs do not have it, and
-    InterpError if every split has a sample without it.
+    InterpError if every split has a sample without this shape.
     """
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
@@ -92,10 +92,10 @@ def occurrences_of(task: Task) -> Occurrences:
     sequences = _probe_sequences(len(tokens), length)
     said = _own_classes(task, found, sequences)
     right = torch.full((length + 1,), -1)
-    right[_counts(sequences).flatten()] = said.flatten()  # labels_differ compares all of them
+    right[_counts(sequences).flatten()] = said.flatten()  # _differs then compares them all
     if (label := getattr(task, "label_counts", None)) is not None:
         right[1:] = label(torch.arange(1, length + 1))
-    right = torch.where(right < 0, right.max(), right)  # for counts that cannot occur, with an alphabet of one token
+    right = torch.where(right < 0, right.max(), right)  # counts that cannot occur if the alphabet has one token
     found = replace(found, classes=tuple(right[1:].tolist()))
     if (reason := _differs(task, found, sequences, said)) is not None:
         raise UnsupportedError(reason)
@@ -103,7 +103,10 @@ def occurrences_of(task: Task) -> Occurrences:
 
 
 def labels_differ(task: Task, shape: Occurrences) -> str | None:
-    """A sentence on the first row whose labels contradict the shape, or None; compares all rows if at most LISTED."""
+    """Compare the labels of all rows with the shape; return a sentence about the first difference, or None.
+
+    Returns None, without a comparison, if there are more than LISTED rows.
+    """
     if shape.n_inputs > LISTED:
         return None
     places = len(shape.tokens) ** torch.arange(shape.length)
@@ -119,17 +122,17 @@ def labels_differ(task: Task, shape: Occurrences) -> str | None:
 
 
 def unchecked(task: Task, shape: Occurrences) -> tuple[str, ...]:
-    """The unchecked assumptions about labels; none if label_counts defines them."""
+    """Return the unchecked assumptions about labels; empty if label_counts defines them or all were compared."""
     if shape.n_inputs <= LISTED or defines_labels(task):
         return ()
     return (
         f"labels: compared on {len(_probe_sequences(len(shape.tokens), shape.length)):,} rows; unchecked assumption: a "
-        f"token's number of occurrences decides the others of task {task.name} (label_counts would define it)",
+        f"token's count determines the other labels of task {task.name} (label_counts would define them)",
     )
 
 
 def _own_classes(task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-    """The task's own classes at every token of the alphabet. Raises UnsupportedError if it does not label the rows."""
+    """Return the task's own classes at each counted token. Raises UnsupportedError if it cannot label the rows."""
     try:
         task.check_input(shape.rows(sequences))
         classes = task.classes(shape.batch(task, sequences))
@@ -141,13 +144,14 @@ def _own_classes(task: Task, shape: Occurrences, sequences: Int[Tensor, "rows le
 
 
 def _counts(sequences: Int[Tensor, "rows length"]) -> Int[Tensor, "rows length"]:
-    """The count of each token in its row."""
+    """Return the count of each token in its row."""
     return (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
 
 
 def _differs(
     task: Task, shape: Occurrences, sequences: Int[Tensor, "rows length"], said: Int[Tensor, "rows length"]
 ) -> str | None:
+    """Return a sentence about the first label that differs from the shape, or None."""
     counts = _counts(sequences)
     wrong = (said != torch.tensor(shape.classes)[counts - 1]) | (said < 0)
     if not bool(wrong.any()):
@@ -155,19 +159,19 @@ def _differs(
     row, at = wrong.nonzero()[0].tolist()
     text = task.format(shape.rows(sequences[row : row + 1])[0])
     return (
-        f"task {task.name} labels position {at + len(shape.marks)} of {text!r} otherwise than other tokens that occur "
-        f"{int(counts[row, at])} times"
+        f"task {task.name} labels position {at + len(shape.marks)} of {text!r} differently from other tokens that "
+        f"occur {int(counts[row, at])} times"
     )
 
 
 def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The mark before the alphabet's tokens, and their number, from the task's example.
+    """Return the mark of the task's example, if any, and its number of counted tokens.
 
-    If the number of inputs is unknown, samples are checked too.
+    If n_inputs is unknown, samples must have the same ones.
     """
     example = task.example
     if example is None:
-        raise UnsupportedError(f"task {task.name} gives no example, from which the length of its rows could be taken")
+        raise UnsupportedError(f"task {task.name} gives no example, so the length of its rows is unknown")
     batches = [example]
     if task.n_inputs is None:
         batches += [task.sample(64, split, seed=0) for split in task.splits]
@@ -177,7 +181,7 @@ def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
             marks = tuple(token for token in row[:n] if token not in tokens)
             if len(marks) > 1 or tuple(row[: len(marks)]) != marks:
                 raise UnsupportedError(
-                    f"rows of task {task.name} have more than its counted tokens after one mark: "
+                    f"rows of task {task.name} must be its counted tokens, after one mark at most: "
                     f"{task.format(row[:n])!r}"
                 )
             frames.add((marks, n - len(marks)))
@@ -187,7 +191,7 @@ def _frame(task: Task, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
 
 
 def _probe_sequences(letters: int, length: int) -> Int[Tensor, "rows length"]:
-    """Rows with every count of each token at random places among random others, and rows of few different tokens."""
+    """Return rows with every count of (up to CHECKED / length) tokens among random others, and rows of few tokens."""
     generator = torch.Generator().manual_seed(0)
     each = max(1, min(letters, CHECKED // length))
     chosen = torch.randperm(letters, generator=generator)[:each]

@@ -1,4 +1,4 @@
-"""Minimal pairs for any task that can label tokens."""
+"""Minimal pairs for any task that labels given tokens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from interp.tasks.batch import Batch, Pairs
 from interp.tasks.problems import TaskError
 
 MOST_LISTED = 2**16
-"""Largest number of listed inputs among which a changed row is looked up."""
+"""If a task lists at most this many inputs, a changed row must be one of them."""
 
 
 @runtime_checkable
 class Labels(Protocol):
-    """The members of a task that `corrupt` needs: they define its inputs and their labels."""
+    """The members of a task that one_token_pairs needs."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]: ...
@@ -39,8 +39,8 @@ def one_token_pairs(
 ) -> Pairs:
     """Make pairs that differ in one token, for any task with `batch`: see Task.corrupt. places: allowed positions.
 
-    The changed row must be an input of the task as far as that is known: check_input accepts it, the read token stays,
-    and it is among the listed inputs if these are few.
+    A changed row must pass check_input, keep any read token in place, and be a listed input if the task lists at most
+    MOST_LISTED.
     """
     check_size("seed", seed, least=0)
     generator = torch.Generator().manual_seed(seed)
@@ -51,7 +51,7 @@ def one_token_pairs(
         rows = (~found).nonzero()[:, 0]
         if not len(rows):
             break
-        # Put another row's token at the same position, so that marks shared by all rows never change.
+        # Take the token of another row at the same position, so that marks shared by all rows never change.
         draw = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         at = (draw * batch.lengths[rows]).long() if places is None else places[(draw * len(places)).long()]
         donor = torch.randint(len(tokens), (len(rows),), generator=generator)
@@ -75,7 +75,7 @@ def one_token_pairs(
 
 
 def _listed(task: Labels) -> set[tuple[int, ...]] | None:
-    """Return every input without padding if the task lists few inputs, otherwise None."""
+    """Return all inputs, without padding, if the task lists at most MOST_LISTED; otherwise None."""
     try:
         if task.n_inputs is None or task.n_inputs > MOST_LISTED:
             return None
@@ -91,7 +91,7 @@ def _listed(task: Labels) -> set[tuple[int, ...]] | None:
 def _as_before(
     task: Labels, clean: Int[Tensor, "rows length"], tried: Int[Tensor, "rows length"]
 ) -> Bool[Tensor, "rows"]:
-    """Whether each row's answer is read at the same position: the token that marks it is neither lost nor repeated."""
+    """Test whether the token at which the answer is read, if any, has the same positions in both versions of a row."""
     if task.readout not in task.vocabulary:
         return torch.ones(len(tried), dtype=torch.bool)
     mark = task.token_id(task.readout)
@@ -99,7 +99,7 @@ def _as_before(
 
 
 def _accepted(task: Labels, tokens: Int[Tensor, "rows length"]) -> Bool[Tensor, "rows"]:
-    """Whether each row is an input of the task."""
+    """Test whether check_input accepts each row."""
     try:
         task.check_input(tokens)
     except TaskError:

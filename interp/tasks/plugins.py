@@ -1,7 +1,7 @@
-"""Import task files: those of this folder, one named on the command line, and those of installed packages.
+"""Import the files that register tasks: those in this folder, a user's file, and those of installed packages.
 
 A package registers its tasks in its pyproject.toml: [project.entry-points."interp.tasks"] mine = "my_package.tasks".
-They are imported with interp.tasks. A checkpoint never causes an import: it only names a task.
+They are imported together with interp.tasks. A checkpoint only names its task and never causes an import.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ GROUP = "interp.tasks"
 
 
 def import_file(path: str | Path) -> None:
-    """Run a Python file for the tasks and sections that it registers. Raises InterpError for a file that fails."""
+    """Run a Python file that registers tasks or sections. Raises InterpError if the file fails."""
     path = Path(path)
     if not path.is_file() or path.suffix != ".py":
-        raise InterpError(f"--import {path}: {'this is no .py file' if path.exists() else 'no such file'}")
+        raise InterpError(f"--import {path}: {'not a .py file' if path.exists() else 'no such file'}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look up a module by its name
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look up modules by name
     try:
         spec.loader.exec_module(module)
     except InterpError as error:
@@ -39,9 +39,9 @@ def import_file(path: str | Path) -> None:
 
 
 def file_of(kind: type) -> Path | None:
-    """Return the file that registers a user's task, for use in another process; None for tasks known to every process.
+    """Return the file that another process must import to know a user's task; None for this package's tasks.
 
-    Raises InterpError for a class that is not in a file: other processes cannot find it.
+    Raises InterpError for a class that is not defined in a file.
     """
     if kind.__module__.partition(".")[0] == __package__.partition(".")[0]:
         return None
@@ -50,12 +50,12 @@ def file_of(kind: type) -> Path | None:
     except (OSError, TypeError):
         raise InterpError(
             f"task {getattr(kind, 'name', kind.__name__)} is defined at a prompt or in a notebook, where other "
-            "processes cannot find it: put the class in a file, import that, and name it on a command line by --import"
+            "processes cannot find it: put the class in a file and import it; on the command line, use --import"
         ) from None
 
 
 def import_folder(package: str, path: Iterable[str]) -> None:
-    """Import every file of a package for the tasks that it registers."""
+    """Import every file of a package, so that its tasks are registered."""
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
 

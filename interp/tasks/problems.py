@@ -1,6 +1,6 @@
-"""Problems of the values that a task's methods return: batches, classes, answers and labels.
+"""Checks of the values that a task's methods return: batches, classes, answers and labels.
 
-Each function yields or raises one sentence that names the task, the value and what was expected.
+The functions yield problems, or raise the first one, as sentences that name the value and what was expected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from interp.tasks.batch import IGNORED, Batch, find_positions
 CPU = torch.device("cpu")
 PACKAGE = str(Path(__file__).parents[1])
 RELABELED = 64
-"""Number of rows that `check_labels` labels a second time, in reverse order and without the rest of the batch."""
+"""Number of rows that `check_labels` labels again, in reverse order and without the rest of the batch."""
 ALONE = 4
 """Number of rows with different labels that `check_labels` labels one at a time."""
 
@@ -33,16 +33,16 @@ class TaskError(InterpError):
 
 @contextmanager
 def errors_named(task: Any, what: str) -> Iterator[None]:
-    """Turn an exception in a user's code into one sentence that names the method, the file and the line.
+    """Turn an exception in a user's code into a TaskError that names the method, the file and the line.
 
-    NameErrors pass through: a class may be checked before the names that it uses are defined.
+    NameErrors pass through, because a class may be checked before the names that it uses are defined.
     """
     try:
         yield
     except (InterpError, NameError, MemoryError):
         raise
     except NotImplementedError as error:
-        raise UnsupportedError(f"task {task.name} has no {what}: it is not implemented") from error
+        raise UnsupportedError(f"task {task.name} does not implement {what}") from error
     except Exception as error:
         places = traceback.extract_tb(error.__traceback__)
         own = [place for place in places if not any(part in place.filename for part in ("site-packages", PACKAGE))]
@@ -64,7 +64,7 @@ def refuse(task: Any, problems: Iterable[str]) -> None:
 
 
 def kind_of(value: object) -> str:
-    """Describe a value in an error message: a tensor's shape and dtype, and its device and layout if unusual."""
+    """Describe a value for an error message: a tensor's shape and dtype, and its device and layout if unusual."""
     if not isinstance(value, Tensor):
         return of_type(value)
     odd = "" if value.device.type == "cpu" else f" on {value.device}"
@@ -73,7 +73,7 @@ def kind_of(value: object) -> str:
 
 
 def is_tensor(value: object, device: torch.device, *dtypes: torch.dtype) -> bool:
-    """Whether a value is a dense tensor of one of these dtypes on this device."""
+    """Test whether a value is a dense tensor of one of these dtypes on this device."""
     return (
         isinstance(value, Tensor)
         and value.layout == torch.strided
@@ -84,7 +84,7 @@ def is_tensor(value: object, device: torch.device, *dtypes: torch.dtype) -> bool
 
 
 def index_problems(task: Any, what: str, indices: Tensor) -> Iterator[str]:
-    """The problem of output indices outside the task's classes."""
+    """Yield a problem if an output index is not a class of the task."""
     low, high, top = int(indices.min()), int(indices.max()), task.n_classes - 1
     if not 0 <= low <= high <= top:
         yield f"{what} runs from {low} to {high}, outside 0 to {top}"
@@ -94,7 +94,7 @@ def index_problems(task: Any, what: str, indices: Tensor) -> Iterator[str]:
 
 
 def batch_problems(task: Any, batch: Any, what: str, device: torch.device = CPU) -> Iterator[str]:
-    """Problems of the shapes, dtypes and tokens of a batch."""
+    """Yield the problems of the shapes, dtypes and tokens of a batch."""
     if not isinstance(batch, Batch):
         yield f"{what} gives {of_type(batch)}; it must be an interp.Batch(tokens, lengths, labels)"
         return
@@ -118,19 +118,19 @@ def batch_problems(task: Any, batch: Any, what: str, device: torch.device = CPU)
 
 
 def class_problems(task: Any, what: str, classes: Any, batch: Batch) -> Iterator[str]:
-    """Problems of the shape, dtype and range of the classes of a batch."""
+    """Yield the problems of the shape, dtype and range of the classes of a batch."""
     expected = tuple(batch.tokens.shape)
     if not is_tensor(classes, batch.tokens.device, torch.long) or tuple(classes.shape) != expected:
         yield (
-            f"{what} gives {kind_of(classes)}; it must be {expected} of torch.long, an output index at each position "
-            f"that is read and IGNORED ({IGNORED}) elsewhere"
+            f"{what} gives {kind_of(classes)}; it must be {expected} of torch.long, with an output index at each "
+            f"read position and IGNORED ({IGNORED}) elsewhere"
         )
     elif len(read := classes[classes != IGNORED]):
         yield from index_problems(task, what, read)
 
 
 def answer_problems(task: Any, batch: Batch) -> Iterator[str]:
-    """The first problem of classes(batch): not read at the task's readout, or not turned into the labels."""
+    """Yield the first problem of classes(batch): invalid values, IGNORED at the readout, or other than the labels."""
     classes = task.classes(batch)
     for problem in class_problems(task, "classes(batch)", classes, batch):
         yield problem
@@ -170,9 +170,9 @@ def _label_problems(
 
 
 def check_batch(task: Any, batch: Batch, what: str) -> None:
-    """Raise InterpError if rows, labels or classes of a batch fit neither the task nor each other.
+    """Raise InterpError if rows, labels or classes of a batch do not fit the task or each other.
 
-    what: where the batch is from, such as "inputs(4096)". A batch may have no position that is read.
+    what: the call that returned the batch, such as "inputs(4096)". A batch may be without read positions.
     """
     refuse(task, batch_problems(task, batch, what))
     if len(batch):
@@ -227,7 +227,7 @@ def check_padding(task: Any, batch: Batch) -> None:
     if bool((inside := pads[:, :-1] & ~pads[:, 1:]).any()):
         row, place = inside.nonzero()[0].tolist()
         raise InterpError(
-            f"row {row} of task {task.name} has {task.pad!r} at position {place}, before a token: rows are filled up "
+            f"row {row} of task {task.name} has {task.pad!r} at position {place}, before a token: rows must be padded "
             "on the right"
         )
     beyond = ~batch.attention_mask
@@ -235,12 +235,12 @@ def check_padding(task: Any, batch: Batch) -> None:
         return
     if task.pad_id is None:
         raise InterpError(
-            f"rows of task {task.name} have different lengths, but it names no token that fills them up: pad = '...'"
+            f"rows of task {task.name} have different lengths, but it names no padding token: set pad = '...'"
         )
     if bool((wrong := beyond & ~pads).any()):
         row, place = wrong.nonzero()[0].tolist()
         token = task.vocabulary[int(batch.tokens[row, place])]
         raise InterpError(
-            f"row {row} of task {task.name} has {token!r} at position {place}, beyond its {int(batch.lengths[row])} "
-            f"tokens: rows are filled up on the right, with {task.pad!r}"
+            f"row {row} of task {task.name} has {token!r} at position {place}, after its {int(batch.lengths[row])} "
+            f"tokens: rows must be padded on the right with {task.pad!r}"
         )

@@ -1,11 +1,11 @@
-"""Tasks whose inputs are products of token sets: any token of a set at each place, with one right answer.
+"""Tasks whose inputs are products of token sets: each place may have any token of its set, and the answer is the same.
 
-Such a task defines products() -> Iterator[Product]. For example, the inputs of three numbers whose largest is 4 are
-three products: 4, then any two up to 4; any number below 4, then 4, then any up to 4; any two below 4, then 4.
+Such a task defines products() -> Iterator[Product]. For example, the rows of three numbers whose maximum is 4 are three
+products: 4, then any two up to 4; any number below 4, then 4, then any up to 4; any two below 4, then 4.
 
-The products must cover the task's inputs, each once. This is checked by the number of inputs and by comparing the
+The products must cover each of the task's inputs once. This is checked by the number of inputs and by comparing the
 products with each other. Their answers are compared with the task's own labels on every input if there are at most
-LISTED, otherwise on a sample, and `unchecked` reports the rest.
+LISTED inputs. Otherwise they are compared on a sample, and `unchecked` reports the assumption about the other inputs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from interp.tasks.problems import check_labels
 from interp.tasks.roles import PRODUCTS, lacks
 
 LISTED = 1 << 25
-"""Largest number of inputs that are all compared; about two seconds for rows of five tokens."""
+"""Largest number of inputs that are all compared, which takes about two seconds for rows of five tokens."""
 SAMPLED = 16
 """Number of rows per product that are compared if there are more inputs."""
 ROWS_AT_ONCE = 1 << 18
 COMPARED = 1 << 26
-"""Largest number of comparisons of an input with a product; about two seconds."""
+"""Largest number of comparisons of an input with a product, which take about two seconds."""
 MOST = 4096
-"""Largest number of products, because they are compared in pairs."""
+"""Largest number of products; they are compared in pairs."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Product:
         return math.prod(map(len, self.places))
 
     def rows(self, index: Int[Tensor, "rows"]) -> Int[Tensor, "rows length"]:
-        """The inputs with these indices in lexicographic order."""
+        """Return the inputs with these indices in lexicographic order."""
         columns = []
         for tokens in reversed(self.places):
             columns.append(torch.tensor(tokens)[index % len(tokens)])
@@ -57,7 +57,7 @@ class Product:
         return torch.stack(columns[::-1], 1)
 
     def holds(self, batch: Batch) -> Bool[Tensor, "rows"]:
-        """Mask of the rows of a batch that are in the product."""
+        """Return a mask of the rows of a batch that are in the product."""
         rows = batch.tokens
         if rows.shape[1] != len(self.places):
             return torch.zeros(len(rows), dtype=torch.bool)
@@ -71,16 +71,12 @@ class Product:
 
 
 def undeclared(task: Task) -> str | None:
-    """The declaration that a task of this shape lacks, as a sentence, or None."""
+    """Return a sentence that names the missing method `products`, or None if the task defines it."""
     return lacks(task, PRODUCTS)
 
 
 def declared(task: Task) -> list[Product]:
-    """The products that a task declares, with rows of one length and valid tokens.
-
-    Raises UnsupportedError, with the reason, for other products; and InterpError if labels depend on other rows of a
-    batch, or if every split has a sample outside all products.
-    """
+    """Return the products that a task declares. Raises UnsupportedError, with the reason, if they are invalid."""
     if (reason := undeclared(task)) is not None:
         raise UnsupportedError(reason)
     found: list[Product] = list(islice(task.products(), MOST + 1))  # type: ignore[attr-defined]
@@ -89,21 +85,24 @@ def declared(task: Task) -> list[Product]:
     own = set(range(task.d_vocab))
     for number, product in enumerate(found):
         if not product.n_inputs or len(product.places) != len(found[0].places):
-            raise UnsupportedError(f"product {number} of task {task.name} is empty, or its rows have another length")
+            raise UnsupportedError(
+                f"product {number} of task {task.name} is empty, or has another row length than product 0"
+            )
         if any(len(set(tokens)) < len(tokens) or not set(tokens) <= own for tokens in product.places):
-            raise UnsupportedError(f"product {number} of task {task.name} names a token twice, or none of its own")
+            raise UnsupportedError(f"product {number} of task {task.name} has a token id twice, or an unknown one")
     return found
 
 
 def products_of(task: Task) -> list[Product]:
-    """The products that a task declares, checked: they cover all inputs once, and their answers are its labels.
+    """Return the products that a task declares, after checking that they cover each input once, with its right label.
 
-    Raises UnsupportedError, with the reason, if a check fails.
+    Raises UnsupportedError, with the reason, if a check fails, and InterpError if labels depend on other rows of a
+    batch, or if an input that the task lists, or a sample of every split, is outside all products.
     """
     found = declared(task)
     total = sum(product.n_inputs for product in found)
     if total != task.n_inputs:
-        raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, its products {total:,}")
+        raise UnsupportedError(f"task {task.name} has {task.n_inputs or 0:,} inputs, but its products have {total:,}")
     _disjoint(task, found)
     for number, product in enumerate(found):
         _labeled(task, number, product, every=total <= LISTED)
@@ -117,7 +116,7 @@ def products_of(task: Task) -> list[Product]:
 
 
 def _listed_too(task: Task, products: Sequence[Product]) -> None:
-    """Raise InterpError for a listed input outside all products; of many inputs, only the first are checked."""
+    """Raise InterpError if an input that the task lists is outside all products; checks only the first of many."""
     if type(task).inputs is Task.inputs:
         return
     # A list of 10^18 inputs cannot be checked completely.
@@ -133,11 +132,11 @@ def _listed_too(task: Task, products: Sequence[Product]) -> None:
 
 
 def unchecked(task: Task, products: Sequence[Product]) -> tuple[str, ...]:
-    """The unchecked assumptions about labels; none if all labels were compared."""
+    """Return the unchecked assumptions about labels; empty if all labels were compared."""
     if (task.n_inputs or 0) <= LISTED:
         return ()
-    return (f"labels: compared on {SAMPLED * len(products):,} inputs; unchecked assumption: each product of task "
-            f"{task.name} has one right answer on the others",)  # fmt: skip
+    return (f"labels: compared on {SAMPLED * len(products):,} inputs; unchecked assumption: all other inputs of each "
+            f"product of task {task.name} have its right answer",)  # fmt: skip
 
 
 def _disjoint(task: Task, products: Sequence[Product]) -> None:
@@ -154,7 +153,7 @@ def _disjoint(task: Task, products: Sequence[Product]) -> None:
 
 
 def _labeled(task: Task, number: int, product: Product, every: bool) -> None:
-    """Raise UnsupportedError unless the task's own labels agree with a product, at one position per row."""
+    """Raise UnsupportedError unless the task's own labels give each row the product's answer, at one position only."""
     generator = torch.Generator().manual_seed(number)
     if every:
         parts = (product.rows(index) for index in torch.arange(product.n_inputs).split(ROWS_AT_ONCE))
@@ -176,9 +175,9 @@ def _labeled(task: Task, number: int, product: Product, every: bool) -> None:
 
 
 def read_at(task: Task, products: Sequence[Product], where: str) -> int:
-    """The read position `where` (a token, "first" or "last") in all inputs of the products.
+    """Return the read position `where` (a token, "first" or "last") in the inputs of the products.
 
-    Raises UnsupportedError unless it is the same position, with the same token, in all inputs.
+    Raises UnsupportedError unless all inputs have the same read position, with the same token.
     """
     length = len(products[0].places)
     if where in ("first", "last") and task.pad_id is None:
@@ -190,7 +189,7 @@ def read_at(task: Task, products: Sequence[Product], where: str) -> int:
         if holds != {at}:
             raise UnsupportedError(f"{where!r}, where the model is read, is not at the same position in every input")
     else:
-        raise UnsupportedError(f"products are certified for models that are read at one token, not {where!r}")
+        raise UnsupportedError(f"products are certified for models that are read at one token, not at {where!r}")
     if len({tuple(product.places[at]) for product in products}) > 1 or len(products[0].places[at]) > 1:
         raise UnsupportedError(f"inputs of task {task.name} have several tokens where the model is read")
     return at

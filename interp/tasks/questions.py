@@ -1,4 +1,4 @@
-"""Base of tasks whose inputs are questions as text, each followed by its answer."""
+"""The base class of tasks whose inputs are questions as text, each followed by its answer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from interp.tasks.batch import Batch, find_positions
 class Questions(Task):
     """Questions as text with generated answers, as in character-level language models.
 
-    A subclass sets `vocabulary`, `pad` (the token that fills short rows) and `generates`, and defines `questions` and
-    `answer`. A row is a question and its correct answer; the inputs are the rows of all questions.
+    A subclass sets `vocabulary`, `pad` (the padding token) and `generates`, and defines `questions` and `answer`. A row
+    is a question and its correct answer; the inputs are the rows of all questions.
 
     Example:
 
@@ -53,18 +53,17 @@ class Questions(Task):
 
     @cached_property
     def rows(self) -> Int[Tensor, "questions length"]:
-        """Return a row of tokens per question, padded on the right."""
+        """One row of tokens per question, padded on the right."""
         if self.pad is None:
-            raise InterpError(f"task {self.name}: pad is None; name the token that fills short rows up")
+            raise InterpError(f"task {self.name}: pad is None; set it to the padding token")
         if self.generates is None:
-            raise InterpError(f"task {self.name}: generates is None; say where an answer starts and ends")
+            raise InterpError(f"task {self.name}: generates is None; set where an answer starts and ends")
         ids = [self._row(question) for question in self.questions()]
         width = max(map(len, ids), default=0)
         return torch.tensor([row + [self.token_id(self.pad)] * (width - len(row)) for row in ids])
 
     def _row(self, question: Any) -> list[int]:
-        """Return the tokens of a question and its answer. Raises InterpError if the answer does not fit `generates`,
-        because then only a part of the model's output would be judged."""
+        """Return the tokens of a question and its answer. Raises InterpError if they do not fit `generates`."""
         asked = self._tokens(question, "questions()")
         answer = self.answer(question)
         wanted = self._tokens(answer, f"answer({quoted(question)})")
@@ -74,11 +73,11 @@ class Questions(Task):
         if isinstance(start, int) and len(asked) != start:
             raise InterpError(f"task {self.name}: {quoted(question)} has {len(asked)} tokens; answers start at {start}")
         if isinstance(start, str) and not self._ends_once(asked, start):
-            raise InterpError(f"task {self.name}: {quoted(question)} must end with {start!r} and hold it only there")
+            raise InterpError(f"task {self.name}: {quoted(question)} must end with {start!r} and contain it only there")
         if len(wanted) > length:
             raise InterpError(f"{said} has {len(wanted)} tokens, more than the {length} of generates.length")
         if stop is not None and not self._ends_once(wanted, stop):
-            raise InterpError(f"{said} must end with the stop {stop!r} and hold it only there")
+            raise InterpError(f"{said} must end with the stop {stop!r} and contain it only there")
         return asked + wanted
 
     def _tokens(self, text: Any, source: str) -> list[int]:
@@ -105,7 +104,7 @@ class Questions(Task):
         return self.batch(self.rows[drawn])
 
     def batch(self, tokens: Int[Tensor, "rows length"]) -> Batch:
-        """Label rows with the next token at every place of the answer, -1 elsewhere."""
+        """Label rows with the next token at each position whose next token is in the answer, -1 elsewhere."""
         assert self.generates is not None
         start, places = self.generates.start, torch.arange(tokens.shape[1])
         first = find_positions(self, tokens, start)[:, None] if isinstance(start, str) else start - 1

@@ -1,4 +1,4 @@
-"""The registry of tasks: look up a task by name, and make one from a reference."""
+"""The registry of tasks: register a task, look it up by name, and make it from a reference."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _REGISTRY: dict[str, type[Task]] = {}
 def register_task(kind: T) -> T:
     """Register a Task subclass under its name; usable as a decorator.
 
-    Raises InterpError if the name is taken or the task cannot work: a missing member, a token that occurs twice, a
-    sample that is not a Batch, classes out of range (see tasks.checks).
+    Raises InterpError if the name is taken or a check of tasks.checks fails: a missing member, a token that occurs
+    twice, a sample that is not a Batch, or classes out of range.
 
     Example:
 
@@ -33,21 +33,21 @@ def register_task(kind: T) -> T:
         ...     name = "wordless"
         Traceback (most recent call last):
         ...
-        interp.tasks.problems.TaskError: task wordless: define sample; ...what each is
+        interp.tasks.problems.TaskError: task wordless: define sample; ...describes each member
     """
     name = getattr(kind, "name", None)
     if not isinstance(kind, type) or not issubclass(kind, Task) or not name:
         raise InterpError(f"{kind!r} must be a subclass of interp.Task with a name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InterpError(
-            f"a task's name is made of letters, digits, - and _, with / between families, at most 100 characters: it "
-            f"becomes a part of file names; not {quoted(name)}"
+            f"the task name {quoted(name)} must be at most 100 letters, digits, -, _ and /, and begin with a letter or "
+            "digit, because it becomes a part of file names"
         )
     known = _REGISTRY.get(name)
-    # A class may replace itself (a notebook cell run twice); another class may not take its name.
+    # A class may replace itself (a notebook cell that runs twice), but no other class may take its name.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise InterpError(f"a task named {name!r} is registered already, by {known.__module__}")
-    if not kind.__module__.startswith(f"{__package__}."):  # tests check the tasks of this folder
+        raise InterpError(f"a task named {name!r} is already registered by {known.__module__}")
+    if not kind.__module__.startswith(f"{__package__}."):  # this package's tests check its own tasks
         check_task(kind)
     _REGISTRY[name] = kind
     return kind
@@ -68,8 +68,8 @@ def make_task(ref: TaskRef | str, tables: Mapping[str, Tensor] | None = None) ->
     if ref.name not in _REGISTRY:
         unknown = one_of("task", ref.name, _REGISTRY)
         raise InterpError(
-            f"{unknown}{'' if unknown.endswith('?') else '.'} A task of your own must be registered first: import the "
-            "file that does it; on the command line, --import my_tasks.py"
+            f"{unknown}{'' if unknown.endswith('?') else '.'} A task of your own must be registered first: import its "
+            "file, or use --import my_tasks.py on the command line"
         )
     found = tensors_sha256(tables) if tables else None
     if found != ref.table_sha256:

@@ -1,7 +1,7 @@
-"""Checks of what a task's methods return, made at every call (see Task.__init_subclass__).
+"""Check the return values of a task's methods at every call (see Task.__init_subclass__).
 
 Measures, engines and certificates rely on the shapes and dtypes of these tensors and do not check them again. Only
-classes outside this package are checked here; the tests check this package's own.
+classes outside this package are checked here; this package's tests check its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Look = Callable[[Any, str, Any, Any], Any]
 
 
 def watch(kind: type) -> None:
-    """Wrap the methods that a class defines, so that each return value is checked."""
+    """Wrap the methods that a class defines, so that every return value is checked."""
     for what, look in LOOKS.items():
         member = vars(kind).get(what.partition("(")[0])
         if isinstance(member, FunctionType):
@@ -56,18 +56,15 @@ def _watched(what: str, member: FunctionType, look: Look) -> Any:
 
 
 def affordable(sample: FunctionType) -> Any:
-    """Wrap Task.sample: refuse numbers of inputs that do not fit in memory."""
+    """Wrap Task.sample to refuse numbers of inputs that do not fit in memory."""
 
     @wraps(sample)
     def called(task: Any, n: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(n, int):
-            need(f"{n:,} inputs of task {task.name}", 8.0 * min(n, 10**15))  # 8 bytes each, at least
+            need(f"{n:,} inputs of task {task.name}", 8.0 * min(n, 10**15))  # at least 8 bytes each
         return sample(task, n, *args, **kwargs)
 
     return called
-
-
-# ---------------------------------------------------------------- tensors
 
 
 # ---------------------------------------------------------------- one check per method
@@ -92,7 +89,7 @@ def _dataset(task: Any, what: str, given: Any, split: Any) -> Any:
 def _batch(task: Any, what: str, given: Any, tokens: Any) -> Any:
     refuse(task, batch_problems(task, given, what, _device(tokens)))
     if isinstance(tokens, Tensor) and not (given.tokens.shape == tokens.shape and bool((given.tokens == tokens).all())):
-        raise TaskError(f"task {task.name}: {what} gives other tokens than it is given; it must only label them")
+        raise TaskError(f"task {task.name}: {what} changes the tokens; it must only label them")
     return given
 
 
@@ -134,7 +131,7 @@ def _product_problems(task: Any, what: str, product: Any) -> Iterator[str]:
 
 
 def _iterated(task: Any, what: str, given: Any, of: str) -> Iterator[Any]:
-    """Yield from an iterator, naming the method in any error. Raises TaskError for a value that is not an iterator."""
+    """Yield from an iterable; its errors name the method. Raises TaskError for a value that is not an iterable."""
     if not isinstance(given, Iterable) or isinstance(given, Batch | Tensor | str | Mapping):
         raise TaskError(f"task {task.name}: {what} gives {of_type(given)}; it must be an iterator of {of}")
     iterator = iter(given)
@@ -156,8 +153,8 @@ def _classes(task: Any, what: str, given: Any, batch: Any) -> Any:
 def _answers(task: Any, what: str, given: Any, classes: Any) -> Any:
     if not is_tensor(given, _device(classes), torch.long, torch.bool) or given.shape != classes.shape:
         raise TaskError(
-            f"task {task.name}: answers(...) gives {kind_of(given)} for classes of shape {tuple(classes.shape)}; they "
-            "must be of the same shape, of torch.long or torch.bool as labels are"
+            f"task {task.name}: answers(...) gives {kind_of(given)} for classes of shape {tuple(classes.shape)}; it "
+            "must have the same shape, and the dtype of labels, torch.long or torch.bool"
         )
     return given
 
@@ -175,7 +172,7 @@ def _features(task: Any, what: str, given: Any, batch: Any) -> Any:
         if not real or tuple(value.shape) not in ((n,), (n, width)):
             raise TaskError(
                 f"task {task.name}: {what} has {quoted(name)} of {kind_of(value)}; it must be a tensor of real "
-                f"numbers, ({n},) or {(n, width)}"
+                f"numbers of shape ({n},) or {(n, width)}"
             )
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise TaskError(f"task {task.name}: {what} has values of {quoted(name)} that are not finite")
@@ -197,7 +194,7 @@ def _label_counts(task: Any, what: str, given: Any, counts: Any) -> Any:
     if not is_tensor(given, _device(counts), torch.long) or tuple(given.shape) != expected:
         raise TaskError(
             f"task {task.name}: {what} gives {kind_of(given)} for counts of shape {tuple(counts.shape)}; it must be "
-            f"{expected} of torch.long, the right output index at each"
+            f"{expected} of torch.long, the right output index for each row of counts"
         )
     if len(given):
         refuse(task, index_problems(task, what, given))
@@ -213,8 +210,8 @@ def _tables(task: Any, what: str, given: Any, first: Any) -> Any:
 def _check_input(task: Any, what: str, given: Any, tokens: Any) -> None:
     if given is not None:
         raise TaskError(
-            f"task {task.name}: {what} gives {quoted(given)}; it must raise interp.InterpError for anything else, "
-            "and give nothing"
+            f"task {task.name}: {what} gives {quoted(given)}; it must return None, and raise interp.InterpError for "
+            "rows that are not inputs"
         )
 
 

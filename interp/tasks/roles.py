@@ -1,4 +1,4 @@
-"""Roles of tasks, recognized by their declarations, never by name or class."""
+"""Roles of tasks, recognized by members of the task, never by its name or class."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from interp.tasks.base import Task
 COUNTS_OWN_TOKEN = ("T", "L", "bos", "bos_id", "zero_class", "of_sequences")
 """Tasks whose answer at each position is the count of its token; see tasks.Histogram."""
 STRINGS = ("alphabet", "n_marks", "strings", "symbols", "of_symbols", "encode")
-"""Tasks of strings over an alphabet, with a yes or no for each; see tasks.Language."""
+"""Tasks of strings over an alphabet with the answers yes and no; see tasks.Language."""
 LISTED_STRINGS = (*STRINGS, "enumerate")
 """Tasks of strings that can list all strings of a length."""
 CONDITIONAL_TABLE = ("conditional", "prior", "contexts", "order", "targets", "all_contexts")
-"""Tasks that are a table of next tokens per context; see tasks.TableTask."""
+"""Tasks that are a table of next-token probabilities for each context; see tasks.TableTask."""
 
 AUTOMATA = ("automata",)
 """Tasks whose labels an automaton computes; see tasks.automata."""
@@ -24,7 +24,7 @@ FREE_TO_CHANGE = ("sample", "dataset", "features", "corrupt", "example", "descri
 
 
 def defines_labels(task: Task) -> bool:
-    """Whether label_counts defines the labels; False if a subclass overrides other members that affect labels."""
+    """Test whether label_counts defines the labels: no subclass of its class overrides members that affect them."""
     for kind in type(task).__mro__:
         if "label_counts" in vars(kind):
             return True
@@ -38,6 +38,6 @@ def defines_labels(task: Task) -> bool:
 
 
 def lacks(task: Task, names: tuple[str, ...]) -> str | None:
-    """A sentence on the members that a task lacks; None if it has all of them."""
+    """Return a sentence about the members that a task lacks, or None if it has all of them."""
     missing = [name for name in names if not hasattr(task, name)]
     return f"task {task.name} declares no {', '.join(missing)}" if missing else None

@@ -1,8 +1,8 @@
-"""Rules: the right answer as plain data, so that a page without Python can check answers.
+"""Rules: the right answer as a formula in plain data, so that a page without Python can check answers.
 
-A rule is a number or a list [operation, argument, ...]. Its value, for a row of tokens (without padding) and a position
-in it, is the right output index there (-1: not read). `evaluate` is the reference; the live panel has the same
-operations. For example, are there more 1s than 0s?
+A rule is a number or a list [operation, argument, ...]. For a row of tokens (without padding) and a position in it, its
+value is the right output index there (-1 if the position is not read). `evaluate` is the reference implementation; the
+live panel implements the same operations. For example, are there more 1s than 0s?
 
     ["<", ["count", ["tokens"], 0], ["count", ["tokens"], 1]]
 """
@@ -15,7 +15,7 @@ from typing import Any
 from interp.errors import InterpError, one_of
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    # The rule's inputs and, inside a fold, the current item.
+    # The inputs of the rule and, inside a fold, the current item.
     "tokens": lambda env: env["tokens"],
     "own": lambda env: env["tokens"][env["place"]],
     "place": lambda env: env["place"],
@@ -42,7 +42,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def evaluate(rule: Any, tokens: Sequence[int], place: int) -> int:
-    """The right output index at a position of a row of tokens. Raises InterpError for an unknown operation."""
+    """Return the right output index at a position of a row of tokens. Raises InterpError for an unknown operation."""
     return int(_value(rule, {"tokens": list(tokens), "place": place}))
 
 
@@ -52,7 +52,7 @@ def _value(rule: Any, env: dict[str, Any]) -> Any:
     operation, *parts = rule
     if operation == "if":
         return _value(parts[1] if _value(parts[0], env) else parts[2], env)
-    if operation == "fold":  # ["fold", list, start, step]: so_far becomes step, item by item
+    if operation == "fold":  # ["fold", list, start, step]: for each item, so_far becomes the value of step
         so_far = _value(parts[1], env)
         for index, item in enumerate(_value(parts[0], env)):
             so_far = _value(parts[2], {**env, "so_far": so_far, "item": item, "index": index})

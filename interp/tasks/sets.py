@@ -1,7 +1,7 @@
-"""Answers that are sets: at each position, any number of outputs can be correct (those with a logit above 0).
+"""Answers that are sets: at each position, any number of outputs can be right. The model's set: all logits above 0.
 
-Models of formal languages are often trained this way: for each prefix, the answer is the set of symbols that may
-follow, with binary cross-entropy. A set is stored as one integer, its class: bit i is set if output i is a member.
+Models of formal languages are often trained this way, with binary cross-entropy: for each prefix, the answer is the set
+of symbols that may follow. A set is stored as one integer, its class: bit i is 1 if output i is a member.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from interp.errors import InterpError
 
 MOST_OUTPUTS = 62
-"""Sets are 64-bit integers, and negative ones mark positions without an answer."""
+"""Sets are stored as 64-bit integers; negative ones mark positions without an answer."""
 
 
 def pack_sets(members: Bool[Tensor, "*rows n_out"]) -> Int[Tensor, "*rows"]:

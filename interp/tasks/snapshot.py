@@ -1,9 +1,9 @@
-"""The task that a certificate is about: made anew from its class, parameters and tables.
+"""Remake the task that a certificate is about from its class, parameters and tables.
 
-A task object is not frozen: after changing `task.table` or replacing `task.batch` it is a different task under the same
-name and spec id. So a certificate does not take labels from the given object. It makes the task again, as loading a
-checkpoint does, and is about this new task. A given object that differs from it is refused with a message that names
-the difference, because its owner might think that the certificate is about the object.
+A task object can be changed: with another `task.table` or `task.batch`, it is a different task under the same name and
+spec id. So a certificate does not take labels from the given object. It makes the task again, as loading a checkpoint
+does, and is about this new task. If the given object differs from the new one, it is refused with a message that names
+the difference, because the user might think that the certificate is about the given object.
 
 Private attributes that only one of the two has (caches) are ignored.
 """
@@ -37,39 +37,40 @@ class Uncomparable(Exception):
 def snapshot(task: Task) -> Task:
     """Make a new task of the same class, parameters, data seed and tables.
 
-    Raises UnsupportedError if this fails, if the new task differs, or if the given one holds values that cannot be
-    compared.
+    Raises UnsupportedError if this fails, if the new task differs from the given one, or if the given one has
+    attributes that cannot be compared.
     """
     if (reason := patched(type(task))) is not None:
         raise UnsupportedError(f"task {task.name}: {reason}")
     fresh = _made(task)
     if (reason := _difference(task, fresh)) is not None:
         raise UnsupportedError(
-            f"a certificate is about the task that its class makes of its parameters and tables, and task {task.name} "
-            f"at hand is another: {reason}"
+            f"a certificate is about the task that a class makes from parameters and tables, but the given task "
+            f"{task.name} differs from it: {reason}"
         )
     return fresh
 
 
 def impostor(task: Task) -> str | None:
-    """Return why a task is not the one registered under its name, or None. A claim names the task, so the name must be
-    right. Unregistered names are free.
+    """Return a sentence if another class is registered under the task's name, otherwise None.
+
+    A claim names the task, so the name must be right.
     """
     known, kind = registered_tasks().get(task.name), type(task)
     if known is None or known is kind:
         return None
     return (
-        f"the task at hand is of the class {kind.__module__}.{kind.__qualname__}, and {task.name!r} is the name of "
-        f"{known.__module__}.{known.__qualname__}; give your class a name of its own"
+        f"the given task has the class {kind.__module__}.{kind.__qualname__}, but {task.name!r} is the name of "
+        f"{known.__module__}.{known.__qualname__}; give your class another name"
     )
 
 
 def patched(kind: type) -> str | None:
-    """Return the first function of a class of this package or of a library that was replaced, or None."""
+    """Return a sentence if a function of this package's or a library's class was replaced, otherwise None."""
     for owner in kind.__mro__:
         home = owner.__module__.partition(".")[0]
         if home not in ("interp", "transformer_lens", "torch"):
-            continue  # a user's own class may contain anything
+            continue  # a user's class may contain anything
         for name, member in vars(owner).items():
             if name in ADDED or (name.startswith(("__", "_abc_")) and name != "__call__"):
                 continue
@@ -106,9 +107,9 @@ def _made(task: Task) -> Task:
             return make(**({"data_seed": ref.data_seed} if ref.data_seed else {}), **dict(ref.parameters))
         except TypeError as error:
             raise UnsupportedError(
-                f"a certificate is about the task that its class makes of its parameters and tables, and "
-                f"{kind.__name__} makes none of those of task {task.name}: {error}; name what it needs in `defaults`, "
-                "or give it by tables() and from_tables()"
+                f"a certificate is about the task that a class makes from parameters and tables, but "
+                f"{kind.__name__} cannot make task {task.name} from them: {error}; declare all that it needs in "
+                "`defaults`, or in tables() and from_tables()"
             ) from None
 
 
@@ -122,13 +123,13 @@ def _difference(task: Task, fresh: Task) -> str | None:
         if held is ABSENT and _is_cache(task, name):
             continue
         if wanted is ABSENT and callable(held):
-            return f"a {type(held).__name__} was put in the place of its {name}"
+            return f"its {name} was replaced by a {type(held).__name__}"
         try:
             if not same(held, wanted, {}):
                 shown, right = _shown(held), _shown(wanted)
                 return f"its {name} is {shown}" + (f", not {right}" if right != shown else "")
         except Uncomparable as kind:
-            return f"its {name} holds {kind}, which cannot be compared"
+            return f"its {name} contains {kind}, which cannot be compared"
     return None
 
 
@@ -143,7 +144,7 @@ def _shown(value: object) -> str:
 
 
 def same(one: Any, other: Any, seen: dict[tuple[int, int], bool]) -> bool:
-    """Whether two values are equal. Raises Uncomparable for unknown types."""
+    """Test whether two values are equal. Raises Uncomparable for unknown types."""
     if one is other or seen.get((id(one), id(other))):
         return True
     if type(one) is not type(other):

@@ -166,7 +166,9 @@ def test_a_swapped_table_is_refused_and_so_is_its_evidence() -> None:
     table = task.table
     said = torch.nn.functional.one_hot(model.read(torch.tensor(table.contexts)).argmax(-1), table.n_outputs)
     task.table = replace(table, conditional=said.double().numpy())
-    with pytest.raises(UnsupportedError, match=r"task .* at hand is another: its table is another ConditionalTable$"):
+    with pytest.raises(
+        UnsupportedError, match=r"given task .* differs from it: its table is another ConditionalTable$"
+    ):
         interp.certify(model)
 
 
@@ -175,7 +177,7 @@ def test_labels_by_a_partial_are_refused(name: str) -> None:
     model = interp.load(name)
     batch = type(model.task).batch
     model.task.batch = partial(lambda task, tokens: batch(task, tokens), model.task)  # type: ignore[method-assign]
-    with pytest.raises(UnsupportedError, match=r"a partial was put in the place of its batch"):
+    with pytest.raises(UnsupportedError, match=r"its batch was replaced by a partial"):
         interp.certify(model)
 
 
@@ -244,7 +246,7 @@ def test_labels_that_are_taken_on_trust_are_named() -> None:
     exact, task = interp.build("count01/minimal"), Once()
     model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     (said,) = interp.certify(model).on_trust
-    assert "counts decide the others of task frozen-test-once" in said
+    assert "counts determine the other labels of task frozen-test-once" in said
 
 
 def test_answers_of_a_large_domain_are_taken_on_trust() -> None:
@@ -258,7 +260,7 @@ def test_answers_of_a_large_domain_are_taken_on_trust() -> None:
     exact, task = interp.build("histogram/dot-exact", T=12, L=8), Odd(T=12, L=8)
     model = TaskModel(exact.spec.replace(task=task.ref), task, dict(exact.named_parameters()), dtype="float64")
     (said,) = interp.certify(model).on_trust
-    assert "decides the others of task frozen-test-odd-of-many" in said
+    assert "determines the other labels of task frozen-test-odd-of-many" in said
 
 
 def test_answers_that_are_wrong_on_one_sequence_are_seen() -> None:

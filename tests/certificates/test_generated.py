@@ -139,7 +139,7 @@ def test_padding_after_a_row_is_harmless_and_before_it_refused() -> None:
     del ids["_"]  # a model without a padding token of its own
     unpadded = interp.certify(interp.load(SHAPES["llama"].path("llama"), task=Sorting(), tokens=ids))
     assert (unpadded.status, unpadded.notes[0]) == (plain.status, plain.notes[0])
-    with pytest.raises(InterpError, match="rows are filled up on the right"):
+    with pytest.raises(InterpError, match="rows must be padded on the right"):
         interp.certify(sorter(Left()))
 
 

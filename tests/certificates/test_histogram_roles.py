@@ -152,7 +152,7 @@ def test_any_function_of_the_own_count_agrees_with_brute_force() -> None:
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ({"tilted": True}, "otherwise than other tokens that occur 2 times"),
+        ({"tilted": True}, "differently from other tokens that occur 2 times"),
         ({"inputs": 7}, "has 7 inputs, not all 5^4 rows of its counted tokens"),
     ],
 )
@@ -176,7 +176,7 @@ def test_rows_that_were_not_compared_are_named_as_assumptions(
     model = translated(shaken("dot", 0.0, L=4))
     assert interp.certify(model, samples=0).on_trust == ()
     monkeypatch.setattr(occurrences, "LISTED", 5**4 - 1)
-    assert "decides the others of task letters" in interp.certify(model, samples=0).on_trust[0]
+    assert "determines the other labels of task letters" in interp.certify(model, samples=0).on_trust[0]
     assert interp.certify(interp.build("histogram/dot-exact", T=5, L=4), samples=0).on_trust == ()
 
 

@@ -335,9 +335,7 @@ def renamed(model: HookedTransformer) -> Task:
     return Mine(digits=10)
 
 
-@pytest.mark.parametrize(
-    ("change", "why"), [(patched, "its forward was replaced by"), (renamed, "the task at hand is")]
-)
+@pytest.mark.parametrize(("change", "why"), [(patched, "its forward was replaced by"), (renamed, "the given task has")])
 def test_a_stranger_s_model_is_what_its_parameters_say(change: Callable[[HookedTransformer], Task], why: str) -> None:
     model = exact(Addition(digits=10))
     with pytest.raises(UnsupportedError, match=why):

@@ -277,12 +277,12 @@ class Wrong(MaxOfK):
 @pytest.mark.parametrize(
     ("way", "sentence"),
     [
-        ("left out", "has 27 inputs, its products 26"),
+        ("left out", "has 27 inputs, but its products have 26"),
         ("twice", "contain the same input"),
         ("empty", "is empty"),
         ("label", "differently from its product 3"),
         ("no input", "not an input"),
-        ("token", "or none of its own"),
+        ("token", "or an unknown one"),
     ],
 )
 def test_products_that_are_not_the_inputs_are_refused(way: str, sentence: str) -> None:

@@ -81,7 +81,7 @@ def test_registration() -> None:
     assert registered_tasks()["base-test-sums"] is Sums
     assert list(registered_tasks()) == sorted(registered_tasks())
     assert register_task(Sums) is Sums  # a notebook cell run twice
-    with pytest.raises(InterpError, match="registered already"):
+    with pytest.raises(InterpError, match="already registered"):
         register_task(type("Other", (Sums,), {"name": "count01"}))
 
 

@@ -72,7 +72,7 @@ def _short(self: Task, n: int, split: str = "test", seed: int = 0) -> Batch:
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"vocabulary": ("0", "1", "0")}, "vocabulary has the token '0' twice"),
     ({"vocabulary": ["0", "1"]}, "must be a tuple of tokens"),
-    ({"vocabulary": ("0", "a b")}, "the token 'a b' is empty or holds a space"),
+    ({"vocabulary": ("0", "a b")}, "the token 'a b' is empty or contains a space"),
     ({"pad": "x"}, "pad names 'x', which is not a token"),
     ({"readout": "="}, "readout names '=', which is not a token"),
     ({"counted": ("2",)}, "counted names '2'"),
@@ -120,11 +120,11 @@ def test_rows_are_filled_up_on_the_right_with_the_pad() -> None:
     lengths = torch.tensor([3, 2])
     rows = torch.tensor([[0, 1, 0], [1, 0, 2]])
     check_padding(padded, Batch(rows, lengths, rows[:, 0]))
-    with pytest.raises(InterpError, match=r"row 1 .* has '1' at position 2, beyond its 2 tokens: .* with '_'"):
+    with pytest.raises(InterpError, match=r"row 1 .* has '1' at position 2, after its 2 tokens: .* with '_'"):
         check_padding(padded, Batch(torch.tensor([[0, 1, 0], [1, 0, 1]]), lengths, rows[:, 0]))
     with pytest.raises(InterpError, match=r"row 1 .* has '_' at position 0, before a token: .* on the right"):
         check_padding(padded, Batch(rows.flip(1), lengths, rows[:, 0]))
-    with pytest.raises(InterpError, match="have different lengths, but it names no token that fills them up"):
+    with pytest.raises(InterpError, match="have different lengths, but it names no padding token"):
         check_padding(Good(), Batch(rows, lengths, rows[:, 0]))
 
 
@@ -186,7 +186,7 @@ def test_the_command_line_imports_a_file_that_is_named(tmp_path: Path, monkeypat
 
 
 def test_an_unknown_task_says_how_to_register_it() -> None:
-    with pytest.raises(InterpError, match=r"unknown task 'outsid'.*on the command line, --import my_tasks.py"):
+    with pytest.raises(InterpError, match=r"unknown task 'outsid'.*use --import my_tasks.py on the command line"):
         make_task("outsid")
 
 

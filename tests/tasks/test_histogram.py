@@ -131,7 +131,7 @@ def test_bad_parameters(arguments, message):
 
 
 def test_bad_input():
-    with pytest.raises(InterpError, match="L = 5 tokens needs an alphabet of T >= 5, not T = 4"):
+    with pytest.raises(InterpError, match="L = 5 tokens need an alphabet of T >= 5, not T = 4"):
         Histogram(T=4, L=5).sample(1)
     task = Histogram(T=4, L=3, bos=True)
     task.check_input(torch.tensor([[4, 0, 1, 1]]))

@@ -143,7 +143,7 @@ def test_classes_sit_at_cls_and_answers_are_bools() -> None:
 @pytest.mark.parametrize(
     ("name", "string", "message"),
     [
-        ("one", "", "length 0"),
+        ("one", "", "empty string"),
         ("one", "0120", "'2' at position 2"),
         ("dyck1", "([", r"'\[' at position 1"),
         ("palindrome", "[CLS]0110", r"\[EOS\]"),

@@ -49,21 +49,21 @@ def test_a_task_says_where_its_answers_start() -> None:
     class Silent(Doubled):
         generates = None
 
-    with pytest.raises(InterpError, match="generates is None; say where an answer starts"):
+    with pytest.raises(InterpError, match="generates is None; set where an answer starts"):
         Silent().sample(3)
 
 
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ({"answer": "aa"}, r"the answer 'aa' to 'a>' must end with the stop '\.' and hold it only there"),
-        ({"answer": "a.a."}, r"must end with the stop '\.' and hold it only there"),
+        ({"answer": "aa"}, r"the answer 'aa' to 'a>' must end with the stop '\.' and contain it only there"),
+        ({"answer": "a.a."}, r"must end with the stop '\.' and contain it only there"),
         ({"answer": ""}, r"must end with the stop '\.'"),
         ({"answer": "aaaaa."}, "has 6 tokens, more than the 5 of generates.length"),
         ({"answer": "a a."}, "gives 'a a.'; a space is not in the vocabulary"),
         ({"answer": 3}, r"answer\('a>'\) gives 3, expected text"),
-        ({"question": "a"}, "'a' must end with '>' and hold it only there"),
-        ({"question": "a>a>"}, "'a>a>' must end with '>' and hold it only there"),
+        ({"question": "a"}, "'a' must end with '>' and contain it only there"),
+        ({"question": "a>a>"}, "'a>a>' must end with '>' and contain it only there"),
         ({"question": 7}, r"questions\(\) gives 7, expected text"),
     ],
 )

@@ -105,7 +105,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
         "inputs.4096. raises TypeError: .* takes 1 positional argument but 2 were given",
     ),
     "an error of its own": (late("batch", lambda b: 1 // 0), r"raises ZeroDivisionError: .* \(test_returns.py, line"),
-    "other tokens": ({"batch": lambda self, t: Three.batch(self, 1 - t.clamp(max=1))}, "gives other tokens"),
+    "other tokens": ({"batch": lambda self, t: Three.batch(self, 1 - t.clamp(max=1))}, "changes the tokens"),
     "classes that are none": (late("classes", lambda c: None), r"classes\(batch\) gives a NoneType; it must be .8, 4."),
     "classes that are no number": (late("classes", lambda c: c * float("nan")), "torch.float32; it must be .8, 4."),
     "negative classes": (late("classes", lambda c: c.clamp(min=-1)), r"classes\(batch\) runs from -1 to 1, outside"),
@@ -115,7 +115,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
         r"gives shape .8, 1. .* for classes of shape .8,.",
     ),
     "answers that are none": (late("answers", lambda a: None), "gives a NoneType for classes of shape .8,."),
-    "a verdict": ({"check_input": lambda self, tokens: False}, "gives False; it must raise interp.InterpError"),
+    "a verdict": ({"check_input": lambda self, tokens: False}, "gives False; it must return None"),
     "n_inputs": ({"n_inputs": "8"}, "n_inputs = '8' must be a positive integer, or None"),
     "n_out": ({"n_out": 2.0}, "n_out = 2.0 must be a positive integer"),
     "answer_words": ({"answer_words": "no yes"}, "answer_words = 'no yes' must be a tuple of words"),
@@ -146,7 +146,7 @@ def test_a_task_with_bad_returns_has_no_accuracy_or_certificate(what: str) -> No
 SET = Product(((0,), (1,), (2,)), 0)
 GIVEN: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str]] = {
     "features": ({"features": lambda self, b: {"a": b.lengths[1:]}}, lambda task: task.features(task.batch(WORDS)),
-                 r"has 'a' of shape \(7,\) and torch.int64; it must be a tensor of real numbers, \(8,\) or \(8, 4\)"),
+                 r"has 'a' of shape \(7,\) and torch.int64; .* real numbers of shape \(8,\) or \(8, 4\)"),
     "nan": ({"features": lambda self, b: {"a": b.lengths / 0 * 0}}, lambda task: task.features(task.batch(WORDS)),
             "has values of 'a' that are not finite"),
     "pairs": ({"corrupt": lambda self, batch, seed=0: (batch, batch)}, lambda task: task.corrupt(task.batch(WORDS)),
@@ -187,6 +187,6 @@ def test_a_model_is_built_for_a_task_without_a_sampler() -> None:
         raise NotImplementedError
 
     task = hostile({"sample": none, "n_inputs": None})
-    with pytest.raises(UnsupportedError, match=r"^task hostile has no sample\(3\): it is not implemented$"):
+    with pytest.raises(UnsupportedError, match=r"^task hostile does not implement sample\(3\)$"):
         task.sample(3)
     check_made(task)
