@@ -340,7 +340,7 @@ def test_curves_that_are_none(tmp_path: Path, curve: Any) -> None:
     save_checkpoint(tmp_path / "m.safetensors", model.spec, tensors, 0, {"curve": curve})
     loaded = interp.load(tmp_path / "m.safetensors")
     assert loaded.history is None
-    assert no_curve(loaded) == "the training curve in the checkpoint is not one that this version knows"
+    assert no_curve(loaded) == "the checkpoint's training curve has a format that this version does not know"
 
 
 @pytest.mark.parametrize("name", ["../../evil", "a" * 101, "a b", "", "/a", "ä", "a\\b", "."])

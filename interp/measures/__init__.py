@@ -1,4 +1,4 @@
-"""Techniques: tensors and models in, small labelled results out. One file each, imported when it is first asked for."""
+"""Measures: functions from models and inputs to small labeled tables. Each file is imported when it is first used."""
 
 import importlib
 import pkgutil

@@ -3,11 +3,11 @@
 Works on every model with hooks. Heads are replaced at hook_z, MLPs at hook_mlp_out; later layers run normally. The
 replacements (Wang et al. 2022, section 3; Chan et al. 2022 for resampling):
 
-- zero: 0 at every position;
-- mean: the mean over reference inputs, per position if all rows have the same length, so that information on the
-  position is kept; otherwise the pooled mean;
-- pooled_mean: at read positions, the mean over the reads of reference inputs; elsewhere, the mean over all their other
-  positions, which also removes information on the position;
+- zero: 0 at every position.
+- mean: the mean over reference inputs. If all rows have the same length, it is taken separately at each position, which
+  keeps information about the position. Otherwise it is the pooled mean.
+- pooled_mean: at read positions, the mean over the read positions of the reference inputs; elsewhere, the mean over all
+  their other positions. This also removes information about the position.
 - resample: the value on another input, drawn once per row, of the same length if possible. The two rows are aligned at
   their read positions (at their starts if every position is read).
 """
@@ -56,14 +56,14 @@ def ablate_heads(
     reference: Batch | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy and loss of the whole model when groups of heads, in any layer, are ablated.
+    """Measure a model's accuracy and loss when groups of heads, in any layer, are ablated.
 
     groups: "singles", "pairs", "singles+pairs", "all", or tuples of heads: numbers (head h of layer l is number
     l * n_heads + h) or names ("1.0", "head 1.0"). mode: zero, mean, pooled_mean or resample (see the module). test:
     the inputs (default: populations.usual). reference: the inputs for means and resampling (default: the training set).
-    seed: of the resampled inputs.
-    Columns heads, size, layer (of groups within one layer), mode, accuracy, change, loss (nats; NaN without a loss).
-    The first row, with no heads, is the unchanged model.
+    seed: for drawing the resampled inputs.
+    Columns heads, size, layer (only for groups within one layer), mode, accuracy, change (of the accuracy), loss (in
+    nats; NaN if answers have no loss). The first row, with no heads, is the unchanged model.
 
     Example:
 
@@ -95,7 +95,7 @@ def ablate_heads(
 
 
 def _numbered(subject: Subject, groups: Any) -> Any:
-    """Replace names of heads by numbers; select_groups checks everything else."""
+    """Replace names of heads by their numbers; select_groups checks everything else."""
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         return groups
     known = heads_of(subject)
@@ -115,7 +115,7 @@ def ablate(
     reference: Batch | None = None,
     seed: int = 0,
 ) -> list[Score]:
-    """Accuracy and loss of the whole model with each group of parts ablated; an empty group is the model itself.
+    """Measure accuracy and loss with each group of parts ablated; an empty group leaves the model unchanged.
 
     reference: the inputs for means and resampling (default: the training data).
     """
@@ -135,38 +135,40 @@ def ablate(
 
 
 def _is_sum(subject: Subject) -> bool:
-    """Whether outputs are a sum over the heads of a single layer plus a rest that does not depend on them."""
+    """Whether outputs are a sum over the heads of a single layer, plus terms that do not depend on these heads."""
     one_layer = subject.model.cfg.n_layers == 1 and subject.read_at != "all" and subject.decision.kind != "indicator"
     return one_layer and subject.no_decomposition() is None
 
 
 def _one_mean(subject: Subject, test: Batch, mode: str) -> bool:
-    """Whether the mean over the reads is also the mean per position."""
+    """Whether all reads of a head get the same mean, if the mode uses means."""
     return mode != "mean" or not one_length(test) or len(reads_of(subject, test).positions.unique()) == 1
 
 
 def one_length(*batches: Batch) -> int | None:
-    """The length that all rows have, or None if they have several."""
+    """Return the length that all rows have, or None if their lengths differ."""
     lengths = torch.cat([batch.lengths.cpu() for batch in batches]).unique()
     return int(lengths) if len(lengths) == 1 else None
 
 
 def by_position(test: Batch, reference: Batch, mode: str) -> bool:
-    """Whether means are computed per position."""
+    """Whether means are computed separately for each position."""
     return mode == "mean" and one_length(test, reference) is not None
 
 
 def _from_contributions(
     subject: Subject, groups: Sequence[Sequence[Part]], test: Batch, mode: str, reference: Batch | None, seed: int
 ) -> list[Score]:
-    """The same result as with hooks, up to rounding, from a single run; fast enough for data sets of long inputs."""
+    """Compute the same scores as with hooks, up to rounding, from a single run per batch instead of one per group."""
     outputs = head_outputs(subject, test)
     instead = torch.zeros_like(outputs.contributions[:1])
     if mode != "zero":
         other = data(subject, "train") if reference is None else reference
         theirs = head_outputs(subject, other).contributions
         instead = theirs[draw_donors(test, other, seed)] if mode == "resample" else theirs.mean(0, keepdim=True)
-    rule = subject.decision if subject.decision.kind == "argmax" else Decision()  # one output has become two
+    rule = (
+        subject.decision if subject.decision.kind == "argmax" else Decision()
+    )  # head_outputs turns one output into two
     whole, found = outputs.logits(range(outputs.n_heads), with_skip=True), []
     for group in groups:
         heads = [part.head for part in group]
@@ -177,7 +179,7 @@ def _from_contributions(
 
 
 def silence(group: Sequence[Part], instead: dict[str, Tensor | float]) -> list[Hook]:
-    """Hooks that replace each part of a group by its value in `instead` (per hook point, in the activation's shape)."""
+    """Return hooks that replace each part of a group by its value in `instead`: per hook point, a number or tensor."""
     by_hook: dict[str, list[Part]] = {}
     for part in group:
         by_hook.setdefault(part.hook, []).append(part)
@@ -222,7 +224,7 @@ class Replacements:
             self.donors = draw_donors(test, self.reference, seed)
 
     def of(self, here: slice, piece: Batch) -> dict[str, Tensor | float]:
-        """Per hook point, for one piece of the batch: a number, or values in the activation's shape."""
+        """Return the values for one piece of the batch, per hook point: a number, or a tensor like the activation."""
         if self.mode == "zero" or not self.names:
             return dict.fromkeys(self.names, 0.0)
         if self.by_position:
@@ -242,7 +244,7 @@ def _like(where: Bool[Tensor, "rows length"], value: Tensor) -> Tensor:
 
 
 def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Mean activation at the reads, and at all other tokens (the same if there are none)."""
+    """Return the mean activation at the reads, and at all other tokens (or the former again if there are no others)."""
     sums: dict[str, list[Tensor]] = {}
     numbers = [0, 0]
     for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):
@@ -263,7 +265,7 @@ def _means(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str
 
 
 def _means_by_position(subject: Subject, reference: Batch, names: Sequence[str]) -> dict[str, Tensor]:
-    """Mean activation at each position of rows of one length: (length, ...)."""
+    """Return the mean activation at each position, (length, ...), over rows of equal length."""
     sums: dict[str, Tensor] = {}
     for _, piece in pieces(subject, reference, len(names) * subject.model.cfg.d_model):
         _, seen = activations(subject, piece, names)
@@ -274,7 +276,7 @@ def _means_by_position(subject: Subject, reference: Batch, names: Sequence[str])
 
 
 def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]:
-    """Draw a row of `reference` with other tokens for each row of `test`, of the same length if possible."""
+    """Draw a row of `reference` for each row of `test`: with other tokens and, if possible, of the same length."""
     draw = torch.Generator().manual_seed(seed)
     lengths, theirs = test.lengths.cpu(), reference.lengths.cpu()
     donors = torch.randint(len(reference), (len(test),), generator=draw)
@@ -293,14 +295,14 @@ def draw_donors(test: Batch, reference: Batch, seed: int) -> Int[Tensor, "rows"]
 
 
 def _tokens(reference: Batch, rows: Tensor, test: Batch) -> Int[Tensor, "rows length"]:
-    """Rows of the reference, cut or padded to the width of the test batch."""
+    """Return rows of the reference, cut or padded to the width of the test batch."""
     width = test.tokens.shape[1]
     found = reference.tokens[rows][:, :width]
     return torch.nn.functional.pad(found, (0, width - found.shape[1]), value=-1)
 
 
 def aligned(subject: Subject, piece: Batch, donors: Batch) -> Int[Tensor, "rows length"]:
-    """The donor's position for each position of a piece, such that their read positions coincide."""
+    """Return the donor's position for each position of a piece, shifted so that their read positions coincide."""
     length = piece.tokens.shape[1]
     index = torch.arange(length).expand(len(piece), -1)
     if subject.read_at != "all":

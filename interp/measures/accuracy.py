@@ -1,4 +1,4 @@
-"""Accuracy: of every input where they are few, else of a sample, with the interval that a sample leaves."""
+"""Accuracy: on all inputs if a task has few, otherwise on a sample, with a 95% interval."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from interp.populations import Population, everything, wilson
 from interp.tasks import Batch
 
 FEW = 100_000
-"""Up to this many inputs a task's whole domain is run rather than sampled."""
+"""A task with at most this many inputs is run on all of them instead of a sample."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
     """Share of right answers, and Wilson's 95% interval for the share among all inputs that the sampler may draw.
 
-    rows: inputs that were run, in a sample with repetitions as they come; answers: those that were read in them. exact:
-    these are all inputs, each once, and low = high = accuracy. Where a row has several answers, the interval is that of
-    as many independent answers as there are rows: the answers of one row may go wrong together. loss: mean
-    cross-entropy in nats, None for an indicator. weighted: of all inputs, each weighted by how likely the task's
-    sampler draws it; None for a sample (which is weighted so by itself) and where the task does not declare that.
+    rows: number of inputs run (a sample may repeat inputs). answers: number of answers read in them. exact: whether
+    these are all inputs, each once; then low = high = accuracy. Errors within a row may be correlated, so the interval
+    is that of one independent answer per row. loss: mean cross-entropy in nats; None for an indicator. weighted: the
+    accuracy with each input weighted by its probability under the task's sampler; None for a sample, whose draws
+    already follow these probabilities, and if the task does not declare them.
     """
 
     accuracy: float
@@ -46,21 +46,21 @@ class Accuracy:
 
 
 def accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0, few: int = FEW) -> Accuracy:
-    """Accuracy on every input where the task lists at most `few` and no split is asked for, else on a sample.
+    """Measure accuracy on every input if the task has at most `few` and no split is given, otherwise on a sample.
 
-    A sample has n inputs of a split, the task's last one (the test split) by default, as its sampler draws them: an
-    input that is half of all samples is half of this accuracy.
+    A sample has n inputs of a split (default: the task's last, the test split), drawn by the task's sampler: an input
+    with probability 1/2 counts for half of this accuracy.
     """
     subject = Subject.of(model)
     task = subject.task
     if split is None and task.n_inputs is not None and task.n_inputs <= few:
         return accuracy_on(subject, everything(task))
-    drawn = task.sample(n, split or task.splits[-1], seed)  # a split that the task does not have is an error here
+    drawn = task.sample(n, split or task.splits[-1], seed)  # raises InterpError for an unknown split
     return accuracy_on(subject, Population("sample", drawn, task.n_inputs, split or task.splits[-1], seed))
 
 
 def accuracy_on(model: Model, population: Population) -> Accuracy:
-    """Accuracy on the inputs of a population."""
+    """Measure accuracy on the inputs of a population."""
     subject, batch = Subject.of(model), population.batch
     good, lost = _of_batch(subject, batch) if len(batch) else (torch.zeros(0), None)
     if not len(good):
@@ -76,18 +76,18 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
 
 
 def sampled_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> Accuracy:
-    """Accuracy on n sampled inputs; on every input if there are no more than n."""
+    """Measure accuracy on n sampled inputs, or on every input if there are at most n."""
     return accuracy(model, n, split, seed, few=n)
 
 
 def share(right: int, n: int) -> Accuracy:
-    """right of n independent answers are right."""
+    """Return the accuracy, with its interval, if `right` of n independent answers are right."""
     low, high = wilson(right / n if n else 0.0, n)
     return Accuracy(right / n, low, high, rows=n, answers=n, exact=False)
 
 
 def _of_batch(subject: Subject, batch: Batch) -> tuple[torch.Tensor, float | None]:
-    """Which answers are right, and the sum of their losses."""
+    """Return which answers are right, and the sum of all losses."""
     logits = subject.logits(batch)
     lost = losses(logits.double(), subject.classes(batch), subject.decision)
     return subject.right_of(logits, batch), None if lost is None else float(lost.sum())

@@ -1,9 +1,9 @@
-"""Head outputs of any HookedTransformer, on any tokens with at least two classes.
+"""Head outputs of any HookedTransformer, on any tokens labeled with at least two classes.
 
-Even with a final layer norm, MLPs and several layers, the logits are an exact sum: each head's output in the residual
-stream, all other outputs, and a bias, divided by the row's layer-norm scale. This is direct logit attribution with the
-scale of the full run (Elhage et al. 2021); without a final norm it is Zsámboki et al.'s z_{t,i} (2025, section 5). A
-head's indirect effect through later layers is not included.
+Even with a final layer norm, MLPs and several layers, the logits are an exact sum of a bias and of the contributions of
+all heads and other parts, each divided by the row's layer-norm scale. This is direct logit attribution with the scale
+of the full run (Elhage et al. 2021); without a final norm it is Zsámboki et al.'s z_{t,i} (2025, section 5). A head's
+indirect effect through later layers is not included.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def from_model(
     answers: Sequence[int] | None = None,
     layer: int | None = None,
 ) -> HeadOutputs:
-    """Outputs of the heads at one position per row, for the measures of heads, in float64.
+    """Return the heads' outputs at one position per row, in float64, as input to the measures of heads.
 
     labels: one per row, with at least two different values. position: where the answer is read, one for all rows or one
     per row; negative values count from the end. layer: the layer of the heads (default: all heads of the model; head h
-    of layer l has number l * n_heads + h). answers: the output tokens of the labels, in increasing order of labels
-    (default: the labels are token ids). Only these logits are kept, so n_out is their number, labels become 0, 1, ...,
-    and learned accuracy is about the choice among them.
+    of layer l has number l * n_heads + h). answers: the output token of each label, in increasing order of the labels
+    (default: the labels are token ids). Only these logits are kept: n_out is their number, labels become 0, 1, ..., and
+    learned accuracy measures the choice among them.
 
-    Raises InterpError for tokens, labels, positions or answers that do not fit, and for outputs that are not finite;
-    UnsupportedError if logits are not a sum over heads even with the norm's scale fixed.
+    Raises InterpError for tokens, labels, positions or answers that do not fit the model, and for outputs that are not
+    finite; UnsupportedError if logits are not a sum over heads even with the norm's scale fixed.
     """
     check_tokens(model, tokens)
     at = positions_of(tokens, position)
@@ -68,11 +68,13 @@ def check_tokens(model: HookedTransformer, tokens: Tensor) -> None:
         raise InterpError(f"tokens has shape {tuple(tokens.shape)}; it must be (rows, length) with at least one token")
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= model.cfg.d_vocab:
-        raise InterpError(f"tokens has the id {low if low < 0 else high}; the model's are 0 to {model.cfg.d_vocab - 1}")
+        raise InterpError(
+            f"tokens has the id {low if low < 0 else high}; the model's ids are 0 to {model.cfg.d_vocab - 1}"
+        )
 
 
 def positions_of(tokens: Int[Tensor, "rows length"], position: int | Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """One position per row, from 0; negative ones count from the end of the (padded) row."""
+    """Return one position per row, counted from 0; a negative `position` counts from the end of the (padded) row."""
     length = tokens.shape[1]
     at = torch.as_tensor(position).cpu().long().expand(len(tokens)).clone()
     if bad := [int(p) for p in at if not -length <= p < length]:
@@ -83,7 +85,7 @@ def positions_of(tokens: Int[Tensor, "rows length"], position: int | Int[Tensor,
 def _run(
     model: HookedTransformer, tokens: Tensor, at: Tensor, z_names: Sequence[str], final: str
 ) -> dict[str, Float[Tensor, "rows *shape"]]:
-    """Activations at hook points at one position per row, without computing logits."""
+    """Return activations at hook points, at one position per row, without computing logits."""
     names = [*z_names, final, *final_scale(model)]
     cfg, length = model.cfg, tokens.shape[1]
     row_bytes = 4 * length * (cfg.n_heads * length + 4 * cfg.d_model + (cfg.d_mlp or 0))
@@ -107,7 +109,7 @@ def _keep(into: list[Tensor], at: Int[Tensor, "rows"]) -> Callable[..., None]:
 def _readout(
     model: HookedTransformer, chosen: Sequence[int]
 ) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
-    """Matrix and bias from the residual stream, divided by the final norm's scale, to the chosen logits."""
+    """Return the matrix and bias that map the residual stream, divided by the final norm's scale, to chosen logits."""
     if (reason := no_sum(model)) is not None:
         raise UnsupportedError(reason)
     columns = model.unembed.W_U.detach()[:, list(chosen)].double().cpu()
@@ -120,7 +122,7 @@ def _readout(
 
 
 def _classes(labels: Tensor | Sequence[Any], n_rows: int) -> tuple[list[Any], Int[Tensor, "rows"]]:
-    """The different labels in order, and the index of each row's label."""
+    """Return the different labels in order, and the index of each row's label."""
     from interp.measures.separation_data import class_indices
 
     index, classes = class_indices(labels, n_rows)
@@ -136,7 +138,7 @@ def _answers(model: HookedTransformer, classes: list[Any], answers: Sequence[int
         if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < model.cfg.d_vocab_out:
             raise InterpError(
                 f"answer {answer!r} is not an output token of the model, which has 0 to {model.cfg.d_vocab_out - 1}; "
-                f"name those of the labels {named}: answers=(id, id, ...)"
+                f"give one for each of the labels {named}: answers=(id, id, ...)"
             )
     if len(set(chosen)) < len(chosen):
         raise InterpError(f"answers = {tuple(chosen)} names one output token twice")

@@ -1,4 +1,4 @@
-"""Attention ratios of heads between token types, and QK and OV circuits as tables over tokens."""
+"""Ratios of heads' attention to different tokens, and QK and OV circuits as tables over tokens."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from interp.tasks import Batch
 def attention_ratios(
     model: Model, at: str = "=", tokens: Sequence[str] = ("0", "1", "2"), *, batch: Batch | None = None, layer: int = -1
 ) -> pd.DataFrame:
-    """w01 and w02: attention to the first token divided by that to the second and third (section 5.3, Figure 5).
+    """Return w01 and w02, each head's attention to the first token divided by that to the second and to the third.
 
-    Columns head, w01, w02. If a token has the same score in every input, the ratio is e^(score difference). This
-    follows from the spec, or from the scores of a batch (default: 200 test sentences) if they agree to 1e-4. Otherwise,
-    for example with positions or in later layers, it is the ratio of the mean weights per token.
+    Columns head, w01, w02 (Zsámboki et al. 2025, section 5.3, Figure 5). If a token has the same score in every input,
+    by its spec or to 1e-4 on a batch (default: 200 test sentences), the ratio is e^(score difference). Otherwise, for
+    example with positions or in later layers, it is the ratio of the mean weights per token.
     """
     subject = Subject.of(model)
     ids = [subject.task.token_id(token) for token in tokens]
@@ -39,7 +39,7 @@ def attention_ratios(
 def _log_weights(
     subject: Subject, at: str, ids: list[int], batch: Batch | None, layer: int
 ) -> Float[Tensor, "heads tokens"]:
-    """Each token type's score at `at` if it is constant in a head, otherwise ln(mean weight)."""
+    """Return the score of each token seen from `at` if it is constant in a head, otherwise ln(mean weight)."""
     from interp.architecture.answers import find_positions
 
     batch = subject.task.sample(200, subject.task.splits[-1], seed=0) if batch is None else batch
@@ -58,7 +58,7 @@ def _log_weights(
         kinds = torch.stack([(piece.tokens.cpu() == token) & piece.attention_mask.cpu() for token in ids])
         total += torch.einsum("bhk,tbk->ht", pattern, kinds.double())
         number += kinds.sum((1, 2))
-        # Scores may have a different offset in each row, so they are relative to the first token's mean score.
+        # Each row's scores may have another offset, so compare them relative to the first token's mean score.
         seen = scores.isfinite() & kinds[:, :, None]
         first = seen[0].sum(-1) > 0
         mean = torch.where(seen[0], scores, 0.0).sum(-1) / seen[0].sum(-1).clamp_min(1)
@@ -82,25 +82,25 @@ def _raw_scores(subject: Subject) -> bool:
 
 
 def circuit_tables(model: Model) -> TokenTables:
-    """Token tables of one model (leading axis 1), in float64. Raises UnsupportedError if circuits are not exact."""
+    """Return a model's token tables (leading axis 1), in float64. Raises UnsupportedError if circuits are not exact."""
     subject = Subject.of(model)
     if not subject.count_space:
         raise UnsupportedError(
-            "token-by-token circuits are exact for one attention layer without positions and with a linear readout; "
-            "this model is different, so use model.QK and model.OV instead"
+            "token-by-token circuits are exact only for one attention layer without positions and with a linear "
+            "readout; for this model, use model.QK and model.OV instead"
         )
     return subject.task_model.token_tables()
 
 
 def qk_circuit(model: Model) -> pd.DataFrame:
-    """Attention score of every query token for every key token; columns head, query, key, score."""
+    """Return the attention score of every query token for every key token; columns head, query, key, score."""
     subject = Subject.of(model)
     words = subject.task.vocabulary
     return _tidy(circuit_tables(subject).scores[0].numpy(), words, ("query", "key", "score"), words)
 
 
 def ov_circuit(model: Model) -> pd.DataFrame:
-    """Each head's contribution to every logit if it attends only to one token; columns head, source, token, logit."""
+    """Return each head's effect on every logit if it attends only to one token; columns head, source, token, logit."""
     subject = Subject.of(model)
     added = circuit_tables(subject).folded().values[0].numpy()
     return _tidy(added, subject.task.vocabulary, ("source", "token", "logit"), subject.task.answer_words)

@@ -1,4 +1,4 @@
-"""The attention of single query positions, a piece of a batch at a time: for measures that ask what heads look at."""
+"""Attention weights of selected query positions, computed for one piece of a batch at a time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from interp.tasks import Batch
 
 @dataclass(frozen=True)
 class AttentionRows:
-    """What queries of some rows look at: weights[layer] is (queries, heads, keys), in the model's number format.
+    """Attention weights of some queries: weights[layer] is (queries, heads, keys), in the model's number format.
 
-    here: which rows of the batch `piece` are. rows, positions: of the queries, in the piece.
+    here: the slice of the batch that `piece` is. rows, positions: of the queries, in the piece.
     """
 
     here: slice
@@ -31,7 +31,7 @@ class AttentionRows:
 
     @property
     def mask(self) -> Bool[Tensor, "rows length"]:
-        """True at the queries."""
+        """Mask of the query positions."""
         found = torch.zeros(self.piece.tokens.shape, dtype=torch.bool)
         found[self.rows, self.positions] = True
         return found
@@ -39,9 +39,9 @@ class AttentionRows:
 
 @torch.no_grad()
 def attention_rows(subject: Subject, batch: Batch, only_reads: bool) -> Iterator[AttentionRows]:
-    """The patterns of all queries that are no padding, or only of those where answers are read.
+    """Iterate over the attention weights of all queries except padding, or only of those at read positions.
 
-    Where a task model is read at one position of each row, its pattern is computed there alone.
+    With only_reads, a task model that is read at one position per row computes its pattern only there.
     """
     model, n_layers = subject.model, subject.model.cfg.n_layers
     alone = only_reads and subject.read_at != "all" and isinstance(model, TaskModel) and not hooked(model)

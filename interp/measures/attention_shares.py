@@ -1,4 +1,4 @@
-"""What each head gives, from where the answer is read, to all tokens of a kind together: why a head fails."""
+"""Shares of each head's attention, from the read position, on each type of token."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from interp.tasks import Batch
 
 @torch.no_grad()
 def attention_shares(model: Model, batch: Batch) -> pd.DataFrame:
-    """Columns layer, head, token, share and least, for tokens that occur up to where the answer is read.
+    """Return the share of each head's attention on each type of token; columns layer, head, token, share, least.
 
-    Exact from the counts of each row where these decide: share is the mean over the rows, least their least. Else the
-    rows are run: share is the mean over the query tokens at which answers are read, least is NaN.
+    If counts determine the weights, they are computed exactly: share is the mean over the rows and least the minimum,
+    for tokens that occur up to the read position. Otherwise the rows are run: share is the mean over the types of query
+    token at read positions, and least is NaN.
     """
     subject = Subject.of(model)
     words = list(subject.task.vocabulary)

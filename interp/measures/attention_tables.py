@@ -1,4 +1,4 @@
-"""Attention patterns averaged over inputs: by position, and by the tokens that look and are looked at."""
+"""Attention patterns averaged over inputs, by position or by query and key token."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 MAX_CELLS = 200_000
 CELLS = 1 << 22
-"""Numbers of one copy of weights, at most."""
+"""Largest number of values in a temporary copy of the weights."""
 
 
 def attention_by_position(model: Model, batch: Batch) -> pd.DataFrame:
-    """Mean weight from each position to each; columns layer, head, query, key, value.
+    """Return the mean weight from each position to each position; columns layer, head, query, key, value.
 
-    Padding counts neither as query nor as key, so that a cell is the mean over the rows that have both. Raises
+    Padding counts neither as query nor as key, so each cell is the mean over the rows that have both positions. Raises
     UnsupportedError for more than 200,000 cells.
     """
     subject = Subject.of(model)
@@ -35,10 +35,10 @@ def attention_by_position(model: Model, batch: Batch) -> pd.DataFrame:
 
 
 def attention_by_token(model: Model, batch: Batch, only_reads: bool = False) -> pd.DataFrame:
-    """Mean weight that a query token gives to all tokens of a kind together; columns layer, head, query, key, value.
+    """Return the mean total weight of each query token on each key token; columns layer, head, query, key, value.
 
-    The weights of a query sum over the keys to what its row of the pattern sums to (1 after a softmax). only_reads:
-    only queries where answers are read. Raises UnsupportedError for more than 200,000 cells.
+    The values of a query token add up to the mean row sum of the pattern (1 after a softmax). only_reads: use only
+    queries at read positions. Raises UnsupportedError for more than 200,000 cells.
     """
     subject = Subject.of(model)
     return _averaged(subject, batch, batch.tokens.cpu(), list(subject.task.vocabulary), "all", only_reads)
@@ -48,7 +48,7 @@ def attention_by_token(model: Model, batch: Batch, only_reads: bool = False) -> 
 def _averaged(
     subject: Subject, batch: Batch, ids: Tensor, names: list[str], keys: str, only_reads: bool
 ) -> pd.DataFrame:
-    """keys: "each", mean over the pairs of a kind; "all", mean over queries of the sum over keys."""
+    """Average the weights between ids: over all pairs (keys="each"), or over queries, summed over keys (keys="all")."""
     import pandas as pd
 
     heads, kinds = heads_of(subject), len(names)

@@ -1,9 +1,9 @@
 """QK and OV circuits of every head in token space, their singular values, and how heads of two layers compose.
 
 Elhage et al. 2021: W_QK = W_Q W_K^T determines where a head attends, W_OV = W_V W_O what it writes. In token space
-these are W_E W_QK W_E^T and W_E W_OV W_U. The gains of the norms before attention and readout are folded in; their
-scales (positive numbers that differ per run), biases and positions are left out. So the circuits are exact for one
-layer without norms and positions, and otherwise the direct token-to-token part.
+these are W_E W_QK W_E^T and W_E W_OV W_U. The gains of the norms before attention and readout are folded in. Norm
+scales (positive and different per input), biases and positions are left out. So the circuits are exact for one
+layer without norms and positions; otherwise they are the direct token-to-token part.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def no_circuits(subject: Subject) -> str | None:
-    """The reason why heads have no QK and OV circuits, or None."""
+    """Return the reason why heads have no QK and OV circuits, or None."""
     if isinstance(subject.model, TaskModel) and any(layer.mixing == "linear" for layer in subject.model.spec.layers):
         return "linear mixing has no queries and keys"
     return None
 
 
 def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """W_Q, W_K, W_V (d_model, d_head) and W_O (d_head, d_model) in float64, the norm's gain and centering folded in."""
+    """Return W_Q, W_K, W_V and W_O in float64, with the norm's gain and centering folded into the first three."""
     block, head = subject.model.blocks[part.layer], part.head or 0
     found = [getattr(block.attn, f"W_{name}")[head].detach().double().cpu() for name in "QKVO"]
     norm = getattr(block, "ln1", None)
@@ -47,7 +47,7 @@ def factors(subject: Subject, part: Part) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 
 def no_table(subject: Subject, which: str) -> str | None:
-    """The reason why a circuit (QK or OV) is not a table over tokens, or None."""
+    """Return the reason why a circuit (QK or OV) is not a table over tokens, or None."""
     cfg = subject.model.cfg
     if getattr(cfg, "post_embedding_ln", False):
         return "a norm follows the embedding, so what heads read is not a linear map of it"
@@ -61,18 +61,18 @@ def no_table(subject: Subject, which: str) -> str | None:
 
 
 def _embedding(subject: Subject) -> Float[Tensor, "tokens d_model"]:
-    """Rows of W_E in the task's order of tokens."""
+    """Return the rows of W_E in the task's order of tokens."""
     table = subject.model.embed.W_E.detach().double().cpu()
     return table if subject.token_ids is None else table[subject.token_ids.cpu()]
 
 
 def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.DataFrame:
-    """One circuit of every head; columns layer, head, query, key, value (QK) or layer, head, source, answer, value
-    (OV).
+    """Return the QK or OV circuit of every head as a table over tokens.
 
-    QK: the score of a query token for a key token, with the model's scale, before any soft cap. OV: the contribution of
-    attending to a source token to each output. Raises UnsupportedError for too many tokens, for linear mixing, and for
-    the reasons of `no_table`.
+    QK: columns layer, head, query, key, value, the score of a query token for a key token with the model's scale,
+    before any soft cap. OV: columns layer, head, source, answer, value, the contribution to an output if the head
+    attends to the source token. Raises UnsupportedError for too many tokens, linear mixing, and if `no_table` gives a
+    reason.
     """
     import pandas as pd
 
@@ -109,19 +109,19 @@ def token_circuits(model: Model, which: str = "QK", max_tokens: int = 64) -> pd.
 
 
 def numbers_of(subject: Subject) -> list[str]:
-    """The task's tokens that are integers, if there are at least eight in increasing order, otherwise none."""
+    """Return the task's integer tokens if there are at least eight, in increasing order, otherwise an empty list."""
     words = [word for word in subject.task.vocabulary if word.isdecimal()]
     return words if len(words) >= 8 and words == sorted(words, key=int) else []
 
 
 def number_circuits(model: Model) -> pd.DataFrame:
-    """How heads attend to numbers from the read position, and whether they copy them (max-of-K, Gross et al. 2024).
+    """Measure how heads attend to numbers from the read position, and whether they copy them (Gross et al. 2024).
 
     Columns layer, head; grows: share of the steps from one number to the next at which the score increases; range: the
-    last number's score minus the first's; copied: share of the numbers for which attending to them, with the readout's
-    bias, makes them the largest answer (NaN if outputs are not a sum over parts, or numbers are not answers). Positions
-    and attention biases are left out, as in token_circuits. Raises UnsupportedError if the task has no numbers or is
-    not read at one token.
+    last number's score minus the first's; copied: share of the numbers that get the largest output when the head
+    attends only to them, including the readout's bias (NaN if outputs are not a sum over parts, or numbers are not
+    answers). Positions and attention biases are left out, as in token_circuits. Raises UnsupportedError if the task has
+    no numbers or is not read at one token.
     """
     import pandas as pd
 
@@ -145,7 +145,7 @@ def number_circuits(model: Model) -> pd.DataFrame:
 
 
 def singular_values(model: Model) -> pd.DataFrame:
-    """Singular values of W_QK and W_OV of every head; columns layer, head, circuit, index, value."""
+    """Return the singular values of every head's W_QK and W_OV; columns layer, head, circuit, index, value."""
     import pandas as pd
 
     subject = Subject.of(model)
@@ -155,7 +155,7 @@ def singular_values(model: Model) -> pd.DataFrame:
     for part in heads_of(subject):
         q, k, v, o = factors(subject, part)
         for name, (left, right) in {"QK": (q, k.T), "OV": (v, o)}.items():
-            # singular values of a product of thin factors, from their small triangular parts
+            # The product of the factors' triangular parts has the same singular values and is small.
             small = torch.linalg.qr(left).R @ torch.linalg.qr(right.T).R.T
             for index, value in enumerate(torch.linalg.svdvals(small).tolist()):
                 rows.append((part.layer, part.head, name, index, value))
@@ -163,11 +163,11 @@ def singular_values(model: Model) -> pd.DataFrame:
 
 
 def composition(model: Model) -> pd.DataFrame:
-    """Composition scores of heads in different layers; columns writer, reader, Q, K, V.
+    """Return the composition scores of heads in different layers; columns writer, reader, Q, K, V.
 
-    ||W_OV W_Q W_K^T|| / (||W_OV|| ||W_QK||) through the query, the same through the key, and ||W_OV W_OV'|| / (...)
-    through the value, Frobenius norms (Elhage et al. 2021). Between 0 and 1; for random matrices of rank d_head in
-    d_model about 1 / sqrt(d_model); 0 for a head of zeros. Raises UnsupportedError for one layer.
+    Q is ||W_OV W_Q W_K^T|| / (||W_OV|| ||W_QK||) in Frobenius norms, K the same with W_K W_Q^T, and V is
+    ||W_OV W_OV'|| / (||W_OV|| ||W_OV'||) (Elhage et al. 2021). Scores are between 0 and 1: about 1 / sqrt(d_model) for
+    random matrices of rank d_head, and 0 for a head of zeros. Raises UnsupportedError for one layer.
     """
     import pandas as pd
 
@@ -191,10 +191,10 @@ def composition(model: Model) -> pd.DataFrame:
 
 
 def _share(found: float, most: float) -> float:
-    """found / most, or 0 for a head of zeros."""
+    """Return found / most, or 0 for a head of zeros."""
     return found / most if most > 0 else 0.0
 
 
 def product_norm(left: Float[Tensor, "d k"], right: Float[Tensor, "k e"]) -> float:
-    """Frobenius norm of left @ right, from the Gram matrices of the thin sides: the product itself is never built."""
+    """Return the Frobenius norm of left @ right from the factors' Gram matrices, without building the product."""
     return float(((left.T @ left) * (right @ right.T).T).sum().clamp_min(0).sqrt())

@@ -1,8 +1,8 @@
-"""Direct logit attribution (Elhage et al. 2021): each part's contribution to the right output minus its best rival.
+"""Direct logit attribution (Elhage et al. 2021): each part's contribution to the right output minus the best wrong one.
 
 The last residual stream is the sum of what the embedding, the positions, every head, every MLP and the biases write.
-With the final norm's scale taken from the run, outputs are linear in it. The best rival is also taken from the run. So
-the contributions add up to the difference at every read, which is checked here.
+With the final norm's scale and the best wrong output fixed to those of the run, the difference is linear in the stream.
+So the contributions add up to the difference at every read. This is checked here.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A difference of outputs at each read: sign * (output[plus] - output[minus]) + constant, fixed once chosen.
+    """A difference of outputs at each read: sign * (output[plus] - output[minus]) + constant, with fixed coefficients.
 
-    argmax: the right output minus the largest wrong one. sigmoid: the single output, or its negative if the answer is
-    no. indicator: the distance of the output inside the tolerance (or outside if the answer is no).
+    argmax: the right output minus the largest wrong one. set: the output closest to being wrong, signed. sigmoid: the
+    single output, or its negative if the answer is no. indicator: how far the output is inside the tolerance (or
+    outside, if the answer is no).
     """
 
     plus: Int[Tensor, "reads"]
@@ -56,7 +57,7 @@ class Contrast:
 
 
 def contrast(subject: Subject, logits: Float[Tensor, "reads n_out"], classes: Int[Tensor, "reads"]) -> Contrast:
-    """The contrast of right and best wrong output, chosen from the clean run's outputs."""
+    """Choose the contrast between the right and the best wrong output, from the clean run's outputs."""
     rows, rule = torch.arange(len(logits)), subject.decision
     one, none = torch.ones(len(logits), dtype=torch.float64), torch.zeros(len(logits), dtype=torch.float64)
     if rule.kind == "argmax":
@@ -92,9 +93,9 @@ class Components:
     parts: pd.DataFrame
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per component: component, kind, layer, head, effect (mean over the reads), spread, negative.
+        """Return one row per component: component, kind, layer, head, effect (mean over the reads), spread, negative.
 
-        spread: standard deviation over the reads. negative: share of the reads at which it favors the rival.
+        spread: standard deviation over the reads. negative: share of the reads at which the contribution is negative.
         """
         return self.parts.assign(
             effect=self.values.mean(0).numpy(),
@@ -103,7 +104,7 @@ class Components:
         )
 
     def by_answer(self, word: Callable[[int], str] = str) -> pd.DataFrame:
-        """Mean effect per right answer; word names an answer (Task.word). Columns component, answer, effect."""
+        """Return the mean effect per right answer: columns component, answer (named by `word`), effect."""
         import pandas as pd
 
         frames = []
@@ -115,7 +116,7 @@ class Components:
 
 @torch.no_grad()
 def components(model: Model, batch: Batch) -> Components:
-    """Contributions of a model's parts to the right output minus the best wrong one, per read, in float64.
+    """Compute each part's contribution to the right output minus the best wrong one, per read, in float64.
 
     Raises UnsupportedError if outputs are not a sum over parts even with the final norm's scale fixed, and InterpError
     if the contributions do not add up to the outputs (the model then has an unknown part).
@@ -163,7 +164,7 @@ def components(model: Model, batch: Batch) -> Components:
 def _written(
     subject: Subject, part: Part, value: Float[Tensor, "reads *d"], toward: Float[Tensor, "reads d_model"]
 ) -> Float[Tensor, "reads"]:
-    """A part's contribution along the direction of each read."""
+    """Return a part's contribution along each read's direction."""
     if part.head is None:
         return (value * toward).sum(-1)
     weight = subject.model.blocks[part.layer].attn.W_O[part.head].double().cpu()
@@ -171,7 +172,7 @@ def _written(
 
 
 def not_additive(subject: Subject) -> str | None:
-    """The reason why outputs are not a sum over parts, even with the final norm's scale fixed; None if they are."""
+    """Return the reason why outputs are not a sum over parts, even with the final norm's scale fixed, or None."""
     return no_sum(subject.model)
 
 
@@ -185,14 +186,14 @@ def _positions_in_stream(subject: Subject) -> bool:
 
 
 def readout(subject: Subject, chosen: Contrast) -> tuple[Float[Tensor, "reads d_model"], Float[Tensor, "reads"]]:
-    """Direction and constant from the last residual stream, divided by the final norm's scale, to the difference."""
+    """Return directions and constants that map the last residual stream, divided by the norm's scale, to contrasts."""
     toward = chosen.direction(subject.columns(subject.model.unembed.W_U.detach().cpu()))
     bias = chosen.of(subject.columns(subject.model.unembed.b_U.detach().cpu()).double().expand(len(toward), -1))
     return through_norm(subject.model, toward, bias)
 
 
 def readout_map(subject: Subject) -> tuple[Float[Tensor, "d_model n_out"], Float[Tensor, "n_out"]]:
-    """Matrix and bias from that stream to every output, in float64."""
+    """Return the matrix and bias that map the last residual stream, divided by the norm's scale, to all outputs."""
     columns = subject.columns(subject.model.unembed.W_U.detach().double().cpu())
     bias = subject.columns(subject.model.unembed.b_U.detach().double().cpu())
     rows, bias = through_norm(subject.model, columns.T, bias)
@@ -202,7 +203,7 @@ def readout_map(subject: Subject) -> tuple[Float[Tensor, "d_model n_out"], Float
 def through_norm(
     model: HookedTransformer, toward: Float[Tensor, "rows d_model"], bias: Float[Tensor, "rows"]
 ) -> tuple[Float[Tensor, "rows d_model"], Float[Tensor, "rows"]]:
-    """Convert directions after the final norm to directions before it, up to its scale; its bias joins the constant."""
+    """Convert directions after the final norm to directions before it, up to its scale, and add its bias to `bias`."""
     norm = getattr(model, "ln_final", None)
     if norm is None or isinstance(norm, torch.nn.Identity):
         return toward, bias

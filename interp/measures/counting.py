@@ -78,14 +78,14 @@ class CountingModel:
         return self.hidden(mixed) @ self.W_out + self.b_out
 
     def counts(self, mixed: Float[Tensor, "*rows d_model"]) -> Int[Tensor, "*rows"]:
-        """The count that the readout returns for a mixed token."""
+        """Return the readout's count for a mixed token x'."""
         return self.count_of_class(self.logits(mixed).argmax(-1))
 
     def count_of_class(self, classes: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
         return classes + (0 if self.task.zero_class else 1)
 
     def run(self, batch: Batch) -> CountingRun:
-        """Patterns and mixed tokens of a batch, from the model's own forward pass."""
+        """Run the model on a batch, and return its attention patterns and mixed tokens."""
         names = ("blocks.0.attn.hook_pattern", "unembed.hook_in")
         found: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
@@ -116,7 +116,7 @@ class CountingRun:
 
 
 def flat_sample(task: Histogram, n: int, seed: int) -> Batch:
-    """n sequences in which every count 1..L has the same share of the positions; for L > T, uniform sequences."""
+    """Sample n sequences in which all counts 1..L have equal shares of the positions; for L > T, uniform sequences."""
     if task.L <= task.T:
         flat = Histogram(T=task.T, L=task.L, bos=task.bos, sampler="paper", zero_class=task.zero_class)
         return flat.sample(n, seed=seed)
@@ -128,11 +128,11 @@ def flat_sample(task: Histogram, n: int, seed: int) -> Batch:
 
 
 def attention_by_relation(model: Counting, n: int = 500, seed: int = 0) -> pd.DataFrame:
-    """Attention of a position to its keys, by their relation to it and by the position's own count.
+    """Measure attention weights by the relation of key to query and by the query's count.
 
-    Columns: relation (RELATIONS), count, mean, std (of single weights, over n flat-sampled sequences), total (the mean
-    sum over all keys of that relation), keys (their number). Raw scores if there is no softmax. In a relation-based
-    bos+sftm model the weight on BOS falls with the count (Figure 3).
+    Columns: relation (RELATIONS), count, mean, std (of single weights, over n flat-sampled sequences), total (each
+    query's weights summed over the keys of that relation, then averaged), keys (number of weights). Without a softmax,
+    weights are raw scores. In a relation-based bos+sftm model, the weight on BOS falls with the count (Figure 3).
     """
     counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
@@ -153,10 +153,10 @@ def attention_by_relation(model: Counting, n: int = 500, seed: int = 0) -> pd.Da
 
 
 def embedding_overlaps(model: Counting) -> pd.DataFrame:
-    """Every ordered pair of embeddings: columns token, other, relation (same, different, BOS), cosine and score.
+    """Compare all pairs of embeddings: columns token, other, relation (same, different, BOS), cosine and score.
 
-    token is never [BOS], other may be. cosine is that of the embeddings, score the attention score of the pair before
-    any softmax (NaN for linear mixing, which has none). A zero embedding has cosine 0 with everything.
+    `other` may be [BOS], but `token` may not. score: the pair's attention score before any softmax (NaN for linear
+    mixing, which has no scores). A zero embedding has cosine 0 with everything.
     """
     counter = CountingModel.of(model)
     task, layer = counter.task, counter.model.spec.layers[0]
@@ -179,7 +179,7 @@ def embedding_overlaps(model: Counting) -> pd.DataFrame:
 
 
 def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Batch, Int[Tensor, "rows length"]]:
-    """A flat sample and the model's own answers to it. Raises InterpError if its outputs are not finite."""
+    """Return a flat sample and the model's answers to it. Raises InterpError if the outputs are not finite."""
     counter = CountingModel.of(model)
     batch = flat_sample(counter.task, n, seed)
     found, model = [], counter.model
@@ -193,10 +193,10 @@ def predicted_counts(model: Counting, n: int = 2000, seed: int = 0) -> tuple[Bat
 
 
 def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None) -> pd.DataFrame:
-    """How often each count (row) is answered as each count (column), over n flat-sampled sequences: rows sum to 1.
+    """Return the share of each answer (columns) at each right count (rows), over n flat-sampled sequences.
 
-    Columns are 0..L or 1..L, the model's classes (Figure 7, top). Counts that never occur have NaN. predicted:
-    predicted_counts(model, n, seed), if already computed.
+    Columns are 0..L or 1..L, the model's classes (Figure 7, top). Rows sum to 1; those of counts that never occur are
+    NaN. predicted: predicted_counts(model, n, seed), if already computed.
     """
     counter = CountingModel.of(model)
     task = counter.task
@@ -214,7 +214,7 @@ def confusion(model: Counting, n: int = 2000, seed: int = 0, predicted: Predicte
 def accuracy_by_count(
     model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
 ) -> pd.DataFrame:
-    """Accuracy by count, over n flat-sampled sequences. Columns: count, accuracy, mean_answer, positions."""
+    """Measure accuracy by count, over n flat-sampled sequences. Columns: count, accuracy, mean_answer, positions."""
     batch, answers = predicted or predicted_counts(model, n, seed)
     return _grouped("count", batch.labels, batch, answers)
 
@@ -222,7 +222,7 @@ def accuracy_by_count(
 def accuracy_by_distinct(
     model: Counting, n: int = 2000, seed: int = 0, predicted: Predicted | None = None
 ) -> pd.DataFrame:
-    """Accuracy by the number of distinct tokens in a sequence. Columns: distinct, accuracy, mean_answer, positions."""
+    """Measure accuracy by a sequence's number of distinct tokens: distinct, accuracy, mean_answer, positions."""
     batch, answers = predicted or predicted_counts(model, n, seed)
     # A token with count c has c positions, so 1/c adds up to 1 per distinct token.
     shares = torch.where(batch.labels > 0, 1 / batch.labels.clamp(min=1).double(), 0.0)

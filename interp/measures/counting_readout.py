@@ -23,11 +23,11 @@ from interp.measures.relation_or_inventory import count_response
 
 
 def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 101) -> pd.DataFrame:
-    """The readout's answer for e_own + total (alpha key + (1 - alpha) other): columns alpha, answer, own, key, other.
+    """Return the readout's answer to e_own + total (alpha v_key + (1 - alpha) v_other), for alpha from 0 to 1.
 
-    key is [BOS] if there is one (Figures 3 and 15: does the answer depend only on its share?), otherwise the own token;
-    alpha is then the own token's share in the mixture. total: see `total_attention`.
-    Raises InterpError for tokens outside the alphabet or equal tokens.
+    Columns alpha, answer, own, key, other. key is [BOS] if there is one (Figures 3 and 15: does the answer depend only
+    on its share?), otherwise the own token. total: see `total_attention`. Raises InterpError for tokens outside the
+    alphabet or equal tokens.
     """
     counter = CountingModel.of(model)
     key = "[BOS]" if counter.task.bos else own
@@ -41,7 +41,7 @@ def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 10
 
 
 def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2", "3"), steps: int = 41) -> pd.DataFrame:
-    """The readout's answer for e_own + total (a own + b other_1 + c other_2), a + b + c = 1 (Figures 4 and 5, right).
+    """Return the readout's answer to e_own + total (a v_own + b v_1 + c v_2), a + b + c = 1 (Figures 4 and 5, right).
 
     Columns own_share (a), other_share (b), answer, on a grid with a + b <= 1. With an inventory, the answer depends on
     a, but hardly on b. Raises InterpError for tokens outside the alphabet or equal tokens.
@@ -58,9 +58,9 @@ def probe_three(model: Counting, own: str = "1", others: tuple[str, str] = ("2",
 
 
 def total_attention(counter: CountingModel) -> float:
-    """The total attention of a position: 1 with softmax; in lin models, the mean row sum of the matrix.
+    """Return the total attention of a position: 1 with softmax; with linear mixing, the mean row sum of its matrix.
 
-    Raises UnsupportedError for raw scores, whose sum carries the count and so is not fixed.
+    Raises UnsupportedError for raw scores, whose sum depends on the count.
     """
     layer = counter.model.spec.layers[0]
     if layer.normalizer == "softmax":
@@ -68,7 +68,7 @@ def total_attention(counter: CountingModel) -> float:
     if layer.mixing == "linear":
         mix: Any = counter.model.blocks[0].attn.W_mix
         return float(mix.detach().double().sum(-1).mean())
-    raise UnsupportedError("raw scores have no fixed sum, so artificial mixtures of a given share do not apply")
+    raise UnsupportedError("raw scores have no fixed sum, so there are no artificial mixtures with given shares")
 
 
 def _letter(counter: CountingModel, token: str) -> int:
@@ -85,7 +85,7 @@ def _distinct(*tokens: str) -> None:
 
 def _steps(steps: int) -> int:
     if steps < 2:
-        raise InterpError(f"steps = {steps}: a grid has at least 2 points")
+        raise InterpError(f"steps = {steps}: a grid needs at least 2 points")
     return steps
 
 
@@ -94,7 +94,7 @@ def _steps(steps: int) -> int:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values of the readout's first matrix (the paper's W1), from the largest, and their dip after the T-th.
+    """Singular values of the readout's first matrix (the paper's W1) in decreasing order, and the dip after the T-th.
 
     dip: s_T / s_(T+1). usual: the median of the other ratios s_i / s_(i+1). Both are NaN if there are at most T values.
     Inventories have a dip far above the usual ratio (Figure 6), but a dip does not prove an inventory.
@@ -106,12 +106,12 @@ class Spectrum:
     usual: float
 
     def to_frame(self) -> pd.DataFrame:
-        """Columns index (from 1) and value."""
+        """Return columns index (from 1) and value."""
         return pd.DataFrame({"index": np.arange(1, len(self.values) + 1), "value": self.values.numpy()})
 
 
 def readout_spectrum(model: Counting) -> Spectrum:
-    """The singular values of W_in, (d_model, p)."""
+    """Compute the singular values of W_in, (d_model, p)."""
     counter = CountingModel.of(model)
     values, T = torch.linalg.svdvals(counter.W_in), counter.task.T
     if len(values) <= T:
@@ -126,9 +126,9 @@ def readout_spectrum(model: Counting) -> Spectrum:
 
 
 def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3"), other: str | None = None) -> pd.DataFrame:
-    """Logits at the first position of [t, ..., t, v, ..., v] with k times t, for k = 1..L (Figures 8 and 9).
+    """Return logits at the first position of [t, ..., t, v, ..., v] with k copies of t, for k = 1..L (Figures 8, 9).
 
-    other: the token v (default: the one before t in the alphabet). Columns token, other, count (k), answer (the count
+    other: the token v (default: the token before t in the alphabet). Columns token, other, count (k), answer (the count
     of the class), logit.
     """
     counter, frames = CountingModel.of(model), []
@@ -151,7 +151,7 @@ def logits_by_count(model: Counting, tokens: Sequence[str] = ("1", "2", "3"), ot
 
 
 def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFrame:
-    """Mean activation of each hidden neuron after the ReLU, over n flat-sampled sequences.
+    """Return each hidden neuron's mean activation after the ReLU, over n flat-sampled sequences.
 
     Columns token, count, neuron, activation; pairs of token and count that do not occur are left out.
     """
@@ -177,7 +177,7 @@ def hidden_by_count(model: Counting, n: int = 1000, seed: int = 0) -> pd.DataFra
 
 
 def neuron_responses(model: Counting, n: int = 2000, seed: int = 0) -> Float[Tensor, "T p"]:
-    """Each neuron's response to the count of each token; see `mechanism.count_response`."""
+    """Return each neuron's response to the count of each token; see `relation_or_inventory.count_response`."""
     counter = CountingModel.of(model)
     run = counter.run(flat_sample(counter.task, n, seed))
     hidden = counter.hidden(run.mixed[run.read])
@@ -185,11 +185,11 @@ def neuron_responses(model: Counting, n: int = 2000, seed: int = 0) -> Float[Ten
 
 
 def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.DataFrame:
-    """The tokens whose counts each neuron reads: one row per neuron, the most important first.
+    """Measure which tokens' counts each neuron responds to: one row per neuron, the largest response first.
 
-    Columns: neuron; response (sum over tokens); tokens, the effective number of tokens that it reads, (sum r)^2 /
-    sum r^2: 1 for a neuron of one token, T for one that reads all alike; favorite, the token with the largest response,
-    and share, its part of the sum. A neuron without any response has NaN.
+    Columns: neuron; response (summed over tokens); tokens, the effective number of tokens, (sum r)^2 / sum r^2, which
+    is 1 for a response to a single token and T for equal responses to all; favorite, the token with the largest
+    response; share, the favorite's part of the sum. A neuron without any response has NaN for tokens and share.
     """
     counter = CountingModel.of(model)
     response = neuron_responses(model, n, seed)
@@ -210,6 +210,6 @@ def neuron_selectivity(model: Counting, n: int = 2000, seed: int = 0) -> pd.Data
 
 
 def tokens_per_neuron(selectivity: pd.DataFrame) -> float:
-    """The mean effective number of tokens of a neuron, weighted by response."""
+    """Return the neurons' mean effective number of tokens, weighted by response."""
     live = selectivity.dropna(subset=["tokens"])
     return float(np.average(live["tokens"], weights=live["response"])) if len(live) else float("nan")

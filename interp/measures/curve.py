@@ -1,4 +1,4 @@
-"""A model's training curve: from the run that trained it, or from the few kB of it that its checkpoint carries."""
+"""Training curves: from the run that trained a model, or from the short version saved in its checkpoint."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def no_curve(model: Model) -> str | None:
-    """Why there is no curve, or None."""
+    """Return the reason why a model has no training curve, or None."""
     subject = Subject.of(model)
     if not isinstance(subject.model, TaskModel):
         return "the training history of an external model is not known"
     if subject.model.history is not None:
         return None
     if "curve" not in subject.model.summary:
-        return "the checkpoint carries no training curve"
+        return "the checkpoint contains no training curve"
     if not _known(subject.model.summary["curve"]):
-        return "the training curve in the checkpoint is not one that this version knows"
+        return "the checkpoint's training curve has a format that this version does not know"
     return None
 
 
 def _known(curve: object) -> bool:
-    """As many numbers (or None) in each column; a file from elsewhere may hold anything under this name."""
+    """Whether a curve read from a file has the expected columns, equally long, of numbers or None."""
     if not isinstance(curve, Mapping) or set(curve) != set(COLUMNS):
         return False
     columns = list(curve.values())
@@ -39,7 +39,7 @@ def _known(curve: object) -> bool:
 
 
 def training_curve(model: Model) -> pd.DataFrame:
-    """Columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError if the history is not known."""
+    """Return columns seed, epoch, loss (nats), accuracy. Raises UnsupportedError if the history is not known."""
     import pandas as pd
 
     subject = Subject.of(model)

@@ -4,7 +4,7 @@ Nodes are the embedding (with positions), every head, every MLP, and the output.
 nodes wrote into the residual stream, so an edge is one summand of a node's input. Nothing is linearized: layer norms
 see the changed input, and the receiver's change propagates to the output.
 
-- `edge_effects`: put a sender's clean output into the input of one receiver of the corrupted run only
+- `edge_effects`: in the corrupted run, put a sender's clean output into the input of a single receiver
   (Goldowsky-Dill et al. 2023; Wang et al. 2022).
 - `run_edges`: keep some edges, and replace the values on all others (Conmy et al. 2023).
 """
@@ -35,14 +35,14 @@ Node = Part | str
 
 
 class Edge(NamedTuple):
-    """An edge from a sender to a receiver: parts, or "embedding" and "output"."""
+    """An edge between two nodes; a node is a part, "embedding" or "output"."""
 
     sender: Node
     receiver: Node
 
 
 def nodes(subject: Subject) -> list[Node]:
-    """All nodes in the order of computation. Raises UnsupportedError if inputs are not sums over edges."""
+    """Return all nodes in the order of computation. Raises UnsupportedError if inputs are not sums over edges."""
     cfg = subject.model.cfg
     if isinstance(subject.model, TaskModel) and not subject.model.spec.additive_residual:
         raise UnsupportedError("after post-layer-norm, a part's input is not a sum of what other parts wrote")
@@ -57,7 +57,7 @@ def nodes(subject: Subject) -> list[Node]:
 
 
 def edges(subject: Subject) -> list[Edge]:
-    """Every edge: from each node to every later one; heads of one layer have no edges between them."""
+    """Return every edge, from each node to every later one; heads of one layer have no edges between them."""
     known = nodes(subject)
     return [Edge(a, b) for j, b in enumerate(known) for a in known[:j] if _before(a, b)]
 
@@ -82,7 +82,7 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[E
             ends.append(by_name[str(end)])
         edge = Edge(*ends)
         if edge not in known:
-            raise InterpError(f"there is no edge from {edge.sender} to {edge.receiver}: it is not computed before it")
+            raise InterpError(f"there is no edge from {edge.sender} to {edge.receiver}, which does not read its output")
         found.append(edge)
     return found
 
@@ -91,14 +91,14 @@ def check_edges(subject: Subject, wanted: Iterable[tuple[Node, Node]]) -> list[E
 
 
 def _input_hook(subject: Subject, node: Node) -> str:
-    """The hook point of the residual stream that a node reads."""
+    """Return the hook point of the residual stream that a node reads."""
     if isinstance(node, str):
         return f"blocks.{subject.model.cfg.n_layers - 1}.hook_resid_post"
     return f"blocks.{node.layer}." + ("hook_resid_pre" if node.head is not None else "hook_resid_mid")
 
 
 def written(subject: Subject, node: Node, seen: dict[str, Tensor]) -> Float[Tensor, "rows length d_model"]:
-    """A node's output in the residual stream, without attention biases, from activations."""
+    """Return what a node writes into the residual stream, without attention biases, from activations."""
     if isinstance(node, str):
         return seen["blocks.0.hook_resid_pre"]
     value = node.get(seen[node.hook])
@@ -125,11 +125,12 @@ def _set(name: str, value: Tensor) -> Hook:
 def edge_effects(
     model: Model, pairs: Pairs | None = None, tick: Callable[[int, int], None] | None = None
 ) -> pd.DataFrame:
-    """The exact effect of every edge on minimal pairs; columns sender, receiver, recovered.
+    """Measure the exact effect of every edge on minimal pairs; columns sender, receiver, recovered.
 
-    recovered: 0 as corrupted, 1 as clean, in the logit difference of the two answers (see measures.pairs); negative if
-    the clean value lowers the clean answer. tick(done, total) is called after each sender. Raises UnsupportedError for
-    more than 64 nodes, and if inputs are not sums over edges.
+    recovered: share of the logit difference between the two answers (see measures.pairs) that the edge restores: 0 as
+    in the corrupted run, 1 as in the clean run, negative if the clean value makes the clean answer less likely.
+    tick(done, total) is called after each sender. Raises UnsupportedError for more than 64 nodes, and if inputs are not
+    sums over edges.
     """
     import pandas as pd
 
@@ -168,7 +169,7 @@ def edge_effects(
             if tick is not None:
                 tick(done, len(known) - 1)
     if not number or not abs(clean_sum - corrupted_sum) > 1e-6 * abs(clean_sum):
-        raise InterpError("the clean and the corrupted runs do not differ: there is nothing to recover")
+        raise InterpError("the clean and the corrupted runs do not differ, so there is nothing to recover")
     rows = [
         (str(edge.sender), str(edge.receiver), (total - corrupted_sum) / (clean_sum - corrupted_sum))
         for edge, total in sums.items()
@@ -183,7 +184,7 @@ def edge_effects(
 def run_edges(
     subject: Subject, piece: Batch, kept: Iterable[Edge], instead: dict[Node, Tensor]
 ) -> Float[Tensor, "rows length n_out"]:
-    """Outputs for one piece if only the kept edges carry the computed values; all others carry `instead`.
+    """Run one piece with the computed values on the kept edges only; all other edges carry the values in `instead`.
 
     instead: each node's output along edges that are not kept, (rows, length, d_model).
     """

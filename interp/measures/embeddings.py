@@ -1,9 +1,8 @@
-"""Geometry of embeddings: principal components, cosines, and Fourier power where tokens form a cycle.
+"""Geometry of embeddings: principal components, cosines, and Fourier power of tokens that form a cycle.
 
-Where addition modulo p acts on p tokens, a model may represent them as waves (Nanda et al. 2023): then the rows of its
-embedding, taken as functions of the token, have their power at few frequencies. The same for the columns of the readout
-and for neurons. Power is that of the deviation from the mean over the cycle, as shares that sum to 1 over frequencies
-1 to p // 2.
+If a task adds its tokens modulo p, a model may represent them as waves (Nanda et al. 2023). Each dimension of the
+embedding is then a function of the token with its power at few frequencies; likewise for the readout and for neurons.
+The mean over the cycle is subtracted first, and power is given as shares that sum to 1 over frequencies 1 to p // 2.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 
 
 def token_vectors(model: Model) -> Float[Tensor, "tokens d_model"]:
-    """Embeddings of the task's tokens, in its order, in float64."""
+    """Return the embeddings of the task's tokens, in the task's order, in float64."""
     subject = Subject.of(model)
     table = subject.model.embed.W_E.detach().double().cpu()
     return table if subject.token_ids is None else table[subject.token_ids.cpu()]
 
 
 def output_vectors(model: Model) -> Float[Tensor, "n_out d_model"] | None:
-    """What reads each output off the residual stream (the final norm's gain folded in); None behind a ReLU readout."""
+    """Return each output's readout vector, with the final norm's gain folded in; None for a ReLU readout."""
     subject = Subject.of(model)
     if isinstance(subject.model, TaskModel) and subject.model.spec.readout == "relu_mlp":
         return None
@@ -44,7 +43,7 @@ def output_vectors(model: Model) -> Float[Tensor, "n_out d_model"] | None:
 
 
 def principal_components(vectors: Float[Tensor, "rows d"], n: int = 3) -> tuple[Float[ndarray, "rows n"], ndarray]:
-    """Coordinates along the first n principal components, and the share of variance of every one."""
+    """Return coordinates along the first n principal components, and every component's share of the variance."""
     centered = (vectors - vectors.mean(0)).numpy()
     u, s, _ = np.linalg.svd(centered, full_matrices=False)
     total = float((s**2).sum())
@@ -53,14 +52,14 @@ def principal_components(vectors: Float[Tensor, "rows d"], n: int = 3) -> tuple[
 
 
 def cosines(vectors: Float[Tensor, "rows d"]) -> Float[ndarray, "rows rows"]:
-    """Cosine of the angle between each two rows; NaN for rows of zeros."""
+    """Return the cosine of the angle between every two rows; NaN for rows of zeros."""
     lengths = vectors.norm(dim=1, keepdim=True)
     unit = torch.where(lengths > 0, vectors / lengths, torch.nan)
     return (unit @ unit.T).numpy()
 
 
 def fourier_power(rows: Float[Tensor, "p features"]) -> Float[ndarray, "frequencies features"]:
-    """Share of each feature's power at frequency 1 to p // 2, its mean over the cycle aside; zeros for a constant."""
+    """Return the shares of each feature's power, without its mean, at frequencies 1 to p // 2; zeros for a constant."""
     centered = (rows - rows.mean(0)).numpy()
     power = np.abs(np.fft.rfft(centered, axis=0)) ** 2
     if len(rows) % 2 == 0:
@@ -71,10 +70,10 @@ def fourier_power(rows: Float[Tensor, "p features"]) -> Float[ndarray, "frequenc
 
 
 def spectra(model: Model) -> pd.DataFrame:
-    """Fourier power of embedding and readout on every cyclic group; columns group, what, frequency, power.
+    """Measure Fourier power of embedding and readout on every cyclic group; columns group, what, frequency, power.
 
-    power: share of all power of the group's vectors, summed over dimensions. Raises UnsupportedError if the task
-    declares no cyclic group.
+    power: summed over dimensions, as a share of the total power of the group's vectors. Raises UnsupportedError if the
+    task declares no cyclic group.
     """
     import pandas as pd
 
@@ -101,13 +100,13 @@ def spectra(model: Model) -> pd.DataFrame:
 
 @torch.no_grad()
 def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
-    """Share of the variance of the outputs that each wave around the right answer explains; columns group, frequency,
-    power.
+    """Measure the share of the outputs' variance that waves around the right answer explain.
 
-    Outputs of a read, its mean taken off, as a function of (output - right answer) mod p: power at k is that of the one
-    wave a cos(2 pi k x / p) + b sin(2 pi k x / p), the same in all reads, as a share of all reads' variance. On all
-    pairs of modular addition this is the share of the logits at cos(2 pi k (a + b - c) / p) (Nanda et al. 2023). Groups
-    whose tokens are not the answers are left out. Raises UnsupportedError if no group is left.
+    Columns group, frequency, power. The outputs of each read, minus their mean, are a function of x = (output - right
+    answer) mod p. The power at frequency k is the variance of the wave a cos(2 pi k x / p) + b sin(2 pi k x / p), with
+    a and b shared by all reads, as a share of the variance over all reads. On all pairs of modular addition, this is
+    the share of the logits at cos(2 pi k (a + b - c) / p) (Nanda et al. 2023). Groups whose tokens are not the answers
+    are left out. Raises UnsupportedError if no group is left.
     """
     import pandas as pd
 
@@ -132,7 +131,7 @@ def output_spectra(model: Model, batch: Batch) -> pd.DataFrame:
 
 
 def _both(found: Tensor, p: int) -> Float[Tensor, "... frequencies"]:
-    """Power at frequencies 1 to p // 2 and at their negatives; p / 2 is its own."""
+    """Return the summed power at frequencies 1 to p // 2 and their negatives; p / 2 equals its negative."""
     power = 2 * found.abs() ** 2
     if p % 2 == 0:
         power[..., -1] /= 2
@@ -140,7 +139,7 @@ def _both(found: Tensor, p: int) -> Float[Tensor, "... frequencies"]:
 
 
 def cycle_place(model: Model, batch: Batch, group: str) -> int | None:
-    """The first position at which every token of a cycle occurs in the batch; None for a model without an MLP."""
+    """Return the first position at which every token of a cycle occurs in the batch, or None; None without an MLP."""
     subject = Subject.of(model)
     ids = torch.tensor([subject.task.token_id(word) for word in subject.task.cyclic[group]])
     if not _layers(subject):
@@ -150,17 +149,17 @@ def cycle_place(model: Model, batch: Batch, group: str) -> int | None:
 
 
 def _layers(subject: Subject) -> list[int]:
-    """Layers whose MLP has neurons to look at."""
+    """Return the layers whose MLP has neurons."""
     return [layer for layer in places(subject) if layer is not None]
 
 
 @torch.no_grad()
 def neuron_spectra(model: Model, batch: Batch, group: str, position: int) -> pd.DataFrame:
-    """Fourier power of each neuron's mean activation as a function of the token at one position.
+    """Measure the Fourier power of each neuron's mean activation as a function of the token at one position.
 
-    Columns layer, neuron, frequency (the strongest), power (its share), size (mean activation's standard deviation over
-    the cycle). The mean is over the rows of the batch with that token there. Raises UnsupportedError if tokens of
-    the group do not all occur at the position, and if there is no MLP.
+    Columns layer, neuron, frequency (the strongest), power (its share), size (the mean activation's standard deviation
+    over the cycle). The mean is over the reads of rows with that token at the position. Raises UnsupportedError if some
+    tokens of the group do not occur at the position, and if there is no MLP.
     """
     import pandas as pd
 

@@ -1,11 +1,11 @@
-"""Is a set of heads or edges the circuit? All else is silenced, and what accuracy remains is measured.
+"""Circuit tests: ablate everything but a set of heads or edges, and measure the remaining accuracy and loss.
 
-After Wang et al. 2022, section 4: a circuit is *faithful* where it does alone what the model does; *complete* where
-taking parts out of the circuit hurts as much as taking them out of the model; *minimal* where no part of it is idle.
-Conmy et al. 2023 ask the same of edges.
+After Wang et al. 2022, section 4: a circuit is *faithful* if it alone performs like the model; *complete* if ablating
+some of its parts hurts the circuit as much as the model; *minimal* if it needs every one of its parts. Conmy et al.
+2023 apply such tests to edges.
 """
 
-# ruff: noqa: PT028  (test_circuit is no test of pytest: users call it by that name)
+# ruff: noqa: PT028  (test_circuit is not a pytest test: users call it by that name)
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CircuitTest:
-    """How a circuit does alone, against the whole model and against nothing.
+    """Scores of a circuit alone, compared with the whole model and with everything ablated.
 
-    model, circuit, nothing: accuracy and loss of the whole model, with all but the circuit silenced, and with all heads
-    (and MLPs, where they are silenced) silenced. mode: how. kept: names of what stays.
-    minimality: part, loss_without and accuracy_without, of the circuit with that part silenced too (for edges: edge).
-    completeness: taken_out, accuracy_circuit, accuracy_model: both with the same parts of the circuit taken out.
+    model, circuit, nothing: accuracy and loss of the whole model, with everything but the circuit ablated, and with the
+    circuit ablated as well. mode: of ablation. kept: names of the circuit's parts or edges.
+    minimality: part (or edge), accuracy_without, loss_without: scores of the circuit with that part ablated too.
+    completeness: taken_out, accuracy_circuit, accuracy_model: accuracies of both with the same parts ablated.
     """
 
     model: Score
@@ -48,21 +48,21 @@ class CircuitTest:
 
     @property
     def faithfulness(self) -> float:
-        """Share of the model's loss that the circuit recovers: 0 as nothing, 1 as the whole model (may pass both).
+        """Share of the loss recovered: 0 as with everything ablated, 1 as the whole model, possibly below 0 or above 1.
 
-        NaN if nothing is lost without all of them.
+        NaN if ablating everything does not change the loss.
         """
         lost = self.nothing.loss - self.model.loss
         return (self.nothing.loss - self.circuit.loss) / lost if lost else float("nan")
 
     @property
     def incompleteness(self) -> float:
-        """Largest difference of the two accuracies over the parts that were taken out."""
+        """Largest difference between the two accuracies in `completeness`."""
         found = self.completeness
         return float((found["accuracy_circuit"] - found["accuracy_model"]).abs().max()) if len(found) else 0.0
 
     def to_frame(self) -> pd.DataFrame:
-        """Three rows: model, circuit, nothing; columns what, accuracy, loss."""
+        """Return three rows, model, circuit and nothing, with columns what, accuracy, loss."""
         import pandas as pd
 
         rows = [("model", self.model), ("circuit", self.circuit), ("nothing", self.nothing)]
@@ -91,13 +91,12 @@ def test_circuit(
     draws: int = 10,
     seed: int = 0,
 ) -> CircuitTest:
-    """Silence everything but a circuit and measure what accuracy and loss remain.
+    """Ablate everything but a circuit, and measure the remaining accuracy and loss.
 
-    heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"). mlps: layers whose MLP is kept (by default, all).
-    edges: instead, pairs (sender, receiver) of names; then every other edge is silenced.
-    mode: mean (over `reference`, the training data by default), pooled_mean, resample, or zero (not for edges). test:
-    the inputs to measure on. draws: the number of random sets of parts to remove in the completeness test, in addition
-    to single parts.
+    heads: numbers (l * n_heads + h) or names ("1.0", "head 1.0"). mlps: layers whose MLP is kept (default: all). edges:
+    in place of heads, pairs (sender, receiver) of names; all other edges are ablated. mode: mean (over `reference`, by
+    default the training data), pooled_mean, resample, or zero (not for edges). test: the inputs to measure on. draws:
+    number of random sets of parts to ablate in the completeness test, in addition to single parts.
 
     Example:
 
@@ -125,7 +124,7 @@ def test_circuit(
     return _of_parts(subject, kept, everything, mode, test, reference, draws, seed)
 
 
-test_circuit.__test__ = False  # type: ignore[attr-defined]  # pytest takes every test_* for a test
+test_circuit.__test__ = False  # type: ignore[attr-defined]  # otherwise pytest would collect it as a test
 
 
 def _of_parts(
@@ -166,7 +165,7 @@ def _of_parts(
 
 
 def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, ...]]:
-    """Each part of the circuit, and random sets of them."""
+    """Return each part of the circuit alone, and random sets of parts."""
     draw = torch.Generator().manual_seed(seed)
     found: list[tuple[Part, ...]] = [(part,) for part in kept]
     for _ in range(draws if len(kept) > 2 else 0):
@@ -180,13 +179,11 @@ def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, 
 def _of_edges(
     subject: Subject, wanted: list[tuple[Any, Any]], mode: str, test: Batch, reference: Batch, seed: int
 ) -> CircuitTest:
-    """The same for edges; minimality takes out one edge at a time."""
+    """Test a circuit of edges; minimality ablates one edge at a time, and completeness is empty."""
     import pandas as pd
 
     if mode == "zero":
-        raise InterpError(
-            "the model has never seen an edge without a value: mode = 'mean', 'pooled_mean' or 'resample'"
-        )
+        raise InterpError("edges cannot be ablated with mode = 'zero': use mode = 'mean', 'pooled_mean' or 'resample'")
     kept, known = check_edges(subject, wanted), nodes(subject)
     circuits = [kept, [], *([edge for edge in kept if edge != one] for one in kept)]
     tallies, whole = [Tally() for _ in circuits], ablate(subject, [[]], test)[0]

@@ -1,7 +1,7 @@
 """Generated answers: the model continues from its own tokens instead of the right ones.
 
-Answers of some tasks have several tokens, each read at the token before it. Rows contain the right tokens so far
-(teacher forcing), as in the other measures. In generation, the model reads its own tokens from its first mistake on.
+In some tasks, answers have several tokens, each read at the token before it. Other measures use teacher forcing: the
+model reads the right tokens so far. In generation, it reads its own tokens, which differ from the first mistake on.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Layout:
 
 
 def not_generated(subject: Subject, batch: Batch) -> str | None:
-    """The reason why the answers in a batch are not consecutive tokens, or None."""
+    """Return the reason why the answers in a batch are not consecutive tokens, or None."""
     found = layout(subject, batch)
     return found if isinstance(found, str) else None
 
 
 def layout(subject: Subject, batch: Batch) -> Layout | str:
-    """The layout of a batch's answers, or the reason why they are not consecutive tokens."""
+    """Return the layout of a batch's answers, or the reason why they are not consecutive tokens."""
     task, name, declared = subject.task, subject.task.name, subject.task.generates
     if subject.decision.kind != "argmax":
         return f"task {name} does not answer with one of several tokens"
@@ -87,9 +87,9 @@ def layout(subject: Subject, batch: Batch) -> Layout | str:
 def _not_as_declared(
     name: str, declared: Generates, read: Tensor, starts: Tensor, wanted: Tensor, stop: int | None
 ) -> str | None:
-    """The reason why the right answers contradict the task's `generates`, or None.
+    """Return the reason why the right answers contradict the task's `generates`, or None.
 
-    Otherwise a model that stops too early or too late would be judged by a part of its answer.
+    Without this check, a model that stops too early or too late would be judged by a part of its answer.
     """
     behind = torch.arange(read.shape[1]) >= (starts + wanted.shape[1])[:, None]
     if wanted.shape[1] >= declared.length and bool((read & behind).any()):
@@ -107,7 +107,7 @@ def _not_as_declared(
 
 
 def declared_starts(task: Task, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-    """The position of each row's first generated token, from `task.generates`."""
+    """Return the position of each row's first generated token, from `task.generates`."""
     assert task.generates is not None
     start = task.generates.start
     if isinstance(start, str):
@@ -138,11 +138,11 @@ class Generated:
 
     @property
     def exact(self) -> Bool[Tensor, "rows"]:
-        """Whether each row's whole answer is right, including the stop."""
+        """Mask of the rows whose whole answer is right, including the stop."""
         return (self.right | ~self.asked).all(1)
 
     def by_place(self) -> pd.DataFrame:
-        """One row per token of the answer: place, teacher_forced, generated (shares of right tokens) and rows."""
+        """Return one row per answer token: place, teacher_forced and generated (shares of right tokens), rows."""
         import pandas as pd
 
         rows = self.asked.sum(0)
@@ -155,8 +155,8 @@ class Generated:
 def generate(model: Model, batch: Batch) -> Generated:
     """Generate the answer to each row of a batch, token by token, from the model's own tokens.
 
-    If a task declares `generates`, each row starts and stops as declared. Raises UnsupportedError, with the reason, if
-    a task's answers are not consecutive tokens.
+    If a task declares `generates`, each row starts and stops as declared. Raises UnsupportedError if a task's answers
+    are not consecutive tokens.
     """
     subject = Subject.of(model)
     found = layout(subject, batch)
@@ -171,14 +171,14 @@ def generate(model: Model, batch: Batch) -> Generated:
         made[:, step] = torch.where(running & asked[:, step], said, IGNORED)
         running &= said != found.stop if found.stop is not None else running
         here = (at + 1 < width).nonzero()[:, 0]
-        # Outputs that are not finite are wrong answers.
+        # An output that is not finite is a wrong answer; continue with output 0's token.
         rows[here, at[here] + 1] = found.tokens[said[here].clamp_min(0)]
     right = (made == found.wanted) & asked
     return Generated(made, right, int(found.starts[0]), _forced(subject, batch, found, asked), asked)
 
 
 def _forced(subject: Subject, batch: Batch, found: Layout, asked: Tensor) -> Bool[Tensor, "rows answers"]:
-    """Mask of the answers that are right after the right tokens so far."""
+    """Return the mask of the answers that are right after the right tokens so far."""
     places = subject.read_mask(batch)
     whole = torch.zeros(places.shape, dtype=torch.bool)
     whole[places] = subject.right(batch).cpu()
@@ -187,7 +187,7 @@ def _forced(subject: Subject, batch: Batch, found: Layout, asked: Tensor) -> Boo
 
 
 def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """The model's output index at a position of each row; rows need not be inputs of the task."""
+    """Return the model's output index at one position per row; rows need not be inputs of the task."""
     found, size = [], max(1, 2**22 // (tokens.shape[1] ** 2 * subject.model.cfg.n_heads))
     for part, places in zip(tokens.split(size), at.split(size)):
         whole = subject.columns(subject.model(subject.inputs(part).to(subject.model.cfg.device))).cpu()
@@ -198,17 +198,17 @@ def _answers(subject: Subject, tokens: Int[Tensor, "rows length"], at: Int[Tenso
 
 @dataclass(frozen=True)
 class GenerationAccuracy:
-    """teacher_forced: share of single right answers after right ones. generated: share of answers right as a whole."""
+    """teacher_forced: share of answer tokens right after the right ones. generated: share of whole answers right."""
 
     teacher_forced: Accuracy
     generated: Accuracy
 
 
 def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, seed: int = 0) -> GenerationAccuracy:
-    """Both accuracies on at most n different inputs of a split (default: the task's last).
+    """Measure both accuracies on a sample of n inputs of a split (default: the task's last).
 
-    Generation is right on an input if and only if every teacher-forced answer is (by induction on the tokens), so the
-    second accuracy is never larger. Raises UnsupportedError as `generate` does, and InterpError for n < 1.
+    A generated answer is right if and only if all its teacher-forced tokens are (by induction). So if all answers have
+    the same length, `generated` is never larger. Raises UnsupportedError as `generate` does, and InterpError for n < 1.
     """
     subject = Subject.of(model)
     if n < 1:
@@ -217,6 +217,6 @@ def generation_accuracy(model: Model, n: int = 1000, split: str | None = None, s
     found = generate(subject, batch)
     forced, whole = found.teacher_forced[found.asked], found.exact
     share = float(forced.double().mean())
-    # Answers in one row may be correlated, so the interval is for as many answers as there are rows.
+    # Answers in one row may be correlated, so the interval is that of one answer per row.
     one = Accuracy(share, *wilson(share, len(batch)), rows=len(batch), answers=forced.numel(), exact=False)
     return GenerationAccuracy(one, share_of(int(whole.sum()), len(whole)))

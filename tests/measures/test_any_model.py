@@ -163,7 +163,7 @@ def test_more_than_two_labels(data) -> None:
         ({"labels": [0, 1] * 12, "answers": (3, 9)}, "answer 9 is not an output token"),
         ({"position": 8}, "position 8 is outside the rows, which have 8 tokens"),
         ({"layer": 2}, "layer 2 does not exist: the model has layers 0 to 1"),
-        ({"tokens": torch.full((ROWS, 8), 9)}, "tokens has the id 9; the model's are 0 to 8"),
+        ({"tokens": torch.full((ROWS, 8), 9)}, "tokens has the id 9; the model's ids are 0 to 8"),
         ({"tokens": torch.zeros(0, 8, dtype=torch.long)}, "with at least one token"),
     ],
 )

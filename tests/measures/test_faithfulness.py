@@ -57,7 +57,7 @@ def test_mlps_can_be_part_of_it() -> None:
         ({"heads": [9]}, "unknown head '9'; known: head 0.0"),
         ({"heads": [0], "mlps": [0]}, "unknown layer with an MLP '0'"),
         ({"heads": [0], "mode": "noise"}, "unknown mode of ablation 'noise'"),
-        ({"edges": [("embedding", "output")], "mode": "zero"}, "an edge without a value"),
+        ({"edges": [("embedding", "output")], "mode": "zero"}, "edges cannot be ablated with mode"),
     ],
 )
 def test_refusals(arguments, sentence) -> None:

@@ -133,7 +133,7 @@ def test_bad_mode_and_models_without_circuits(model, batch) -> None:
     with pytest.raises(InterpError, match="unknown mode of ablation 'noise'"):
         interp.ablate_heads(model, mode="noise", test=batch)
     learned = interp.build(model.spec.replace(positions="learned", max_length=700))
-    with pytest.raises(UnsupportedError, match="token-by-token circuits are exact for one attention layer"):
+    with pytest.raises(UnsupportedError, match="token-by-token circuits are exact only for one attention layer"):
         attention.qk_circuit(learned)
     ratios = attention.attention_ratios(learned, batch=batch)
     assert ratios.notna().all(axis=None)

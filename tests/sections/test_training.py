@@ -43,5 +43,5 @@ def test_the_curve_travels_with_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_without_history() -> None:
-    with pytest.raises(UnsupportedError, match="the checkpoint carries no training curve"):
+    with pytest.raises(UnsupportedError, match="the checkpoint contains no training curve"):
         one_section("count01/minimal", "training")
