@@ -1,12 +1,12 @@
-"""What each head's output says of each declared feature, where answers are read.
+"""How each head's output at the read positions depends on each declared feature.
 
-- variance: the share of the variance of what the head puts out (hook_z) that the feature's values explain, corrected
-  for many values (epsilon squared: 0 on average for a feature that has nothing to do with it, 1 for an output that is a
-  function of it).
-- probe: accuracy of a logistic regression from the output to the feature's values, on inputs that it was not fitted on
-  (measures.variables.probe); chance: of always giving the most frequent value.
-- interchange: given the head's output on another input, does the answer become the one that follows when this feature
-  alone is that input's? Among pairs whose answer must change; see measures.variables.
+- variance: the share of the variance of the head's output (hook_z) that the feature's values explain, corrected for the
+  number of values (epsilon squared: on average 0 for an unrelated feature, and 1 if the output is a function of it).
+- probe: held-out accuracy of a logistic regression from the output to the feature's values (measures.variables.probe).
+  chance: accuracy of always predicting the most frequent value.
+- interchange: replace the head's output by that on another input. The share of pairs for which the answer becomes the
+  one expected if only this feature took the other input's value, among pairs whose answer must change (see
+  measures.variables).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 PAIRS = 200
 TOKENS = 1 << 21
-"""Tokens that all interchanges may run: some seconds."""
+"""Largest number of tokens run for all interchanges, which takes a few seconds."""
 
 
 @torch.no_grad()
 def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = None, seed: int = 0) -> pd.DataFrame:
-    """One row a head and feature.
+    """Return one row per head and feature.
 
-    Columns layer, head, feature, values, variance, probe, chance, interchange (NaN if nothing says what the feature
-    alone would change), pairs. attrs["reasons"]: why a feature has no row, or no interchange. Features whose values are
-    not whole numbers, of more than 128 values or of fewer than 8 reads a value are left out. Raises InterpError for
-    fewer than 40 inputs and for unknown features.
+    Columns layer, head, feature, values (their number), variance, probe, chance, interchange (NaN if the effect of the
+    feature alone is unknown), pairs. attrs["reasons"]: why a feature has no row or no interchange. Left out are
+    features with a single value, more than 128 values, fewer than 8 reads per value, or values that are not whole
+    numbers. Raises InterpError for fewer than 40 inputs and for unknown features.
     """
     import pandas as pd
 
@@ -98,9 +98,9 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
 
 
 def explained(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"]) -> float:
-    """Share of the variance between the values of a feature, less what as many random groups would explain.
+    """Return the share of the variance that a feature explains, corrected for what random groups would explain.
 
-    NaN for an output that does not vary (to rounding).
+    NaN if the output does not vary (up to rounding), or if there are no more reads than values.
     """
     groups, index = value.unique(return_inverse=True)
     n, k = len(x), len(groups)
@@ -114,7 +114,7 @@ def explained(x: Float[Tensor, "reads d"], value: Int[Tensor, "reads"]) -> float
 
 
 def _swap(subject: Subject, batch: Batch, head: Part, pairs: Interchange):  # type: ignore[no-untyped-def]
-    """Hooks for slices of the pairs: the head's output at the base's read becomes that at the source's."""
+    """Return a function from slices of pairs to hooks that replace the head's output at bases by that at sources."""
     where = reads_of(subject, batch)
 
     def swap(here: slice) -> list[Hook]:

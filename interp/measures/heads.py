@@ -1,8 +1,8 @@
 """Metrics of groups of heads at the read positions: l-acc, ROC AUC and s-acc (Zsámboki et al. 2025, section 5.1).
 
 `measures.outputs` computes the heads' outputs and their contributions to the logits. Learned accuracy (l-acc) uses only
-the contributions of a group and the readout's bias b_t. The skip connection and the projection bias are dropped
-(erratum 4), or kept with `with_skip`.
+the contributions of a group and the readout's bias b_t. The skip connection and the projection bias are left out
+(erratum 4) unless `with_skip` is set.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from interp.measures.subsets import MAX_SUBSETS, select_groups
 from interp.tasks import IGNORED, Batch
 
 SUCCESSFUL, FAILED = 0.98, 0.6
-"""Least s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""
+"""Smallest s-acc of a successful head, and largest s-acc of a failed one, "close to a coin flip" (section 5.2)."""
 
 
 # ---------------------------------------------------------------- the three metrics
 
 
 def learned_accuracy(outputs: HeadOutputs, group: Sequence[int], with_skip: bool = False) -> float:
-    """l-acc: share of rows whose answer has the largest logit if only this group contributes (section 5.1)."""
+    """Return the share of rows whose answer has the largest logit if only this group contributes (section 5.1)."""
     return float((outputs.logits(group, with_skip).argmax(-1) == outputs.labels).double().mean())
 
 
 def roc_auc(outputs: HeadOutputs, group: Sequence[int], with_skip: bool = False) -> float:
-    """The largest ROC AUC over the answers' logits, each as a score for "this is the answer" (section 5.1)."""
+    """Return the largest ROC AUC over the answers, with each answer's logit as the score for it (section 5.1)."""
     from sklearn.metrics import roc_auc_score
 
     logits, labels = outputs.logits(group, with_skip).numpy(), outputs.labels.numpy()
@@ -58,17 +58,17 @@ def head_metrics(
     sample: int | None = None,
     C: float = 1000.0,
 ) -> pd.DataFrame:
-    """One row per group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
+    """Return one row per group: heads, size, s_acc, l_acc, roc_auc, relative_gap, layer (section 5.1, Figures 3 and 4).
 
     Supports any number of classes and layers, and answers at one or all positions. Heads are numbered l * n_heads + h
-    over all layers, or within one `layer`; the column layer is set for groups within one layer. Heads in earlier layers
-    count with their direct contribution to the logits; a final norm has the scale of the full run.
+    over all layers, or within one `layer`; the column layer is set for groups within one layer. For heads in earlier
+    layers, only their direct contribution to the logits is used; a final norm has the scale of the full run.
 
     groups: "singles", "pairs", "singles+pairs", "all", or a list of tuples of heads; "all" with sample=500 draws 500
     groups. train, test: s-acc is fitted on train (default: the task's training set), and all metrics are measured on
-    test (default: its test set). Fits are optimal up to a proven gap (see measures.separation); more than two classes
-    are separated one against the rest. C: weight of the errors in the objective; the paper's is 1000. A literal reading
-    of its printed 1/n gives 1000 / (2 n) for n training rows.
+    test (default: its test set). Fits are optimal up to a proven gap (see measures.separation); with more than two
+    classes, each is separated from the rest. C: weight of the errors in the objective (1000 in the paper; if its
+    printed 1/n is taken literally, 1000 / (2 n) for n training rows).
 
     Example:
 
@@ -98,11 +98,11 @@ def group_metrics(
     progress: bool = False,
     C: float = 1000.0,
 ) -> pd.DataFrame:
-    """`head_metrics` from head outputs of any model: s-acc is fitted on `fitted`, everything is measured on `tested`.
+    """Compute `head_metrics` from any model's head outputs: s-acc is fitted on `fitted`, all is measured on `tested`.
 
-    sample, seed: number of random groups to draw instead of "all". Columns heads, size, s_acc, l_acc, roc_auc, and
-    relative_gap, the proven bound on each separator's distance from the optimum. Raises InterpError for a single class,
-    outputs that are not finite, fewer rows than features, unknown or repeated heads in a group, and more than
+    sample: number of random groups to draw instead of "all", with `seed`. Columns heads, size, s_acc, l_acc, roc_auc,
+    and relative_gap, the proven bound on each separator's distance from the optimum. Raises InterpError for a single
+    class, outputs that are not finite, fewer rows than features, unknown or repeated heads in a group, and more than
     max_subsets groups; the message then gives their number and the estimated time.
     """
     from interp.measures.separation_classes import score_groups
@@ -124,12 +124,12 @@ def group_metrics(
 
 
 def category(s_acc: float) -> str:
-    """successful (s-acc of at least .98), failed (close to a coin flip), or mixed (section 5.2)."""
+    """Return "successful" (s-acc at least .98), "failed" (at most .6, near a coin flip) or "mixed" (section 5.2)."""
     return "successful" if s_acc >= SUCCESSFUL else "failed" if s_acc <= FAILED else "mixed"
 
 
 def head_weights(model: Model, layer: int = -1) -> pd.DataFrame:
-    """|w_{i,4} - w_{i,5}| of each head, normalized to sum to one (section 6.1); columns head, weight.
+    """Return |w_{i,4} - w_{i,5}| of each head, normalized to sum to one (section 6.1); columns head, weight.
 
     The two outputs are the task's two answers. Raises UnsupportedError if logits are not a sum over heads.
     """
@@ -151,7 +151,7 @@ def end_accuracy(
     test: Batch | None = None,
     with_skip: bool = False,
 ) -> pd.DataFrame:
-    """Learned accuracy of the token after the answer, [EOS] (section 6.2); columns heads, size, l_acc."""
+    """Measure learned accuracy for the token after the answer, [EOS] (section 6.2); columns heads, size, l_acc."""
     subject = Subject.of(model)
     outputs = head_outputs(subject, subject.task.dataset("test") if test is None else test, read=1)
     chosen = select_groups(groups, outputs.n_heads)
@@ -162,10 +162,10 @@ def end_accuracy(
 def logit_distributions(
     model: Model, batch: Batch | None = None, outputs_by_read: Sequence[HeadOutputs] | None = None
 ) -> pd.DataFrame:
-    """Logits of each head alone and of the model, by current and true next token (section 5, Figures 1 and 15).
+    """Return logits of each head alone and of the model, by current and true next token (section 5, Figures 1 and 15).
 
-    Columns head (int, or "model"), current, next, token (of the logit), logit. One row per row of the batch, read
-    position, and token that is ever the right next one. outputs_by_read: the batch's head outputs at each read
+    Columns head (int, or "model"), current, next, token (of the logit), logit. One row per head, row of the batch, read
+    position, and token that is the right answer at least once. outputs_by_read: the batch's head outputs at each read
     position, if already computed.
     """
     subject = Subject.of(model)

@@ -37,10 +37,10 @@ class Variable:
     Args:
         name: a feature that the task declares, or any name if `function` is given.
         at: its place, or several places that represent it together: "head 0.1", "MLP 2 @ 3", a `Place`. None: unknown.
-        of: the variables that it is computed from; empty: the tokens.
-        function: its value as a function of the values of `of`, in order, or, without `of`, of the tokens (rows,
+        of: the variables that it is computed from (default: it is computed from the tokens).
+        function: computes its value from the values of `of`, in order, or, without `of`, from the tokens (rows,
             length). Returns integers, one per row, (rows,), or one per position, (rows, length).
-        words: a description for readers.
+        words: a description, shown in print.
 
     Example:
 
@@ -72,8 +72,8 @@ class Hypothesis:
     """Variables, and how the answer is computed from them.
 
     Args:
-        variables: in any order, with different names.
-        answer: a function from the values of `of`, in order, to the answer in the units of Batch.labels (default: the
+        variables: in any order, with distinct names.
+        answer: a function from the values of `of`, in order, to the answer, in the form of Batch.labels (default: the
             model's most frequent answer for these values).
         of: the variables that the answer is computed from (default: those from which no other variable is computed).
 
@@ -131,7 +131,7 @@ class Hypothesis:
 
 
 def _ordered(known: Mapping[str, Variable]) -> tuple[Variable, ...]:
-    """Sort variables so that each comes after those it is computed from."""
+    """Sort variables so that each comes after the variables it is computed from."""
     found: dict[str, Variable] = {}
     left = dict(known)
     while left:
@@ -164,7 +164,7 @@ class Units:
         return len(self.batch)
 
     def at(self, place: Place) -> Int[Tensor, "units"]:
-        """The position of a place in each unit. Raises InterpError if a row is too short."""
+        """Return the position of a place in each unit. Raises InterpError if a row is too short."""
         found = place.at(self.batch.tokens, self.batch.lengths, self.read_at)
         if bool((found < 0).any()):
             row = int((found < 0).int().argmax())
@@ -180,7 +180,7 @@ Value = Int[Tensor, "..."]
 
 
 class Values:
-    """What every variable of a hypothesis is on some units: one value a unit, or one for each of its positions."""
+    """Values of a hypothesis's variables on some units: one value per unit, or one per unit and position."""
 
     def __init__(self, subject: Subject, hypothesis: Hypothesis, places: Mapping[str, Sequence[Place]], units: Units):
         self.subject, self.hypothesis, self.places, self.units = subject, hypothesis, places, units
@@ -209,7 +209,7 @@ class Values:
         return self._checked(one, one.function(*given))
 
     def _checked(self, one: Variable, value: Any) -> Value:
-        """Check a variable's value: one per unit, or one per position unless it has a place at a single position."""
+        """Check a variable's values, and pick or repeat them to fit its places: one per unit, or one per position."""
         shape, found = tuple(self.units.batch.tokens.shape), torch.as_tensor(value).cpu()
         if tuple(found.shape) not in ((shape[0],), shape):
             raise InterpError(
@@ -223,16 +223,14 @@ class Values:
         if whole.ndim == 2 and places and not places[0].each:
             at = [self.units.at(place) for place in places]
             if any(bool((other != at[0]).any()) for other in at[1:]):
-                raise InterpError(
-                    f"the places of variable {one.name} are at different positions, which differ in value"
-                )
+                raise InterpError(f"variable {one.name} has places at different positions, and its values there differ")
             whole = whole.gather(1, at[0][:, None])[:, 0]
         if whole.ndim == 1 and places and places[0].each:
             whole = whole[:, None].expand(shape)
         return whole
 
     def interchanged(self, name: str, base: Tensor, source: Tensor) -> dict[str, Value]:
-        """Values on base units with one variable set to the source's value, and its descendants recomputed."""
+        """Return values on base units with one variable set to the source's value and its descendants recomputed."""
         here = {one.name: self.known[one.name][base] for one in self.hypothesis.order}
         here[name] = self.known[name][source]
         changed = {name}
@@ -246,7 +244,7 @@ class Values:
 
 
 class CodeTable:
-    """A function of some variables as a table; NONE for combinations of values that never occur."""
+    """A function of some variables, tabulated from observed values; NONE for combinations that never occur."""
 
     NONE = -(2**62)
 
@@ -263,7 +261,7 @@ class CodeTable:
 
     @classmethod
     def exact(cls, one: Variable, given: Sequence[Value], value: Value) -> CodeTable:
-        """The table of a variable. Raises InterpError if it is not a function of its `of` variables."""
+        """Tabulate a variable. Raises InterpError if it is not a function of its `of` variables."""
         if any(other.ndim != 1 for other in given) or value.ndim != 1:
             raise InterpError(
                 f"variable {one.name} needs a function: a table has one value per input, not per position"

@@ -1,8 +1,8 @@
 """Places in a model that may represent a variable: the output of a head, an MLP or a neuron, or the residual stream.
 
-A place is written as text: `head 0.1`, `MLP 2`, `neuron 1.7`, `stream 1` (the residual stream before layer 1; with the
-number of layers: after the last one), optionally with a position after an @: `head 0.1 @ 3`, `stream 1 @ -1`, `MLP 0 @
-each`. The default is the read position.
+A place is written as text: `head 0.1`, `MLP 2`, `neuron 1.7`, or `stream 1`, the residual stream before layer 1. In a
+model of n layers, `stream n` is the stream after the last layer. A position may follow an @: `head 0.1 @ 3`,
+`stream 1 @ -1`, `MLP 0 @ each`. The default is the read position.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Place:
 
     what: a head or an MLP (Part), a Neuron, or a layer's number for the residual stream before that layer. position: an
     index (negative: from the end of the row), "read", "each", or a function (tokens, read_at) -> one position per row.
-    basis: columns that span a subspace, (d, k); None: the whole vector.
+    basis: a matrix (d, k) whose columns span a subspace (default: the whole vector).
 
     Example:
 
@@ -48,7 +48,7 @@ class Place:
 
     @classmethod
     def of(cls, subject: Subject, place: Any) -> Place:
-        """A place from its text or Part, checked against the model. Raises InterpError if it does not exist."""
+        """Convert text, a Part or a Neuron to a place. Raises InterpError if the model has no such place."""
         if isinstance(place, str):
             place = _parse(subject, place)
         elif isinstance(place, Part | Neuron):
@@ -80,14 +80,14 @@ class Place:
         return self.position == "each"
 
     def hook(self, subject: Subject) -> str:
-        """The hook point of the place."""
+        """Return the hook point of the place."""
         if isinstance(self.what, Part | Neuron):
             return self.what.hook
         last = subject.model.cfg.n_layers
         return f"blocks.{last - 1}.hook_resid_post" if self.what == last else f"blocks.{self.what}.hook_resid_pre"
 
     def width(self, subject: Subject) -> int:
-        """Size of its value at one position."""
+        """Return the size of the place's value at one position."""
         if isinstance(self.what, Neuron):
             return 1
         if isinstance(self.what, Part) and self.what.head is not None:
@@ -95,13 +95,13 @@ class Place:
         return int(subject.model.cfg.d_model)
 
     def get(self, activation: Tensor) -> Float[Tensor, "rows length d"]:
-        """The place's value in an activation of its hook."""
+        """Return the place's value in an activation of its hook."""
         if isinstance(self.what, Part):
             return self.what.get(activation)
         return activation[..., self.what.index, None] if isinstance(self.what, Neuron) else activation
 
     def put(self, activation: Tensor, value: Float[Tensor, "rows *length d"], at: Int[Tensor, "rows"] | None) -> Tensor:
-        """The activation with this place set to a value, at one position per row or, with at = None, at all."""
+        """Return the activation with this place set to a value at one position per row, or at all if `at` is None."""
         changed = activation.clone()
         mine = self.get(changed)
         value = value.to(mine)
@@ -119,11 +119,11 @@ class Place:
         return own + (value - own) @ basis @ basis.T
 
     def at(self, tokens: Int[Tensor, "units length"], lengths: Int[Tensor, "units"], read_at: Tensor) -> Tensor:
-        """The place's position in each row; -1 if the row is too short."""
+        """Return the place's position in each row; -1 if the row is too short."""
         if callable(self.position):
             found = self.position(tokens, read_at)
             if not isinstance(found, Tensor) or found.shape != read_at.shape:
-                raise InterpError(f"the function of the position of {self} must return one position for each row")
+                raise InterpError(f"the position function of {self} must return one position for each row")
             found = found.long()
         elif self.position == "read":
             found = read_at
@@ -164,7 +164,7 @@ def _parse(subject: Subject, text: str) -> Place:
 
 
 def _neurons(subject: Subject, neuron: Neuron) -> int:
-    """Number of neurons in a neuron's layer."""
+    """Return the number of neurons in a neuron's layer."""
     from interp.measures.neurons import places
 
     known = places(subject)
@@ -177,11 +177,11 @@ def _neurons(subject: Subject, neuron: Neuron) -> int:
 
 
 def _orthonormal(basis: Tensor, width: int, name: str) -> Float[Tensor, "d k"]:
-    """An orthonormal basis of the span of some columns."""
+    """Return an orthonormal basis of the columns' span."""
     if not isinstance(basis, Tensor) or basis.ndim not in (1, 2) or basis.shape[0] != width:
         shape = tuple(basis.shape) if isinstance(basis, Tensor) else of_type(basis)
         raise InterpError(
-            f"the basis of {name} is {shape}; it must be a tensor of {width} rows, one column per direction"
+            f"the basis of {name} is {shape}; it must be a tensor of {width} rows, with one column per direction"
         )
     columns = basis.detach().double().cpu().reshape(width, -1)
     if not bool(columns.isfinite().all()):

@@ -1,8 +1,8 @@
-"""Test a hypothesis about a model: causal scrubbing of the whole, and interchange interventions on each variable.
+"""Test a hypothesis about a model: causal scrubbing of all variables, and interchange interventions on each one.
 
-Causal scrubbing (Chan et al. 2022): 100% of the loss is recovered if resampling everything that the hypothesis declares
-irrelevant costs nothing; 0% if the loss is as high as with shuffled labels. Interchange interventions (Geiger et al.
-2021): see measures.interchange.
+Causal scrubbing (Chan et al. 2022) resamples everything that the hypothesis declares irrelevant: 100% of the loss is
+recovered if this does not increase the loss, and 0% if the loss is as high as with shuffled labels. For interchange
+interventions (Geiger et al. 2021), see measures.interchange.
 """
 
 # ruff: noqa: PT028  (test_hypothesis is not a pytest test: users call it by that name)
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 SECONDS = 15.0
 """Time limit for one run over all inputs, in seconds."""
 WORK = 3e10
-"""Largest number of operations for exhaustive draws, a few seconds."""
+"""Largest number of operations for running all draws, which takes a few seconds."""
 ALL_DRAWS = 1 << 17
 """Largest number of runs for which all combinations of donors, and all pairs of inputs, are run."""
 PAIRS = 1 << 13
-"""Number of interchanged pairs per variable if there are more than ALL_DRAWS."""
+"""Number of interchanged pairs per variable if there are too many to run all."""
 SIZE = 1 << 28
 """Largest memory for the values of all places, in bytes."""
 
@@ -53,13 +53,13 @@ class HypothesisTest:
         low, high: 95% interval of the scrubbed accuracy; equal to it if `exact`.
         recovered_low, recovered_high: the same for the recovered loss.
         agreement: share of the model's own answers, right or wrong, that the hypothesis computes from its variables.
-        population: the inputs measured on. reads: number of answers read in them.
+        population: the inputs that were run. reads: number of answers read in them.
         exact: whether all combinations of donors were run.
-        interchange: one row per variable: variable, places, values (their number), alone (share of the inputs with a
-            unique value, for which swapping has no effect), pairs, agree, low, high; changing, changed, changed_low,
-            changed_high (pairs whose answer must change, and the share that changes as expected); exact; reason (why
-            there is no interchange).
-        by_answer: answer, reads, model, scrubbed: accuracy by right answer.
+        interchange: one row per variable that has a place. Columns variable, places, values (their number), alone
+            (share of the inputs with a unique value, which resampling leaves unchanged), pairs, agree, low, high;
+            changing (number of pairs whose answer must change), changed, changed_low, changed_high (share of them that
+            change as expected); exact; reason (why there is no interchange).
+        by_answer: accuracy by right answer; columns answer, reads, model, scrubbed.
     """
 
     hypothesis: Hypothesis
@@ -86,7 +86,7 @@ class HypothesisTest:
         return _recovered(self.model.loss, self.scrubbed.loss, self.shuffled.loss)
 
     def to_frame(self) -> pd.DataFrame:
-        """Three rows: model, scrubbed, shuffled; columns what, accuracy, loss."""
+        """Return three rows, model, scrubbed and shuffled labels, with columns what, accuracy, loss."""
         import pandas as pd
 
         rows = [("model", self.model), ("scrubbed", self.scrubbed), ("shuffled labels", self.shuffled)]
@@ -121,15 +121,14 @@ def test_hypothesis(
     pairs: int = PAIRS,
     seed: int = 0,
 ) -> HypothesisTest:
-    """Scrub a model by a hypothesis, and interchange each of its variables.
+    """Test a hypothesis by causal scrubbing, and by interchanging each of its variables.
 
     Args:
         model: any model with a task: one of interp's, or your own from `interp.load`.
         hypothesis: the variables, their places, and the variables that each is computed from.
-        inputs: the inputs to measure on (default: every input of the task if that takes seconds, otherwise its test
-            data).
-        pairs: number of interchanged pairs per variable, if there are too many to run all.
-        seed: of the random draws.
+        inputs: the inputs to measure on (default: every input of the task if that takes seconds, otherwise a sample).
+        pairs: number of interchanged pairs per variable if there are too many to run all.
+        seed: for the random draws.
 
     Returns:
         The scores: exact if there are few enough inputs to run all combinations, otherwise with 95% intervals.
@@ -182,7 +181,7 @@ test_hypothesis.__test__ = False  # type: ignore[attr-defined]  # otherwise pyte
 
 
 def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> None:
-    """Raise InterpError unless each place has a single variable, or each variable has its own directions there."""
+    """Raise InterpError unless each place has a single variable, or each of its variables has its own directions."""
     if not any(places.values()):
         raise InterpError("no variable of the hypothesis has a place, so there is nothing to test in the model")
     taken: dict[tuple[object, object], tuple[str, Place]] = {}
@@ -195,14 +194,14 @@ def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> Non
                 other, before = taken[key]
                 if other == name or place.basis is None or before.basis is None:
                     raise InterpError(
-                        f"{place} is the place of {other} and of {name}: give each its directions "
-                        "(Place(what, basis=...)), or make one variable of both"
+                        f"{place} is the place of {other} and of {name}: give each its own directions "
+                        "(Place(what, basis=...)), or combine both into one variable"
                     )
             taken[key] = (name, place)
 
 
 def _inputs(subject: Subject, places: dict[str, list[Place]]) -> Population:
-    """Every input if one run takes seconds and the values of places fit into memory, otherwise a sample."""
+    """Choose every input if a run takes seconds and the values of all places fit into memory, otherwise a sample."""
     found = choose(subject.task, subject.logits, fixed=False, seconds=SECONDS)
     length = found.batch.tokens.shape[1]
     numbers = sum((length if p.each else 1) * p.width(subject) for some in places.values() for p in some)
@@ -241,7 +240,7 @@ def _scrub(scrubber: Scrubber, seed: int) -> _Scrub:
 
 
 def _most_runs(scrubber: Scrubber) -> int:
-    """Number of runs for about WORK operations, so that the choice does not depend on the machine."""
+    """Return how many runs take about WORK operations, so that the choice does not depend on the machine."""
     model, length = scrubber.subject.model, scrubber.units.batch.tokens.shape[1]
     cfg = model.cfg
     weights = sum(parameter.numel() for name, parameter in model.named_parameters() if "embed.W_" not in name)
@@ -274,7 +273,7 @@ def _score(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
 
 
 def _shuffled(subject: Subject, outputs: Tensor, classes: Tensor) -> Score:
-    """The exact score of the model's outputs with the labels of random inputs."""
+    """Return the exact score of the model's outputs with the labels of random inputs."""
     accuracy = loss = 0.0
     for c, number in zip(*classes.unique(return_counts=True)):
         score = _score(subject, outputs, torch.full_like(classes, int(c)))

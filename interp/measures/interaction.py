@@ -1,12 +1,12 @@
-"""Do heads cooperate? Exact Shapley values and pairwise synergies of a measure, from its value on every subset.
+"""Cooperation of heads: exact Shapley values and pairwise synergies of a measure, from its value on every subset.
 
-The paper asks whether heads form an ensemble or cooperate (Zsamboki et al. 2025, section 5.3). This module goes beyond
-the paper. v(H) is the measure (s-acc, l-acc, ROC AUC) of the group H, v(empty) the chance level.
+Zsámboki et al. (2025, section 5.3) ask whether heads form an ensemble or cooperate; the measures here are not theirs.
+v(H) is the value of a measure (s-acc, l-acc, ROC AUC) for the group H, and v(empty) is the chance level.
 
 - The Shapley value of a head is its mean gain v(H + i) - v(H) over all orders of adding the heads. The values sum to
   v(all) - v(empty) (efficiency).
 - The synergy of two heads is v(ab) - v(a) - v(b) + v(empty): the pair's gain beyond its members, without other heads.
-- Their interaction index (Grabisch and Roubens 1999) is the same difference averaged over the other heads present, with
+- Their interaction index (Grabisch and Roubens 1999) is the same difference, averaged over all sets of other heads with
   Shapley's weights. It is positive if the heads need each other, and negative if one can replace the other, as in an
   ensemble.
 """
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
 
 def shapley(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFrame:
-    """One row per head: head, value (the measure of the head alone), shapley.
+    """Return one row per head: head, value (of the head alone), shapley, in units of the metric.
 
     table: columns heads (tuples) and `metric`, with every non-empty subset of its heads once, as returned by
-    `SeparatorPath.score_subsets`. empty: the value without heads. In units of the metric. Raises InterpError for
-    missing or repeated subsets.
+    `SeparatorPath.score_subsets`. empty: the value without heads. Raises InterpError for missing or repeated subsets.
     """
     import pandas as pd
 
@@ -49,9 +48,9 @@ def shapley(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFram
 
 
 def pairwise_synergy(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd.DataFrame:
-    """One row per pair of heads: head_a < head_b, synergy (the pair alone), interaction (averaged over other heads).
+    """Return one row per pair: head_a < head_b, synergy (the pair alone), interaction (averaged over other heads).
 
-    Arguments, units and errors as in `shapley`; needs at least two heads.
+    Arguments, units and errors are as in `shapley`; the table needs at least two heads.
     """
     import pandas as pd
 
@@ -70,12 +69,12 @@ def pairwise_synergy(table: pd.DataFrame, metric: str, empty: float = 0.5) -> pd
 
 
 def _sizes(n: int) -> ndarray:
-    """The number of ones in each corner of the n-cube, shape (2, ..., 2)."""
+    """Return the number of ones in each corner of the n-cube, shape (2, ..., 2)."""
     return np.indices((2,) * n).sum(axis=0) if n else np.zeros((), int)
 
 
 def _cube(table: pd.DataFrame, metric: str, empty: float) -> tuple[list[int], Float[ndarray, ...]]:
-    """The heads in order, and the values as a cube: index 1 on axis i means that head i is present."""
+    """Return the heads in order, and the values as a cube: index 1 on axis i means that head i is present."""
     missing = {"heads", metric} - set(table.columns)
     if missing:
         have = ", ".join(map(str, table.columns))
@@ -86,7 +85,7 @@ def _cube(table: pd.DataFrame, metric: str, empty: float) -> tuple[list[int], Fl
     corners = {tuple(sorted(place[head] for head in group)) for group in table["heads"]}
     if n == 0 or len(corners) != len(table) or len(table) != 2**n - 1:
         raise InterpError(
-            f"the table holds {len(corners):,} different groups in {len(table):,} rows; "
+            f"the table contains {len(corners):,} different groups in {len(table):,} rows; "
             f"exact values for its {n} heads need each of their {2**n - 1:,} subsets once"
         )
     cube = np.full(2**n, float(empty))
