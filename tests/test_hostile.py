@@ -326,7 +326,7 @@ def test_weights_in_eight_bits(tmp_path: Path) -> None:
     eight = {name: p.detach().to(torch.float8_e4m3fn) for name, p in model.named_parameters()}
     torch.save(eight, tmp_path / "m.pt")
     (tmp_path / "m.json").write_text(json.dumps(model.spec.to_dict()))
-    refused(lambda: interp.load(tmp_path / "m.pt"), "float8_e4m3fn, which no spec has")
+    refused(lambda: interp.load(tmp_path / "m.pt"), "float8_e4m3fn, which specs do not support")
 
 
 @pytest.mark.parametrize(

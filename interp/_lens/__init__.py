@@ -1,8 +1,7 @@
-"""The only importer of transformer_lens: what its versions share, what 3.x has, and what stands in for it on 4.x.
+"""The only package of interp that imports transformer_lens and depends on its version.
 
-On 3.x (3.5.1 and newer) models are built from the library's own parts. 4.x removed HookedTransformer; there the same
-names come from `v4`, built on what stayed (HookedRootModule, HookPoint, ActivationCache). Nothing else in interp asks
-for the version, and nothing here knows a spec.
+With 3.x (3.5.1 and newer), models use the library's own parts. 4.x has no HookedTransformer; there, `v4` provides the
+same names, built on the library's HookedRootModule, HookPoint and ActivationCache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What TransformerLens 3 and 4 share."""
+"""Names that TransformerLens 3 and 4 share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its dependencies warn at import; none of it is about us
+    warnings.simplefilter("ignore")  # its dependencies warn at import
     from transformer_lens import ActivationCache, FactoredMatrix, HookedRootModule, patching
     from transformer_lens.hook_points import HookPoint
     from transformer_lens.utilities import Slice
@@ -31,12 +31,12 @@ __all__ = [
 
 
 def as_slice(choice: Any) -> Slice:
-    """TransformerLens's slice of positions or rows: None (all), an integer, a tuple, a list or a Slice."""
+    """Convert None (all), an integer, a tuple, a list or a Slice to TransformerLens's Slice of positions or rows."""
     return choice if isinstance(choice, Slice) else Slice(choice)
 
 
 def is_bridge(model: object) -> bool:
-    """Is this a TransformerBridge? (asked without importing what makes one: whoever has one has imported it)"""
+    """Test for a TransformerBridge without importing its module, which is already imported if a bridge exists."""
     bridge = sys.modules.get("transformer_lens.model_bridge")
     return bridge is not None and isinstance(model, bridge.TransformerBridge)
 
@@ -49,17 +49,16 @@ def patch_activations(
     setter: Callable[[Tensor, Sequence[int], Tensor], Tensor],
     activation: str,
 ) -> pd.DataFrame:
-    """TransformerLens's activation patching of one activation, over all layers and heads: layer, head, difference.
+    """Patch one activation of every layer and head with TransformerLens; columns layer, head and difference.
 
-    Its bar is left out: tqdm.auto draws one for every call, even the shortest, and warns where a notebook lacks it.
-    Training mode, which 4.x refuses, changes nothing in our models and is as it was when this returns.
+    Disables its progress bar. The model runs in evaluation mode, which 4.x requires; its mode is restored afterwards.
     """
     bar, patching.tqdm = patching.tqdm, iter
     training = model.training
     try:
         patched, index = patching.generic_activation_patch(
             model.eval(), corrupted, clean_cache, metric, setter, activation, ["layer", "head"], None, True
-        )  # type: ignore[call-overload]  # its setter is annotated to take a cache, and is given one activation
+        )  # type: ignore[call-overload]  # its setter gets one activation, not a cache as annotated
     finally:
         patching.tqdm = bar
         model.train(training)

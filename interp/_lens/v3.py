@@ -1,4 +1,4 @@
-"""TransformerLens 3.x: the library's own HookedTransformer and parts, and the quirks of their constructors."""
+"""TransformerLens 3.x: the library's own HookedTransformer and parts, constructed without warnings or reseeding."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ __all__ = [
 
 @contextmanager
 def quiet_construction() -> Iterator[None]:
-    """Silence the announcement that HookedTransformer goes away in 4.0: there `v4` takes its place."""
+    """Silence the warning that HookedTransformer is removed in 4.0, where `v4` replaces it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*HookedTransformer is deprecated", category=DeprecationWarning)
         yield
 
 
 def config_fields() -> dict[str, Any]:
-    """The fields of a config and their defaults; None if there is no default."""
+    """Return the fields of a config and their defaults; None if there is no default."""
     fields = dataclasses.fields(HookedTransformerConfig)
     return {f.name: None if f.default is dataclasses.MISSING else f.default for f in fields}
 
 
 def config(**fields: Any) -> HookedTransformerConfig:
-    """A config that neither initializes weights nor reseeds the global generators (its `seed` would)."""
+    """Build a config without initializing weights or reseeding the global generators (as `seed` would)."""
     with quiet_construction():
         return HookedTransformerConfig(**fields, init_weights=False, seed=None)

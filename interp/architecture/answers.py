@@ -1,7 +1,6 @@
-"""From outputs to answers: how a model decides, and where a task's answers are read.
+"""Answers from outputs: decision rules, margins, losses and read positions.
 
-predict, accuracy, ablation, heads and certificates all use this module, so that scalar readouts, tolerances and choices
-among some outputs mean the same everywhere.
+All analyses use this module, so that scalar readouts, tolerances and restricted choices mean the same everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from interp.tasks.sets import pack_sets, unpack_sets
 
 @dataclass(frozen=True)
 class Decision:
-    """How outputs become an output index.
+    """The rule that converts outputs to an output index.
 
     argmax: the index of the largest output, among all or among the indices `among`. sigmoid: for one output s, 1 if s >
     0, otherwise 0. indicator: for one output s, 1 if |s| <= tolerance, otherwise 0. set: the set of outputs above 0, as
@@ -36,18 +35,21 @@ class Decision:
 
     def __post_init__(self) -> None:
         if (self.kind == "indicator") != (self.tolerance is not None):
-            raise InterpError(f"tolerance = {self.tolerance} goes with an indicator, and only with it")
+            raise InterpError(
+                f"decision {self.kind!r} with tolerance = {self.tolerance}: an indicator needs a tolerance, and "
+                "only an indicator has one"
+            )
         if self.among is not None and (self.kind != "argmax" or len(set(self.among)) < 2):
             raise InterpError(f"among = {self.among}: an argmax chooses among at least two different outputs")
 
 
 def decision_of(spec: ModelSpec) -> Decision:
-    """The decision that a spec describes."""
+    """Return the decision rule of a spec."""
     return Decision(spec.decision, spec.tolerance)
 
 
 def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) -> Int[Tensor, "*rows"]:
-    """Convert outputs to output indices (classes); ties go to the first."""
+    """Convert outputs to output indices (classes). Ties go to the lowest index."""
     rule = rule if isinstance(rule, Decision) else decision_of(rule)
     if rule.kind == "argmax":
         if rule.among is None:
@@ -60,21 +62,21 @@ def decide(outputs: Float[Tensor, "*rows n_out"], rule: Decision | ModelSpec) ->
 
 
 def answered(outputs: Float[Tensor, "*rows n_out"]) -> Bool[Tensor, "*rows"]:
-    """Mask of finite outputs. Others are never right."""
+    """Return the mask of finite outputs. An output with inf or NaN is never right."""
     return outputs.isfinite().all(-1)
 
 
 def correct(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Bool[Tensor, "*rows"]:
-    """Whether outputs are finite and give these classes."""
+    """Test whether outputs are finite and give these classes."""
     return (decide(outputs, rule) == classes) & answered(outputs)
 
 
 def margins(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Float[Tensor, "*rows"]:
-    """The margin of each answer, in units of the outputs: positive if it is right, negative if it is wrong.
+    """Return the margin of each answer, in units of the outputs: positive if it is right, negative if it is wrong.
 
     argmax: the right output minus the best wrong one. sigmoid: s or -s. indicator: the distance of |s| from the
     tolerance. set: the smallest output, each signed so that positive is right.
@@ -95,7 +97,7 @@ def margins(
 def losses(
     outputs: Float[Tensor, "*rows n_out"], classes: Int[Tensor, "*rows"], rule: Decision | ModelSpec
 ) -> Float[Tensor, "*rows"] | None:
-    """Cross-entropy per answer, in nats (set: binary, averaged over outputs); None for an indicator."""
+    """Return the cross-entropy per answer, in nats (set: binary, averaged over outputs); None for an indicator."""
     rule = rule if isinstance(rule, Decision) else decision_of(rule)
     if rule.kind == "set":
         wanted = unpack_sets(classes, outputs.shape[-1]).to(outputs)
@@ -118,11 +120,11 @@ def _one(outputs: Tensor) -> Tensor:
     return outputs[..., 0]
 
 
-# ---------------------------------------------------------------- where answers are read
+# ---------------------------------------------------------------- read positions
 
 
 def read_mask(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
-    """Mask of the read positions: all that the task labels, or one per row."""
+    """Return the mask of the read positions: all labeled positions, or one per row."""
     if at == "all":
         return task.classes(batch) != IGNORED
     mask = torch.zeros(batch.tokens.shape, dtype=torch.bool, device=batch.tokens.device)
@@ -131,10 +133,9 @@ def read_mask(task: Task, batch: Batch, at: str) -> Bool[Tensor, "rows length"]:
 
 
 def right_classes(task: Task, batch: Batch, at: str) -> Int[Tensor, "reads"]:
-    """The right output index at every read position, row by row.
+    """Return the right output index at every read position, row by row.
 
-    If the model is read at a position that the task does not label, the row's first class is used. Raises InterpError
-    for rows without one.
+    A read position without a label gets the first class of its row. Raises InterpError for a row without labels.
     """
     classes = task.classes(batch)
     if at == "all":

@@ -1,7 +1,8 @@
-"""The attention part: dot or linear mixing, softmax or raw scores, learned, full or identity values.
+"""Attention: dot-product or linear mixing, softmax or raw scores, learned, full or identity values.
 
-A stock TransformerLens Attention with another forward: hook_q, hook_k, hook_v, hook_attn_scores, hook_pattern, hook_z
-and hook_result keep their names and shapes. Unlike stock bidirectional attention it honours the attention mask.
+These classes are TransformerLens's attention with a different forward pass. hook_q, hook_k, hook_v, hook_attn_scores,
+hook_pattern, hook_z and hook_result keep their names and shapes. Bidirectional attention respects the attention mask,
+which TransformerLens ignores.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ else:
 
 
 class DescribedAttention(Base):
-    """Attention as a Layer of a spec describes it, in front of a stock class that holds the parameters."""
+    """The attention of a spec's Layer; a mixin for the TransformerLens class that has the parameters."""
 
     def __init__(self, cfg: HookedTransformerConfig, spec: ModelSpec, layer: Layer, index: int) -> None:
         super().__init__(cfg, "global", index)
-        for name in ("mask", "IGNORE"):  # stock buffers that would limit the length and land in the state dict
+        for name in ("mask", "IGNORE"):  # they would limit the length and be in the state dict
             self._buffers.pop(name, None)
         self.layer = layer
         self.causal = spec.direction == "causal"
-        self.attn_scale = 1 / layer.factor(spec.d_model)  # stock calculate_attention_scores divides by it
+        self.attn_scale = 1 / layer.factor(spec.d_model)  # TransformerLens divides scores by it
 
         whole = layer.query_key == "full" or layer.value_output != "learned"
         eye = torch.eye(spec.d_model if whole else 0, dtype=cfg.dtype).expand(layer.n_heads, -1, -1)
@@ -50,11 +51,10 @@ class DescribedAttention(Base):
             self._fix("W_O", eye)
         for name in "QKVO":
             if not getattr(layer.bias, name.lower()):
-                held = f"_b_{name}" if f"_b_{name}" in self._parameters else f"b_{name}"  # of grouped keys and values
+                held = f"_b_{name}" if f"_b_{name}" in self._parameters else f"b_{name}"  # grouped
                 self._fix(held, torch.zeros_like(getattr(self, held)))
         if spec.positions == "learned" and spec.positions_enter == "attention":
-            # Positions that only attention sees are the attention's own: in pos_embed they would enter the residual
-            # stream's decomposition, where they never were.
+            # In pos_embed, these positions would be in decompositions of the residual stream, which never has them.
             self.W_pos = nn.Parameter(torch.zeros(spec.max_length or 0, spec.d_model, dtype=cfg.dtype))
             self.hook_pos = HookPoint()  # [pos, d_model]
         self.rotary_dim = (spec.rotary_dim or layer.d_head) if spec.positions == "rotary" else 0
@@ -67,7 +67,7 @@ class DescribedAttention(Base):
             norm.eps = layer.norm_eps
 
     def _fix(self, name: str, value: Tensor) -> None:
-        """Turn a parameter into a constant: the optimizer and the state dict no longer see it, OV and QK still do."""
+        """Turn a parameter into a constant that optimizers and state dicts omit, but OV and QK include."""
         delattr(self, name)
         self.register_buffer(name, value.detach().clone(), persistent=False)
 
@@ -84,7 +84,7 @@ class DescribedAttention(Base):
         past = 0 if past_kv_cache_entry is None else past_kv_cache_entry.past_keys.size(1)
         if hasattr(self, "W_pos"):
             here = self.hook_pos(self.W_pos[past : past + query_input.shape[1]])
-            here = here[:, None] if query_input.ndim == 4 else here  # split inputs carry a head axis
+            here = here[:, None] if query_input.ndim == 4 else here  # split inputs have a head axis
             query_input, key_input, value_input = query_input + here, key_input + here, value_input + here
         q, k, v = self.calculate_qkv_matrices(query_input, key_input, value_input)
         if past_kv_cache_entry is not None:
@@ -98,7 +98,7 @@ class DescribedAttention(Base):
         z = self._fused(q, k, v, keep) if self._can_fuse(attention_mask) else self._explicit(q, k, v, keep, past)
         if not self.cfg.use_attn_result:
             return functional.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
-        # Stock builds (rows, length, heads, d_head, d_model) here; the contraction never does.
+        # TransformerLens builds a (rows, length, heads, d_head, d_model) tensor here; this contraction does not.
         return self.hook_result(torch.einsum("blhk,hkd->blhd", z, self.W_O)).sum(2) + self.b_O
 
     def pattern_at(
@@ -108,7 +108,7 @@ class DescribedAttention(Base):
         at: Int[Tensor, "rows"],
         attention_mask: Bool[Tensor, "rows length"] | None,
     ) -> Float[Tensor, "rows heads length"]:
-        """What one position of each row looks at, from hook_q and hook_k: the rest of the pattern never exists."""
+        """Compute the pattern of one query position per row, from hook_q and hook_k, without building the whole."""
         if self.layer.mixing == "linear":
             scores = self.W_mix[:, at, : k.size(1)].transpose(0, 1)[:, :, None]
         else:
@@ -130,33 +130,33 @@ class DescribedAttention(Base):
         return rotated(x, at, self.rotary_base, self.rotary_dim, self.rotary_adjacent)
 
     def _log_length(self, attention_mask: Tensor | None, n_keys: int, like: Tensor) -> Tensor | float:
-        """ln(n) for log-length-scaled attention: n tokens in each row, or the training length."""
+        """Return ln(n) for log-length-scaled attention: n is the row's number of tokens, or the training length."""
         choice = self.layer.log_length
         if choice == "none":
             return 1.0
         if choice != "current":
             return math.log(choice)
         n = like.new_tensor([float(n_keys)]) if attention_mask is None else attention_mask.sum(-1).to(like)
-        # Rows of nothing but padding have n = 0; nobody reads them, but -inf times 0 would spread through gradients.
+        # Rows that are all padding have n = 0. They are not read, but -inf times 0 would make gradients NaN.
         return n.clamp(min=1).log()[:, None, None, None]
 
     def _keep(
         self, order: Int[Tensor, "*#rows queries 1"], keys: int, attention_mask: Tensor | None
     ) -> Bool[Tensor, "*#rows #queries keys"] | None:
-        """Which keys queries at these positions may see: themselves and before when causal, no padding; None: all."""
+        """Return the mask of the keys that each query may attend to (causal: none after it; no padding); None: all."""
         keep = None
         if self.causal:
             keep = torch.arange(keys, device=order.device) <= order
         if attention_mask is not None:
             tokens = attention_mask.bool()[:, None, None, :]
-            # Not expanded over the queries: then the fused kernel keeps it (rows, keys), and memory linear in length.
+            # Not expanded over the queries, so that memory in the fused kernel is linear in the length.
             keep = tokens if keep is None else keep & tokens
         return keep
 
     def _can_fuse(self, attention_mask: Tensor | None) -> bool:
-        """Nobody looks at scores or pattern, so they need not exist.
+        """Test whether the fused kernel can be used: dot-product softmax attention without hooks on scores or pattern.
 
-        Causal attention with padding may mask a whole row, which the fused kernel answers with NaN: not then.
+        Causal attention with padding may mask a whole row, for which the fused kernel returns NaN.
         """
         watched = any(hook.fwd_hooks or hook.bwd_hooks for hook in (self.hook_attn_scores, self.hook_pattern))
         plain = self.layer.mixing == "dot" and self.layer.normalizer == "softmax"
@@ -174,11 +174,11 @@ class DescribedAttention(Base):
         return self.hook_z(mixed.transpose(1, 2))
 
     def _slopes(self, q: Tensor, k: Tensor) -> Float[Tensor, "heads queries keys"]:
-        """What ALiBi adds to scores, for queries that are the last of the keys."""
+        """Return ALiBi's bias on scores, for queries at the last positions of the keys."""
         return alibi_bias(torch.arange(k.size(1) - q.size(1), k.size(1), device=q.device), k.size(1), q.size(2)).to(q)
 
     def _for_every_head(self, x: Tensor) -> Float[Tensor, "rows length heads d_head"]:
-        """Keys or values with an entry for each query head, where several share one."""
+        """Repeat shared keys or values so that each query head has its own."""
         repeats = self.layer.n_heads // x.size(2)
         return x if repeats == 1 else x.repeat_interleave(repeats, dim=2)
 
@@ -200,25 +200,28 @@ class DescribedAttention(Base):
         return scores.masked_fill(~keep, -torch.inf if self.layer.normalizer == "softmax" else 0.0)
 
     def _normalized(self, scores: Tensor, keep: Tensor | None) -> Tensor:
-        """The pattern of masked scores."""
+        """Convert masked scores to the pattern."""
         if self.layer.normalizer != "softmax":
             return scores
         pattern = scores.softmax(-1)
-        # A query that is padding may see nothing at all: its row is 0/0, and nobody reads it.
+        # A padding query may have no visible key. Its softmax would be 0/0, and it is never read.
         return pattern if keep is None else torch.where(keep.any(-1, keepdim=True), pattern, 0.0)
 
 
 class TaskAttention(DescribedAttention, Attention):
-    """Every head has keys and values of its own."""
+    """Attention with separate keys and values for each head."""
 
 
 class GroupedTaskAttention(DescribedAttention, GroupedQueryAttention):
-    """Fewer key and value heads than queries, stored and hooked as TransformerLens does: _W_K and _W_V hold them,
-    hook_k and hook_v see them, W_K and W_V are what every query head reads."""
+    """Attention in which several query heads share keys and values.
+
+    As in TransformerLens, _W_K and _W_V are the shared weights, hook_k and hook_v see the shared vectors, and W_K and
+    W_V repeat the weights for every query head.
+    """
 
 
 def make_attention(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> TaskAttention | GroupedTaskAttention:
-    """The attention of block number `index`."""
+    """Build the attention of block `index`."""
     layer = spec.layers[index]
     kind = TaskAttention if layer.key_value_heads is None else GroupedTaskAttention
     return kind(cfg, spec, layer, index)

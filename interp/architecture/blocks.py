@@ -1,4 +1,4 @@
-"""Blocks: TransformerLens's own with our attention, and the post-layer-norm block of the original transformer."""
+"""Blocks: TransformerLens's pre-norm block with interp's attention, and the original transformer's post-norm block."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from interp.spec import ModelSpec
 
 
 class PostNormBlock(TransformerBlock):
-    """x -> ln1(x + attn(x)) -> ln2(. + mlp(.)), as in Vaswani et al. 2017.
+    """y = ln1(x + attn(x)), then ln2(y + mlp(y)), as in Vaswani et al. 2017.
 
-    hook_resid_mid and hook_resid_post hold the normalized streams, hook_resid_mid_pre_ln and hook_resid_post_pre_ln
-    the sums before. What the parts write no longer adds up to the last residual stream (`additive_residual`).
+    hook_resid_mid and hook_resid_post see the normalized streams, hook_resid_mid_pre_ln and hook_resid_post_pre_ln the
+    sums before the norms. The last residual stream is not the sum of the parts' outputs (`additive_residual`).
     """
 
     def __init__(self, cfg: HookedTransformerConfig, index: int) -> None:
@@ -48,21 +48,24 @@ class PostNormBlock(TransformerBlock):
 
 
 class NoMLP(nn.Module):
-    """Stands for the MLP of a block without one where other blocks have one, so that decompositions find its zeros."""
+    """An MLP that returns zeros, for a block without an MLP in a model whose other blocks have one.
+
+    TransformerLens's decompositions need an MLP output in every block.
+    """
 
     def forward(self, x: Float[Tensor, "rows length d_model"]) -> Float[Tensor, "rows length d_model"]:
         return torch.zeros_like(x)
 
 
 def make_final_norm(spec: ModelSpec, cfg: HookedTransformerConfig) -> LayerNorm | RMSNorm:
-    """The norm between the last block and the readout."""
+    """Build the norm between the last block and the readout."""
     own = copy.copy(cfg)
     own.eps = spec.layers[-1].norm_eps
     return RMSNorm(own) if spec.final_norm == "rms_norm" else LayerNorm(own)
 
 
 def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> TransformerBlock:
-    """Block number `index` of a spec. It shares the model's config, whose switches (use_attn_result, ...) reach it."""
+    """Build block `index` of a spec. It shares the model's config, so that switches like use_attn_result affect it."""
     layer = spec.layers[index]
     block = PostNormBlock(cfg, index) if layer.norm == "post" else TransformerBlock(cfg, index)
     block.attn = make_attention(spec, cfg, index)
@@ -74,7 +77,7 @@ def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> Tra
             return nn.Identity()
         return RMSNorm(own) if layer.norm_kind == "rms" else LayerNorm(own)
 
-    # With a final norm the stock block comes with norms of its own.
+    # If the model has a final norm, TransformerLens has built norms into the block; replace them.
     block.ln1 = norm()
     if layer.mlp is not None:
         block.mlp = make_mlp(layer.mlp, own)
@@ -85,7 +88,7 @@ def make_block(spec: ModelSpec, cfg: HookedTransformerConfig, index: int) -> Tra
 
 
 def make_mlp(mlp: spec_module.MLP, cfg: HookedTransformerConfig) -> MLP | GatedMLP:
-    """The feed-forward part; without biases they are constant zeros."""
+    """Build the MLP. Missing biases are constant zeros."""
     own = copy.copy(cfg)
     own.d_mlp, own.act_fn, own.gated_mlp = mlp.d_mlp, mlp.activation, mlp.gated
     made = GatedMLP(own) if mlp.gated else MLP(own)

@@ -1,11 +1,10 @@
-"""Checkpoints: one safetensors file with the parameters, and the spec, the seed and a hash in its header.
+"""Checkpoints: safetensors files with the parameters, and with the spec, the seed and a hash in the header.
 
     __metadata__ = {"format": "pt", "interp": JSON of {schema, spec, seed, summary, versions, sha256}}
 
 Reading checks everything: size, header, names, shapes, dtypes, hash and finite values. Broken and hostile files raise
-CheckpointError with one sentence, and nothing in them is executed. A task's tables (a conditional distribution that
-parameters do not determine) are extra tensors named `task.*`. Engines and certificates read checkpoints without
-loading transformer_lens.
+CheckpointError with one sentence, and nothing in them is executed. A task's tables (a conditional distribution that the
+task's parameters do not determine) are extra tensors named `task.*`. This module works without transformer_lens.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def save_checkpoint(
 
 
 def _exactly(name: str, tensor: Tensor, spec: ModelSpec) -> Tensor:
-    """The tensor in the spec's dtype. Raises InterpError if that would round it."""
+    """Convert a tensor to the spec's dtype. Raises InterpError if this would round it."""
     wanted: torch.dtype = getattr(torch, spec.dtype)
     if not tensor.to(wanted).to(tensor.dtype).equal(tensor):
         raise InterpError(
@@ -216,10 +215,10 @@ def as_checkpoint_error(path: Path) -> Iterator[None]:
 
 
 def _record(path: Path, metadata: Mapping[str, str] | None) -> tuple[dict[str, Any], str, str]:
-    """The JSON value of the header in the current schema, the text that was hashed with the tensors, and the hash."""
+    """Return the header's JSON value in the current schema, the text that was hashed with the tensors, and the hash."""
     if not metadata or set(metadata) != {"format", "interp"} or metadata["format"] != "pt":
         raise CheckpointError(
-            f"{path} has no interp header; put the spec of a model of your own beside it, as "
+            f"{path} has no interp header; if it is your own model, put its spec next to it, as "
             f"{path.with_suffix('.toml').name} or {path.with_suffix('.json').name}"
         )
     try:
@@ -245,7 +244,7 @@ def _record(path: Path, metadata: Mapping[str, str] | None) -> tuple[dict[str, A
 
 
 def _claims(path: Path, record: Mapping[str, Any]) -> tuple[ModelSpec, int, dict[str, Any], dict[str, str]]:
-    """Spec, seed, summary and versions of a record."""
+    """Check and return the spec, seed, summary and versions of a record."""
     seed, plain = record["seed"], record["spec"]
     if type(seed) is not int or seed < 0:
         raise CheckpointError(f"{path}: its seed {seed!r} must be an integer of at least 0")
@@ -265,5 +264,5 @@ def _check_dtypes(spec: ModelSpec, found: Mapping[str, str]) -> None:
 
 
 def _canonical(record: Mapping[str, Any]) -> str:
-    """The text of a record for its hash, which detects changes in the spec as well as in weights."""
+    """Return the text of a record for the hash, which thus detects changes in the spec as well as in weights."""
     return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,10 +1,9 @@
-"""The forward pass of a one-layer model on contexts of k tokens, read at the last one, for many models at once.
+"""The forward pass of a one-layer model on contexts of k tokens, read at the last token, for many models at once.
 
-Every token at every place of a context is projected once and looked up, and only the last token asks. It is two to
-seven times as fast as the forward pass of sequences (sequence.py), measured at 8 and 64 models on the shipped bigram,
-k-gram and lookup tables, because contexts are short and heads are many: there products with each context's own rows,
-and fused attention, have nothing to gain. Every tensor carries a leading axis of models; logits and gradients equal the
-sequence model's to rounding.
+Each (token, position) pair is projected once, and contexts look up the results. Only the last token is a query. With
+short contexts and many heads, this is two to seven times as fast as sequence.py, measured with 8 and 64 models on the
+shipped bigram, k-gram and lookup tables. Every tensor has a leading axis of models. Logits and gradients equal those of
+sequence.py up to rounding.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ from interp.spec import Bias, ModelSpec
 
 
 def context_refusal(spec: ModelSpec) -> str | None:
-    """Why this spec has no stacked forward pass over contexts, or None."""
+    """Return the reason why a spec has no forward pass on contexts, or None."""
     if len(spec.layers) != 1 or spec.readout_at != "last" or spec.readout != "linear":
-        return "contexts are run for one layer, read at the last token by a linear readout"
+        return "the forward pass on contexts needs one layer, read at the last token by a linear readout"
     layer = spec.layers[0]
     if layer.mixing != "dot" or layer.normalizer != "softmax" or layer.norm != "none" or layer.log_length != "none":
-        return "contexts are run for softmax attention without layer norm or length scaling"
+        return "the forward pass on contexts needs softmax attention without layer norm or length scaling"
     if spec.final_norm != "none":
-        return "contexts are run without a final layer norm"
+        return "the forward pass on contexts does not support a final layer norm"
     if layer.bias != Bias():
-        return "contexts are run for attention without biases"
+        return "the forward pass on contexts does not support biases in attention"
     if spec.extras:
-        return f"contexts are run without {first_few(spec.extras)}"
+        return f"the forward pass on contexts does not support {first_few(spec.extras)}"
     if spec.positions not in ("none", "learned"):
-        return f"contexts are run without positions or with learned ones, not {spec.positions!r}"
+        return f"the forward pass on contexts needs learned positions or none, not {spec.positions!r}"
     return None
 
 
 def context_logits(
     spec: ModelSpec, tensors: Mapping[str, Tensor], contexts: Int[Tensor, "models_or_1 rows k"]
 ) -> Float[Tensor, "models rows n_out"]:
-    """Logits at the last token of each context; every tensor has a leading axis of models.
+    """Compute logits at the last token of each context. Every tensor has a leading axis of models.
 
-    contexts (1, rows, k): the same for all models; (models, rows, k): each its own.
+    contexts: (1, rows, k) if all models get the same contexts, otherwise (models, rows, k).
     """
     layer, k = spec.layers[0], contexts.shape[2]
     W = {name.removeprefix("blocks.0."): tensor for name, tensor in tensors.items()}
@@ -52,7 +51,7 @@ def context_logits(
     shift = torch.arange(models, device=contexts.device)[:, None, None]
     index = contexts + n_tokens * torch.arange(k, device=contexts.device) + k * n_tokens * shift
 
-    # Every token at every position of a context, as attention sees it.
+    # The input to attention, for each token at each position.
     positions = W.get("attn.W_pos", W.get("pos_embed.W_pos", embedding.new_zeros(models, k, d)))
     placed = embedding[:, None] + positions[:, :k, None]
     entering = placed if spec.positions_enter == "residual" else embedding[:, None].expand_as(placed)
@@ -61,7 +60,7 @@ def context_logits(
         return features.flatten(0, 1).index_select(0, at.flatten()).view(*at.shape, -1)
 
     def project(name: str, x: Tensor) -> Float[Tensor, "models places features"]:
-        """All heads' queries, keys or values, side by side."""
+        """Compute all heads' queries, keys or values, concatenated."""
         return x @ W[f"attn.{name}"].transpose(1, 2).flatten(2)
 
     by_place, last = placed.flatten(1, 2), index[:, :, -1]

@@ -1,11 +1,11 @@
 """The forward pass of a bidirectional encoder on distinct rows with counts, for many models at once.
 
 Positions with equal tokens and position codes have equal residual streams in every layer (spec.symmetry =
-"position_codes" or "distinct_tokens"). So each distinct row is computed once, and its key counts as often as it occurs:
-softmax(s + ln c). With the code I[i = 1], a string of any length has four rows: [CLS], its first symbol, and the two
-symbols elsewhere. With i/n every position is a distinct row, as in the plain forward pass. In the last layer, only the
-read row is a query. Uses sequence.py; tensors have a leading axis of models; logits and gradients equal the sequence
-model's up to rounding. It works without transformer_lens.
+"position_codes" or "distinct_tokens"). So each distinct row is computed once, and a row that occurs c times has scores
+s + ln c before the softmax. With the code I[i = 1], a binary string of any length has at most four rows: [CLS], its
+first symbol, and the two symbols elsewhere. With the code i/n, every position is a distinct row. In the last layer,
+only the read row is a query. Tensors have a leading axis of models. Logits and gradients equal those of sequence.py,
+which this module uses, up to rounding. It works without transformer_lens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interp.tasks import Batch, Task
 
 
 def encoder_refusal(spec: ModelSpec) -> str | None:
-    """The reason why a spec has no forward pass on distinct rows, or None."""
+    """Return the reason why a spec has no forward pass on distinct rows, or None."""
     if spec.direction != "bidirectional" or spec.readout_at == "all" or not spec.linear_readout:
         return "distinct rows are built for bidirectional models that are read at one position by a linear readout"
     if spec.positions in RELATIVE_POSITIONS:
@@ -82,7 +82,7 @@ class DistinctRows:
 
 
 def distinct_rows(spec: ModelSpec, task: Task, batch: Batch) -> DistinctRows:
-    """The distinct (token, position code) pairs of each string of a batch, with a leading axis of one.
+    """Find the distinct (token, position code) pairs of each string of a batch; the result's leading axis has size 1.
 
     Raises InterpError for a spec without a forward pass on distinct rows.
     """
@@ -115,14 +115,14 @@ def _read_positions(spec: ModelSpec, task: Task, batch: Batch) -> Int[Tensor, "s
         return torch.zeros_like(batch.lengths)
     here = batch.tokens == task.token_id(spec.readout_at)
     if not here.any(1).all():
-        raise InterpError(f"a row has no {spec.readout_at!r}, where the answer of task {task.name} is read")
+        raise InterpError(f"a row has no {spec.readout_at!r}, the token at which task {task.name} is answered")
     return here.int().argmax(1)
 
 
 def _code_indices(
     spec: ModelSpec, batch: Batch
 ) -> tuple[Int[Tensor, "strings width"], Float[Tensor, "codes d_model"], bool]:
-    """The index of each position's code, the table of codes for all lengths, and whether any string repeats a code."""
+    """Return each position's code index, the table of codes for all lengths, and whether any string repeats a code."""
     index = torch.zeros_like(batch.tokens)
     if spec.positions == "none":
         return index, torch.zeros(1, spec.d_model, dtype=torch.float64), True
@@ -143,14 +143,14 @@ def _code_indices(
 
 @lru_cache(maxsize=4096)
 def _position_codes(formula: Formula, name: str, n: int, d_model: int) -> tuple[Tensor, Tensor]:
-    """position_codes, cached while the name refers to this formula."""
+    """Call position_codes with a cache; the formula is an argument because a name can be registered again."""
     return position_codes(name, n, d_model)
 
 
 def encoder_logits(
     spec: ModelSpec, tensors: Mapping[str, Tensor], rows: DistinctRows
 ) -> Float[Tensor, "models strings n_out"]:
-    """Logits at the read positions; every tensor has a leading axis of models."""
+    """Compute logits at the read positions. Every tensor has a leading axis of models."""
     inputs = {"tokens": rows.tokens, "codes": rows.table[rows.codes], "at": rows.read[..., None],
               "weight": rows.counts.log(), "length": rows.lengths}  # fmt: skip
     return sequence_logits(spec, tensors, inputs)[:, :, 0]

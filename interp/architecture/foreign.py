@@ -1,8 +1,8 @@
 """Read a user's HookedTransformer state dict with a spec, as strictly as interp's own checkpoints.
 
-A state dict does not contain the attention direction, the scale of the scores or the meaning of tokens. A ModelSpec, as
-a TOML or JSON file next to it, does. Parameters that are constants of the spec (identity values, missing biases) may be
-in the file only with these values; position tables of zeros count as no positions.
+A state dict does not contain the attention direction, the scale of the scores or the meaning of tokens, so it needs a
+ModelSpec in a TOML or JSON file next to it. If the file contains parameters that are constants in the spec (identity
+values, missing biases), they must have these values. A position table of zeros counts as no positions.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def _read_spec(path: Path) -> ModelSpec:
 
 
 def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tensor]:
-    """The named tensors of a .pt, .pth or .safetensors file, on the CPU; executes nothing.
+    """Read the named tensors of a .pt, .pth or .safetensors file to the CPU, without executing anything.
 
-    Raises CheckpointError for anything but a state dict, alone or as one entry of a checkpoint.
+    Raises CheckpointError unless the file contains a state dict, alone or as one entry of a checkpoint.
     """
     path = regular_file(path, max_bytes)
     if path.suffix == ".safetensors":
@@ -97,19 +97,19 @@ def read_tensors(path: str | Path, max_bytes: int = MAX_BYTES) -> dict[str, Tens
         except Exception as error:  # a hostile file can cause any error in torch
             reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
             raise CheckpointError(
-                f"{path} is not a state dict that torch reads without running code: {reason[:120]}"
+                f"{path} is not a state dict that torch can read without running code: {reason[:120]}"
             ) from None
     with as_checkpoint_error(path):
         return named_tensors(found)
 
 
 def named_tensors(found: object) -> dict[str, Tensor]:
-    """The dense tensors of a state dict by name, without the prefixes of torch.compile and data parallelism.
+    """Return the dense tensors of a state dict by name, without the prefixes of torch.compile and data parallelism.
 
-    If the mapping has other entries, the one that is a state dict is used ("model", "state_dict").
+    If exactly one entry of the mapping ("model", "state_dict", ...) is a state dict, that entry is used.
     """
     if not isinstance(found, Mapping) or not found:
-        raise InterpError(f"it contains {of_type(found)}; it must be a state dict, names to tensors")
+        raise InterpError(f"it contains {of_type(found)}; it must be a state dict (names and tensors)")
     nested = [value for value in found.values() if _is_state_dict(value)]
     entries: Mapping[Any, Any] = nested[0] if not _is_state_dict(found) and len(nested) == 1 else found
     tensors = {}
@@ -135,7 +135,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _constants(spec: ModelSpec, task: Task) -> dict[str, Tensor]:
-    """The parameters of a HookedTransformer that are constants of this spec, by name, with their required values."""
+    """Return the parameters of a HookedTransformer that are constants in this spec, by name, with required values."""
     constants: dict[str, Tensor] = {}
     for index, layer in enumerate(spec.layers):
         at, heads = f"blocks.{index}.attn.", layer.n_heads
@@ -162,4 +162,4 @@ def _constants(spec: ModelSpec, task: Task) -> dict[str, Tensor]:
 def _check_constant(name: str, tensor: Tensor, constant: Tensor) -> None:
     if not tensor.is_floating_point() or tensor.shape != constant.shape or not tensor.double().equal(constant.double()):
         value = "the identity" if constant.any() else "zero"
-        raise InterpError(f"{name} must be {value} of shape {tuple(constant.shape)}: in the spec it is a constant")
+        raise InterpError(f"{name} must be {value} of shape {tuple(constant.shape)}: it is a constant in the spec")

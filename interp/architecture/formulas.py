@@ -1,8 +1,7 @@
-"""Position codes as formulas of (i, n), by name: the codes of the formal-language proofs, and the sinusoids.
+"""Position codes by name, as formulas of position i and length n: codes of the formal-language proofs, and sinusoids.
 
-Each code stands in the first components of the residual stream, the rest are zero. `<name>-doubled` is the same code x
-in a stream that holds [x; -x], as the layer-norm constructions need (Chiang and Cholak 2022, section 5.3).
-Nothing here imports transformer_lens, so that engines can use the codes without loading it.
+A code fills the first components of the residual stream; the others are zero. `<name>-doubled` is the code [x; -x] for
+the layer-norm constructions (Chiang and Cholak 2022, section 5.3). This module works without transformer_lens.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from interp.errors import InterpError, one_of
 from interp.spec import PLAIN_POSITIONS
 
 Formula = Callable[[Tensor, Tensor, int], Tensor]
-"""(i: (rows, length), n: (rows, 1), d_model) -> (rows, length, d_model); i counts from 0, n is a row's true length."""
+"""i: (rows, length), n: (rows, 1) and d_model -> (rows, length, d_model). i starts at 0; n excludes padding."""
 
 _FORMULAS: dict[str, Formula] = {}
 
 
 def register_positions(name: str) -> Callable[[Formula], Formula]:
-    """Make a formula known by a name that specs can use; a decorator. Raises InterpError on a name that is taken."""
+    """Register a formula under a name for specs (a decorator). Raises InterpError if the name is taken."""
 
     def add(formula: Formula) -> Formula:
         known = _FORMULAS.get(name)
-        # The same function again (a notebook cell run twice) replaces itself.
+        # Running a notebook cell again replaces its function.
         again = isinstance(known, FunctionType) and (known.__module__, known.__qualname__) == (
             formula.__module__,
             formula.__qualname__,
         )
         if name in PLAIN_POSITIONS or (known is not None and not again):
-            raise InterpError(f"positions named {name!r} are known already")
+            raise InterpError(f"positions named {name!r} are already registered")
         _FORMULAS[name] = formula
         return formula
 
@@ -44,12 +43,12 @@ def register_positions(name: str) -> Callable[[Formula], Formula]:
 
 
 def registered_positions() -> tuple[str, ...]:
-    """The names of all known formulas."""
+    """Return the names of all registered formulas."""
     return tuple(_FORMULAS)
 
 
 def position_formula(name: str) -> Formula:
-    """The formula of a name, "sinusoidal" included. Raises InterpError for an unknown name."""
+    """Return a formula by name, including "sinusoidal". Raises InterpError for an unknown name."""
     if name == "sinusoidal":
         return sinusoidal
     if name not in _FORMULAS:
@@ -58,7 +57,7 @@ def position_formula(name: str) -> Formula:
 
 
 def sinusoidal(i: Tensor, n: Tensor, d_model: int) -> Tensor:
-    """sin and cos of i / 10000^(2j/d), interleaved (Vaswani et al. 2017, section 3.5)."""
+    """Interleave sin and cos of i / 10000^(2j/d) (Vaswani et al. 2017, section 3.5)."""
     rates = torch.exp(torch.arange(0, d_model, 2, device=i.device, dtype=i.dtype) * (-math.log(10000.0) / d_model))
     angles = i[..., None] * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :d_model]
@@ -68,7 +67,7 @@ def sinusoidal(i: Tensor, n: Tensor, d_model: int) -> Tensor:
 
 
 def first(i: Tensor, n: Tensor) -> tuple[Tensor, ...]:
-    """I[i = 1]: is this the first symbol? (position 0 is CLS; Chiang and Cholak 2022, section 3.1)"""
+    """I[i = 1], the indicator of the first symbol; position 0 is CLS (Chiang and Cholak 2022, section 3.1)."""
     return ((i == 1).to(i),)
 
 
@@ -78,7 +77,7 @@ def fraction(i: Tensor, n: Tensor) -> tuple[Tensor, ...]:
 
 
 def parity(i: Tensor, n: Tensor) -> tuple[Tensor, ...]:
-    """i / n and cos(i pi), the latter exactly +-1 (Chiang and Cholak 2022, section 3.2)."""
+    """i / n, and cos(i pi) as exactly +-1 (Chiang and Cholak 2022, section 3.2)."""
     return i / n, 1 - 2 * (i % 2)
 
 
@@ -90,18 +89,18 @@ def halves(i: Tensor, n: Tensor) -> tuple[Tensor, ...]:
 def mirror(i: Tensor, n: Tensor) -> tuple[Tensor, ...]:
     """sqrt(B) (cos t, sin t), t = pi i / (n-1), B = ln(16 n) / (1 - cos(pi / (n-1))).
 
-    The score -cos cos + sin sin = -B cos(t_i + t_j) is largest, by at least ln(16 n), at the mirror image j = n-1-i.
+    The score -B cos(t_i + t_j) is largest at the mirror image j = n-1-i, by at least ln(16 n).
     """
     steps = (n - 1).clamp(min=1)
     # 1 - cos(x) = 2 sin^2(x/2), without cancellation.
     strength = ((16 * n).log() / 2).sqrt() / torch.sin(math.pi / (2 * steps))
-    # Written so that the mirror image's code is the same to the last bit, with the sign of the cosine changed.
+    # Written so that mirror images have bitwise equal sines and opposite cosines.
     cosine = torch.sin(math.pi * (steps - 2 * i) / (2 * steps))
     return strength * cosine, strength * torch.sin(math.pi * torch.minimum(i, steps - i) / steps)
 
 
 def _embed(parts: tuple[Tensor, ...], d_model: int, name: str) -> Tensor:
-    """The code in the first components of d_model."""
+    """Pad a code with zeros to d_model components."""
     if len(parts) > d_model:
         raise InterpError(f"positions {name!r} need {len(parts)} components; the model has d_model = {d_model}")
     code = torch.stack(torch.broadcast_tensors(*parts), -1)
@@ -127,15 +126,14 @@ for _code in (first, fraction, parity, halves, mirror):
         _FORMULAS[_code.__name__ + _suffix] = partial(_formula, _code, _code.__name__)  # unlike a closure, it pickles
 
 
-# ---------------------------------------------------------------- which positions share a code
+# ---------------------------------------------------------------- positions that share a code
 
 
 def position_codes(name: str, n: int, d_model: int) -> tuple[Float[Tensor, "codes d_model"], Int[Tensor, "length"]]:
-    """The distinct codes of a row of n tokens, and which of them each position has.
+    """Return the distinct codes of a row of n tokens in float64, and the index of each position's code.
 
-    A bidirectional model gives equal rows to positions of equal token and equal code (spec.symmetry =
-    "position_codes"): with "first", two codes serve any length. Codes are float64. Raises InterpError for an unknown
-    name or n < 1.
+    With spec.symmetry = "position_codes", positions with equal tokens and codes have equal residual streams. "first"
+    has two codes at any length. Raises InterpError for an unknown name or n < 1.
     """
     if n < 1:
         raise InterpError(f"n = {n}: a row has at least one token")

@@ -1,4 +1,4 @@
-"""Up to which length a model is exact, number format by number format, and what happens beyond."""
+"""Length limits: the longest strings on which a constructed model is exact, by dtype."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from interp.errors import InterpError, one_of
 class LengthLimit:
     """The longest strings on which a proof holds in finite precision.
 
-    name: whose limit it is. longest: number of symbols by dtype name; a dtype that is missing, or at 0, cannot hold
-    the model at all. marks: tokens of a row that are no symbols. beyond: "refuse" raises, "warn" warns.
+    name: the model's name, for messages. longest: number of symbols by dtype name; 0 or missing: the dtype cannot
+    represent the model. marks: number of tokens per row that are not symbols, such as CLS. beyond: "refuse" raises an
+    error for longer strings, "warn" warns.
     """
 
     name: str
@@ -29,11 +30,11 @@ class LengthLimit:
             raise InterpError(one_of("value of beyond", self.beyond, ("refuse", "warn")))
 
     def in_dtype(self, dtype: torch.dtype) -> int:
-        """The longest string in a number format."""
+        """Return the longest length in a dtype."""
         return self.longest.get(str(dtype).removeprefix("torch."), 0)
 
     def check(self, n_tokens: int, dtype: torch.dtype) -> None:
-        """Raise InterpError, or warn, for a row of more tokens than the number format can hold."""
+        """Raise InterpError, or warn, if a row of n_tokens tokens is too long for a dtype."""
         length, longest = n_tokens - self.marks, self.in_dtype(dtype)
         if length <= longest:
             return
@@ -41,5 +42,5 @@ class LengthLimit:
         here = str(dtype).removeprefix("torch.")
         message = f"a string of length {length}: {self.name} is exact up to length {longest} in {here} ({others})"
         if self.beyond == "refuse":
-            raise InterpError(f"{message}; beyond='warn' builds it to run all the same")
+            raise InterpError(f"{message}; with beyond='warn', it runs anyway")
         warnings.warn(message, stacklevel=3)

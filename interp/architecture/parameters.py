@@ -1,7 +1,6 @@
-"""Names, shapes and initial values of a task model's parameters, from its spec alone.
+"""Names, shapes and initial values of a task model's parameters, from its spec.
 
-Names are TransformerLens's. Nothing here imports it, so that engines can train models without ever loading it, and a
-checkpoint can be judged before a model is built.
+The names are TransformerLens's, but this module works without transformer_lens.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 def parameter_shapes(spec: ModelSpec, task: Task) -> dict[str, Shape]:
-    """Shape of each parameter by name, in the order of the forward pass. Constants (identities) are not parameters."""
+    """Return each parameter's shape by name, in the order of the forward pass, without constants (identities)."""
     d = spec.d_model
     shapes: dict[str, Shape] = {"embed.W_E": (task.d_vocab, d)}
     if spec.positions == "learned" and spec.positions_enter == "residual":
@@ -48,20 +47,20 @@ def _norm_shapes(name: str, d: int, rms: bool) -> dict[str, Shape]:
 
 
 def outputs(spec: ModelSpec, task: Task) -> int:
-    """Number of outputs: the spec's, else the task's."""
+    """Return the number of outputs: the spec's if set, otherwise the task's."""
     return 1 if spec.readout == "scalar" else spec.n_out or task.n_out
 
 
 def _length(spec: ModelSpec) -> int:
     if spec.max_length is None:
-        raise ValueError("a spec without max_length has no position table")  # problems() refuses it first
+        raise ValueError("a spec without max_length has no position table")  # spec.check() reports this first
     return spec.max_length
 
 
 def _layer_shapes(spec: ModelSpec, layer: Layer) -> dict[str, Shape]:
     d, h, dh = spec.d_model, layer.n_heads, layer.d_head
     rms, groups = layer.norm_kind == "rms", layer.key_value_heads
-    # TransformerLens stores shared keys and values as _W_K and _W_V; its W_K and W_V repeat them for every head.
+    # TransformerLens stores shared weights as _W_K and _W_V; its W_K and W_V repeat them for every head.
     shared, held = ("", h) if groups is None else ("_", groups)
     shapes: dict[str, Shape] = {}
     if layer.norm != "none":
@@ -107,7 +106,7 @@ def _mlp_shapes(mlp: MLP, d: int) -> dict[str, Shape]:
 
 
 def check_shapes(spec: ModelSpec, task: Task, found: Mapping[str, Sequence[int]]) -> None:
-    """Raise InterpError unless names and shapes are exactly the spec's."""
+    """Raise InterpError unless names and shapes match the spec exactly."""
     wanted = parameter_shapes(spec, task)
     if missing := [name for name in wanted if name not in found]:
         raise InterpError(f"missing {first_few(missing)}: {spec.id} has {len(wanted)} parameters")
@@ -119,35 +118,37 @@ def check_shapes(spec: ModelSpec, task: Task, found: Mapping[str, Sequence[int]]
 
 
 def check_parameters(spec: ModelSpec, task: Task, tensors: Mapping[str, Tensor]) -> None:
-    """Raise InterpError unless names and shapes are exactly the spec's and every value is finite."""
+    """Raise InterpError unless names and shapes match the spec exactly and every value is finite."""
     check_shapes(spec, task, {name: tensor.shape for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
         if tensor.is_meta:
-            raise InterpError(f"{name} is on the meta device, where tensors have shapes and no numbers")
+            raise InterpError(f"{name} is on the meta device, where tensors have no values")
         if tensor.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-            raise InterpError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, which no spec has")
+            raise InterpError(
+                f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, which specs do not support"
+            )
         if not torch.isfinite(tensor).all():
-            raise InterpError(f"{name} holds values that are not finite")
+            raise InterpError(f"{name} has values that are not finite")
 
 
 def fan_in(name: str, shape: Shape) -> int:
-    """Number of inputs that one output of this matrix sums over; x @ W throughout."""
+    """Return the number of inputs that one output of a matrix sums over (outputs are x @ W)."""
     if name.endswith("attn.W_O"):
         return shape[0] * shape[1]  # all heads write to one output
     return shape[-2]
 
 
 def fan_out(name: str, shape: Shape) -> int:
-    """Number of outputs that one input of this matrix reaches, in all heads."""
+    """Return the number of outputs that depend on one input of a matrix, over all heads."""
     if name.rsplit(".", 1)[-1] in ("W_Q", "W_K", "W_V", "_W_K", "_W_V"):
         return shape[0] * shape[2]
     return shape[-1]
 
 
 def initialize(spec: ModelSpec, task: Task, seed: int, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """Fresh values of every parameter: one seed fixes them all, on one platform.
+    """Draw initial values of all parameters. They are reproducible from the seed on one platform.
 
-    Numbers are drawn in float32 whatever the dtype, so that a float64 model starts where its float32 twin does.
+    Values are drawn in float32 for every dtype, so that float32 and float64 models start from the same point.
     """
     check_seed(seed)
     recipe = spec.training
@@ -179,9 +180,9 @@ def _is_bias(kind: str) -> bool:
 
 
 def _bias_fan_in(name: str, shapes: dict[str, Shape]) -> int:
-    """torch.nn.Linear draws a bias with the fan-in of its matrix."""
+    """Return the fan-in of a bias's matrix, with which torch.nn.Linear draws the bias."""
     matrix = name.replace(".b_", ".W_").replace("._b_", "._W_")
-    # With an identity or full map there is no matrix of that name; its d_model x d_model twin has the same fan-in.
+    # An identity or full map has no such parameter; as a matrix it would be d_model x d_model.
     return fan_in(matrix, shapes[matrix]) if matrix in shapes else shapes[name][-1]
 
 

@@ -1,7 +1,7 @@
-"""A model as plain data: what its forward pass does, in a few words, and its weights, for other languages to run.
+"""Models as plain data, for other languages to run: a description of the forward pass, and the weights.
 
-`describe` names every choice of a spec, or of a stock HookedTransformer's config, that changes a number;
-`pack` writes tensors as base64 in the model's own precision. What the data cannot say is refused.
+`describe` contains every setting of a spec, or of a HookedTransformer's config, that affects outputs. `pack` writes
+tensors as base64 in the model's precision. A model that the format cannot describe raises UnsupportedError.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from interp.errors import UnsupportedError
 from interp.spec import PLAIN_POSITIONS, Layer, ModelSpec
 
 NAMED_FORMULAS = ("first", "fraction", "parity", "halves", "mirror")
-"""Formulas that a reader of the plain data knows by name, each also as "<name>-doubled"; others travel as tables."""
+"""Formulas, also as "<name>-doubled", that programs reading the plain data must know; others are written as tables."""
 
 TABLE_LENGTH = 48
-"""Up to which length the position codes of other formulas are written out."""
+"""Largest length for which the tables of other formulas are written."""
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_new", "silu": "silu"}
 
 
 def describe(model: HookedTransformer) -> dict[str, Any]:
-    """What the forward pass does. Raises UnsupportedError with the reason where these words cannot say it.
+    """Describe the forward pass. Raises UnsupportedError with the reason if the format cannot describe it.
 
-    Keys: d_model, n_out, causal, masks (is padding hidden from attention?), attn_only, layers, positions, pos_embed (is
-    there a hook_pos_embed?), final_norm (its epsilon, or None), final_kind, readout, max_length, counts (do token
-    counts decide?). Of a layer: key_heads (heads of keys and values), norm_kind (layer or rms), query_key_eps (epsilon
-    of the norm of queries and keys, or None), gated (the MLP), parallel (attention and MLP read the same stream).
+    Keys of the model: d_model, n_out, causal, masks (whether padding is masked in attention), attn_only, layers,
+    positions, pos_embed (whether the model has a hook_pos_embed), final_norm (its epsilon, or None), final_kind,
+    readout, max_length, fixed_length (whether inputs must have max_length tokens), counts (whether outputs can be
+    computed from token counts). Keys of a layer include key_heads (number of key and value heads), norm_kind (layer or
+    rms), query_key_eps (epsilon of the norm of queries and keys, or None), gated (whether the MLP is gated) and
+    parallel (whether attention and MLP read the same stream).
     """
     return _of_spec(model) if isinstance(model, TaskModel) else _of_config(model)
 
 
 def weights(model: HookedTransformer) -> dict[str, Tensor]:
-    """The parameters that the description needs, under TransformerLens's names."""
+    """Return the parameters of the described model, under TransformerLens's names."""
     found = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
     if isinstance(model, TaskModel) and model.spec.tied_embeddings:
         found["unembed.W_U"] = found["embed.W_E"].T
@@ -50,7 +52,7 @@ def weights(model: HookedTransformer) -> dict[str, Tensor]:
 
 
 def pack(tensor: Tensor) -> dict[str, Any]:
-    """A tensor as shape, dtype and base64 of its little-endian numbers."""
+    """Convert a tensor to its shape, dtype and base64-encoded little-endian values."""
     flat = tensor.detach().cpu().contiguous()
     raw = flat.reshape(-1).view(torch.uint8).numpy().tobytes()
     dtype = str(flat.dtype).removeprefix("torch.")
@@ -100,7 +102,7 @@ def _layer(spec: ModelSpec, layer: Layer) -> dict[str, Any]:
 
 
 def _positions(spec: ModelSpec) -> dict[str, Any]:
-    """A name that says it all, or the codes of every length up to TABLE_LENGTH."""
+    """Describe positions by name if the format knows it, otherwise by the codes of every length up to TABLE_LENGTH."""
     name = spec.positions
     if name == "rotary":
         return _rotary(
@@ -124,7 +126,7 @@ def _rotary(dim: int, base: float, adjacent: bool) -> dict[str, Any]:
     return {"name": "rotary", "dim": dim, "base": base, "adjacent": adjacent}
 
 
-# ---------------------------------------------------------------- somebody's own HookedTransformer
+# ---------------------------------------------------------------- other HookedTransformers
 
 
 def _of_config(model: HookedTransformer) -> dict[str, Any]:
@@ -174,19 +176,19 @@ def _positions_of_config(cfg: Any) -> dict[str, Any]:
 
 
 def _scale(cfg: Any) -> float:
-    """What scores are multiplied by. TransformerLens 4 keeps -1 in the config for the square root of d_head."""
+    """Return the factor of the scores. In TransformerLens 4, attn_scale = -1 means sqrt(d_head)."""
     if not cfg.use_attn_scale:
         return 1.0
     return 1 / (cfg.attn_scale if cfg.attn_scale > 0 else cfg.d_head**0.5)
 
 
 def _refusal(cfg: Any) -> str | None:
-    """What the description has no word for, or None."""
+    """Return the reason why the format cannot describe a config, or None."""
     if cfg.normalization_type not in (None, "LN", "LNPre", "RMS", "RMSPre"):
-        return f"its normalization is {cfg.normalization_type}; layer norm, RMS norm or none can be said"
+        return f"its normalization is {cfg.normalization_type}; the format supports layer norm, RMS norm or none"
     if cfg.positional_embedding_type not in ("standard", "rotary", "alibi"):
-        return f"its positions are {cfg.positional_embedding_type}; a table, rotary ones and ALiBi can be said"
+        return f"its positions are {cfg.positional_embedding_type}; the format supports a table, rotary and ALiBi"
     if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
-        return f"its activation is {cfg.act_fn}; {', '.join(ACTIVATIONS)} can be said"
+        return f"its activation is {cfg.act_fn}; the format supports {', '.join(ACTIVATIONS)}"
     unread = unread_field(cfg, also=("parallel_attn_mlp",))
-    return None if unread is None else f"it is built with {unread}"
+    return None if unread is None else f"the format does not support its {unread}"

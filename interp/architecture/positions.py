@@ -1,7 +1,7 @@
-"""Position parts: none, a learned table, sinusoids, or a formula of (i, n). Each replaces `pos_embed`.
+"""Position modules that replace `pos_embed`: zeros, a learned table, or a formula of (i, n).
 
-TransformerLens has no position type "none"; a module of zeros in the place of the table is the one way of several
-tried in which lengths are unlimited, weight decay sees nothing, and every helper keeps working.
+TransformerLens has no position type "none". With a module that returns zeros, lengths are unlimited, there is no
+parameter, and all helpers of TransformerLens work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interp.spec import ModelSpec
 
 
 class NoPositions(nn.Module):
-    """Zeros: there are no positions, no parameter, and no limit on the length."""
+    """Position embeddings of zeros, without a parameter or a length limit."""
 
     W_pos: Tensor
 
@@ -33,7 +33,7 @@ class NoPositions(nn.Module):
 
 
 class FormulaPositions(NoPositions):
-    """positions(i, n), with n the true length of each row where a mask says it."""
+    """Position codes from a formula of i and n. n excludes padding if an attention mask is given."""
 
     def __init__(self, cfg: HookedTransformerConfig, formula: Formula) -> None:
         super().__init__(cfg)
@@ -48,12 +48,12 @@ class FormulaPositions(NoPositions):
             n = i.new_full((rows, 1), past_kv_pos_offset + length)
         else:
             n = attention_mask.sum(1, keepdim=True).to(i).clamp(min=1)  # a row may be all padding
-        # Formulas are evaluated in float64 and rounded once: float32 angles are wrong at lengths in the thousands.
+        # Evaluate in float64: float32 angles are inaccurate at lengths in the thousands.
         return self.formula(i.double(), n.double(), self.d_model).to(self.W_pos.dtype)
 
 
 class LearnedPositions(NoPositions):
-    """A table of max_length rows."""
+    """A learned table with max_length rows."""
 
     def __init__(self, cfg: HookedTransformerConfig, max_length: int) -> None:
         super().__init__(cfg)
@@ -68,7 +68,7 @@ class LearnedPositions(NoPositions):
 
 
 def make_positions(spec: ModelSpec, cfg: HookedTransformerConfig) -> NoPositions:
-    """The module that takes the place of `pos_embed`."""
+    """Build the module that replaces `pos_embed`."""
     if spec.positions == "none" or spec.positions_enter == "attention":
         return NoPositions(cfg)
     if spec.positions == "learned":

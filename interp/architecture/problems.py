@@ -1,4 +1,4 @@
-"""What keeps a spec from being built for its task. Nothing here imports transformer_lens, so that engines can ask."""
+"""Checks of specs, dtypes and devices before a model is built. This module works without transformer_lens."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from interp.tasks import Task
 
 
 def model_problems(spec: ModelSpec, task: Task) -> list[str]:
-    """Everything that keeps this spec from being built for this task; spec.problems() first."""
+    """List all problems of a spec for its task, one sentence each, starting with spec.problems()."""
     known = (*PLAIN_POSITIONS, *registered_positions())
-    if spec.positions not in known:  # what else is said of positions would be about a formula
+    if spec.positions not in known:  # spec.problems() would treat the name as a formula
         found = [one_of("positions", spec.positions, known)]
     else:
         found = spec.problems() + _size_problems(spec, task)
         found = found or position_problems(spec)  # a formula is evaluated, so sizes come first
     if spec.tied_embeddings and outputs(spec, task) != task.d_vocab:
         found.append(
-            f"tied_embeddings needs an output for each of the {task.d_vocab} tokens; there are {outputs(spec, task)}"
+            f"tied_embeddings needs one output per token ({task.d_vocab}), but there are {outputs(spec, task)} outputs"
         )
     if (task.decision == "set") != (spec.decision == "set"):
         wanted = "set" if task.decision == "set" else "argmax, sigmoid or indicator"
@@ -36,7 +36,7 @@ def model_problems(spec: ModelSpec, task: Task) -> list[str]:
 
 
 def _size_problems(spec: ModelSpec, task: Task) -> list[str]:
-    """One sentence if the parameters, or what a layer is at least in memory, pass the budget."""
+    """Return one sentence if the memory for parameters, layers or batches exceeds the budget."""
     if spec.problems():
         return []
     try:
@@ -52,7 +52,7 @@ def _size_problems(spec: ModelSpec, task: Task) -> list[str]:
 
 
 def position_problems(spec: ModelSpec) -> list[str]:
-    """One sentence if the spec's positions are unknown, or a formula has no room in d_model."""
+    """Return one sentence if the spec's positions are unknown, or if their codes have more than d_model components."""
     known = (*PLAIN_POSITIONS, *registered_positions())
     if spec.positions not in known:
         return [one_of("positions", spec.positions, known)]
@@ -66,7 +66,7 @@ def position_problems(spec: ModelSpec) -> list[str]:
 
 
 def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    """A floating torch dtype from itself or its name."""
+    """Convert a dtype or its name to a floating-point torch dtype."""
     found = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
     if found not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         raise InterpError(one_of("dtype", dtype, ("float64", "float32", "float16", "bfloat16")))
@@ -74,7 +74,7 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
 
 
 def as_device(device: torch.device | str) -> torch.device:
-    """A torch device from itself or its name. Raises InterpError if this machine or this torch has none such."""
+    """Convert a device or its name to a torch device. Raises InterpError if it is not available."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError):
@@ -82,5 +82,5 @@ def as_device(device: torch.device | str) -> torch.device:
     if found.type not in ("cpu", "cuda"):
         raise InterpError(one_of("device", device, ("cpu", "cuda")))
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise InterpError(f"device {str(device)!r}: torch sees no CUDA device here; use 'cpu'")
+        raise InterpError(f"device {str(device)!r}: torch finds no CUDA device; use 'cpu'")
     return found

@@ -1,4 +1,4 @@
-"""Readouts: what takes the place of `unembed`."""
+"""Readouts that replace `unembed`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from interp._lens import HookedTransformerConfig, HookPoint, Unembed
 
 
 class ReluReadout(nn.Module):
-    """d_model -> p hidden ReLU neurons -> outputs, with hook_in, hook_pre, hook_post and hook_out."""
+    """An MLP from the residual stream to the outputs, with one hidden ReLU layer.
+
+    hook_in, hook_pre, hook_post and hook_out see its input, the neurons before and after ReLU, and its output.
+    """
 
     def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
         super().__init__()
@@ -28,7 +31,7 @@ class ReluReadout(nn.Module):
 
 
 class LinearReadout(Unembed):
-    """Stock unembedding; without a bias, b_U is a constant zero."""
+    """TransformerLens's unembedding. Without a bias, b_U is a constant zero."""
 
     def __init__(self, cfg: HookedTransformerConfig, bias: bool) -> None:
         super().__init__(cfg)
@@ -39,12 +42,12 @@ class LinearReadout(Unembed):
 
 
 class TiedReadout(LinearReadout):
-    """An unembedding that is the transposed embedding: no parameter of its own but the bias."""
+    """The transposed embedding as unembedding. Its only parameter is the bias."""
 
     def __init__(self, cfg: HookedTransformerConfig, bias: bool, embed: nn.Module) -> None:
         super().__init__(cfg, bias)
         del self._parameters["W_U"]
-        # Not a submodule: the embedding is a part of the model once.
+        # Bypasses nn.Module, so that the embedding is not registered as a submodule twice.
         object.__setattr__(self, "_embed", embed)
 
     @property

@@ -1,15 +1,14 @@
 """The forward pass of a one-layer model in count space: on distinct rows instead of sequences.
 
-With three symmetries (spec.symmetry), an output depends on little of a sequence:
+With three values of spec.symmetry, an output does not depend on the whole sequence:
 
-counts, distinct_tokens: on the query token and on how often it sees each token. Softmax attention over a set in which
-token t occurs c_t times is sum_t c_t e^(s_t) v_t / sum_t c_t e^(s_t) (errata of the Count01 paper, "Exact symmetry");
-without a softmax it is sum_t c_t s_t v_t.
-slots: on a position and the token at each position, because mixing is linear.
+counts, distinct_tokens: it depends on the query token and on the count of each visible token. If token t occurs c_t
+times, softmax attention is sum_t c_t e^(s_t) v_t / sum_t c_t e^(s_t) (errata of the Count01 paper, "Exact symmetry").
+Without a softmax, it is sum_t c_t s_t v_t.
+slots: it depends on the query position and the token at each position, because mixing is linear.
 
-In all cases a head mixes values of tokens, so tables over tokens are computed once. predict, measures, certificates and
-training use this function. All tensors have a leading axis of models. Outputs and gradients equal the sequence model's
-up to rounding.
+In all cases a head mixes values of tokens, so tables over tokens are computed once. All tensors have a leading axis of
+models. Outputs and gradients equal the sequence model's up to rounding.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SAFE_SPREAD = {torch.float32: 60.0, torch.float64: 500.0}
 
 
 def reduced_refusal(spec: ModelSpec) -> str | None:
-    """The reason why a spec has no forward pass on distinct rows, or None."""
+    """Return the reason why a spec has no forward pass in this module, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens", "slots") or len(spec.layers) != 1:
         return f"rows need one layer without positions, not {len(spec.layers)} of symmetry {spec.symmetry!r}"
@@ -45,7 +44,7 @@ def reduced_refusal(spec: ModelSpec) -> str | None:
 
 
 def count_space_refusal(spec: ModelSpec) -> str | None:
-    """The reason why a spec's outputs are not an affine map of softmax heads in count space, or None."""
+    """Return the reason why a spec's outputs are not an affine map of softmax heads in count space, or None."""
     layer = spec.layers[0]
     if spec.symmetry not in ("counts", "distinct_tokens") or len(spec.layers) != 1:
         return f"count space needs one layer without positions, not {len(spec.layers)} of symmetry {spec.symmetry!r}"
@@ -63,7 +62,7 @@ def count_space_refusal(spec: ModelSpec) -> str | None:
 
 @dataclass(frozen=True)
 class CountedRows:
-    """The query token and how often each token occurs among the visible ones, itself included."""
+    """The query token, and the count of each token among the visible ones, including the query."""
 
     query: Int[Tensor, "*rows"]
     counts: Num[Tensor, "*rows d_vocab"]
@@ -81,7 +80,7 @@ class CountedRows:
 
 @dataclass(frozen=True)
 class SlotRows:
-    """The query token, its position and its sequence, one of `tokens`."""
+    """The query token, its position, and the index of its sequence in `tokens`."""
 
     query: Int[Tensor, "models rows"]
     position: Int[Tensor, "models rows"]
@@ -92,7 +91,7 @@ class SlotRows:
 def counted_reads(
     spec: ModelSpec, d_vocab: int, batch: Batch, classes: Int[Tensor, "rows length"]
 ) -> CountedRows | None:
-    """The read positions of a batch as rows (sentences, reads); None if sentences differ in the number of reads."""
+    """Return the read positions of a batch as rows (sentences, reads), or None if their number differs by sentence."""
     read = classes != IGNORED
     per_row = read.sum(1)
     if len(batch) == 0 or (per_row != per_row[0]).any():
@@ -110,7 +109,7 @@ def counted_at(
     positions: Int[Tensor, "rows"],
     mask: Tensor,
 ) -> CountedRows:
-    """One row per sequence: its token at a position, and the counts that this position sees."""
+    """Return one row per sequence: its token at a position, and the counts of the tokens visible from there."""
     seen = mask.bool()
     if spec.direction == "causal":
         seen = seen & (torch.arange(tokens.shape[1], device=tokens.device) <= positions[:, None])
@@ -140,17 +139,17 @@ class TokenTables:
     few: bool = True
 
     def folded(self) -> TokenTables:
-        """Tables whose values include the readout, which is faster if there are more rows than tokens."""
+        """Include the readout in the values, which is faster if there are more rows than tokens."""
         return self if self.readout is None else replace(self, values=self.values @ self.readout, readout=None)
 
 
 def stack_one(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """One model as a stack of one."""
+    """Convert one model to a stack of one."""
     return {name: tensor.detach()[None] for name, tensor in tensors.items()}
 
 
 def token_tables(spec: ModelSpec, tensors: Mapping[str, Tensor]) -> TokenTables:
-    """Tables of stacked models (every tensor with a leading axis of models)."""
+    """Compute the tables of stacked models (every tensor with a leading axis of models)."""
     layer, attn, first = spec.layers[0], "blocks.0.attn.", "unembed.W_U"
     x = inner = tensors["embed.W_E"]
     if layer.norm == "pre":
@@ -189,7 +188,7 @@ def token_tables(spec: ModelSpec, tensors: Mapping[str, Tensor]) -> TokenTables:
 
 
 def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows n_out"]:
-    """Outputs for every row; they equal the sequence model's at the positions that the rows represent."""
+    """Compute outputs for every row. They equal the sequence model's at the positions that the rows represent."""
     z = heads_from_counts(tables, rows)
     mixed = z.sum(2) if tables.readout is None else z.flatten(2) @ tables.readout.flatten(1, 2)
     hidden = mixed + _looked_up(tables.offset, rows.query)
@@ -200,7 +199,7 @@ def reduced_outputs(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[
 
 
 def heads_from_counts(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models rows heads width"]:
-    """z of every head for every row, or its contribution if the tables are folded; rows may have a model axis of 1."""
+    """Compute z per row and head (its contribution to outputs if tables are folded). The rows' model axis may be 1."""
     if isinstance(rows, CountedRows) and tables.few and tables.softmax:
         spread = tables.scores.detach().amax(-1) - tables.scores.detach().amin(-1)
         if float(spread.max()) < SAFE_SPREAD.get(tables.scores.dtype, 0.0):
@@ -209,7 +208,7 @@ def heads_from_counts(tables: TokenTables, rows: CountedRows | SlotRows) -> Floa
 
 
 def _coefficients(tables: TokenTables, rows: CountedRows | SlotRows) -> Float[Tensor, "models heads rows d_vocab"]:
-    """The weight of each token's value, per head and row."""
+    """Compute the weight of each token's value, per head and row."""
     if isinstance(rows, SlotRows):
         pattern = tables.scores.softmax(-1) if tables.softmax else tables.scores
         present = functional.one_hot(rows.tokens, tables.values.shape[2]).to(pattern)
@@ -237,10 +236,10 @@ def _scores_of(
 
 
 def _by_products(tables: TokenTables, rows: CountedRows) -> Float[Tensor, "models rows heads width"]:
-    """Numerator and denominator as one matrix product each, over pairs (query token, key token).
+    """Compute numerators and denominators in one matrix product over pairs (query token, key token).
 
-    With few query tokens, three to five times faster than the softmax over (models, rows, heads, tokens). Safe if each
-    query's scores differ by at most SAFE_SPREAD.
+    With few query tokens, this is three to five times faster than the softmax over (models, rows, heads, tokens). It is
+    safe if each query's scores differ by at most SAFE_SPREAD.
     """
     models, heads, _, width = tables.values.shape
     present = rows.query.unique()

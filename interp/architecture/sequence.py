@@ -30,11 +30,11 @@ Mask = Float[Tensor, "runs 1 _ length"] | None
 def sequence_inputs(
     spec: ModelSpec, task: Task, tokens: Int[Tensor, "*models rows length"], at: Int[Tensor, "*models rows reads"]
 ) -> dict[str, Tensor]:
-    """The inputs of `sequence_logits`, by name.
+    """Build the inputs of `sequence_logits`, by name.
 
-    tokens and the read positions; if needed, seen (mask of the tokens that are not padding), codes (position codes of a
-    formula) and later (mask of the keys after a read position). Leading axes are those of `tokens`; without an axis of
-    models, all models get the same rows.
+    They are tokens and at (read positions) and, if needed, seen (mask of tokens that are not padding), codes (position
+    codes of a formula) and later (mask of keys after a read position). Leading axes are those of `tokens`. Without an
+    axis of models, all models get the same rows.
     """
     inputs, length = {"tokens": tokens, "at": at}, tokens.shape[-1]
     seen = None
@@ -53,7 +53,7 @@ def sequence_inputs(
 
 
 def sequence_logits(spec: ModelSpec, tensors: Tensors, inputs: Tensors) -> Float[Tensor, "models rows reads n_out"]:
-    """Logits at the read positions.
+    """Compute logits at the read positions.
 
     tensors: parameters, each with a leading axis of models. inputs: from `sequence_inputs`; instead of `seen`, they may
     have `weight`, the logarithm of the number of times that a row's position occurs, (*models, rows, length), and
@@ -85,7 +85,7 @@ def _linear(
     weight: Float[Tensor, "models inputs outputs"],
     bias: Float[Tensor, "models outputs"] | None = None,
 ) -> Float[Tensor, "models rows length outputs"]:
-    """x @ weight + bias, per model."""
+    """Compute x @ weight + bias for each model."""
     flat = x.flatten(1, 2)
     out = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias[:, None], flat, weight)
     return out.unflatten(1, x.shape[1:3])
@@ -94,7 +94,7 @@ def _linear(
 def _normed(
     x: Float[Tensor, "models *rows d_model"], part: Tensors, name: str, eps: float, rms: bool
 ) -> Float[Tensor, "models *rows d_model"]:
-    """LayerNorm or, with rms, RMSNorm, with each model's gain (and bias)."""
+    """Apply layer norm or, with rms, RMS norm, with each model's gain (and bias)."""
     gain = part[f"{name}.w"].view(len(x), *[1] * (x.ndim - 2), -1)
     if rms:
         return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
@@ -105,7 +105,7 @@ def _normed(
 def neurons(
     mlp: MLP, part: Tensors, x: Float[Tensor, "models rows length d_model"]
 ) -> Float[Tensor, "models rows length d_mlp"]:
-    """The activations of an MLP's neurons."""
+    """Compute the activations of an MLP's neurons."""
     if not mlp.gated:
         return ACTIVATIONS[mlp.activation](_linear(x, part["mlp.W_in"], part.get("mlp.b_in")))
     gated = ACTIVATIONS[mlp.activation](_linear(x, part["mlp.W_gate"])) * _linear(x, part["mlp.W_in"])
@@ -178,7 +178,7 @@ def _rows_at(
 
 
 def _mask(spec: ModelSpec, x: Float[Tensor, "models rows length d"], inputs: Tensors, few: bool) -> Mask:
-    """The mask of a layer; with `few`, only the read positions are queries."""
+    """Return the mask of a layer. With `few`, only the read positions are queries."""
     length = x.shape[2]
     if spec.direction == "bidirectional":
         if "weight" in inputs:
@@ -234,7 +234,7 @@ def _attention(
     inputs: Tensors,
     mask: Mask,
 ) -> Float[Tensor, "models rows asking d_model"]:
-    """The output of a layer's heads at the query positions."""
+    """Compute the output of a layer's heads at the query positions."""
     if layer.mixing == "linear":
         (value,) = _projected(layer, part, source, "V")
         mixed = _weighted(layer, _mixing_scores(part["attn.W_mix"], value, at), _runs(value), mask)
@@ -274,9 +274,9 @@ def _runs(x: Float[Tensor, "models rows length heads d_head"]) -> Float[Tensor, 
 def _projected(
     layer: Layer, part: Tensors, source: _Stream | _Embedded, names: str
 ) -> list[Float[Tensor, "models rows length heads d_head"]]:
-    """Queries, keys or values of all heads, in one product.
+    """Compute queries, keys or values of all heads, in one product.
 
-    Without a matrix, each head gets the stream. With grouped keys and values, there are fewer of these than heads.
+    Without a weight matrix, each head gets the stream. Grouped keys and values have fewer heads than queries.
     """
 
     def held(name: str) -> Tensor | None:
@@ -315,7 +315,7 @@ def _sloped(
     at: Int[Tensor, "models rows reads"] | None,
     mask: Mask,
 ) -> Float[Tensor, "runs heads asking length"]:
-    """The mask plus ALiBi's bias."""
+    """Add ALiBi's bias to the mask."""
     where = torch.arange(query.shape[2], device=query.device) if at is None else at.flatten(0, 1)[:, None]
     bias = alibi_bias(where, length, layer.n_heads).to(query)
     return bias if mask is None else bias + mask
@@ -338,7 +338,7 @@ def _mixing_scores(
     value: Float[Tensor, "models rows length heads d_head"],
     at: Int[Tensor, "models rows reads"] | None,
 ) -> Float[Tensor, "runs heads asking length"]:
-    """Scores that depend only on positions."""
+    """Look up the scores of linear mixing, which depend only on positions."""
     rows, length = value.shape[1:3]
     if at is None:
         here = table[:, None, :, :length, :length].expand(-1, rows, -1, -1, -1)

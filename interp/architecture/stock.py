@@ -1,8 +1,7 @@
 """External models: a TransformerLens config with weights, and the equivalent task model.
 
-A config has the information of a spec, plus 80 more fields. If a spec can express it, the model becomes a task model,
-with rows of the embedding and columns of the readout in the task's order. Otherwise it stays a HookedTransformer, and
-`expressed` raises the reason.
+If a spec can express the config, the model becomes a task model, with rows of the embedding and columns of the readout
+in the task's order. Otherwise it stays a HookedTransformer, and `expressed` raises UnsupportedError with the reason.
 """
 
 from __future__ import annotations
@@ -111,10 +110,10 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> HookedTransformer:
-    """The HookedTransformer of a config (see read_config) with these weights, on the CPU.
+    """Build the HookedTransformer of a config (see read_config) with these weights, on the CPU.
 
-    Names and shapes must match exactly, values must be finite; TransformerLens's constant buffers are optional. Raises
-    CheckpointError for weights that do not fit, and InterpError for a config that TransformerLens refuses.
+    Names and shapes must match exactly, and values must be finite. TransformerLens's constant buffers are optional.
+    Raises CheckpointError for weights that do not fit, and InterpError for a config that TransformerLens rejects.
     """
     for name in ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_vocab", "d_vocab_out"):
         if isinstance(size := fields.get(name), int) and size > MOST:
@@ -134,7 +133,7 @@ def stock_model(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Hoo
     except InterpError:
         raise
     except (ValueError, TypeError, AssertionError, NotImplementedError, KeyError) as error:
-        raise InterpError(f"TransformerLens refuses this config: {str(error)[:200]}") from None
+        raise InterpError(f"TransformerLens rejects this config: {str(error)[:200]}") from None
     load_exactly(model, tensors)
     return model
 
@@ -157,7 +156,7 @@ def load_exactly(model: HookedTransformer, tensors: Mapping[str, Tensor]) -> Non
             if not tensor.is_floating_point():
                 raise CheckpointError(f"{name} has dtype {tensor.dtype}; weights are floating-point numbers")
             if not torch.isfinite(tensor).all():
-                raise CheckpointError(f"{name} holds values that are not finite")
+                raise CheckpointError(f"{name} has values that are not finite")
             parameter.copy_(tensor)
 
 
@@ -169,23 +168,23 @@ def _buffer(name: str) -> bool:
 
 
 def refusal(model: HookedTransformer) -> str | None:
-    """The reason why a spec cannot express this model, or None."""
+    """Return the reason why a spec cannot express this model, or None."""
     cfg: Any = model.cfg
     if cfg.positional_embedding_type not in POSITIONS:
-        return f"its positions are {cfg.positional_embedding_type!r}, and a spec has {' or '.join(POSITIONS)}"
+        return f"its positions are {cfg.positional_embedding_type!r}; a spec supports {' or '.join(POSITIONS)}"
     if cfg.normalization_type not in (None, *KINDS):
-        return f"its norm is {cfg.normalization_type!r}, and a spec has layer norms, RMS norms or none"
+        return f"its norm is {cfg.normalization_type!r}; a spec supports layer norms, RMS norms or none"
     if cfg.attention_dir not in ("causal", "bidirectional"):
         return f"its attention_dir is {cfg.attention_dir!r}"
     if not cfg.attn_only and cfg.act_fn not in ACTIVATIONS:
-        return f"its activation is {cfg.act_fn!r}, and a spec has {', '.join(ACTIVATIONS)}"
+        return f"its activation is {cfg.act_fn!r}; a spec supports {', '.join(ACTIVATIONS)}"
     if (name := unread_field(cfg)) is not None:
-        return f"it has {name} = {getattr(cfg, name)!r}, which no spec says"
+        return f"it has {name} = {getattr(cfg, name)!r}, which specs do not support"
     return replaced_norm(model)
 
 
 def replaced_norm(model: HookedTransformer) -> str | None:
-    """A sentence on a norm of the config that was replaced by another module, or None."""
+    """Name a norm of the config that was replaced by another module, or return None."""
     if model.cfg.normalization_type is None:
         return None
     norms = {f"blocks.{i}.ln1": block.ln1 for i, block in enumerate(model.blocks)} | {"ln_final": model.ln_final}
@@ -194,7 +193,7 @@ def replaced_norm(model: HookedTransformer) -> str | None:
 
 
 def unread_field(cfg: Any, also: tuple[str, ...] = ()) -> str | None:
-    """The name of a config field that is set, affects outputs and is in neither READ nor PASSIVE, or None.
+    """Return the name of a set config field that affects outputs and that interp does not read, or None.
 
     also: further fields that the caller reads.
     """
@@ -218,10 +217,10 @@ def expressed(
 ) -> TaskModel:
     """Convert a model to a task model with the same outputs, with embedding and readout in the task's order.
 
-    token_ids[t], output_ids[c]: the model's id of the task's token t and of its output c (None: the same). padding: how
-    a bidirectional model treats padding; task models never attend to it. Norms without gain and bias get gain 1 and
-    bias 0; all-zero biases and position tables are dropped. Raises UnsupportedError, with the reason, if a spec cannot
-    express the model or the outputs differ.
+    token_ids[t], output_ids[c]: the model's ids of the task's token t and output c (None: the ids are equal). padding:
+    how a bidirectional model treats padding; task models never attend to it. Norms without gain and bias get gain 1 and
+    bias 0. All-zero biases and position tables are dropped. Raises UnsupportedError, with the reason, if a spec cannot
+    express the model or if the outputs differ.
     """
     if (reason := refusal(model)) is not None:
         raise UnsupportedError(f"a spec cannot express this model: {reason}")
@@ -264,7 +263,7 @@ def expressed(
 
 
 def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
-    """One block of a config; all-zero biases are removed from `tensors`."""
+    """Convert one block of a config to a Layer. All-zero biases are removed from `tensors`."""
     grouped = cfg.n_key_value_heads not in (None, cfg.n_heads)
     if cfg.n_key_value_heads == cfg.n_heads:  # grouped in name only
         for name in ("W_K", "W_V", "b_K", "b_V"):
@@ -294,7 +293,7 @@ def _layer(cfg: Any, at: str, tensors: dict[str, Tensor]) -> Layer:
 
 
 def _positions(cfg: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The position fields of a spec; a position table of zeros is removed from `tensors`."""
+    """Return the position fields of a spec. A position table of zeros is removed from `tensors`."""
     if cfg.positional_embedding_type == "rotary":
         return {
             "positions": "rotary",
@@ -313,7 +312,7 @@ def _positions(cfg: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _scale(cfg: Any) -> Any:
-    """The scale of the scores."""
+    """Return the scale of the scores."""
     if not cfg.use_attn_scale:
         return 1.0
     default = cfg.attn_scale <= 0 or abs(cfg.attn_scale - cfg.d_head**0.5) < 1e-12

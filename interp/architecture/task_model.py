@@ -44,7 +44,7 @@ from interp.tasks.problems import check_tokens
 
 
 class TaskModel(HookedTransformer):
-    """The transformer that a spec describes, with parameters from `tensors` or initialized from `seed`.
+    """A transformer built from a spec, with parameters from `tensors` or initialized from `seed`.
 
     All methods of HookedTransformer work (run_with_cache, run_with_hooks, stack_head_results, generate, ...), or raise
     UnsupportedError with the reason if their numbers would be wrong. Training fills `history` and `snapshots`; training
@@ -84,7 +84,7 @@ class TaskModel(HookedTransformer):
         self.length_limit: LengthLimit | None = None
         self.history: Any = None
         self.ids_before: tuple[Tensor | None, Tensor | None] = (None, None)
-        """For a converted external model: its original token ids, and its output for each answer."""
+        """For a converted external model: its original ids of the task's tokens and outputs."""
         self.outputs_left_out = 0
         """Number of the original model's outputs that are not answers of the task and were left out."""
         self.snapshots: Mapping[int, TaskModel] = {}
@@ -119,7 +119,7 @@ class TaskModel(HookedTransformer):
     # ------------------------------------------------------------ inputs and answers
 
     def input_to_embed(self, input: Any, *args: Any, **kwargs: Any) -> Any:
-        """TransformerLens's method, after checking the tokens; the attention mask follows from padding tokens."""
+        """Check the tokens, mask padding, and call TransformerLens's method."""
         tokens = self._as_rows(input)
         if self.length_limit is not None and tokens.numel():
             longest = int(find_positions(self.task, tokens, "last").max()) + 1
@@ -152,7 +152,7 @@ class TaskModel(HookedTransformer):
             )
 
     def answer_positions(self, tokens: Int[Tensor, "rows length"]) -> Int[Tensor, "rows"]:
-        """The read position of each row ("last": the last token that is not padding)."""
+        """Return the read position of each row ("last": the last token that is not padding)."""
         if self.spec.readout_at == "all":
             raise UnsupportedError(f"{self.spec.id} is read at all positions, not at one")
         return find_positions(self.task, tokens, self.spec.readout_at)
@@ -161,7 +161,7 @@ class TaskModel(HookedTransformer):
     def predict(
         self, tokens: Int[Tensor, "rows length"], attention_mask: Tensor | None = None
     ) -> Int[Tensor, "rows *length"] | Bool[Tensor, "rows"]:
-        """The task's answer to each row (or position), in the units of Batch.labels."""
+        """Return the model's answer to each row (or position), in the units of Batch.labels."""
         tokens = self._as_rows(tokens).to(self.cfg.device)
         if not tokens.shape[1] and len(tokens):
             raise InterpError(f"tokens of shape {tuple(tokens.shape)}: the rows are empty, so there is no answer")
@@ -171,13 +171,13 @@ class TaskModel(HookedTransformer):
         return self.task.answers(decide(self.read(tokens, attention_mask), self.spec), tokens)
 
     def token_tables(self) -> TokenTables:
-        """Tables for evaluation in count space (leading axis 1), from the parameters in float64 on the CPU."""
+        """Return tables for evaluation in count space (leading axis 1), from the parameters in float64 on the CPU."""
         return token_tables(self.spec, stack_one({n: p.double().cpu() for n, p in self.named_parameters()}))
 
     def read(
         self, tokens: Int[Tensor, "rows length"], mask: Tensor | None = None
     ) -> Float[Tensor, "rows *length n_out"]:
-        """Outputs at the spec's read positions, computed in count space if possible and the model has no hooks."""
+        """Return outputs at the spec's read positions, computed in count space if possible and without hooks."""
         if self.spec.readout_at == "all":
             return self(tokens, attention_mask=mask)
         self._check_tokens(tokens)  # counting would ignore invalid ids
@@ -198,20 +198,22 @@ class TaskModel(HookedTransformer):
     # ------------------------------------------------------------ tokens as text
 
     def to_tokens(self, input: Any, *args: Any, **kwargs: Any) -> Int[Tensor, "rows length"]:
-        """Token ids of a string of the task, or of several of equal length; adds no [BOS]."""
+        """Convert one string of the task, or several of equal length, to token ids, without adding [BOS]."""
         texts = [input] if isinstance(input, str) else list(input)
         rows = [self.task.parse(text) for text in texts]
         if len({len(row) for row in rows}) != 1:
-            raise InterpError(f"the strings have {sorted({len(row) for row in rows})} tokens: give rows of one length")
+            raise InterpError(
+                f"the strings have {sorted({len(row) for row in rows})} tokens: they must have one length"
+            )
         return torch.tensor(rows, device=self.cfg.device)
 
     def to_str_tokens(self, input: Any, *args: Any, **kwargs: Any) -> list[str]:
-        """The tokens of one string, or of one row of ids, as text."""
+        """Return the tokens of one string, or of one row of ids, as text."""
         ids = self.task.parse(input) if isinstance(input, str) else torch.as_tensor(input).flatten().tolist()
         return [self.task.vocabulary[int(token)] for token in ids]
 
     def to_string(self, tokens: Any) -> str | list[str]:
-        """The text of one row of ids, or of several."""
+        """Convert one row of ids, or several, to text."""
         ids = torch.as_tensor(tokens)
         return self.task.format(ids) if ids.ndim < 2 else [self.task.format(row) for row in ids]
 
@@ -232,30 +234,30 @@ class TaskModel(HookedTransformer):
     def run_with_cache(
         self, *args: Any, return_cache_object: bool = True, remove_batch_dim: bool = False, **kwargs: Any
     ) -> Any:
-        """TransformerLens's method, with a cache whose decompositions raise an error if they would be wrong."""
+        """Call TransformerLens's method; decompositions of the returned cache raise an error if they would be wrong."""
         out, cache = super().run_with_cache(
             *args, return_cache_object=False, remove_batch_dim=remove_batch_dim, **kwargs
         )
         return out, (TaskCache(cache, self, not remove_batch_dim) if return_cache_object else cache)
 
     def generate(self, input: Any = "", max_new_tokens: int = 10, **kwargs: Any) -> Any:  # type: ignore[override]
-        """TransformerLens's generation from rows without padding; without a key-value cache if that would be wrong."""
+        """Generate tokens after rows without padding, without a key-value cache if the cache would be wrong."""
         if outputs(self.spec, self.task) != self.task.d_vocab:
             self._refuse(
                 "generate", f"its {outputs(self.spec, self.task)} outputs are not the {self.task.d_vocab} tokens"
             )
         if any(layer.mixing == "linear" for layer in self.spec.layers):
-            self._refuse("generate", "linear mixing has weights for one length only")
+            self._refuse("generate", "linear mixing works at one length only")
         tokens = self._as_rows(input)
         limit, longest = self.spec.max_length, tokens.shape[1] + max_new_tokens - 1
         if limit is not None and longest > limit:
             raise InterpError(f"{max_new_tokens} more tokens make {longest} positions; this model has {limit}")
         pad = self.task.pad_id
         if self.spec.direction == "bidirectional" and pad is not None and (tokens == pad).any():
-            self._refuse("generate", "stock generation passes no mask, so it would attend to the padding")
+            self._refuse("generate", "TransformerLens generates without a mask, so it would attend to the padding")
         kwargs.setdefault("stop_at_eos", "eos_token_id" in kwargs)
-        # Cached keys are wrong if later tokens change earlier rows; and with positions, because TransformerLens counts
-        # those of cached tokens twice.
+        # Cached keys are wrong if later tokens change earlier rows. They are also wrong with positions, because
+        # TransformerLens counts those of cached tokens twice.
         if self.spec.direction == "bidirectional" or self.spec.positions != "none":
             kwargs["use_past_kv_cache"] = False
         return super().generate(tokens, max_new_tokens, **kwargs)
@@ -273,7 +275,7 @@ class TaskModel(HookedTransformer):
     def set_use_attn_in(self, use_attn_in: bool) -> None:
         self._need_stock_block("set_use_attn_in")
         if self.spec.layers[0].key_value_heads is not None:
-            self._refuse("set_use_attn_in", "its heads share keys and values; set_use_split_qkv_input has them apart")
+            self._refuse("set_use_attn_in", "its heads share keys and values; use set_use_split_qkv_input")
         super().set_use_attn_in(use_attn_in)
 
     def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
@@ -301,7 +303,7 @@ class TaskModel(HookedTransformer):
 
 
 class TaskCache(ActivationCache):
-    """An ActivationCache that refuses to decompose residual streams that are not sums."""
+    """An ActivationCache that raises UnsupportedError for decompositions of residual streams that are not sums."""
 
     def __init__(self, cache_dict: dict[str, Tensor], model: TaskModel, has_batch_dim: bool = True) -> None:
         super().__init__(cache_dict, model, has_batch_dim)
@@ -325,11 +327,11 @@ class TaskCache(ActivationCache):
         has_batch_dim: bool = True,
         recompute_ln: bool = False,
     ) -> Float[Tensor, "parts *rows d_model"]:
-        """The contribution of each part of a residual stream to a layer's input (None, -1 or n_layers: the readout's).
+        """Return each part's contribution to a layer's input (None, -1 or n_layers: to the readout's input).
 
-        Applies the norm's scale in this run and its gain, so that the contributions add up to the layer's input, except
-        for the norm's bias. (TransformerLens omits the gain because it assumes folded weights.) recompute_ln: apply the
-        final norm to each part separately, as for a logit lens.
+        Applies the norm's cached scale and its gain, so that the contributions plus the norm's bias add up to the
+        layer's input. (TransformerLens omits the gain because it assumes folded weights.) recompute_ln: apply the final
+        norm to each part separately, as for a logit lens.
         """
         at, batches = as_slice(pos_slice), as_slice(batch_slice)
         if has_batch_dim:
@@ -343,7 +345,7 @@ class TaskCache(ActivationCache):
         if recompute_ln and final:
             return torch.stack([module(part) for part in residual_stack])
         if f"{norm}.hook_scale" not in self.cache_dict:
-            raise InterpError(f"the cache has no {norm}.hook_scale, the run's own scale; leave it in names_filter")
+            raise InterpError(f"the cache has no {norm}.hook_scale; names_filter must include it")
         scale = at.apply(self[f"{norm}.hook_scale"], dim=-2)
         if self.has_batch_dim:
             scale = batches.apply(scale)
@@ -352,7 +354,7 @@ class TaskCache(ActivationCache):
         return (residual_stack - residual_stack.mean(-1, keepdim=True)) / scale * module.w
 
     def _norm_before(self, layer: int | None, mlp_input: bool) -> str | None:
-        """The layer norm between the residual stream and a layer's attention or MLP, or the readout, by name."""
+        """Return the name of the norm before a layer's attention or MLP, or before the readout; None without a norm."""
         spec = self.task_model.spec
         if layer is None or layer in (-1, len(spec.layers)):
             return "ln_final" if spec.final_norm != "none" else None
@@ -373,7 +375,7 @@ class TaskCache(ActivationCache):
         return super().stack_neuron_results(*args, **kwargs)
 
     def _need_gain(self, what: str, stock: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse the one option with which TransformerLens bypasses apply_ln_to_stack."""
+        """Raise UnsupportedError for the one option with which TransformerLens bypasses apply_ln_to_stack."""
         given = signature(stock).bind(*args, **kwargs).arguments
         normed = any(layer.norm != "none" for layer in self.task_model.spec.layers)
         normed = normed or self.task_model.spec.final_norm != "none"
@@ -392,7 +394,7 @@ class TaskCache(ActivationCache):
 
 
 NORMALIZATION = {"none": None, "layer_norm": "LN", "rms_norm": "RMS"}
-"""TransformerLens's name of a final norm."""
+"""TransformerLens's names of final norms."""
 
 
 def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.device) -> HookedTransformerConfig:
@@ -422,7 +424,7 @@ def _config(spec: ModelSpec, task: Task, dtype: torch.dtype, device: torch.devic
 
 
 def not_folded(spec: ModelSpec) -> str:
-    """The reason why the weights of a model of this spec cannot be folded."""
+    """Return the reason why the weights of a model of this spec cannot be folded."""
     lacks = []
     if any(layer.normalizer != "softmax" for layer in spec.layers):
         lacks.append("attention without a softmax")
@@ -436,7 +438,7 @@ def not_folded(spec: ModelSpec) -> str:
 
 
 def standing_hooks(model: torch.nn.Module) -> list[str]:
-    """The names of the hook points and modules that have hooks."""
+    """Return the names of the hook points and modules that have hooks."""
     return [
         name or "the model itself"
         for name, module in model.named_modules()
@@ -445,5 +447,5 @@ def standing_hooks(model: torch.nn.Module) -> list[str]:
 
 
 def hooked(model: HookedTransformer) -> bool:
-    """Whether the model has hooks, which may do anything and may depend on a batch's shape."""
+    """Test whether the model has hooks."""
     return any(hook.fwd_hooks for hook in model.hook_dict.values())

@@ -1,8 +1,7 @@
 """Readers of other libraries' model files, one module per format, imported automatically.
 
 A reader module has a tuple READERS. `read` finds the reader for a file, a folder, a state dict or a module and converts
-it to TransformerLens's config and tensors. Unknown formats and unsupported settings raise an error with one sentence.
-Nothing is downloaded, and nothing in a file is executed.
+it to TransformerLens's config and tensors. Nothing is downloaded, and nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from interp.readers.sources import open_source as open_source
 
 @cache
 def readers() -> tuple[Reader, ...]:
-    """Every reader, in the order in which they are tried."""
+    """Return all readers, in the order in which they are tried."""
     found: list[Reader] = []
     for module in pkgutil.iter_modules(__path__):
         found += getattr(importlib.import_module(f"{__name__}.{module.name}"), "READERS", ())
@@ -34,7 +33,7 @@ def readers() -> tuple[Reader, ...]:
 
 
 def find_reader(source: Source) -> Reader:
-    """The reader that recognizes a source. Raises InterpError with the tensors found and the known formats."""
+    """Find the reader for a source. Raises InterpError with the tensors found and the known formats."""
     for reader in readers():
         if reader.recognizes(source):
             return reader
@@ -44,12 +43,12 @@ def find_reader(source: Source) -> Reader:
     raise InterpError(
         f"{source.where} has {what}, which no reader knows; known formats: "
         f"{'; '.join(reader.name for reader in readers())}; "
-        "others take TransformerLens's names: see interp.from_function"
+        "for other formats, rename the tensors as in TransformerLens and check the result with interp.from_function"
     )
 
 
 def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
-    """The model in a file, folder, state dict or module, converted.
+    """Read and convert the model in a file, folder, state dict or module.
 
     Args:
         source: a path, a mapping of tensors, or a torch module.
@@ -66,11 +65,11 @@ def read(source: Any, given: Mapping[str, Any] | None = None) -> Reading:
 
 
 def _one_dtype(reading: Reading) -> Reading:
-    """Convert all weights to one dtype: float64 if all have it, otherwise float32, exact for half precision."""
+    """Convert all weights to float64 if all are float64, otherwise to float32."""
     kinds = {tensor.dtype for tensor in reading.tensors.values()}
     kind = torch.float64 if kinds == {torch.float64} else torch.float32
     tensors: dict[str, Tensor] = {name: t.to(kind).contiguous() for name, t in reading.tensors.items()}
     half = sorted(str(k).removeprefix("torch.") for k in kinds & {torch.float16, torch.bfloat16})
-    notes = (f"Weights saved in {', '.join(half)} are computed with in float32.",) if half else ()
+    notes = (f"Weights saved in {', '.join(half)} are converted to float32.",) if half else ()
     fields = reading.fields if reading.blocks is not None else {**reading.fields, "dtype": kind}
     return replace(reading, tensors=tensors, fields=fields, notes=(*reading.notes, *notes))

@@ -1,4 +1,4 @@
-"""The base of all readers of other libraries' files: sources, readings, and access to named weights and settings."""
+"""Base classes of all readers: sources, readings, and access to named weights and settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Source:
     module: nn.Module | None = None
 
     def any_name(self, *endings: str) -> bool:
-        """Whether any tensor's name ends with one of these."""
+        """Test whether any tensor's name ends with one of these."""
         return any(name.endswith(endings) for name in self.tensors)
 
 
@@ -47,7 +47,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Reading:
-    """A model as a reader interprets it.
+    """A model as converted by a reader.
 
     format: the file format, in words. fields: the TransformerLens config. tensors: the weights under TransformerLens
     names. blocks: used instead of fields if only a spec can express the model. vocabulary: token strings to ids. notes:
@@ -97,7 +97,7 @@ class Weights:
         self.left = dict(source.tensors)
 
     def take(self, name: str, *shape: int | None) -> Tensor:
-        """The tensor with this name. Raises CheckpointError if it is missing or has another shape (None: any size)."""
+        """Return and remove a tensor. Raises CheckpointError if it is missing or has another shape (None: any size)."""
         full = self.prefix + name
         if full not in self.left:
             raise CheckpointError(f"{self.where} lacks the tensor {full}")
@@ -107,11 +107,11 @@ class Weights:
         fits = len(tensor.shape) == len(shape) and all(b is None or a == b for a, b in zip(tensor.shape, shape))
         if shape and not fits:
             wanted = tuple("any" if size is None else size for size in shape)
-            raise CheckpointError(f"{self.where}: {full} has shape {tuple(tensor.shape)}; its config asks for {wanted}")
+            raise CheckpointError(f"{self.where}: {full} has shape {tuple(tensor.shape)}; its config requires {wanted}")
         return tensor
 
     def maybe(self, name: str, *shape: int) -> Tensor:
-        """The tensor with this name, or zeros of this shape if it is missing."""
+        """Return and remove a tensor, or return zeros of this shape if it is missing."""
         return self.take(name, *shape) if self.prefix + name in self.left else torch.zeros(shape)
 
     def has(self, name: str) -> bool:
@@ -130,7 +130,7 @@ class Config:
         self.where, self.fields = where, fields
 
     def size(self, *names: str, default: int | None = None) -> int:
-        """A positive integer under the first of these names that is set. Raises CheckpointError."""
+        """Return the first of these settings that is set. Raises CheckpointError unless it is a positive integer."""
         for name in names:
             value = self.fields.get(name)
             if value is None:
@@ -143,7 +143,7 @@ class Config:
         return default
 
     def number(self, *names: str, default: float) -> float:
-        """A positive finite number under the first of these names that is set. Raises CheckpointError."""
+        """Return the first of these settings that is set. Raises CheckpointError unless it is a positive number."""
         for name in names:
             value = self.fields.get(name)
             if value is None:
@@ -188,14 +188,14 @@ ACTIVATIONS = {
 
 
 def activation(where: str, word: str) -> str:
-    """TransformerLens's name of an activation. Raises CheckpointError for unknown activations."""
+    """Return TransformerLens's name of an activation. Raises CheckpointError for unknown activations."""
     if word not in ACTIVATIONS:
         raise CheckpointError(f"{where}: {one_of('activation', word, ACTIVATIONS)}")
     return ACTIVATIONS[word]
 
 
 def head_size(where: str, d_model: int, n_heads: int) -> int:
-    """d_model / n_heads. Raises CheckpointError if the heads do not divide it."""
+    """Return d_model / n_heads. Raises CheckpointError if it is not an integer."""
     if d_model % n_heads:
         raise CheckpointError(f"{where}: {n_heads} heads do not divide a width of {d_model}")
     return d_model // n_heads
@@ -216,7 +216,7 @@ CLASSIFIERS = ("score", "classifier")
 
 
 def unembedding(weights: Weights, embedding: Tensor, head: str, tied: bool) -> dict[str, Tensor]:
-    """The readout: a classification head, or the output layer over the vocabulary, or the transposed embedding.
+    """Return the readout: a classification head, the output layer over the vocabulary, or the transposed embedding.
 
     A bare model without a head (AutoModel) counts as tied only if its config says so.
     """
@@ -233,6 +233,6 @@ def unembedding(weights: Weights, embedding: Tensor, head: str, tied: bool) -> d
     if not tied:
         raise CheckpointError(
             f"{weights.where} has no output layer ({head}.weight, score.weight or classifier.weight) and its config "
-            "does not tie it to the embedding: save the model with its head"
+            "does not tie it to the embedding; save the model with its head"
         )
     return {"unembed.W_U": embedding.T, "unembed.b_U": torch.zeros(len(embedding))}

@@ -1,7 +1,7 @@
-"""GPT-2's layout: Hugging Face folders (linear layers transposed), nanoGPT's ckpt.pt and minGPT's state dicts.
+"""GPT-2's layout: Hugging Face folders, nanoGPT's ckpt.pt and minGPT's state dicts.
 
-All three name their parts transformer.h.0.attn.c_attn and so on. Hugging Face stores (inputs, outputs), the other two
-torch.nn.Linear's (outputs, inputs); the shape of c_attn says which.
+All three use names like transformer.h.0.attn.c_attn. Hugging Face stores matrices as (inputs, outputs), the other two
+as (outputs, inputs), like torch.nn.Linear. The shape of c_attn shows which is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from interp.readers.originals import hugging_face
 
 BUFFERS = ("attn.bias", "attn.masked_bias", "rotary_emb.inv_freq")
 SETTINGS = {
-    "n_heads": "the number of heads, where the file does not say it",
+    "n_heads": "the number of heads, if the file does not contain it",
     "act_fn": "the activation: relu, gelu, gelu_new or silu",
     "eps": "epsilon of the layer norms",
 }
@@ -73,8 +73,8 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Reading:
     nano = "block_size" in source.config
     if not nano and "n_heads" not in given:
         raise CheckpointError(
-            f'{source.where} does not say how many heads it has: config={{"n_heads": 4}}, and act_fn where it is not '
-            "gelu_new"
+            f'{source.where} does not contain the number of heads; pass config={{"n_heads": 4}}, and act_fn unless it '
+            "is gelu_new"
         )
     word = config.word("act_fn", default="gelu" if nano else "gelu_new")
     n_layers = 1 + max((int(rest) for name in source.tensors if (rest := _block(name, prefix)) is not None), default=-1)
@@ -89,7 +89,7 @@ def _read_linear(source: Source, given: Mapping[str, Any]) -> Reading:
         "eps": config.number("eps", default=1e-5),
     }
     tensors = _tensors(source, fields, lambda matrix: matrix, tied=True)
-    note = f"The activation is taken to be {word}; config={{'act_fn': ...}} changes it."
+    note = f"The activation is assumed to be {word}; config={{'act_fn': ...}} changes it."
     name = "nanoGPT checkpoint" if nano else "GPT-2 layout with torch.nn.Linear (minGPT)"
     return Reading(
         name, _whole(fields, tensors), tensors, vocabulary=source.vocabulary, notes=() if "act_fn" in given else (note,)
@@ -109,7 +109,7 @@ def _prefix(source: Source) -> str:
 
 
 def _block(name: str, prefix: str) -> str | None:
-    """The number of the block that a tensor belongs to."""
+    """Return the index of the block that a tensor belongs to, as text, or None."""
     rest = name.removeprefix(f"{prefix}h.")
     number = rest.split(".", 1)[0]
     return number if rest != name and number.isdecimal() and len(number) < 6 else None
@@ -118,7 +118,7 @@ def _block(name: str, prefix: str) -> str | None:
 def _tensors(
     source: Source, fields: Mapping[str, Any], turned: Callable[[Tensor], Tensor], tied: bool
 ) -> dict[str, Tensor]:
-    """TransformerLens's tensors; turned(matrix) has torch.nn.Linear's order (outputs, inputs)."""
+    """Convert tensors to TransformerLens's. turned(matrix) has torch.nn.Linear's order (outputs, inputs)."""
     d, heads, inner = fields["d_model"], fields["n_heads"], fields["d_mlp"]
     head_size(source.where, d, heads)
     weights = Weights(source, _prefix(source))
@@ -129,7 +129,7 @@ def _tensors(
         matrix = turned(weights.take(f"{name}.weight", None, None))
         if tuple(matrix.shape) != (n_out, n_in):
             raise CheckpointError(
-                f"{source.where}: {name}.weight has shape {tuple(matrix.shape)}; its config asks for {(n_out, n_in)}"
+                f"{source.where}: {name}.weight has shape {tuple(matrix.shape)}; its config requires {(n_out, n_in)}"
             )
         return matrix, weights.maybe(f"{name}.bias", n_out)
 

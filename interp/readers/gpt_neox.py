@@ -1,4 +1,4 @@
-"""Hugging Face folders of GPT-NeoX (Pythia's shape): rotary positions on part of each head, parallel blocks or not."""
+"""Hugging Face folders of GPT-NeoX, such as Pythia: partially rotary positions, and optionally parallel blocks."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     }
     if fields["rotary_dim"] % 2 or not fields["rotary_dim"]:
         raise CheckpointError(
-            f"{source.where}: rotary_pct = {share:g} turns {fields['rotary_dim']} of {size} dimensions; it must be an "
-            "even number of at least 2"
+            f"{source.where}: rotary_pct = {share:g} rotates {fields['rotary_dim']} of {size} dimensions; the number "
+            "must be even and at least 2"
         )
     tensors = _tensors(source, fields, config.flag("tie_word_embeddings", False))
     fields["d_vocab_out"] = tensors["unembed.W_U"].shape[1]
@@ -75,7 +75,7 @@ def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str,
             found[f"{ours}{new}.w"] = weights.take(f"{theirs}{old}.weight", d)
             found[f"{ours}{new}.b"] = weights.take(f"{theirs}{old}.bias", d)
         part = f"{theirs}attention.query_key_value"
-        # One matrix for queries, keys and values, in the order (head, which of the three, d_head).
+        # One matrix for queries, keys and values, in the order (head, Q/K/V, d_head).
         matrix = weights.take(f"{part}.weight", 3 * heads * size, d).reshape(heads, 3, size, d)
         bias = weights.maybe(f"{part}.bias", 3 * heads * size).reshape(heads, 3, size)
         for i, name in enumerate("QKV"):

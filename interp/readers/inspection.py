@@ -1,4 +1,4 @@
-"""`interp inspect`: what a file is, which reader takes it, what it says of the model, and what is missing."""
+"""`interp inspect`: the format, reader, config and missing settings of a model file."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN = 12
-"""So many tokens of a vocabulary are shown."""
+"""Number of tokens of a vocabulary, and of tensors, that are shown."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a file. ready: whether a task is all that `interp.load` still needs."""
+    """Facts about a model file. ready: whether `interp.load` needs nothing but a task."""
 
     rows: tuple[tuple[str, str], ...]
     ready: bool
 
     def to_frame(self) -> pd.DataFrame:
-        """Columns what and value, one row per fact."""
+        """Return a table with columns what and value, one row per fact."""
         import pandas as pd
 
         return pd.DataFrame(list(self.rows), columns=["what", "value"])
@@ -42,7 +42,7 @@ def inspect(source: Any, given: Mapping[str, Any] | None = None) -> Inspection:
 
     Args:
         source: as for `interp.load`.
-        given: settings that the file lacks, as `config=` of `interp.load`.
+        given: settings that the file lacks, as in `config=` of `interp.load`.
 
     Raises:
         CheckpointError: the file is broken.
@@ -82,20 +82,20 @@ def _tensors(source: Source) -> list[tuple[str, str]]:
 def _vocabulary(reading: Reading) -> str:
     words = reading.vocabulary
     if words is None:
-        return "not saved: say the id of each token of your task with tokens={'a': 0, ...}, where ids differ"
+        return "not saved; if ids differ from your task's, pass tokens={'a': 0, ...}"
     first = sorted(words, key=words.__getitem__)[:SHOWN]
     return ", ".join(f"{word!r}: {words[word]}" for word in first) + (", ..." if len(words) > SHOWN else "")
 
 
 def _compared(reading: Reading) -> str:
-    """How far the converted model's logits lie from the original library's."""
+    """Compare the converted model's logits with the original library's, in one sentence."""
     if reading.blocks is not None or reading.original is None:
-        return "no: its library cannot be run here; interp.from_function compares with your own forward"
+        return "no: its library is not available; interp.from_function compares with your own forward pass"
     try:
         worst = deviation(stock_model(read_config(reading.fields), reading.tensors), reading.original)
     except InterpError as error:
         return f"no: {error}"
-    return f"logits differ by at most {worst:.1e} of the largest, on 4 random inputs"
+    return f"logits differ by at most {worst:.1e} of the largest logit, on 4 random inputs"
 
 
 ROWS = 50
@@ -105,20 +105,19 @@ ROWS = 50
 def from_function(
     forward: Any, like: Any, tokens: Mapping[str, int] | None = None, outputs: Mapping[str, int] | None = None
 ) -> float:
-    """Compare a converted model with the user's own forward pass, on 50 inputs of its task where answers are read.
+    """Compare a converted model with the user's own forward pass at the read positions of 50 inputs of its task.
 
     Args:
         forward: token ids (rows, length) to logits (rows, length, n_out): a function, or a module in evaluation mode.
-        like: the converted model, as `interp.load` gave it.
-        tokens, outputs: the ids of `interp.load`, where `like` was saved and loaded again since.
+        like: the converted model, as returned by `interp.load`.
+        tokens, outputs: the ids given to `interp.load`, if `like` has been saved and loaded since.
 
     Returns:
         The largest difference of logits, relative to the largest logit (at least 1).
 
     Raises:
-        CheckpointError: the difference is above 1e-5; the sentence names an input, the position and both values.
-        InterpError: `like` is not a model. A module that no config expresses cannot be measured: every measure needs
-            the hooks of a HookedTransformer.
+        CheckpointError: the difference is above 1e-5; the message names an input, the position and both values.
+        InterpError: `like` is not a model.
 
     Example:
 
@@ -135,7 +134,7 @@ def from_function(
     theirs = torch.as_tensor(forward(batch.tokens if ids is None else ids[batch.tokens])).detach().double().cpu()
     if theirs.ndim != 3 or theirs.shape[:2] != batch.tokens.shape:
         raise CheckpointError(
-            f"forward gives shape {tuple(theirs.shape)}; expected {tuple(batch.tokens.shape)} and the outputs"
+            f"forward returns shape {tuple(theirs.shape)}; expected {tuple(batch.tokens.shape)} and an axis of outputs"
         )
     if columns is None and (outputs is not None or theirs.shape[-1] != ours.shape[-1]):
         columns = output_ids_of(theirs.shape[-1], theirs.shape[-1], task, ids, outputs)
@@ -146,8 +145,8 @@ def from_function(
         read, output = (int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
         row, place = where.nonzero()[read].tolist()
         raise CheckpointError(
-            f"the converted model computes something else: on {task.format(batch.tokens[row])!r} at position {place}, "
-            f"output {task.answer_words[output]!r} is {float(ours[read, output]):.6g}; expected "
-            f"{float(picked[read, output]):.6g}, as forward gives"
+            f"the converted model differs from forward: on {task.format(batch.tokens[row])!r} at position {place}, "
+            f"output {task.answer_words[output]!r} is {float(ours[read, output]):.6g}, but forward returns "
+            f"{float(picked[read, output]):.6g}"
         )
     return worst

@@ -27,8 +27,8 @@ from interp.readers.originals import hugging_face
 
 KINDS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen 2", "qwen3": "Qwen 3"}
 LONGEST = 1024
-"""Rotary positions have no table to run out of, but TransformerLens keeps a mask of n_ctx x n_ctx."""
-SETTINGS = {"n_ctx": f"the longest input in tokens, where {LONGEST} is too short"}
+"""Default limit of n_ctx: rotary positions have no table, but TransformerLens stores a mask of n_ctx x n_ctx."""
+SETTINGS = {"n_ctx": f"the longest input in tokens, if {LONGEST} is too short"}
 
 
 def _recognizes(source: Source) -> bool:
@@ -60,8 +60,8 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     _check_windows(config, kind, n_ctx)
     if fields["d_head"] % 2 or heads % fields["n_key_value_heads"]:
         raise CheckpointError(
-            f"{source.where}: {heads} heads of size {fields['d_head']} with {fields['n_key_value_heads']} for keys: "
-            "the size must be even, and the heads a multiple of those for keys"
+            f"{source.where}: {heads} heads of size {fields['d_head']} with {fields['n_key_value_heads']} key heads: "
+            "the size must be even, and the number of heads a multiple of the number of key heads"
         )
     fields["rotary_dim"] = fields["d_head"]
     tensors = _tensors(source, fields, config.flag("tie_word_embeddings", False))
@@ -74,25 +74,25 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
 
 
 def rotary_base(config: Config) -> float:
-    """The base of rotary positions, under its old names or the new. Raises CheckpointError for scaled ones."""
+    """Return the base of rotary positions, by its old or new name. Raises CheckpointError for scaled positions."""
     saved: Any = config.fields.get("rope_parameters") or config.fields.get("rope_scaling") or {}
     if not isinstance(saved, Mapping):
         raise CheckpointError(f"{config.where}: rope_parameters = {short(saved)} must be a table")
     kind = saved.get("rope_type", saved.get("type", "default"))
     if kind not in ("default", None):
-        raise CheckpointError(f"{config.where}: rope_type = {short(kind)} cannot be expressed; only default can")
+        raise CheckpointError(f"{config.where}: rope_type = {short(kind)} is not supported, only default")
     inner = Config(config.where, saved)
     return inner.number("rope_theta", default=config.number("rope_theta", "rotary_emb_base", default=10_000.0))
 
 
 def _check_windows(config: Config, kind: str, n_ctx: int) -> None:
-    """Raise CheckpointError where a position sees fewer tokens than inputs have."""
+    """Raise CheckpointError if a sliding window is shorter than the longest input."""
     window = config.fields.get("sliding_window")
     used = kind == "mistral" or config.fields.get("use_sliding_window")
     if used and isinstance(window, int) and window < n_ctx:
         raise CheckpointError(
             f"{config.where}: sliding_window = {window} is shorter than the longest input of {n_ctx} tokens; "
-            f"config={{'n_ctx': {window}}} reads the model on inputs where it makes no difference"
+            f"config={{'n_ctx': {window}}} limits inputs to lengths for which the window has no effect"
         )
     if used and "sliding_attention" in str(config.fields.get("layer_types")) and not isinstance(window, int):
         raise CheckpointError(f"{config.where}: layer_types = sliding_attention needs sliding_window")
@@ -125,11 +125,13 @@ def _tensors(source: Source, fields: Mapping[str, Any], tied: bool) -> dict[str,
             found[f"{ours}attn.k_norm.w"] = weights.take(f"{theirs}self_attn.k_norm.weight", size)
         gate, up = f"{theirs}mlp.gate_proj", f"{theirs}mlp.up_proj"
         if weights.has(f"{gate}.bias") and weights.maybe(f"{gate}.bias", inner).any():
-            raise CheckpointError(f"{source.where}: {prefix}{gate}.bias cannot be expressed; TransformerLens has none")
+            raise CheckpointError(f"{source.where}: TransformerLens does not support {prefix}{gate}.bias")
         found[f"{ours}mlp.W_gate"] = weights.take(f"{gate}.weight", inner, d).T
         found[f"{ours}mlp.W_in"] = weights.take(f"{up}.weight", inner, d).T
         if weights.has(f"{up}.bias") and weights.maybe(f"{up}.bias", inner).any():
-            raise CheckpointError(f"{source.where}: {prefix}{up}.bias cannot be expressed: it enters after the gate")
+            raise CheckpointError(
+                f"{source.where}: TransformerLens does not support {prefix}{up}.bias; its b_in is added after the gate"
+            )
         found[f"{ours}mlp.b_in"] = torch.zeros(inner)
         found[f"{ours}mlp.W_out"] = weights.take(f"{theirs}mlp.down_proj.weight", d, inner).T
         found[f"{ours}mlp.b_out"] = weights.maybe(f"{theirs}mlp.down_proj.bias", d)

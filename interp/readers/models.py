@@ -1,4 +1,4 @@
-"""From a reading to a model: TransformerLens's where a config expresses it, a task model where only a spec does."""
+"""Models from readings: a HookedTransformer if a config can express it, otherwise a task model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from interp.spec import ModelSpec
 from interp.tasks import Task, make_task
 
 TOLERANCE = 1e-5
-"""How far a converted model's logits may lie from the original's, relative to the largest of them."""
+"""Largest allowed difference between a converted model's logits and the original's, relative to the largest logit."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A model that a reader made. tokens: the model's id of each token of the task, None if they are the same.
-    deviation: the largest difference between its logits and the original's, relative to the largest logit, on random
-    inputs; None if the original could not be run.
+    """A converted model.
+
+    tokens: the model's id of each token of the task, or None if the ids are equal. deviation: the largest difference
+    between its logits and the original's on random inputs, relative to the largest logit; None if the original could
+    not be run.
     """
 
     model: HookedTransformer
@@ -43,9 +45,9 @@ def convert(
     tokens: Mapping[str, int] | None = None,
     outputs: Mapping[str, int] | None = None,
 ) -> Converted:
-    """The model of a file, folder, state dict or module, compared with the original library where it is installed.
+    """Convert the model in a file, folder, state dict or module, and compare it with the original library if installed.
 
-    Raises CheckpointError if the two disagree, and what `read` raises.
+    Raises CheckpointError if the two differ, and all errors of `read`.
     """
     known = make_task(task) if isinstance(task, str) else task
     if not isinstance(known, Task):
@@ -59,7 +61,7 @@ def convert(
 
 
 def tokens_of(reading: Reading, task: Task) -> dict[str, int] | None:
-    """The ids of the task's tokens in the file's own vocabulary, where it has them all."""
+    """Return the ids of the task's tokens in the file's vocabulary, or None unless it contains all of them."""
     words = reading.vocabulary
     if words is None or any(token not in words for token in task.vocabulary):
         return None
@@ -67,7 +69,7 @@ def tokens_of(reading: Reading, task: Task) -> dict[str, int] | None:
 
 
 def check_original(model: HookedTransformer, reading: Reading) -> float | None:
-    """How far the converted model's logits lie from the original's. Raises CheckpointError above TOLERANCE."""
+    """Return the deviation from the original, or None if it cannot be run. Raises CheckpointError above TOLERANCE."""
     if reading.original is None:
         return None
     try:
@@ -81,16 +83,16 @@ def check_original(model: HookedTransformer, reading: Reading) -> float | None:
 
 @torch.no_grad()
 def deviation(model: HookedTransformer, original: Callable[[Tensor], Tensor], rows: int = 4) -> float:
-    """The largest difference of logits on random inputs, relative to the largest logit (at least 1).
+    """Return the largest difference of logits on random inputs, relative to the largest logit (at least 1).
 
-    Raises CheckpointError if it is above TOLERANCE, with the input, the position and both values.
+    Raises CheckpointError, with the input, the position and both values, if it is above TOLERANCE.
     """
     length = min(12, model.cfg.n_ctx)
     tokens = torch.randint(model.cfg.d_vocab, (rows, length), generator=torch.Generator().manual_seed(0))
     ours, theirs = model(tokens).detach().double().cpu(), original(tokens).detach().double().cpu()
     if ours.shape != theirs.shape:
         raise CheckpointError(
-            f"the original gives logits of shape {tuple(theirs.shape)}, the converted {tuple(ours.shape)}"
+            f"the original's logits have shape {tuple(theirs.shape)}, the converted model's {tuple(ours.shape)}"
         )
     worst = float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1))
     limit = TOLERANCE if model.cfg.dtype != torch.float64 else 1e-9
@@ -98,8 +100,8 @@ def deviation(model: HookedTransformer, original: Callable[[Tensor], Tensor], ro
         apart = (ours - theirs).abs().nan_to_num(torch.inf)
         at = tuple(int(i) for i in torch.unravel_index(apart.argmax(), apart.shape))
         raise CheckpointError(
-            f"the converted model computes something else: on tokens {tokens[at[0]].tolist()} at position {at[1]}, "
-            f"output {at[2]} is {float(ours[at]):.6g}; expected {float(theirs[at]):.6g}, as in the original"
+            f"the converted model differs from the original: on tokens {tokens[at[0]].tolist()} at position {at[1]}, "
+            f"output {at[2]} is {float(ours[at]):.6g}; the original's is {float(theirs[at]):.6g}"
         )
     return worst
 
@@ -107,7 +109,7 @@ def deviation(model: HookedTransformer, original: Callable[[Tensor], Tensor], ro
 def task_model(
     reading: Reading, task: Task, tokens: Mapping[str, int] | None, outputs: Mapping[str, int] | None
 ) -> TaskModel:
-    """The task model of blocks that only a spec expresses, embedding and readout in the task's order."""
+    """Build the task model of a reading with blocks, with embedding and readout in the task's order."""
     blocks, tensors = reading.blocks, dict(reading.tensors)
     assert blocks is not None
     ids = token_ids_of(len(tensors["embed.W_E"]), task, tokens)

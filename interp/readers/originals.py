@@ -1,4 +1,4 @@
-"""The other library's own forward pass, for the comparison with ours. The library is imported only when it is asked."""
+"""The original library's forward pass, to check converted models. The library is imported on first use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HEADS = (*CLASSIFIERS, "lm_head", "embed_out")
 
 
 def hugging_face(source: Source) -> Callable[[Tensor], Tensor] | None:
-    """Logits of the transformers library for these weights, (rows, length) to (rows, length, n_out); None without it.
+    """Return a function from token ids (rows, length) to the transformers library's logits (rows, length, n_out).
 
-    The library's class is named by model_type alone and filled with the weights that were read: nothing in the folder
-    is executed, whatever auto_map says.
+    Returns None if transformers is not installed. The library's class is chosen by model_type only, and loaded with the
+    weights that were read. auto_map is ignored, so nothing in the folder is executed.
     """
     if find_spec("transformers") is None:
         return None
@@ -39,7 +39,7 @@ def _body(source: Source) -> tuple[torch.nn.Module, Tensor, Tensor]:
     try:
         config = transformers.AutoConfig.for_model(**kept)
         base = transformers.AutoModel.from_config(config, attn_implementation="eager").eval().float()
-    except Exception as error:  # a library of a million lines: whatever it says, the comparison cannot be made
+    except Exception as error:  # the library may raise anything
         raise InterpError(f"transformers cannot build {source.where}: {str(error).strip()[:200]}") from None
     own = base.state_dict()
     prefix = getattr(base, "base_model_prefix", "") + "."

@@ -1,9 +1,9 @@
-"""State dicts of TransformerLens and of the research code before it, whose matrices lie another way round.
+"""State dicts of TransformerLens and of earlier research code with transposed matrices.
 
-Three layouts occur, all with the names embed.W_E, blocks.0.attn.W_Q, unembed.W_U and so on. TransformerLens multiplies
-from the right (W_Q is heads x d_model x d_head, W_O heads x d_head x d_model); the code of "Progress measures for
-grokking" (Nanda et al. 2023) from the left, with all heads in one W_O; the first EasyTransformer from the left
-throughout. Only one of them fits the shapes of a file.
+There are three layouts, all with the names embed.W_E, blocks.0.attn.W_Q, unembed.W_U and so on. TransformerLens
+computes x @ W (W_Q is heads x d_model x d_head, W_O heads x d_head x d_model). "Progress measures for grokking" (Nanda
+et al. 2023) computes W @ x, except for the unembedding, with all heads in one W_O. The first EasyTransformer computes
+W @ x throughout. The shapes in a file usually fit only one layout.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SHAPES = {
     "W_V": ("heads", "d", "head"), "W_O": ("heads", "head", "d"), "W_in": ("d", "mlp"), "W_out": ("mlp", "d"),
     "W_U": ("d", "out"),
 }  # fmt: skip
-"""Axes of each matrix in TransformerLens's own layout."""
+"""Axes of each matrix in TransformerLens's layout."""
 CONSTANTS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 
 
@@ -56,7 +56,7 @@ def _recognizes(source: Source) -> bool:
 
 
 def fits(tensors: Mapping[str, Tensor]) -> list[tuple[str, dict[str, Tensor], dict[str, int]]]:
-    """The layouts whose axes agree in all matrices of a file: name, tensors turned, and the length of each axis."""
+    """Find the layouts that fit all shapes of a file: name, tensors in TransformerLens's layout, and axis lengths."""
     found = []
     for name, turns in LAYOUTS.items():
         made = _turned(tensors, turns)
@@ -96,13 +96,13 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     matches = fits({name: tensor for name, tensor in source.tensors.items() if not name.endswith(CONSTANTS)})
     if not matches:
         raise CheckpointError(
-            f"{source.where} has TransformerLens's names, but the shapes of its matrices agree in no known layout "
+            f"{source.where} has TransformerLens's names, but the shapes of its matrices fit no known layout "
             f"({first_few(LAYOUTS)})"
         )
     if len(matches) > 1:
         raise CheckpointError(
-            f"{source.where}: its shapes fit {len(matches)} layouts ({first_few(name for name, *_ in matches)}): give "
-            "TransformerLens's config for the first, or turn the matrices as TransformerLens has them"
+            f"{source.where}: its shapes fit {len(matches)} layouts ({first_few(name for name, *_ in matches)}): pass "
+            "TransformerLens's config if it is the first, otherwise transpose the matrices to TransformerLens's layout"
         )
     name, tensors, sizes = matches[0]
     weights = Weights(Source(source.where, tensors))
@@ -124,34 +124,36 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     if name == "TransformerLens state dict":
         _ask(source.where, given, normed, "mlp" in sizes)
     if not fields["n_ctx"]:
-        raise InterpError(f'{source.where} has no table of positions: config={{"n_ctx": ...}}, its longest input')
+        raise InterpError(
+            f'{source.where} has no table of positions: pass config={{"n_ctx": ...}}, the length of its longest input'
+        )
     if "mlp" in sizes and "act_fn" not in given:
         saved = str(source.config.get("act_type", source.config.get("act_fn", ""))).lower()
         if saved not in ("relu", "gelu", "gelu_new", "silu"):
             raise InterpError(
-                f'{source.where} does not say which activation its MLPs have: config={{"act_fn": "relu"}}'
+                f'{source.where} does not contain the activation of its MLPs; pass config={{"act_fn": "relu"}}'
             )
         fields["act_fn"] = saved
-    notes = ("Scores are taken to be divided by the square root of d_head, attention to be "
+    notes = ("Scores are assumed to be divided by the square root of d_head, attention to be "
              f"{fields.get('attention_dir', 'causal')}, and norms to be "
-             f"{'layer norms with weights' if normed else 'absent'}; config= says otherwise.",)  # fmt: skip
+             f"{'layer norms with weights' if normed else 'absent'}; config= changes this.",)  # fmt: skip
     return Reading(name, fields, _complete(weights, fields), notes=notes)
 
 
 def _ask(where: str, given: Mapping[str, Any], normed: bool, mlp: bool) -> None:
-    """Raise InterpError for what TransformerLens's own tensors leave open: the older code had one choice of each."""
+    """Raise InterpError for missing settings that TransformerLens's tensors do not determine."""
     wanted: dict[str, str | None] = {"attention_dir": "causal"}
     wanted |= {} if normed else {"normalization_type": None}
     wanted |= {"act_fn": "relu"} if mlp else {}
     if missing := {key: value for key, value in wanted.items() if key not in given}:
         raise InterpError(
-            f"{where} needs the config of its model: the whole TransformerLens config, or what the tensors do not say, "
-            f"such as config={missing}"
+            f"{where} needs the config of its model: the whole TransformerLens config, or the settings that the "
+            f"tensors do not determine, such as config={missing}"
         )
 
 
 def _complete(weights: Weights, fields: Mapping[str, Any]) -> dict[str, Tensor]:
-    """All tensors of the config: what these files leave out is zero."""
+    """Return all tensors of the config. Tensors that are missing in the file are zero."""
     d, heads, head = fields["d_model"], fields["n_heads"], fields["d_head"]
     found = {
         "embed.W_E": weights.take("embed.W_E"),
@@ -185,7 +187,7 @@ SETTINGS = {
     "n_ctx": "the longest input, if there is no table of positions",
     "eps": "epsilon of the layer norms",
     "attention_dir": "causal or bidirectional",
-    "attn_scale": "what scores are divided by",
+    "attn_scale": "the number that scores are divided by",
     "normalization_type": "None, LN or LNPre",
     "use_attn_scale": "whether scores are divided by the square root of d_head",
 }

@@ -47,7 +47,7 @@ def open_source(source: Any) -> Source:
 
 
 def _read_file(path: Path) -> Mapping[str, Any]:
-    """The tensors of a safetensors file, or the mapping that torch's weights_only loader finds in any other."""
+    """Read the tensors of a safetensors file, or the mapping in any other file, with torch's weights_only loader."""
     path = regular_file(path, MAX_BYTES)
     if path.suffix == ".safetensors":
         with opened(path):
@@ -57,14 +57,16 @@ def _read_file(path: Path) -> Mapping[str, Any]:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile file can cause any error in torch
         reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
-        raise CheckpointError(f"{path} is not a file that torch reads without running code: {reason[:120]}") from None
+        raise CheckpointError(
+            f"{path} is not a file that torch can read without running code: {reason[:120]}"
+        ) from None
     if not isinstance(found, Mapping):
-        raise CheckpointError(f"{path} holds {of_type(found)}; expected a state dict, names to tensors")
+        raise CheckpointError(f"{path} contains {of_type(found)}; expected a state dict (names and tensors)")
     return found
 
 
 def _of_mapping(found: Mapping[Any, Any], where: str) -> Source:
-    """A state dict, alone or as one entry of a checkpoint, with the checkpoint's settings."""
+    """Open a state dict, alone or as one entry of a checkpoint, with the checkpoint's settings."""
     inner, config = found, {}
     # A checkpoint may have single tensors besides its state dict, such as nanoGPT's best_val_loss.
     nested = [name for name in NESTED if _holds_tensors(found.get(name))]
@@ -72,7 +74,7 @@ def _of_mapping(found: Mapping[Any, Any], where: str) -> Source:
         nested = nested or [name for name, value in found.items() if _holds_tensors(value)]
         if len(nested) != 1:
             raise CheckpointError(
-                f"{where} holds {first_few(found)}; expected a state dict, or one entry that is one"
+                f"{where} contains {first_few(found)}; expected a state dict, or exactly one entry with a state dict"
                 + (f", not {len(nested)}" if nested else "")
             )
         inner = found[nested[0]]
@@ -86,7 +88,7 @@ def _holds_tensors(value: object) -> bool:
 
 
 def _dense(found: Mapping[Any, Any], where: str) -> dict[str, Tensor]:
-    """Dense tensors on the CPU by name, without the prefixes of torch.compile and data parallelism."""
+    """Return dense tensors on the CPU by name, without the prefixes of torch.compile and data parallelism."""
     tensors = {}
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
@@ -97,17 +99,17 @@ def _dense(found: Mapping[Any, Any], where: str) -> dict[str, Tensor]:
             name = name.split(".", 1)[1]
         tensors[name] = value.detach().cpu()
     if not tensors:
-        raise CheckpointError(f"{where} holds no tensors")
+        raise CheckpointError(f"{where} contains no tensors")
     return tensors
 
 
 def _of_folder(folder: Path) -> Source:
-    """A Hugging Face folder with config.json and model.safetensors or pytorch_model.bin."""
+    """Open a Hugging Face folder with config.json and model.safetensors or pytorch_model.bin."""
     config = _json(folder / "config.json")
     if config is None:
-        raise CheckpointError(f"{folder} has no config.json: a folder is read as Hugging Face saves models")
+        raise CheckpointError(f"{folder} has no config.json; a folder must be in Hugging Face's format")
     if not isinstance(config, Mapping):
-        raise CheckpointError(f"{folder / 'config.json'} holds {of_type(config)}; expected a table")
+        raise CheckpointError(f"{folder / 'config.json'} contains {of_type(config)}; expected an object")
     files = [folder / name for name in WEIGHTS if (folder / name).is_file()]
     index = _json(folder / "model.safetensors.index.json")
     if isinstance(index, Mapping) and isinstance(index.get("weight_map"), Mapping):
@@ -126,7 +128,7 @@ def _of_folder(folder: Path) -> Source:
 
 
 def vocabulary_of(folder: Path) -> dict[str, int] | None:
-    """Token strings to ids from tokenizer.json or vocab.json; None if neither has them."""
+    """Read token strings and ids from tokenizer.json or vocab.json; None if neither contains them."""
     saved = _json(folder / "tokenizer.json")
     if isinstance(saved, Mapping) and isinstance(saved.get("model"), Mapping):
         words = saved["model"].get("vocab")
@@ -141,7 +143,7 @@ def vocabulary_of(folder: Path) -> dict[str, int] | None:
 
 
 def _json(path: Path) -> Any:
-    """The content of a JSON file, or None if there is no such file. Raises CheckpointError for a broken one."""
+    """Read a JSON file, or return None if it does not exist. Raises CheckpointError for a broken file."""
     if not path.is_file():
         return None
     if path.stat().st_size > MOST_JSON:
@@ -153,7 +155,7 @@ def _json(path: Path) -> Any:
 
 
 def _of_module(module: nn.Module) -> Source:
-    """A module with its state dict, and its config if it has one as in transformers."""
+    """Open a module: its state dict, and its config if it has an attribute `config`."""
     settings: Any = getattr(module, "config", None)
     config = settings.to_dict() if hasattr(settings, "to_dict") else {}
     if not config and hasattr(settings, "__dict__"):

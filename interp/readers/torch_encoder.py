@@ -1,8 +1,8 @@
 """torch.nn.TransformerEncoder, alone or inside a module with an embedding, positions and an output layer.
 
-A state dict does not say how many heads there are, whether norms come first, which activation is used, or which mask
-was given: a module says all but the mask. Post-norm blocks, PyTorch's default, are not in TransformerLens, so these
-models become task models.
+A state dict does not contain the number of heads, the place of norms, the activation or the attention mask; a module
+contains all of these except for the mask. TransformerLens does not support post-norm blocks, PyTorch's default, so
+these models become task models.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     prefixes = [match.group(1) for name in source.tensors if (match := FIRST.match(name))]
     if len(prefixes) > 1:
         raise CheckpointError(
-            f"{source.where} has {len(prefixes)} encoders ({first_few(prefixes)}); one can be expressed"
+            f"{source.where} has {len(prefixes)} encoders ({first_few(prefixes)}); only one is supported"
         )
     prefix = prefixes[0]
     config = Config(source.where, {**_settings(source, prefix), **given})
     if "n_heads" not in config.fields:
         raise InterpError(
-            f"{source.where} does not say how many heads its torch.nn.TransformerEncoder has: "
-            'config={"n_heads": 4}, and norm_first, act_fn, causal where they are not False, relu, False'
+            f"{source.where} does not contain the number of heads of its torch.nn.TransformerEncoder; pass "
+            'config={"n_heads": 4}, and norm_first, act_fn and causal unless they are False, relu and False'
         )
     weights = Weights(source)
     d = source.tensors[f"{prefix}layers.0.self_attn.in_proj_weight"].shape[-1]
@@ -67,7 +67,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
     size = head_size(source.where, d, heads)
     word: Any = activation(source.where, config.word("act_fn", default="relu"))
     if word not in ("relu", "gelu"):
-        raise CheckpointError(f"{source.where}: activation {word} cannot be expressed in an encoder; relu and gelu can")
+        raise CheckpointError(f"{source.where}: activation {word} is not supported, only relu and gelu")
     numbers = {
         int(m.group(1)) for name in source.tensors if (m := re.match(re.escape(prefix) + r"layers\.(\d{1,4})\.", name))
     }
@@ -94,7 +94,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
         }
     ends, length, notes = _ends(weights, d, given)
     if not causal and "causal" not in given:
-        notes.append("Every position is taken to see every other; config={'causal': True} says otherwise.")
+        notes.append("Attention is assumed to be bidirectional; config={'causal': True} changes this.")
     blocks = Layers(d, tuple(layers), causal, final, length)
     fields = {
         "n_layers": len(layers), "d_model": d, "n_heads": heads, "d_head": size, "d_mlp": layers[0].mlp.d_mlp,  # type: ignore[union-attr]
@@ -104,7 +104,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Reading:
 
 
 def _settings(source: Source, prefix: str) -> dict[str, Any]:
-    """What the module itself says of its layers."""
+    """Read the settings of the layers from the module, if one was given."""
     if source.module is None:
         return {}
     encoder = source.module.get_submodule(prefix.rstrip(".")) if prefix else source.module
@@ -115,7 +115,7 @@ def _settings(source: Source, prefix: str) -> dict[str, Any]:
     called = layer.activation
     word = words.get(called) or {nn.ReLU: "relu", nn.GELU: "gelu"}.get(type(called))
     if word is None or (isinstance(called, nn.GELU) and called.approximate != "none"):
-        raise CheckpointError(f"{source.where}: its activation {called} cannot be expressed; relu and gelu can")
+        raise CheckpointError(f"{source.where}: activation {called} is not supported, only relu and gelu")
     return {
         "n_heads": layer.self_attn.num_heads,
         "norm_first": layer.norm_first,
@@ -125,7 +125,7 @@ def _settings(source: Source, prefix: str) -> dict[str, Any]:
 
 
 def _layer(weights: Weights, at: str, d: int, heads: int) -> tuple[dict[str, Tensor], int]:
-    """The tensors of one layer under our names, and the width of its MLP."""
+    """Return the tensors of one layer under interp's names, and the width of its MLP."""
     found: dict[str, Tensor] = {}
     matrix = weights.take(f"{at}self_attn.in_proj_weight", 3 * d, d)
     bias = weights.maybe(f"{at}self_attn.in_proj_bias", 3 * d)
@@ -144,7 +144,7 @@ def _layer(weights: Weights, at: str, d: int, heads: int) -> tuple[dict[str, Ten
 
 
 def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str, Tensor], int | None, list[str]]:
-    """Embedding, positions and readout among the tensors that are left: named by the user, else by their only fit."""
+    """Find embedding, positions and readout among the remaining tensors: named by the user, or the only candidates."""
     left = {name: tensor for name, tensor in weights.left.items() if tensor.is_floating_point()}
     flat = {name: t.reshape(-1, d) if t.ndim == 3 and 1 in t.shape[:2] else t for name, t in left.items()}
     tables = {name: t for name, t in flat.items() if t.ndim == 2 and t.shape[1] == d}
@@ -155,7 +155,7 @@ def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str,
         if role in given:
             if given[role] not in tables:
                 raise InterpError(
-                    f"{role} = {given[role]!r} is not a tensor of width {d}; there are {first_few(tables)}"
+                    f"{role} = {given[role]!r} is not a tensor of width {d}; these are: {first_few(tables)}"
                 )
             chosen[role] = given[role]
         else:
@@ -166,8 +166,8 @@ def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str,
                 fits = [name for name in fits if name.endswith("weight") and tables[name] is left[name]]
             if len(fits) > 1 or (not fits and role != "positions"):
                 raise InterpError(
-                    f"{weights.where}: which tensor is the {role}? config={{{role!r}: ...}} names one of "
-                    f"{first_few(tables, 8)}"
+                    f"{weights.where}: the tensor for {role} is not clear; pass its name as config={{{role!r}: ...}}, "
+                    f"one of {first_few(tables, 8)}"
                 )
             chosen[role] = fits[0] if fits else None
     embed, positions, unembed = chosen["embed"], chosen["positions"], chosen["unembed"]
@@ -178,8 +178,8 @@ def _ends(weights: Weights, d: int, given: Mapping[str, Any]) -> tuple[dict[str,
     found = {"embed.W_E": tables[embed], "unembed.W_U": matrix.T, "unembed.b_U": bias}
     for name in (embed, unembed, f"{unembed.removesuffix('weight')}bias"):
         weights.left.pop(name, None)
-    places = "no table of positions was found" if positions is None else f"{positions} as the positions"
-    notes = [f"{embed} is taken as the embedding, {unembed} as the output layer, and {places}."]
+    places = "no table of positions was found" if positions is None else f"{positions} is the table of positions"
+    notes = [f"{embed} is assumed to be the embedding, {unembed} the output layer; {places}."]
     length = None
     if positions is not None:
         found["pos_embed.W_pos"], length = tables[positions], len(tables[positions])

@@ -46,7 +46,7 @@ def test_one_output_decides_by_sign_or_by_tolerance() -> None:
 
 
 def test_rules_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InterpError, match="goes with an indicator"):
+    with pytest.raises(InterpError, match="only an indicator has one"):
         Decision("sigmoid", tolerance=1.0)
     with pytest.raises(InterpError, match="at least two different outputs"):
         Decision(among=(1, 1))

@@ -64,7 +64,7 @@ def test_refusals() -> None:
         evaluate("first-doubled", [4], 4, 3)
     with pytest.raises(InterpError, match="unknown position formula"):
         position_formula("frist")
-    with pytest.raises(InterpError, match="known already"):
+    with pytest.raises(InterpError, match="already registered"):
         register_positions("first")(lambda i, n, d: i)
     with pytest.raises(InterpError, match="n = 0"):
         position_codes("first", 0, 4)

@@ -112,7 +112,7 @@ def test_a_formula_of_the_user_s_own() -> None:
     found = positions(SPEC.replace(positions="test-positions-backwards"))
     assert found[0, :, 0].tolist() == [4, 3, 2, 1, 0]
     assert found[1, :3, 3].tolist() == [2, 1, 0]
-    with pytest.raises(InterpError, match="known already"):
+    with pytest.raises(InterpError, match="already registered"):
         register_positions("test-positions-backwards")(lambda i, n, d_model: i)
 
 

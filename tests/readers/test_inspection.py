@@ -43,7 +43,7 @@ def test_a_bare_state_dict_names_what_is_missing(tmp_path: Path) -> None:
     found = inspect(tmp_path / "x.pt")
     said = dict(found.rows)
     assert not found.ready
-    assert "how many heads" in said["missing"]
+    assert "number of heads" in said["missing"]
     assert said["setting n_heads"]
     assert said["wte.weight"] == "(5, 8) float32"
 

@@ -209,5 +209,5 @@ def test_what_cannot_be_trained_is_said() -> None:
     with pytest.raises(InterpError, match="unknown device 'tpu9'"):
         train(small_spec(), device="tpu9")
     if not torch.cuda.is_available():
-        with pytest.raises(InterpError, match="torch sees no CUDA device here"):
+        with pytest.raises(InterpError, match="torch finds no CUDA device"):
             train(small_spec(), device="cuda")

@@ -1,9 +1,9 @@
-"""TransformerLens 4.x, which has no HookedTransformer: the same names, hooks and parameters, on HookedRootModule.
+"""A HookedTransformer for TransformerLens 4.x, with the names, hooks and parameters of 3.x, on HookedRootModule.
 
-What 4.x offers in its place, TransformerBridge, cannot hold a model without positions or with unscaled scores, has no
-hook_result, and ignores edits of its hook_attn_scores. This stand-in runs decoders and encoders of the plain kind:
-positions learned, rotary or ALiBi, layer or RMS norms before the parts or none, grouped keys and values, gated MLPs. It
-also runs on 3.x, where the tests hold it against the library's own.
+TransformerBridge, the replacement in 4.x, does not support models without positions or with unscaled scores, has no
+hook_result, and ignores edits of its hook_attn_scores. This package supports decoders and encoders with learned, rotary
+or ALiBi positions, pre-layer or pre-RMS norms or none, grouped keys and values, and gated MLPs. It also runs on 3.x,
+where the tests compare it with the library's own classes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HookedTransformer as 3.x has it, for models of the plain kind (see the package)."""
+"""HookedTransformer with the interface of 3.x, for the architectures listed in the package's docstring."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ BUILT: dict[str, tuple[Any, ...]] = {
     "clip_qkv": (None,),
     "use_attention_sinks": (False,),
 }
-"""Fields of a config, and the values for which a model is built here."""
+"""Config fields with their supported values."""
 
 
 @contextmanager
 def quiet_construction() -> Iterator[None]:
-    """Nothing here announces anything."""
+    """Do nothing: these classes emit no warnings."""
     yield
 
 
 def config_fields() -> dict[str, Any]:
-    """The fields of a config and their defaults; None if there is no default."""
+    """Return the fields of a config and their defaults; None if there is no default."""
     found: dict[str, Any] = {}
     for kind in reversed(HookedTransformerConfig.__mro__[:-1]):
         found |= {
@@ -75,28 +75,28 @@ def config_fields() -> dict[str, Any]:
 
 
 def config(**fields: Any) -> HookedTransformerConfig:
-    """A config that neither initializes weights nor reseeds the global generators.
+    """Build a config without initializing weights or reseeding the global generators.
 
-    Raises UnsupportedError for a field that asks for what is not built here.
+    Raises UnsupportedError for a field with an unsupported value.
     """
     for name, values in BUILT.items():
         if name in fields and fields[name] not in values:
             raise UnsupportedError(
                 f"{name} = {fields[name]!r}: with TransformerLens 4, which has no HookedTransformer, only "
-                f"{' or '.join(repr(value) for value in values)} is built; transformer-lens < 4 has the rest"
+                f"{' or '.join(repr(value) for value in values)} is supported; use transformer-lens < 4 for others"
             )
     for name, disabled in (("attn_scores_soft_cap", -1.0), ("output_logits_soft_cap", -1.0)):
         if fields.get(name, disabled) > 0:
-            raise UnsupportedError(f"{name} = {fields[name]!r}: caps are not built here; transformer-lens < 4 has them")
+            raise UnsupportedError(f"{name} = {fields[name]!r}: soft caps are not supported; use transformer-lens < 4")
     fields.setdefault("device", "cpu")
     cfg: Any = HookedTransformerConfig(**fields, init_weights=False, seed=None)
     if not cfg.attn_only:
-        activation(cfg.act_fn)  # refuses unknown names
+        activation(cfg.act_fn)  # raises for unknown names
     return cfg
 
 
 class HookedTransformer(HookedRootModule):
-    """Embedding, positions, blocks, final norm where the config has one, unembedding; logits of every position."""
+    """Embedding, positions, blocks, final norm (if in the config) and unembedding; returns logits at every position."""
 
     tokenizer = None
     ln_final: nn.Module
@@ -108,7 +108,7 @@ class HookedTransformer(HookedRootModule):
             self.cfg.d_vocab_out = cfg.d_vocab
         self.embed = Embed(cfg)
         self.hook_embed = HookPoint()
-        if self.cfg.positional_embedding_type != "rotary":  # as in 3.x, where ALiBi keeps a table that nobody reads
+        if self.cfg.positional_embedding_type != "rotary":  # as in 3.x, ALiBi has an unused table
             self.pos_embed = PosEmbed(cfg)
             self.hook_pos_embed = HookPoint()
         self.blocks = nn.ModuleList([TransformerBlock(cfg, index) for index in range(cfg.n_layers)])
@@ -129,7 +129,7 @@ class HookedTransformer(HookedRootModule):
         attention_mask: Tensor | None = None,
         past_kv_cache: Any = None,
     ) -> tuple[Tensor, Tensor, None, Tensor | None]:
-        """The first residual stream, the tokens, nothing (for shortformer models), and the mask of all keys."""
+        """Return the first residual stream, the tokens, None (unused, as in 3.x) and the mask of all keys."""
         if not isinstance(input, Tensor):
             raise InterpError(f"tokens must be a tensor of token ids, not {type(input).__name__}")
         tokens = (input[None] if input.ndim == 1 else input).to(self.embed.W_E.device)
@@ -159,7 +159,7 @@ class HookedTransformer(HookedRootModule):
         stop_at_layer: int | None = None,
         past_kv_cache: Any = None,
     ) -> Any:
-        """Logits (rows, length, outputs); the residual stream where stop_at_layer is given.
+        """Compute logits (rows, length, outputs), or the residual stream if stop_at_layer is given.
 
         start_at_layer: input is the residual stream before that layer. return_type "loss" is next-token cross-entropy.
         """
@@ -190,7 +190,7 @@ class HookedTransformer(HookedRootModule):
         from transformer_lens.utilities.lm_utils import lm_cross_entropy_loss
 
         if tokens is None:
-            raise InterpError("a loss needs the tokens: give tokens= where the input is a residual stream")
+            raise InterpError("a loss needs the tokens: pass tokens= if the input is a residual stream")
         return lm_cross_entropy_loss(logits, tokens.to(logits.device), attention_mask, per_token)
 
     def run_with_cache(
@@ -217,7 +217,7 @@ class HookedTransformer(HookedRootModule):
         return_type: Literal["input", "tokens"] = "input",
         verbose: bool = True,
     ) -> Int[Tensor, "rows longer"]:
-        """The rows with max_new_tokens more tokens, or up to where every row has had its eos_token_id."""
+        """Extend rows by max_new_tokens tokens, or until every row has an eos_token_id."""
         from transformer_lens import TransformerLensKeyValueCache
         from transformer_lens.utilities.logits_utils import sample_logits
 
@@ -277,7 +277,7 @@ class HookedTransformer(HookedRootModule):
         raise UnsupportedError("this model has no tokenizer: pass token ids")
 
     def tokens_to_residual_directions(self, tokens: str | int | Tensor) -> Float[Tensor, "*tokens d_model"]:
-        """What the residual stream is dotted with for the logits of these tokens."""
+        """Return the columns of W_U for these tokens."""
         if isinstance(tokens, str):
             tokens = self.to_single_token(tokens)
         if isinstance(tokens, Tensor) and tokens.numel() == 1:
@@ -300,10 +300,10 @@ class HookedTransformer(HookedRootModule):
         return self.to("cpu")
 
     def process_weights_(self, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedError("weights are not folded here; fold them before they are loaded")
+        raise UnsupportedError("folding weights is not supported; fold them before loading")
 
     def load_and_process_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedError("weights are not folded here; use load_state_dict")
+        raise UnsupportedError("folding weights is not supported; use load_state_dict")
 
     @property
     def n_params_total(self) -> int:
@@ -339,7 +339,7 @@ class HookedTransformer(HookedRootModule):
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
     ) -> Float[Tensor, "d_model"]:
-        """The sum of all b_O and b_out before the input of a layer (or of its MLP)."""
+        """Sum all b_O and b_out before the input of a layer (or of its MLP)."""
         total = torch.zeros(self.cfg.d_model, device=self.embed.W_E.device, dtype=self.embed.W_E.dtype)
         parts: list[Any] = list(self.blocks)
         for block in parts[:layer]:
@@ -361,7 +361,7 @@ class HookedTransformer(HookedRootModule):
     def all_composition_scores(
         self, mode: Literal["Q", "K", "V"]
     ) -> Float[Tensor, "n_layers n_heads n_layers n_heads"]:
-        """How much each head reads of what each earlier head wrote (Elhage et al. 2021); 0 where it is not earlier."""
+        """Compute composition scores of pairs of heads (Elhage et al. 2021); 0 unless the first is earlier."""
         from transformer_lens.utilities import composition_scores
 
         scores = composition_scores(self.OV, {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode], broadcast_dims=True)
@@ -374,7 +374,7 @@ class HookedTransformer(HookedRootModule):
 
 
 def _stacked(name: str, part: str) -> property:
-    """The parameter of this name of every block, stacked: (n_layers, ...)."""
+    """Make a property that stacks a parameter of all blocks: (n_layers, ...)."""
     return property(lambda self: torch.stack([getattr(getattr(block, part), name) for block in self.blocks]))
 
 

@@ -1,7 +1,7 @@
-"""The parts of a transformer: embeddings, attention, feed-forward part, layer norms, block, unembedding.
+"""The parts of a transformer: embeddings, attention, MLPs, norms, block, unembedding.
 
-Names of parameters and hook points, shapes and the order of operations are those of TransformerLens 3.x, so that its
-state dicts load strictly and its tutorials hold.
+Parameters, hook points, shapes and the order of operations are those of TransformerLens 3.x, so that its state dicts
+load strictly and its tutorials work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Embed(nn.Module):
 
 
 class PosEmbed(nn.Module):
-    """A table of n_ctx learned positions; rows that start with padding count from their first token."""
+    """A table of n_ctx learned positions. In rows that start with padding, the first token has position 0."""
 
     def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Unembed(nn.Module):
 
 
 class LayerNormPre(nn.Module):
-    """A layer norm whose gain and bias were folded into what follows."""
+    """A layer norm whose gain and bias were folded into the next weights."""
 
     def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ NORMS: dict[str | None, Callable[[Any], nn.Module]] = {
 
 
 class MLP(nn.Module):
-    """d_model -> d_mlp -> d_model."""
+    """An MLP with one hidden layer: d_model -> d_mlp -> d_model."""
 
     def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class MLP(nn.Module):
 
 
 class GatedMLP(MLP):
-    """(activation(x W_gate) * (x W_in) + b_in) W_out + b_out; hook_pre is on the gate, hook_pre_linear on the rest."""
+    """(activation(x W_gate) * (x W_in) + b_in) W_out + b_out; hook_pre sees x W_gate, hook_pre_linear x W_in."""
 
     def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__(cfg)
@@ -173,7 +173,7 @@ class GatedMLP(MLP):
 
 
 class Attention(nn.Module):
-    """Softmax attention of cfg.n_heads heads, causal or not, that honours the attention mask."""
+    """Softmax attention with cfg.n_heads heads, causal or bidirectional, that respects the attention mask."""
 
     attn_scale: float
     q_norm: RMSNorm | None
@@ -219,7 +219,7 @@ class Attention(nn.Module):
     def calculate_qkv_matrices(
         self, query_input: Tensor, key_input: Tensor, value_input: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v: (rows, length, heads, d_head). Inputs may carry a head axis (split inputs)."""
+        """Compute q, k and v: (rows, length, heads, d_head). Split inputs have a head axis."""
 
         def project(x: Tensor, name: str) -> Tensor:
             heads = "h" if x.ndim == 4 else ""
@@ -234,7 +234,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def _projection(self, name: str) -> tuple[Tensor, Tensor]:
-        """Weight and bias with a head for each that hook_q, hook_k or hook_v shows."""
+        """Return a weight and bias with the heads that hook_q, hook_k or hook_v sees."""
         return getattr(self, f"W_{name}"), getattr(self, f"b_{name}")
 
     def _apply_qk_norm(self, x: Tensor, norm: RMSNorm | None) -> Float[Tensor, "rows length heads d_head"]:
@@ -278,7 +278,7 @@ class Attention(nn.Module):
         if attention_mask is not None:
             keep = keep & attention_mask.bool()[:, None, None, :]
         scores = hooks.hook_attn_scores(scores.masked_fill(~keep, -torch.inf))
-        # A query that is padding may see nothing at all: its row is 0/0, and nobody reads it.
+        # A padding query may have no visible key. Its softmax would be 0/0, and it is never read.
         pattern = torch.where(keep.any(-1, keepdim=True), scores.softmax(-1), 0.0)
         z = self.calculate_z_scores(v, hooks.hook_pattern(pattern))
         if not self.cfg.use_attn_result:
@@ -287,14 +287,14 @@ class Attention(nn.Module):
 
 
 def _places(keys: int, attention_mask: Tensor | None, like: Tensor) -> Int[Tensor, "*rows keys"]:
-    """The position of each token; rows that start with padding count from their first token."""
+    """Return the position of each token. In rows that start with padding, the first token has position 0."""
     if attention_mask is None:
         return torch.arange(keys, device=like.device)
     return (attention_mask.cumsum(1) - 1).clamp(min=0)
 
 
 class GroupedQueryAttention(Attention):
-    """Fewer key and value heads than queries: _W_K, _W_V, _b_K and _b_V hold them, W_K and so on repeat them."""
+    """Attention with shared keys and values: _W_K, _W_V, _b_K, _b_V are parameters, W_K etc. repeat them per head."""
 
     def _make_projection(self, name: str) -> None:
         if name == "Q":
@@ -314,17 +314,17 @@ class GroupedQueryAttention(Attention):
         return super().calculate_z_scores(self._repeated(v, 2), pattern)
 
     def _repeated(self, x: Tensor, axis: int) -> Tensor:
-        """With an entry for each query head."""
+        """Repeat entries along an axis, one per query head."""
         return x.repeat_interleave(self.cfg.n_heads // x.shape[axis], dim=axis)
 
 
 def _ungrouped(cfg: Any) -> bool:
-    """Whether keys and values are shown per head, not per group; configurations of TransformerLens 4 may not say."""
+    """Test whether hooks see keys and values per head, not per group; TransformerLens 4 configs may lack the field."""
     return bool(getattr(cfg, "ungroup_grouped_query_attention", False))
 
 
 def _repeated(held: str) -> property:
-    """A stored parameter with an entry for each query head."""
+    """Make a property that repeats a stored parameter, one entry per query head."""
     return property(lambda self: self._repeated(getattr(self, held), 0))
 
 
@@ -333,7 +333,7 @@ for _name in ("W_K", "W_V", "b_K", "b_V"):
 
 
 class TransformerBlock(nn.Module):
-    """x -> x + attn(ln1(x)) -> . + mlp(ln2(.))."""
+    """y = x + attn(ln1(x)), then y + mlp(ln2(y))."""
 
     ln1: nn.Module
     ln2: nn.Module
