@@ -326,7 +326,7 @@ def test_a_class_under_the_name_of_another_is_refused(how: str) -> None:
         model.task.__class__ = Lie
     else:
         model.task = Lie(K=2, v=3)
-    with pytest.raises(UnsupportedError, match=r"'max-of-k' is the name of interp\..*MaxOfK; give your class a name"):
+    with pytest.raises(UnsupportedError, match=r"'max-of-k' is the name of interp\..*MaxOfK; give your class"):
         interp.certify(model)
 
 

@@ -166,7 +166,7 @@ def test_one_deviating_label_in_78125_rows_is_found() -> None:
     word = torch.tensor([RARE])
     assert (model.predict(word) != model.task.batch(word).labels).any()
     occurrences_of(model.task)  # a sample does not tell
-    with pytest.raises(UnsupportedError, match=r"labels position [0-9] of 'edcbaab' otherwise"):
+    with pytest.raises(UnsupportedError, match=r"labels position [0-9] of 'edcbaab' differently"):
         interp.certify(model, samples=0)
 
 

@@ -297,7 +297,7 @@ def test_labels_of_too_many_inputs_are_a_stated_assumption(monkeypatch: pytest.M
     assert interp.certify(model).on_trust == ()
     monkeypatch.setattr("interp.tasks.products.LISTED", 26)
     (trust,) = interp.certify(model).on_trust
-    assert trust.startswith("labels: compared on 112 inputs; unchecked assumption: each product of task max-of-k")
+    assert trust.startswith("labels: compared on 112 inputs; unchecked assumption: all other inputs of each product")
     assert products.PROBED > 100
 
 
