@@ -64,7 +64,7 @@ def accuracy_on(model: Model, population: Population) -> Accuracy:
     subject, batch = Subject.of(model), population.batch
     good, lost = _of_batch(subject, batch) if len(batch) else (torch.zeros(0), None)
     if not len(good):
-        raise InterpError(f"task {subject.task.name} gave no answers to check: n = {len(batch)}")
+        raise InterpError(f"task {subject.task.name} has no answers to check in a batch of {len(batch)} inputs")
     found = population.share(good)
     weighted = None
     if population.exact and population.weights is not None:

@@ -49,7 +49,7 @@ class Contrast:
         return self.sign * found + self.constant
 
     def direction(self, columns: Float[Tensor, "d n_out"]) -> Float[Tensor, "reads d"]:
-        """The direction before the readout along which the difference is measured, per read, in float64."""
+        """Return the direction along which the difference is measured before the readout, per read, in float64."""
         found = columns[:, self.plus].double()
         if self.minus is not None:
             found = found - columns[:, self.minus].double()

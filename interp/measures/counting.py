@@ -30,7 +30,7 @@ RELATIONS = ("self", "same", "different", "BOS")
 class CountingModel:
     """A histogram model as x' = e_t + sum_m A_lm v_m, followed by a ReLU readout. All tensors are in float64.
 
-    embedding: e, tokens first, [BOS] last if there is one. value: v = e W_V W_O. W_in, b_in, W_out, b_out: readout.
+    embedding: e, with [BOS], if any, as the last row. value: v = e W_V W_O. W_in, b_in, W_out, b_out: of the readout.
     """
 
     model: TaskModel
@@ -71,7 +71,7 @@ class CountingModel:
         return self.embedding[: self.task.T]
 
     def hidden(self, mixed: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows p"]:
-        """Hidden neurons after the ReLU."""
+        """Return the hidden neurons' activations after the ReLU."""
         return (mixed @ self.W_in + self.b_in).relu()
 
     def logits(self, mixed: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows n_out"]:

@@ -25,9 +25,9 @@ from interp.measures.relation_or_inventory import count_response
 def probe_two(model: Counting, own: str = "1", other: str = "2", steps: int = 101) -> pd.DataFrame:
     """Return the readout's answer to e_own + total (alpha v_key + (1 - alpha) v_other), for alpha from 0 to 1.
 
-    Columns alpha, answer, own, key, other. key is [BOS] if there is one (Figures 3 and 15: does the answer depend only
-    on its share?), otherwise the own token. total: see `total_attention`. Raises InterpError for tokens outside the
-    alphabet or equal tokens.
+    Columns alpha, answer, own, key, other. key is [BOS] if the task has it (Figures 3 and 15 test whether the answer
+    depends only on its share), otherwise the own token. total: see `total_attention`. Raises InterpError for tokens
+    outside the alphabet or equal tokens.
     """
     counter = CountingModel.of(model)
     key = "[BOS]" if counter.task.bos else own
@@ -117,7 +117,7 @@ def readout_spectrum(model: Counting) -> Spectrum:
     if len(values) <= T:
         return Spectrum(values, T, float("nan"), float("nan"))
     ratios = values[:-1] / values[1:].clamp(min=1e-300)
-    usual = values[1:] > 1e-12 * values[0]  # ratios of values that are zero up to rounding are meaningless
+    usual = values[1:] > 1e-12 * values[0]  # ratios of rounding errors are meaningless
     usual[T - 1] = False
     return Spectrum(values, T, float(ratios[T - 1]), float(ratios[usual].median()) if usual.any() else float("nan"))
 

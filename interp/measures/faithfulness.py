@@ -48,7 +48,7 @@ class CircuitTest:
 
     @property
     def faithfulness(self) -> float:
-        """Share of the loss recovered: 0 as with everything ablated, 1 as the whole model, possibly below 0 or above 1.
+        """Share of the loss recovered: 0 if no better than with everything ablated, 1 if as good as the whole model.
 
         NaN if ablating everything does not change the loss.
         """
@@ -71,7 +71,7 @@ class CircuitTest:
     def __str__(self) -> str:
         return (
             f"With all but {', '.join(self.kept) or 'nothing'} {_PAST[self.mode]}, accuracy is "
-            f"{share(self.circuit.accuracy)} (the whole model {share(self.model.accuracy)}, nothing "
+            f"{share(self.circuit.accuracy)} (whole model: {share(self.model.accuracy)}; all ablated: "
             f"{share(self.nothing.accuracy)})."
         )
 
@@ -102,7 +102,7 @@ def test_circuit(
 
         >>> model = interp.load("count01/paper")
         >>> print(interp.test_circuit(model, heads=[3, 9], draws=0))
-        With all but head 0.3, head 0.9 mean-ablated, accuracy is 0.5020 (the whole model 0.9813, nothing 0.5020).
+        With all but head 0.3, head 0.9 mean-ablated, accuracy is 0.5020 (whole model: 0.9813; all ablated: 0.5020).
     """
     subject = Subject.of(model)
     check_mode(mode)

@@ -56,7 +56,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
         if not bool((value == value.long()).all()):
             reasons[name] = f"{name} has values that are not whole numbers"
         elif n_values < 2:
-            reasons[name] = f"{name} has one value on these inputs"
+            reasons[name] = f"{name} has only one value on these inputs"
         elif n_values > min(MAX_VALUES, len(where) // ROWS_A_VALUE):
             reasons[name] = f"{name} has {n_values} values, too many for {len(where):,} reads"
         else:
@@ -64,7 +64,7 @@ def head_features(model: Model, batch: Batch, names: tuple[str, ...] | None = No
     heads = heads_of(subject)
     seen = at_reads(subject, batch, list(dict.fromkeys(head.hook for head in heads)))
     few = 2 * len(heads) * len(values) * PAIRS * batch.tokens.shape[1] <= TOKENS
-    slow = f"on inputs of {batch.tokens.shape[1]} tokens, an interchange of {len(heads)} heads takes too long"
+    slow = f"interchanging {len(heads)} heads takes too long on inputs of {batch.tokens.shape[1]} tokens"
     pairs = {name: pairs_of(subject, batch, name, values, PAIRS, seed) if few else slow for name in values}
     rows: list[dict[str, object]] = []
     for name, value in values.items():

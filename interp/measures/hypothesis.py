@@ -176,7 +176,7 @@ class Units:
 
 
 Value = Int[Tensor, "..."]
-"""One number per unit, (units,), or one per unit and position, (units, length)."""
+"""One number per unit, (units,), or per unit and position, (units, length)."""
 
 
 class Values:

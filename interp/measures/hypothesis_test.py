@@ -187,7 +187,7 @@ def _check_places(hypothesis: Hypothesis, places: dict[str, list[Place]]) -> Non
     taken: dict[tuple[object, object], tuple[str, Place]] = {}
     for name, some in places.items():
         if some and any(place.each for place in some) != all(place.each for place in some):
-            raise InterpError(f"variable {name} has a place at all positions and another one at a single position")
+            raise InterpError(f"variable {name} has one place at all positions and another at a single position")
         for place in some:
             key = (place.what, place.position)
             if key in taken:
@@ -261,7 +261,7 @@ def _every_draw(scrubber: Scrubber) -> _Scrub:
     shares = classes.bincount() / len(classes)
     accuracy = min(1.0, sum(right.values()))
     if abs(accuracy - 1) < 1e-9:
-        accuracy = 1.0  # the probabilities add up to 1 up to rounding
+        accuracy = 1.0  # the sum of the probabilities has rounding errors
     by_class = {c: min(1.0, value / float(shares[c])) for c, value in right.items()}
     return _Scrub(Score(accuracy, loss), (accuracy, accuracy), 0.0, by_class, True)
 

@@ -77,7 +77,7 @@ def test_what_cannot_be_measured_is_said(pairing) -> None:
     assert table.empty
     assert table.attrs["reasons"] == {
         "half": "half has values that are not whole numbers",
-        "one": "one has one value on these inputs",
+        "one": "one has only one value on these inputs",
         "many": "many has 60 values, too many for 60 reads",
     }
     with pytest.raises(InterpError, match="39 inputs are too few"):
