@@ -1,4 +1,4 @@
-"""An explanation as a hypothesis: each explained part is a variable that carries its quantities at its place."""
+"""An explanation as a hypothesis: each explained part is a variable that holds the quantities of its output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAR = 1 << 12
 
 
 def as_hypothesis(setting: Setting, parts: Sequence[PartRole], model: str) -> Hypothesis:
-    """Return the explained parts as variables for interp.test_hypothesis. setting: that of the program.
+    """Return the explained parts as variables for interp.test_hypothesis. setting: the setting of the program.
 
     Raises InterpError if no part was explained.
     """

@@ -1,9 +1,9 @@
-"""Learn the smallest automaton that gives a recognizer's answer on every string up to a length.
+"""Learn the smallest automaton that gives the same answers as a model on all strings up to a length.
 
     found = interp.learn_automaton(model)
     print(found)                         # On every string of 1 to 19 symbols (1,048,574), the model is ...
     found.model.accepts("0110")          # the automaton as a Python object
-    found.task                           # the language's own, learned from its labels in the same way
+    found.task                           # the automaton of the task, learned from its labels in the same way
 
 The algorithm is Angluin's L* (see explanations.lstar). Its equivalence queries are answered exactly, by running the
 model on all strings.
@@ -81,7 +81,7 @@ class Automaton:
         return len(self.following)
 
     def answer(self, tokens: Any) -> str:
-        """The answer to a string: text of one-character letters, a list of letters, or token ids.
+        """Return the answer to a string, given as text of one-character letters, a list of letters, or token ids.
 
         Raises InterpError for anything that is not a letter, and for the empty string, which is not an input.
         """
@@ -94,14 +94,14 @@ class Automaton:
         return self.word(state)
 
     def accepts(self, tokens: Any) -> bool:
-        """Whether the answer to a string is the second of two, "yes". Raises UnsupportedError for other answers."""
+        """Test whether the answer to a string is "yes". Raises UnsupportedError if answers are not no and yes."""
         if len(self.answer_words) != 2 or self.sets:
             answers = f"{'sets of ' * self.sets}{first_few(self.answer_words)}"
             raise UnsupportedError(f"the answers are not no and yes, but {answers}; see answer()")
         return self.answer(tokens) == self.answer_words[1]
 
     def word(self, state: int) -> str:
-        """The answer of a state in words; "" for a start state that only the empty string reaches."""
+        """Return the answer of a state in words; "" for a start state that only the empty string reaches."""
         said = self.answers[state]
         if said is None:
             return ""
@@ -110,7 +110,7 @@ class Automaton:
         return self.answer_words[said] if 0 <= said < len(self.answer_words) else "no finite output"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per state: state, answer, access (the shortest string to it), and the next state per letter."""
+        """Return one row per state: state, answer, access (the shortest string to it), next state for each letter."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -131,9 +131,9 @@ class Learned:
     """A model as an automaton, compared with its task.
 
     Attributes:
-        model: the smallest automaton with its answers on every string of 1 to `longest` symbols; None if it has more
-            than `most_states` states.
-        shorter: if model is None, the automaton for the greatest length that has one, or None.
+        model: the smallest automaton with the model's answers on every string of 1 to `longest` symbols; None if it has
+            more than `most_states` states.
+        shorter: if model is None, the automaton for the greatest length for which it is small enough, or None.
         task: the smallest automaton with the right answers; None if it is too large.
         strings: number of strings that were run.
         different: number of strings on which the model is wrong; example: the first of the shortest ones.
@@ -157,7 +157,7 @@ class Learned:
 
     @property
     def same(self) -> bool:
-        """Whether the model's automaton equals the task's."""
+        """Whether the model has an automaton and gives the right answer to every string."""
         return self.model is not None and self.different == 0
 
     def __str__(self) -> str:
@@ -171,17 +171,16 @@ class Learned:
 def learn_automaton(
     model: Model, longest: int | None = None, *, strings: int = STRINGS, most_states: int = STATES
 ) -> Learned:
-    """Learn the smallest automaton that agrees with a recognizer on every string up to a length.
+    """Learn the smallest automaton that gives the same answers as a model on all strings up to a length.
 
     Args:
         model: a model of a task of strings, with one answer per string, or one after each symbol if it is causal.
-        longest: number of symbols (default: the greatest length with at most `strings` strings for which the model has
-            positions).
+        longest: largest number of symbols (default: the greatest length that fits the model's positions and has at most
+            `strings` strings).
         most_states: largest number of states.
 
     Returns:
-        The automaton, the language's own automaton, and the strings on which they differ, all exact: every string is
-        run.
+        The automaton, the task's automaton, and how often they differ. All are exact, because every string is run.
 
     Raises UnsupportedError if the task's inputs are not strings, and InterpError for a length that is too great.
 
@@ -201,7 +200,7 @@ def learn_automaton(
     check_size("most_states", most_states)
     if length > most:
         raise InterpError(
-            f"longest = {length} must be at most {most}: the model's positions and the limit of {strings:,} strings"
+            f"longest = {length} must be at most {most}, by the model's positions and the limit of {strings:,} strings"
         )
     if length < 1:
         raise UnsupportedError("the model has no position for a symbol")
@@ -247,13 +246,13 @@ def learned(
 
 
 def spelled(strings: Strings, word: Word) -> str:
-    """A string as text."""
+    """Write a string as text."""
     letters = [strings.alphabet[letter] for letter in word]
     return ("" if all(len(letter) == 1 for letter in strings.alphabet) else " ").join(letters)
 
 
 def sentence(found: Learned) -> str:
-    """The result as a sentence."""
+    """Describe the result in one to three sentences."""
     every = f"every string of {_lengths(found.longest)} ({found.strings:,})"
     own = "" if found.task is None else f"the task's own, of {words.counted(found.task.states, 'state')}"
     example = f"{found.example!r}"

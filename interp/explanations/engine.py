@@ -1,4 +1,4 @@
-"""explain: turn weights into a program that a person can read, and measure how often it agrees with the model."""
+"""explain: find a readable program that gives a model's answers, and measure how often they agree."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ SHARE = 0.99
 """Share of the model's answers that a replacement must keep."""
 SECONDS = 300.0
 LEARNED = 0.5
-"""A model is worth explaining if its accuracy is at least halfway between always giving the same answer and 1."""
+"""A model is explained only if its accuracy is at least this far from that of a constant answer (0) to perfect (1)."""
 NEAR = 0.9
-"""Smallest share of the answers at which the closest rule is named."""
+"""Smallest share of the answers for which the closest rule is named if no rule is good enough."""
 MOST = 5_000
 """Number of inputs in a sample."""
 JUDGED = 500
 """Number of inputs from the task's own distribution for deciding whether a model has learned its task."""
 JUDGED_RULES = 10
-"""Number of rules judged on the whole population, cheapest first."""
+"""Largest number of rules that are judged on the whole population, cheapest first."""
 TENTH = 10
-"""Largest ratio of a program's constants to the model's parameters."""
+"""A program may have one constant per this many parameters of the model."""
 LEAST = 12
 """Number of constants that any program may have, however small the model."""
 SEARCH, PLACED = 0.6, 0.9
-"""Shares of the time limit at which the search for a program ends, and the search for its parts. The rest is for the
-runs that test both."""
+"""Shares of the time limit at which the search for a program and the search for parts end. The rest is for tests."""
 
 
 def explain_subject(subject: Subject, name: str, seconds: float = SECONDS, share: float = SHARE) -> Explanation:
@@ -105,8 +104,10 @@ def placed(found: Explanation, wide: Bench, program: Program, share: float) -> E
 
 
 def inputs_of(subject: Subject, seconds: float) -> Population:
-    """Return all inputs if running them takes at most an eighth of the time, otherwise a smaller sample, since it is
-    extended and run again."""
+    """Return all inputs if running them takes at most an eighth of the time, otherwise a sample.
+
+    Running the sample takes a twenty-fourth of the time at most, because it is widened and run again.
+    """
     whole, few = Asked(seconds=seconds / 8), Asked(seconds=seconds / 24)
     found = choose(subject.task, lambda batch: subject.logits(batch), whole, fixed=False, most=MOST)
     if found.exact:
@@ -117,7 +118,7 @@ def inputs_of(subject: Subject, seconds: float) -> Population:
 def find(bench: Bench, wide: Bench, share: float, most: int) -> tuple[Program | None, Agreement | None, str]:
     """Return the cheapest program that gives the model's answers, with its agreement; or None and the reason.
 
-    Rules are searched on a part of the inputs, or on more than the task's own; what counts is the population.
+    Rules are searched on widened or reduced inputs (`wide`, to_search), but judged on the population of `bench`.
     """
     data = Data.of(to_search(wide))
     good, in_time = within_half(bench.clock, data, share, most)
@@ -185,7 +186,7 @@ def judged(bench: Bench, program: Program) -> Agreement:
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------- what is told of parts
+# ---------------------------------------------------------------- parts
 
 
 def on(bench: Bench) -> str:

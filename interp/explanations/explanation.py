@@ -1,4 +1,4 @@
-"""The result of explain: a program, where the model computes it, and on which share of inputs they agree."""
+"""The result of explain: a program, where the model computes it, and how often they agree."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Explanation:
-    """The algorithm of a model, as far as it was found. Made by `interp.explain`.
+    """The algorithm that `interp.explain` found in a model.
 
-    program: None if none was found; `reason` then says why. agreement: the share of the model's answers that it gives.
+    program: None if none was found, for the given `reason`. agreement: the share of the model's answers that it gives.
     parts: the result for each head and MLP. cut, joint, empty: the share of the model's answers that stay the same
     with the unneeded parts at their mean, with the explained parts also replaced by their ideal forms, and with every
     part at its mean. recovered: the share of the loss between `empty` and the model that `joint` recovers. complete:
     False if time ran out before every mechanism was tried on every part. notes: further measurements in words; the
-    first sentence of each is for the first screen.
+    summary contains the first sentence of each.
 
     Example:
 
@@ -75,7 +75,7 @@ class Explanation:
         return self._program.constants
 
     def answer(self, tokens: Sequence[str], position: int = -1) -> Any:
-        """The program's answer at a position of a row of tokens (their words, without padding).
+        """Return the program's answer at a position of a row of tokens (words, without padding).
 
         Raises InterpError if no program was found.
         """
@@ -102,7 +102,7 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """One or two sentences for a first screen."""
+        """A summary in a few sentences."""
         if self.program is None or self.agreement is None:
             return nothing_found(self.reason)
         return how(self.program.words, self.parts, self.agreement, self.notes)
@@ -113,14 +113,14 @@ class Explanation:
         return f"{words.counted(self.constants, 'constant')} in place of {words.counted(self.parameters, 'parameter')}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each part."""
+        """Return one row per part."""
         rows = [{k: v for k, v in asdict(one).items() if k != "quantities"} for one in self.parts]
         return pd.DataFrame(
             rows, columns=["part", "status", "looks", "looks_kept", "inside", "inside_kept", "carries", "carries_kept"]
         )
 
     def count(self, status: str) -> int:
-        """How many parts were "explained", "kept" as they are or "cut"."""
+        """Count the parts with a status: "explained", "kept" (as they are) or "cut"."""
         return sum(one.status == status for one in self.parts)
 
     def __str__(self) -> str:

@@ -12,9 +12,9 @@ from interp import words
 class Agreement:
     """The agreement of a program with a model.
 
-    n: answers compared. changed: answers that differ from the model's. on: the inputs in words ("on all 12,769
-    inputs"). right, wrong: agreement where the model is right and where it is wrong (None without such answers).
-    low, high: 95% interval of the share (equal if the inputs are all inputs).
+    n: number of answers compared. changed: number of answers that differ from the model's. on: the inputs in words ("on
+    all 12,769 inputs"). right, wrong: agreement where the model is right and where it is wrong (None without such
+    answers). low, high: 95% interval of the share (both equal the share if all inputs were compared).
     """
 
     n: int
@@ -42,7 +42,7 @@ class PartRole:
     """One part of a model, in words: its status ("cut", "explained" or "kept"), where a head attends, what it moves
     (for an MLP: what its neurons respond to), and the quantity that it carries.
 
-    looks_kept, inside_kept, carries_kept: the share of the model's answers that stays with the ideal form in its place.
+    looks_kept, inside_kept, carries_kept: the share of the model's answers that stay the same with the ideal form.
     """
 
     part: str

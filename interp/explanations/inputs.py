@@ -1,4 +1,4 @@
-"""The inputs for the search and the test of an explanation: a widened sample, and parts of it that fit the time."""
+"""The inputs on which an explanation is searched and tested: a widened sample, and parts of it that fit the time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SEARCHED, SEARCHED_CELLS = 50_000, 2_000_000
 """Largest number of answers, and of input tokens, for fitting rules."""
 FEWEST_SEARCHED = 1_000
 BENCH_ROWS, BENCH_CELLS, ENOUGH = 1_500, 30_000_000, 200
-"""Largest number of inputs on the bench, and of cells of one head's patterns; sufficient number of inputs."""
+"""Largest number of inputs for tests, largest number of cells of one head's patterns, and smallest number of inputs."""
 RUNS_A_HEAD, RUNS_AN_MLP, RUNS = 40, 15, 20
 """Approximate number of runs for trying every mechanism: per head, per MLP, and in addition."""
 OVERHEAD = 2.0
-"""Cost of a run with ideal forms, in plain runs."""
+"""Cost of a run with ideal forms, relative to a plain run."""
 
 
 def widened(population: Population, subject: Subject) -> Population:
     """Double a sample by adding inputs in which some tokens are changed at random.
 
-    Otherwise, if a sampler makes non-members by one change, every membership could look like a parity. Not for tasks
-    that are read at all positions; rows that the task refuses are dropped.
+    Otherwise, if a sampler makes non-members by one change to a member, membership could look like a parity. The sample
+    is returned unchanged if the task is read at all positions, or if it refuses a changed row.
     """
     if population.exact or subject.read_at == "all":
         return population
@@ -53,7 +53,7 @@ def widened(population: Population, subject: Subject) -> Population:
 
 
 def _changed(batch: Batch, setting: Setting, read_at: Tensor) -> Tensor:
-    """The rows with each content token replaced with probability .1, .3 or .6."""
+    """Replace each content token of a row by a random one with probability .1, .3 or .6, drawn per row."""
     content = torch.tensor([setting.vocabulary.index(token) for token in setting.content])
     generator = torch.Generator().manual_seed(1)
     inside = torch.isin(batch.tokens, content) & batch.attention_mask
@@ -66,16 +66,16 @@ def _changed(batch: Batch, setting: Setting, read_at: Tensor) -> Tensor:
 
 
 def to_search(bench: Bench) -> Bench:
-    """A bench with the inputs for the search."""
+    """Return a bench with the inputs for the search."""
     batch = bench.population.batch
     answers = max(1.0, len(bench.answers) / len(batch))
     return part_of(bench, int(min(SEARCHED / answers, max(FEWEST_SEARCHED, SEARCHED_CELLS // batch.tokens.shape[1]))))
 
 
 def to_test(wide: Bench) -> Bench | None:
-    """A bench with the inputs for testing mechanisms, limited by the memory for patterns and by the remaining time.
+    """Return a bench with the inputs for testing mechanisms, limited by the memory for patterns and the remaining time.
 
-    If they are too few, uses inputs of the split with the shortest ones; None if these are too few as well.
+    If fewer than ENOUGH inputs fit, uses the split with the shortest inputs; returns None if these are too few as well.
     """
     if (n := _affordable(wide)) < ENOUGH and wide.population.n > n and wide.population.kind == "sample":
         task = wide.subject.task
@@ -89,7 +89,7 @@ def to_test(wide: Bench) -> Bench | None:
 
 
 def _affordable(bench: Bench) -> int:
-    """The number of inputs on which every mechanism can be tried in the remaining time."""
+    """Return the number of inputs on which every mechanism can be tried in the remaining time."""
     batch, cfg = bench.population.batch, bench.subject.model.cfg
     few = batch[slice(0, ENOUGH)]
     bench.subject.logits(few)
@@ -101,7 +101,7 @@ def _affordable(bench: Bench) -> int:
 
 
 def part_of(bench: Bench, n: int) -> Bench:
-    """A bench with n of the inputs (or all), a quarter of them with rare answers if there are any."""
+    """Return a bench with n of the inputs (or all). Up to a quarter of them are chosen to have rare answers."""
     batch = bench.population.batch
     if n >= len(batch):
         return bench

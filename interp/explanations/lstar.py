@@ -3,10 +3,10 @@
 
 L* keeps one access string per state, and suffixes that distinguish them. It queries the answers to access strings
 followed by suffixes, proposes an automaton, and gets a counterexample. Here, answers are known only for strings of at
-most n symbols, and the proposal is checked on all of them. So two strings are equivalent unless a suffix distinguishes
-them *that fits after both* (Ipate 2012; Campeanu, Paun and Yu 2001, who call the result a minimal cover automaton).
-Access strings are found again after each counterexample, shortest first, which keeps every comparison within n. Each
-counterexample then adds a state or changes a transition.
+most n symbols, and the proposal is checked on all of these. So two strings are equivalent unless they are distinguished
+by a suffix *that fits after both* (Ipate 2012; Campeanu, Paun and Yu 2001, who call the result a minimal cover
+automaton). After each counterexample, access strings are searched again, shortest first, so that no comparison needs
+longer strings than n. Each counterexample then adds a state or changes a transition.
 
 No smaller automaton gives these answers, because any two access strings are distinguished and so need different states.
 
@@ -38,7 +38,7 @@ class Machine:
     access: tuple[Word, ...]
 
     def run(self, longest: int) -> list[Int[np.ndarray, "_"]]:
-        """The answers to every string of up to `longest` symbols."""
+        """Return the answers to all strings of up to `longest` symbols."""
         table, said = np.array(self.following), np.array(self.answers)
         states, found = np.zeros(1, dtype=np.int64), [said[:1]]
         for _ in range(longest):
@@ -48,7 +48,7 @@ class Machine:
 
 
 def index_of(word: Word, letters: int) -> int:
-    """A string's index among those of its length."""
+    """Return the index of a string among those of its length."""
     found = 0
     for letter in word:
         found = found * letters + letter
@@ -56,12 +56,12 @@ def index_of(word: Word, letters: int) -> int:
 
 
 def word_of(index: int, length: int, letters: int) -> Word:
-    """The string with this index among those of a length."""
+    """Return the string with this index among those of a length."""
     return tuple(index // letters**power % letters for power in reversed(range(length)))
 
 
 def first_difference(one: Answers, other: Answers, letters: int) -> Word | None:
-    """The first of the shortest strings with different answers; None if all answers are equal."""
+    """Return the first of the shortest strings with different answers; None if all answers are equal."""
     for length, (a, b) in enumerate(zip(one, other)):
         different = (a != b) & (a != UNKNOWN) & (b != UNKNOWN)
         if different.any():
@@ -70,7 +70,7 @@ def first_difference(one: Answers, other: Answers, letters: int) -> Word | None:
 
 
 def learn(answers: Answers, letters: int, most: int) -> Machine | None:
-    """The smallest automaton with these answers; None if it has more than `most` states.
+    """Return the smallest automaton with these answers; None if it has more than `most` states.
 
     If the empty string is not an input, it gets the answer that makes the automaton smallest.
     """
@@ -99,7 +99,7 @@ def _learn(answers: Answers, letters: int, most: int) -> Machine | None:
 
 
 def _propose(answers: Answers, letters: int, suffixes: Sequence[Word], most: int) -> Machine | None:
-    """The automaton whose states are the strings that these suffixes distinguish, shortest first."""
+    """Return the automaton whose states are the strings that these suffixes distinguish, shortest first."""
     longest = len(answers) - 1
     places = [(len(suffix), index_of(suffix, letters), letters ** len(suffix)) for suffix in suffixes]
 

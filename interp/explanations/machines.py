@@ -11,16 +11,16 @@ from interp.mechanisms.quantities import Quantity
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
 STRINGS, SHORTEST = 4_000, 3
-"""Number of strings that an automaton is learned from, and a lower limit for the length of the longest."""
+"""Largest number of strings of one length for learning, and smallest maximal length of the strings."""
 STATES = 10
-"""Most states of an automaton that still counts as a short program."""
+"""Largest number of states of an automaton that counts as a short program."""
 
 
 def by_automaton(bench: Bench, wide: Bench, share: float, most: int) -> Scored | None:
-    """Learn a small automaton of the model's answers from short strings (L*), and test it on all others.
+    """Learn a small automaton from the answers to short strings (L*), and test it on the inputs of `wide`.
 
-    Two automata are tried: one of the model's answers on all strings up to the greatest length at which it stays small,
-    and the task's own, since a model may err too often to have a small automaton.
+    Two automata are tried: that of the model's answers, on all strings up to the greatest length at which it is small,
+    and that of the right answers, because a model may err too often to have a small automaton.
     """
     try:
         known = Strings.of(bench.subject)

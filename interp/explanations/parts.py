@@ -1,8 +1,9 @@
 """Find the roles of a model's parts: which are not needed, and which can be replaced by an ideal form.
 
-A greedy search. First, parts are cut, least important first, as long as the answers stay the same. Then every mechanism
-is tried in place of each remaining head's pattern and each part's output. Finally, all ideal outputs replace the parts
-together; those that change answers are dropped, worst first. The remaining parts are "not explained".
+The search is greedy. First, parts are cut, least important first, as long as the answers stay the same. Then every
+mechanism is tried on the pattern of each remaining head, and on the inside and the output of each remaining part.
+Finally, all ideal outputs are put in place together. As long as they change too many answers, the worst one is dropped.
+The parts without an ideal output are "not explained".
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from interp.mechanisms.bench import Bench, Edit, Kept, Mean, OutOfTime
 
 T = TypeVar("T")
 CLOSE = 0.9
-"""Least agreement of a head's own pattern with the ideal one for a sentence on where it attends."""
+"""Least agreement of a head's pattern with the ideal one for a statement about where it attends."""
 
 INSIDE = 0.5
 """Least share of the variance of a head's values, or of an MLP's neurons, that a description must explain."""
@@ -43,8 +44,11 @@ class Role:
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of all parts. cut, joint, empty: the answers kept with the unneeded parts cut, with all replacements at
-    once, and with every part cut. complete: whether there was time to try everything."""
+    """The roles of all parts.
+
+    cut, joint, empty: the answers kept with the unneeded parts cut, with all replacements together, and with every part
+    cut. complete: whether there was time to try everything.
+    """
 
     roles: tuple[Role, ...]
     cut: Kept
@@ -57,7 +61,7 @@ class Roles:
 
 
 def roles(bench: Bench, share: float) -> Roles:
-    """Cut parts, then replace them, until the bench's time limit; return the roles found by then."""
+    """Cut parts, then try replacements for the others, until the time limit; return the roles found by then."""
     parts = [*heads_of(bench.subject), *mlps_of(bench.subject)]
     means = {part: Mean.of(bench, part) for part in parts}
     cut: list[Part] = []
@@ -67,7 +71,7 @@ def roles(bench: Bench, share: float) -> Roles:
     looks: dict[Part, Finding | None] = {}
     inside: dict[Part, Finding | None] = {}
     carries: dict[Part, Finding | None] = {}
-    for part in left:  # what parts carry comes first: it explains more than where they attend
+    for part in left:  # outputs come first: what a part carries explains more than where it attends
         carries[part] = within(bench, partial(found, bench, part, "output", edits, share), None)
     for part in left:
         inside[part] = within(bench, partial(found, bench, part, "inside", edits, share, INSIDE), None)
@@ -89,7 +93,7 @@ def roles(bench: Bench, share: float) -> Roles:
 
 
 def within(bench: Bench, work: Callable[[], T], otherwise: T) -> T:
-    """The result of the work, or `otherwise` if the bench's time runs out first."""
+    """Return the result of the work, or `otherwise` if the bench's time runs out first."""
     try:
         bench.clock.check()
         return work()
@@ -114,7 +118,7 @@ def _cut(bench: Bench, parts: Sequence[Part], means: dict[Part, Mean], share: fl
 def _together(
     bench: Bench, edits: Sequence[Edit], findings: Sequence[Finding], share: float
 ) -> tuple[list[Finding], Kept]:
-    """The ideal outputs that can replace parts together, and the answers kept with them."""
+    """Return the ideal outputs that can replace parts together, and the answers kept with them."""
     used = sorted(findings, key=lambda one: one.kept.least)
     while True:
         kept = bench.kept([*edits, *(one.proposal.edit for one in used)])

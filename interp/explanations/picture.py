@@ -1,8 +1,8 @@
-"""Draw the parts of an explanation: the flow from the tokens to the answer, and the contribution of each part.
+"""Draw the parts of an explanation: the flow from the tokens to the answer, and what each part contributes.
 
-A vertical line is the residual stream. Each remaining part reads from it and writes to it, layer by layer. Its box
-says in the task's words where it attends and what it carries. Text is wrapped for the width of a phone; colors are
-those of the surrounding page.
+A vertical line is the residual stream. Each part that was not cut reads from it and writes to it, layer by layer. The
+box of a part describes where it attends and what it carries. Text is wrapped for the width of a phone; colors are those
+of the surrounding page.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from interp.explanations.findings import PartRole
 from interp.explanations.program import Program
 
 WIDTH, LEFT, BOX = 400, 26, 56
-"""Width of the drawing, x of the stream, x of the boxes (pixels at full size)."""
+"""Width of the drawing, x of the stream, and x of the boxes (pixels at full size)."""
 LINE, PAD, GAP = 17, 10, 22
 LETTERS = 48
 """Characters per line of a box."""
 MOST = 12
-"""Most parts drawn."""
+"""Largest number of parts drawn."""
 ARROW = "M0 0 L8 4 L0 8 z"
 
 

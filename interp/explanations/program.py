@@ -1,7 +1,7 @@
-"""Programs: a rule over quantities as plain data, as words, as Python source code, and as a function on tokens.
+"""Programs: a rule over quantities as plain data, in words, as Python source code, and as a function on tokens.
 
-The source is generated only from checked data, so a program read from a file cannot contain code: unknown kinds of
-quantities and arguments of other types are refused.
+The source is generated only from checked data, so a program that is read from a file cannot contain code: unknown kinds
+of quantities and arguments of other types are refused.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Program:
         return self.rule.constants
 
     def answers(self, view: View, rows: Tensor, positions: Tensor) -> Int[Tensor, "reads"]:
-        """Output indices at reads, computed with tensors; equal to the function, but faster."""
+        """Return the output indices at reads, computed with tensors: the same answers as the function, but faster."""
         values = [one.values(view)[rows, positions] for one in self.rule.quantities]
         return self.rule.answers(values or [torch.zeros(len(rows), dtype=torch.long)])
 
     def __call__(self, tokens: Sequence[str], position: int) -> Any:
-        """The answer's word at a position of a row of tokens (words, without padding)."""
+        """Return the word of the answer at a position of a row of tokens (words, without padding)."""
         return self._function(tokens, position)
 
     @cached_property
@@ -86,14 +86,14 @@ class Program:
 
     @classmethod
     def from_json(cls, data: Any) -> Program:
-        """A program from plain data. Raises InterpError for invalid data."""
+        """Make a program from plain data. Raises InterpError for invalid data."""
         try:
             setting = Setting.from_json(data["setting"])
             rule = Rule.from_json(setting, data["rule"])
         except (KeyError, TypeError, ValueError, IndexError):
             raise InterpError(f"{quoted(str(data)[:60])} is not a program") from None
         if rule.form not in FORMS or not _plain(data):
-            raise InterpError(f"a program of form {quoted(rule.form)} is not known, or holds more than plain data")
+            raise InterpError(f"a program of form {quoted(rule.form)} is not known, or contains more than plain data")
         return cls(rule)
 
 
@@ -129,7 +129,7 @@ def _answer(rule: Rule, index: int) -> str:
 
 
 def _body(rule: Rule) -> list[str]:
-    """The lines that turn quantities a, b, ... into the answer."""
+    """Return the lines that turn quantities a, b, ... into the answer."""
     data, names = rule.data, [chr(ord("a") + n) for n in range(len(rule.quantities))]
     if rule.form == "constant":
         return [f"    return {_answer(rule, data['answer'])}"]
@@ -163,7 +163,7 @@ def _body(rule: Rule) -> list[str]:
 
 
 def rule_words(rule: Rule) -> str:
-    """A rule in one sentence, without its quantities' places in the model."""
+    """Describe a rule in one sentence."""
     data, of = rule.data, [one.words for one in rule.quantities]
     if rule.form == "constant":
         return f"The answer is always {rule.setting.answers[data['answer']]}."

@@ -1,4 +1,4 @@
-"""Rules: the possible forms of a program's last step, from quantities to the answer, simple ones first.
+"""Rules: the forms that the last step of a program can have, from quantities to the answer.
 
 A rule is plain data: a form, the quantities that it reads, and its constants. Its text, source code and answers are
 derived from these.
@@ -22,7 +22,7 @@ from interp.mechanisms.setting import Setting
 PRICE = 1000.0
 """Cost of getting all answers wrong, in constants: 1/1000 of the answers is worth one constant."""
 FINE, LEAST_GAIN = 4, 3
-"""An exception must be worth at least 1/FINE of a constant, and correct at least LEAST_GAIN answers."""
+"""An exception must gain answers worth at least 1/FINE of a constant, and at least LEAST_GAIN answers."""
 MAIN = -2
 """Marks cells without an exception, where the main rule applies."""
 SHOWN = 12
@@ -64,7 +64,7 @@ class Rule:
         return own + (len(data["entries"]) + 1 if self.form == "table" else 0)
 
     def answers(self, values: Sequence[Int[Tensor, "n"]]) -> Int[Tensor, "n"]:
-        """Output indices from the quantities' values; -1 for tokens and numbers that are not answers."""
+        """Return output indices from values of the quantities; -1 for tokens and numbers that are not answers."""
         data = self.data
         if self.form == "constant":
             return torch.full_like(values[0], data["answer"]) if values else torch.tensor([data["answer"]])
@@ -97,7 +97,7 @@ class Rule:
 
 
 def _named(rule: Rule, values: Tensor) -> Tensor:
-    """The answer with the same word as the token or number."""
+    """Return the answer with the same word as the token or number."""
     answers = {word: number for number, word in enumerate(rule.setting.answers)}
     known, where = values.unique(return_inverse=True)
     shift = rule.data.get("shift", 0)
@@ -150,7 +150,7 @@ def code(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def majority(codes: np.ndarray, answers: np.ndarray, n_answers: int) -> np.ndarray:
-    """The most frequent answer of each cell."""
+    """Return the most frequent answer of each cell."""
     n = int(codes.max()) + 1
     return np.bincount(codes * n_answers + answers, minlength=n * n_answers).reshape(n, n_answers).argmax(1)
 
@@ -160,7 +160,7 @@ def _same(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarr
 
 
 def _number(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
-    """Fit: the number, or the number plus a constant, is the answer."""
+    """Fit a rule whose answer is the number, possibly plus a constant."""
     words = [int(word) if word.isdecimal() else None for word in setting.answers]
     if one.tokens or all(word is None for word in words):
         return None
@@ -179,7 +179,7 @@ def _except(
     best: np.ndarray,
     answers: np.ndarray,
 ) -> Rule | None:
-    """Fit: a number, except for pairs of it and a second quantity with another most frequent answer."""
+    """Fit a number rule with exceptions: pairs of the number and a second quantity that have another answer."""
     main, other = order
     number = _number(setting, quantities[main], values[main], answers)
     if number is None:
@@ -196,7 +196,7 @@ def _except(
 
 
 def _steps(setting: Setting, one: Quantity, values: np.ndarray, answers: np.ndarray) -> Rule | None:
-    """Fit: thresholds on one number, if there are fewer of them than values."""
+    """Fit thresholds on one number, if a table of its values would be larger."""
     known, index = np.unique(values, return_inverse=True)
     if one.tokens or len(known) < 3:
         return None
@@ -232,7 +232,7 @@ def _all(
     best: np.ndarray,
     answers: np.ndarray,
 ) -> Rule | None:
-    """Fit: two answers, one of them if and only if every quantity has one of its listed values."""
+    """Fit a rule with two answers: the first if and only if every quantity has one of its listed values."""
     two = np.unique(best)
     if len(two) != 2:
         return None
@@ -258,7 +258,7 @@ def _table(
     best: np.ndarray,
     answers: np.ndarray,
 ) -> Rule:
-    """Fit: an answer per combination of values, without those for which the default answer is nearly as good."""
+    """Fit one answer per combination of values, without those for which the default answer is nearly as good."""
     default = int(np.bincount(best).argmax())
     gained = (answers == best[codes]).astype(int) - (answers == default)
     gains = np.bincount(codes, weights=gained, minlength=len(cells))
@@ -271,7 +271,10 @@ def _table(
 def weighted(
     setting: Setting, quantities: Sequence[Quantity], values: Sequence[np.ndarray], answers: np.ndarray
 ) -> Rule | None:
-    """Fit: two answers, by the sign of a weighted sum of numbers. Weights have three digits; the largest is 1."""
+    """Fit a rule with two answers: a weighted sum of numbers and a threshold, rounded to three digits.
+
+    The largest weight is 1 in size.
+    """
     from sklearn.linear_model import LogisticRegression
 
     two = np.unique(answers)

@@ -1,4 +1,4 @@
-"""Search for the few quantities that determine a model's answers, and for the rule.
+"""Search for a few quantities that determine a model's answers, and for the rule.
 
 Each rule is fitted on one half of the answers and judged on the other half, unless the inputs are all inputs of the
 task. Its score is the share of answers that it gives, also among rare answers: see mechanisms.bench.least_share.
@@ -93,8 +93,10 @@ class Data:
         return least_share(torch.from_numpy(given == self.answers[self.judge]), answers)
 
     def fitted(self, picked: Sequence[int], most: int, listing: bool = False) -> Scored | None:
-        """Return the cheapest rule that reads these quantities, within a limit of constants. listing: allow tables that
-        list all inputs."""
+        """Return the cheapest rule over these quantities with at most `most` constants.
+
+        listing: whether to allow tables that list nearly all inputs.
+        """
         self.clock.check()
         values = [self.values[number][self.fit] for number in picked]
         of, answers = [self.quantities[number] for number in picked], self.answers[self.fit]
@@ -117,8 +119,11 @@ class Data:
 
 
 def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -> list[int]:
-    """Return the cost of a quantity besides its constants: 0 if it equals a declared feature of the task, and less than
-    UNDECLARED if it concerns a token that such a feature names. So equally good rules prefer the task's words."""
+    """Return the cost of each quantity in addition to its constants.
+
+    It is 0 if the quantity equals a feature that the task declares, STRANGE - 1 if it names a token that such a
+    quantity also names, and STRANGE otherwise. So of equally good rules, those in the terms of the task are preferred.
+    """
     batch = bench.population.batch
     try:
         features = bench.subject.task.features(batch)
@@ -138,7 +143,7 @@ def priced(bench: Bench, of: Sequence[Quantity], values: Sequence[np.ndarray]) -
 
 
 def declared(bench: Bench) -> list[Quantity]:
-    """The quantities that the task declares as features."""
+    """Return the quantities that the task declares as features."""
     data = Data.of(bench)
     return [one for one, price in zip(data.quantities, data.prices) if price == 0]
 
@@ -173,7 +178,7 @@ def nearest(data: Data, most: int) -> Scored | None:
 
 
 def _sums(data: Data, most: int) -> list[Scored | None]:
-    """Rules that compare a weighted sum of token counts with a threshold, for tasks with two answers."""
+    """Fit a rule that compares a weighted sum of token counts with a threshold, for tasks with two answers."""
     counts = [number for number, one in enumerate(data.quantities) if one.kind == "count"]
     if len(counts) < 2:
         return []

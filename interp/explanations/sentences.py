@@ -1,4 +1,4 @@
-"""Sentences about an explanation. Each is a function of plain facts, tested with a table of cases."""
+"""Sentences about an explanation, as functions of plain facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interp import words
 from interp.explanations.findings import Agreement, PartRole
 
 NAMED = 4
-"""Number of parts of a kind that the first screen names."""
+"""Largest number of parts of a kind, and of groups of parts, that the summary names."""
 
 
 def nothing_found(reason: str) -> str:

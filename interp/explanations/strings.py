@@ -32,9 +32,11 @@ ASKED = 64
 
 @dataclass(frozen=True)
 class Strings:
-    """The strings of a task. letters: token ids, in order. rows: a function from symbols (indices into letters) of one
-    length to a batch. marks: the tokens around them. before: number of marks at the start. fixed: the length of all
-    inputs, if they have the same length and every symbol has an answer.
+    """The strings of a task.
+
+    letters: token ids, in order. rows: a function from symbols (indices into letters) of one length to a batch. marks:
+    number of marks in a row. before: number of marks at its start. fixed: the number of symbols in every input, if it
+    is always the same and every symbol has an answer.
     """
 
     task: Task
@@ -46,7 +48,7 @@ class Strings:
 
     @classmethod
     def of(cls, subject: Subject) -> Strings:
-        """The strings of a model's task. Raises UnsupportedError if not every string is an input."""
+        """Return the strings of a model's task. Raises UnsupportedError if not every string is an input."""
         task = subject.task
         if lacks(task, LISTED_STRINGS) is None:
             known: Any = task
@@ -62,7 +64,7 @@ class Strings:
         return tuple(self.task.vocabulary[token] for token in self.letters)
 
     def all(self, length: int) -> Iterator[Batch]:
-        """Every string of a length, in lexicographic order."""
+        """Yield all strings of a length, in lexicographic order."""
         base = len(self.letters)
         powers = base ** torch.arange(length - 1, -1, -1)
         for start in range(0, base**length, ROWS_AT_ONCE):
@@ -70,7 +72,7 @@ class Strings:
             yield self.rows(index[:, None] // powers % base)
 
     def longest(self, subject: Subject, most: int) -> int:
-        """The greatest length with at most `most` strings for which the model has positions."""
+        """Return the greatest length that fits the model's positions and has at most `most` strings."""
         base, length = len(self.letters), 1
         while base ** (length + 1) <= most:
             length += 1
@@ -120,7 +122,7 @@ def _seen(subject: Subject) -> Strings:
 
 
 def _probes(found: Strings, length: int) -> tuple[int, list[Batch]]:
-    """Rows that test whether a task accepts every string, and their number: all of a length, or some if it is fixed."""
+    """Return rows that test whether a task accepts all strings of a length (ASKED if fixed), after their number."""
     letters = len(found.letters)
     if found.fixed is None:
         return letters**length, list(found.all(length))
@@ -129,7 +131,7 @@ def _probes(found: Strings, length: int) -> tuple[int, list[Batch]]:
 
 
 def _marks(rows: list[list[int]]) -> list[int]:
-    """Tokens at the start of every row, and nowhere else."""
+    """Return the tokens that are at the start of every row and nowhere else."""
     found: list[int] = []
     while all(len(row) > len(found) for row in rows):
         here = {row[len(found)] for row in rows}
@@ -141,7 +143,7 @@ def _marks(rows: list[list[int]]) -> list[int]:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a model and its task to every string, by length from 0 (see explanations.lstar), as indices."""
+    """The output indices of a model and of its task for all strings, by length from 0 (see explanations.lstar)."""
 
     model: list[Int[np.ndarray, "_"]]
     task: list[Int[np.ndarray, "_"]]
@@ -155,11 +157,11 @@ class Answers:
 def answers(
     subject: Subject, strings: Strings, longest: int, progress: Callable[[int, int], None] | None = None
 ) -> Answers:
-    """The answers to every string of 1 to `longest` symbols, by running the model on all of them.
+    """Run the model on all strings of 1 to `longest` symbols and return the answers.
 
-    If a causal model is read at every position, the answer to a string is the one at its last symbol, so running the
-    longest strings is enough. Raises UnsupportedError for a bidirectional model that is read at every position, and for
-    tasks without an answer at each symbol.
+    If a causal model is read at every position, the answer to a string is the one at its last symbol, so only the
+    longest strings are run. Raises UnsupportedError for a bidirectional model that is read at every position, and for a
+    task without an answer at each symbol.
     """
     none = np.array([UNKNOWN])
     if subject.read_at == "all":
@@ -182,7 +184,7 @@ def answers(
 
 
 def decided(subject: Subject, logits: Tensor) -> Int[Tensor, "rows"]:
-    """Output indices; -1 if outputs are not finite."""
+    """Return output indices; -1 where outputs are not finite."""
     return torch.where(answered(logits), decide(logits, subject.decision), -1)
 
 

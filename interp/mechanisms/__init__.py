@@ -1,4 +1,4 @@
-"""Mechanisms: known ways to compute something, recognized in a model and tested by substituting their ideal form."""
+"""Mechanisms: known ways to compute something, found in a model and tested by replacing a part by its ideal form."""
 
 from interp.mechanisms.base import Finding, Proposal, mechanism, mechanisms
 from interp.mechanisms.bench import Bench, Kept

@@ -1,9 +1,10 @@
-"""Where a head attends: ideal patterns from relations between query and key positions.
+"""Ideal attention patterns from relations between query and key positions.
 
 A relation selects keys for each query. Its ideal pattern has two versions. Sharp: equal attention to all keys in the
-relation, or to every visible key if there are none. Graded: one weight for the keys in the relation, one for the
-others, one for marks; the weights come from the pattern (geometric means for a softmax, means for raw scores). The fit
-of a head is 1 - total variation distance, averaged over positions that matter and have a key in the relation.
+relation, or to every visible key if there are none. Graded: one weight for the keys in the relation, one for other
+marks, and one for all other keys; the weights are means over the actual pattern (geometric means for a softmax). The
+fit of a head with a softmax is 1 - total variation distance, averaged over positions that can affect an answer (for the
+sharp version, only those with a key in the relation). Without a softmax, it is the explained variance of the scores.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ SMALL = 1e-9
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of query and key, with words for a head that attends accordingly."""
+    """A relation between query and key positions, with words for the keys ("at the next token")."""
 
     words: str
     holds: Bool[Tensor, "rows length length"]
 
 
 def proposals(bench: Bench, part: Part, name: str, relation: Relation) -> Iterator[Proposal]:
-    """Both ideal forms of a relation for a head."""
+    """Yield both ideal patterns of a relation for a head."""
     if part.head is None:
         return
     visible = bench.visible
@@ -56,7 +57,7 @@ def proposals(bench: Bench, part: Part, name: str, relation: Relation) -> Iterat
 
 
 def sharp(holds: Tensor, visible: Tensor) -> Float[Tensor, "rows length length"]:
-    """Equal attention to the keys in the relation, or to every visible key if there are none."""
+    """Return equal attention to the keys in the relation, or to every visible key if there are none."""
     chosen = torch.where(holds.any(-1, keepdim=True), holds, visible).float()
     return chosen / chosen.sum(-1, keepdim=True).clamp(min=1)
 
@@ -64,7 +65,7 @@ def sharp(holds: Tensor, visible: Tensor) -> Float[Tensor, "rows length length"]
 def graded(
     bench: Bench, actual: Tensor, holds: Tensor, matters: Tensor, softmax: bool
 ) -> tuple[Float[Tensor, "rows length length"], int]:
-    """A pattern with one weight per class of keys (in the relation, marks, others), and the number of classes."""
+    """Return a pattern with one weight per class of keys (in the relation, marks, others), and their number."""
     visible = bench.visible
     marks = (~bench.view.content)[:, None, :] & visible & ~holds
     classes = holds.long() + 2 * marks.long()
@@ -82,14 +83,14 @@ def graded(
 
 
 def closeness(actual: Tensor, ideal: Tensor, judged: Bool[Tensor, "rows length"]) -> float:
-    """1 - total variation distance of two patterns, averaged over positions."""
+    """Return 1 - total variation distance of two patterns, averaged over positions."""
     if not judged.any():
         return 0.0
     return float(1 - (actual[judged] - ideal[judged]).abs().sum(-1).mean() / 2)
 
 
 def explained(actual: Tensor, ideal: Tensor, judged: Tensor) -> float:
-    """The share of the variance of raw scores that the ideal form explains."""
+    """Return the share of the variance of raw scores that the ideal form explains."""
     values, form = actual[judged], ideal[judged]
     spread = float(((values - values.mean()) ** 2).sum())
     return 1 - float(((values - form) ** 2).sum()) / spread if spread > 0 else 0.0

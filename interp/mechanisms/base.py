@@ -1,12 +1,12 @@
-"""Mechanisms: known ways in which parts of models compute, and how they are found and tested.
+"""Mechanisms: propose what a part of a model computes, and test the proposals.
 
 A mechanism inspects a part of a model and *proposes* a description and an ideal form. The ideal form replaces the part
-in the running model. The proposal is accepted only if enough of the model's answers stay the same.
+in the running model. A proposal is accepted only if enough of the model's answers stay the same.
 
     @mechanism("itself", of="pattern")
     def itself(bench: Bench, part: Part) -> Iterator[Proposal]: ...
 
-The files in this folder are imported automatically; functions elsewhere join with the same decorator.
+The files in this folder are imported automatically. Functions in other files use the same decorator.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from interp.measures.runs import Part
 from interp.mechanisms.bench import Bench, Edit, Kept, Mean
 
 Of = Literal["pattern", "output", "inside"]
-"""What a mechanism replaces: a head's attention pattern, a part's output, or a head's values or an MLP's neurons."""
+"""What a mechanism replaces: an attention pattern, the output of a part, or ("inside") a head's values or neurons."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A mechanism's description of a part, with the ideal form that tests it.
+    """A description of a part, with the ideal form that tests it.
 
-    mechanism: its name. words: the description, to follow the part's name: "looks at the previous token". constants:
-    number of constants in the ideal form. fit: agreement of the part with the form, from 0 to 1 (the same). facts:
-    plain data. expected: whether it concerns a quantity of the program; such proposals are tried first.
+    mechanism: its name. words: the description, which follows the name of the part: "looks at the previous token".
+    constants: number of constants in the ideal form. fit: agreement of the part with the form, from 0 to 1 (equal).
+    facts: further results as plain data. expected: whether it concerns a quantity of the program; such proposals are
+    tried first.
     """
 
     mechanism: str
@@ -48,7 +49,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Finding:
-    """A proposal that passed its test, with the answers kept when it and all cuts are applied."""
+    """A proposal that passed its test. kept: the answers that stay the same when it and all cuts are applied."""
 
     proposal: Proposal
     kept: Kept
@@ -81,23 +82,26 @@ def mechanism(name: str, of: Of) -> Callable[[Propose], Propose]:
 
 
 def mechanisms(of: Of) -> dict[str, Propose]:
-    """All mechanisms of a kind by name, including a user's own."""
+    """Return all mechanisms of a kind by name, including those of users."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"{__package__}.{module.name}")
     return {name: propose for name, (kind, propose) in _MECHANISMS.items() if kind == of}
 
 
 HALF = 0.5
-"""Least fit of a pattern that is described with "mostly"; only used if uniform attention would lose answers."""
+"""Least fit of a pattern that is described with "mostly". Used only if uniform attention would lose answers."""
 
 
 def found(bench: Bench, part: Part, of: Of, cut: Sequence[Edit], share: float, fit: float = 0.0) -> Finding | None:
-    """The first mechanism whose ideal form keeps this share of the answers, or None.
+    """Return the first proposal whose ideal form keeps this share of the answers, or None.
 
-    Expected mechanisms are tried first, then those with fewer constants. cut: edits that are also applied. fit: least
-    agreement of the part with the form. For a pattern, a fit of HALF is enough, described with "mostly", if uniform
-    attention in its place loses answers. If replacing the part by its mean also keeps the answers, the test is
-    inconclusive, so the form must then explain HALF of the output's variance.
+    Expected proposals are tried first, then those with fewer constants.
+
+    Args:
+        cut: edits that are also applied.
+        fit: least agreement of the part with the form. For a pattern, HALF is enough, described with "mostly", if
+            uniform attention loses answers. For an output whose mean also keeps the answers, the test is inconclusive,
+            so the form must explain at least HALF of the variance.
     """
     proposals = []
     for propose in mechanisms(of).values():

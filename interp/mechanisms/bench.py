@@ -1,7 +1,7 @@
 """The bench: a model's answers on a population, and how many stay the same when parts are replaced.
 
-Replacements are compared with the *model's* answers, not with the right ones; right and wrong answers are only counted
-separately. A replacement (`Edit`) sets other values at a hook point of the running model.
+Answers after a replacement are compared with the *model's* own answers, not with the right ones. Shares are also given
+for the model's right and wrong answers. A replacement (`Edit`) changes values at a hook point of the running model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from interp.mechanisms.setting import Setting, View
 from interp.populations import Population
 
 ALLOWED = 0.04
-"""How much lower the share may be among the most frequent answers, or among all others, than among all."""
+"""How much lower than the overall share the share may be for the most frequent answer, or for all other answers."""
 
 
 class OutOfTime(Exception):
@@ -57,9 +57,9 @@ class Edit(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """Shares of the model's answers that stay the same: of all, of the right ones, of the wrong ones (NaN if none).
+    """Shares of the model's answers that stay the same: of all, of the right and of the wrong answers (NaN if none).
 
-    least: see least_share. loss: mean loss in nats (NaN if undefined).
+    least: see least_share. changed: number of answers that change. loss: mean loss in nats (NaN if undefined).
     """
 
     share: float
@@ -73,9 +73,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class Bench:
-    """A model with the inputs that it is tested on.
+    """A model and the inputs on which it is tested.
 
-    hints: quantities that its program reads. clock: runs raise OutOfTime after its deadline.
+    hints: quantities that the model's program reads. clock: runs raise OutOfTime after its deadline.
     """
 
     subject: Subject
@@ -116,7 +116,7 @@ class Bench:
         return seen.tril() if self.setting.causal else seen
 
     def run(self, edits: Sequence[Edit]) -> Float[Tensor, "reads n_out"]:
-        """The outputs with these replacements."""
+        """Return the outputs with these replacements."""
         batch = self.population.batch
         if not edits:
             return self.logits
@@ -128,17 +128,17 @@ class Bench:
         return self.subject.logits(batch, hooks)
 
     def kept(self, edits: Sequence[Edit]) -> Kept:
-        """The shares of the model's answers that stay the same with these replacements."""
+        """Return the shares of the model's answers that stay the same with these replacements."""
         return self.compare(self.run(edits))
 
     def compare(self, logits: Float[Tensor, "reads n_out"]) -> Kept:
-        """The shares of the model's answers that these outputs give."""
+        """Return the shares of the model's answers that these outputs give."""
         found = self.agreement((decide(logits, self.subject.decision) == self.answers) & answered(logits))
         lost = losses(logits, self.where.classes, self.subject.decision)
         return Kept(**{**found.__dict__, "loss": float("nan") if lost is None else float(lost.double().mean())})
 
     def agreement(self, same: Bool[Tensor, "reads"]) -> Kept:
-        """The shares for a mask of the answers that equal the model's."""
+        """Return the shares for a mask of the answers that equal those of the model."""
         return Kept(
             share=float(same.double().mean()),
             right=float(same[self.right].double().mean()),
@@ -154,7 +154,7 @@ class Bench:
         return {}
 
     def activation(self, name: str) -> Tensor:
-        """The activation at a hook point for the whole batch, in float32, computed once."""
+        """Return the activation at a hook point for the whole batch, in float32; computed once."""
         if name not in self._activations:
             batch, found = self.population.batch, []
             for rows in self.subject.chunks(batch):
@@ -165,25 +165,25 @@ class Bench:
         return self._activations[name]
 
     def output(self, part: Part) -> Float[Tensor, "rows length d"]:
-        """A part's output at all positions."""
+        """Return the output of a part at all positions."""
         return part.get(self.activation(part.hook))
 
     def pattern(self, part: Part) -> Float[Tensor, "rows length length"]:
-        """A head's attention pattern: rows, queries, keys."""
+        """Return the attention pattern of a head: rows, queries, keys."""
         return self.activation(f"blocks.{part.layer}.attn.hook_pattern")[:, part.head]
 
     def matters(self, part: Part) -> Bool[Tensor, "rows length"]:
-        """Mask of the positions that can affect an answer: in the last layer the read ones, otherwise all tokens."""
+        """Return a mask of positions that can affect an answer: the read positions in the last layer, otherwise all."""
         if part.layer == self.subject.model.cfg.n_layers - 1:
             return self.where.mask(self.population.batch)
         return self.view.mask
 
 
 def least_share(same: Bool[Tensor, "reads"], answers: Int[Tensor, "reads"]) -> float:
-    """The share of equal answers; or the share among the most frequent answer, or among all others, if one of these is
-    lower by more than ALLOWED.
+    """Return the share of equal answers, or a smaller number if rare or frequent answers often differ.
 
-    For example, so few strings of brackets are balanced that always answering "no" is nearly always right.
+    It is the minimum of three: the share among all answers, and ALLOWED plus the share among the most frequent answer
+    and among all other answers. Otherwise, always giving the most frequent answer could reach a high share.
     """
     if not len(answers):
         return 0.0

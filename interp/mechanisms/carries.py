@@ -1,7 +1,7 @@
-"""What a part's output carries: a value that depends only on one or two quantities.
+"""Outputs that carry the value of one or two quantities.
 
-The ideal form replaces the part's output by its mean over all positions with the same value of the quantities. If the
-answers stay the same, the model does not use the output's other variation.
+The ideal form replaces the output of a part by its mean over all positions with the same values of the quantities. If
+the answers stay the same, the model does not use the other variation of the output.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from interp.mechanisms.kinds import Scope
 from interp.mechanisms.quantities import Quantity, candidates
 
 TRIED, PAIRED = 6, 6
-"""Number of quantities proposed alone, and number of quantities that are paired."""
+"""Number of quantities proposed alone, and number of quantities from which pairs are formed."""
 LOCAL = ("own", "position")
 PER_CELL = 4
-"""Least mean number of positions per value; with fewer, the form would list the inputs."""
+"""Least mean number of positions per value; with fewer, the form would merely list the inputs."""
 STEPS = 32
 """Number of steps into which a number with too many values is divided."""
 
@@ -57,7 +57,7 @@ def carries(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def _local(known: Iterable[Quantity]) -> list[Quantity]:
-    """The position's own token and the position, on which nearly all outputs also depend."""
+    """Return the current token and the position, on which nearly all outputs also depend."""
     return [one for one in known if one.kind in LOCAL]
 
 
@@ -79,9 +79,10 @@ def _proposal(bench: Bench, part: Part, quantities: Sequence[Quantity], matters:
 def coded(
     quantities: Sequence[Quantity], bench: Bench, matters: Tensor, steps: int | None = None
 ) -> Int[Tensor, "rows length"] | None:
-    """One number per combination of values where it matters, 0 elsewhere; None if they nearly list the inputs.
+    """Number the combinations of values at the positions of a mask (0 elsewhere).
 
-    steps: a single quantity with too many values is divided into this number of steps.
+    Returns None if there are fewer than PER_CELL positions per combination. steps: the number of intervals into which a
+    single quantity with too many values is divided.
     """
     codes = torch.zeros(int(matters.sum()), dtype=torch.long)
     for one in quantities:
@@ -104,7 +105,7 @@ def _in_steps(ranks: Int[Tensor, "positions"], steps: int) -> tuple[Tensor, Tens
 
 
 def cell_means(output: Tensor, codes: Tensor, mask: Tensor) -> Float[Tensor, "cells d"]:
-    """The mean output of each cell, over positions that are not padding."""
+    """Return the mean output for each code, over the positions of a mask."""
     n, flat = int(codes.max()) + 1, codes[mask]
     total = torch.zeros(n, output.shape[-1], dtype=torch.float64).index_add_(0, flat, output[mask].double())
     often = torch.zeros(n, dtype=torch.float64).index_add_(0, flat, torch.ones(len(flat), dtype=torch.float64))
@@ -112,7 +113,7 @@ def cell_means(output: Tensor, codes: Tensor, mask: Tensor) -> Float[Tensor, "ce
 
 
 def explained(output: Float[Tensor, "positions d"], codes: Int[Tensor, "positions"]) -> float:
-    """The share of the output's variance that the cells explain."""
+    """Return the share of the variance of the output that the codes explain."""
     spread = float(((output - output.mean(0)) ** 2).sum())
     if spread <= 0:
         return 0.0

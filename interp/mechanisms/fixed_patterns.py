@@ -11,16 +11,15 @@ from interp import words
 from interp.mechanisms.kinds import neighbor_words
 
 SHOWN = 4
-"""Most distances or positions named."""
+"""Largest number of distances or positions that are named."""
 LEAST, ENOUGH = 0.05, 0.5
-"""Attention needed to name a place, and the total needed by all named places."""
+"""Least attention to a distance or position that is named, and least total attention to all that are named."""
 
 
 def in_words(pattern: Float[Tensor, "length length"], queries: Sequence[int]) -> str:
-    """Describe where these positions attend: by distance if that covers ENOUGH of the attention on average, else by
-    position.
+    """Describe where these query positions attend: by distance for several queries, by position for one.
 
-    Returns "" if no few places cover ENOUGH.
+    Returns "" if the named distances or positions get less than ENOUGH of the attention.
     """
     if len(queries) > 1:
         return _distances(pattern, queries)

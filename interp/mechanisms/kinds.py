@@ -1,8 +1,7 @@
-"""Kinds of quantities: how to declare one, with its values, words and source code; and the simplest kinds.
+"""Kinds of quantities: the decorator that declares them, and the simplest kinds.
 
-The simplest kinds are the token itself, tokens at fixed places, neighbors, and the position. In source code, `tokens`
-are the words of a row, `i` is the position, `seen` the visible tokens, and `string` the visible content (without
-marks).
+The simplest kinds are the current token, tokens at fixed places, neighbors, and the position. In source code, `tokens`
+are the words of a row, `i` is the position, and `string` is the list of visible tokens that are not marks.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ NOTHING = -1
 class Kind:
     """A kind of quantity. Its functions take the setting (or a view), then the arguments that select one quantity.
 
-    words: its name, such as "the number of 1s". code: a Python expression of tokens, i, seen and string. values: its
-    value at each position, NOTHING if missing. candidates: the useful arguments. tokens: whether its values are token
-    ids instead of numbers. brief: a short name for readers who know the program. has: words for a value (the last
-    argument) if "is" plus a number would be clumsy, otherwise "". inner: kind and arguments of the quantities that it
-    is computed from.
+    words: a name, such as "the number of 1s". code: a Python expression of tokens, i and string. values: the value at
+    each position, NOTHING if there is none. candidates: the arguments to try. tokens: whether values are token ids
+    instead of numbers. brief: a short name for readers who know the program. has: a clause for a value (the last
+    argument) if "is" plus a number would be clumsy, otherwise "". inner: kind and arguments of the quantities from
+    which this one is computed.
     """
 
     words: Callable[..., str]
@@ -73,22 +72,22 @@ def _function(text: str | Callable[..., str]) -> Callable[..., str]:
 
 
 def few(setting: Setting) -> tuple[str, ...]:
-    """The content tokens, or none if there are more than FEW."""
+    """Return the content tokens, or () if there are more than FEW."""
     return setting.content if len(setting.content) <= FEW else ()
 
 
 def plural(token: str) -> str:
-    """The plural of a token, such as 1s; tokens that are not numbers are quoted."""
+    """Write the plural of a token: 1s for a number; other tokens are quoted."""
     return f"{token}s" if token.isdecimal() else f'"{token}"'
 
 
 def scope_code(scope: str) -> str:
-    """The string of a scope in source code: the whole string, or its part up to or from position i."""
+    """Return the source code of a scope: the whole string, or its part up to or from position i."""
     return {"seen": "string", "upto": "content(tokens[: i + 1])", "from": "content(tokens[i:])"}[scope]
 
 
 def scope_words(scope: str) -> str:
-    """The words that a scope adds."""
+    """Return the words that a scope adds."""
     return {"seen": "", "upto": " up to the current position", "from": " from the current position on"}[scope]
 
 
@@ -115,7 +114,7 @@ def _place_code(_: object, at: int, scope: str) -> str:
     tokens=True,
     words=_place_words,
     code=_place_code,
-    # In causal models, the token before the last one is a neighbor.
+    # In causal models, the second last token is a neighbor.
     candidates=lambda setting: [(at, "seen") for at in (0, -1, 1, *(() if setting.causal else (-2,)))],
 )
 def place(view: View, at: int, scope: str) -> Tensor:
@@ -135,7 +134,7 @@ def place(view: View, at: int, scope: str) -> Tensor:
 
 
 def neighbor_words(offset: int) -> str:
-    """The token at this offset to the right (negative: to the left), in words."""
+    """Describe the token at this offset to the right (negative: to the left)."""
     if abs(offset) == 1:
         return "the previous token" if offset < 0 else "the next token"
     return f"the token {abs(offset)} positions {'back' if offset < 0 else 'ahead'}"

@@ -1,4 +1,4 @@
-"""Heads that attend by position: everywhere, to itself, to neighbors, to the mirror position, to the ends."""
+"""Heads that attend by position: to all, the current, a neighboring, the mirror, the first or the last position."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OFFSETS = (-1, -2, -3, 1, 2)
 
 @mechanism("everywhere", of="pattern")
 def everywhere(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """Evenly to all visible positions."""
+    """Propose even attention to all visible positions."""
     yield from proposals(bench, part, "everywhere", Relation("evenly at everything it sees", bench.visible))
 
 
 @mechanism("itself", of="pattern")
 def itself(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To its own position."""
+    """Propose attention to the current position."""
     length = bench.visible.shape[1]
     yield from proposals(
         bench, part, "itself", Relation("at the current position", torch.eye(length, dtype=torch.bool) & bench.visible)
@@ -34,7 +34,7 @@ def itself(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("offset", of="pattern")
 def offset(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To the position at a fixed distance before or after."""
+    """Propose attention to the position at a fixed distance before or after."""
     place = torch.arange(bench.visible.shape[1])
     for step in OFFSETS:
         if step > 0 and bench.setting.causal:
@@ -46,7 +46,7 @@ def offset(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("mirror", of="pattern")
 def mirror(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To the mirror position in the string."""
+    """Propose attention to the mirror position in the string."""
     if bench.setting.causal:
         return
     view = bench.view
@@ -60,7 +60,7 @@ def mirror(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("partner", of="pattern")
 def partner(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """From a closing bracket to its opening bracket."""
+    """Propose attention from a closing bracket to its opening bracket."""
     kinds = dict(pairs(bench.setting))
     if not kinds:
         return
@@ -79,7 +79,7 @@ def partner(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("ends", of="pattern")
 def ends(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To the first or the last token of the string."""
+    """Propose attention to the first or the last token of the string."""
     view, place = bench.view, bench.view.place
     first = view.content.long().argmax(1)
     last = view.tokens.shape[1] - 1 - view.content.flip(1).long().argmax(1)
@@ -92,7 +92,7 @@ def ends(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("by position", of="pattern")
 def by_position(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """A fixed pattern, the same for every input of one length."""
+    """Propose a fixed pattern, the same for all inputs of one length."""
     if part.head is None:
         return
     actual, lengths = bench.pattern(part), bench.population.batch.lengths

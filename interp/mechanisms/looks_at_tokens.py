@@ -15,14 +15,14 @@ from interp.mechanisms.bench import Bench, Pattern
 from interp.mechanisms.kinds import few, plural
 
 NAMED = 8
-"""Most tokens whose weights are named."""
+"""Largest number of tokens whose weights are named."""
 CELLS = 4096
-"""Most entries of a proposed table of queries and keys."""
+"""Largest number of entries of a proposed table of queries and keys."""
 
 
 @mechanism("marks", of="pattern")
 def marks(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To one mark: [BOS], [CLS], '='."""
+    """Propose attention to one mark, such as [BOS], [CLS] or '='."""
     for token in bench.setting.marks:
         if token == bench.subject.task.pad:
             continue
@@ -32,7 +32,7 @@ def marks(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("one token", of="pattern")
 def one_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To every occurrence of one token."""
+    """Propose attention to all occurrences of one token."""
     for token in few(bench.setting):
         holds = (bench.view.is_token(token) > 0)[:, None, :] & bench.visible
         yield from proposals(bench, part, f"token {token}", Relation(f"at all {plural(token)}", holds))
@@ -40,7 +40,7 @@ def one_token(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("same token", of="pattern")
 def same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To all occurrences of its own token, with or without its own position."""
+    """Propose attention to all occurrences of the current token, with or without the current position."""
     tokens = bench.view.tokens
     holds = (tokens[:, :, None] == tokens[:, None, :]) & bench.visible & bench.view.content[:, None, :]
     yield from proposals(bench, part, "same token", Relation("at all occurrences of the current token", holds))
@@ -51,7 +51,7 @@ def same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("after same token", of="pattern")
 def after_same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To the tokens that followed earlier occurrences of its own token: an induction head."""
+    """Propose attention to the tokens that followed earlier occurrences of the current token: an induction head."""
     if not bench.setting.causal:
         return
     tokens = bench.view.tokens
@@ -67,7 +67,7 @@ def after_same_token(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("extreme number", of="pattern")
 def extreme(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """To the largest or the smallest visible number."""
+    """Propose attention to the largest or the smallest visible number."""
     if not bench.setting.numbers:
         return
     content = bench.view.content[:, None, :] & bench.visible
@@ -80,7 +80,7 @@ def extreme(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 @mechanism("by token", of="pattern")
 def by_token(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """With a weight per key token, or per pair of query and key token."""
+    """Propose one weight per key token, or per pair of query token and key token."""
     if part.head is None:
         return
     actual, tokens, matters = bench.pattern(part), bench.view.tokens, bench.matters(part)

@@ -1,7 +1,7 @@
-"""What a head moves from the attended position: the token, its number, its position, or token and position.
+"""What a head reads at the attended position: the token, its number, the position, or token and position.
 
-The ideal form replaces a head's value at each position by the mean over all positions with the same token (or
-position, or both), or, for number tokens, by a linear fit. If the answers stay the same, the head moves nothing else.
+The ideal form replaces the head's value vectors by their means over all positions with the same token (or position, or
+both), or, for number tokens, by a linear fit. If the answers stay the same, the model uses nothing else of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def hook_of(part: Part) -> str:
 
 @mechanism("moves", of="inside")
 def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """The attended token, its number, its position, or token and position."""
+    """Propose what a head reads: a constant, the token, its number, the position, or token and position."""
     model, setting = bench.subject.model, bench.setting
     if part.head is None or hook_of(part) not in model.hook_dict:
         return
@@ -52,7 +52,7 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
         return
     values, mask = every[:, :, part.head], bench.view.mask
     content = bench.view.content
-    if content.any():  # the model does not use the other variation, so the quality of the fit does not matter
+    if content.any():  # if this keeps the answers, the model uses no other variation, so the fit does not matter
         alike = torch.where(content[:, :, None], values[content].mean(0), token_means(bench, values))
         words, constants = "reads the same from every token of the string", 1 + len(setting.marks)
         yield Proposal("moves, constant", "inside", part, words, Values(part, alike), constants)
@@ -80,7 +80,7 @@ def moves(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def linear(bench: Bench, values: Float[Tensor, "rows length d"]) -> Float[Tensor, "rows length d"]:
-    """Fit the values linearly in each token's number; marks get their mean."""
+    """Fit the values as a linear function of each token's number; marks get their mean."""
     view = bench.view
     content, mask = view.content, view.mask
     numbers, targets = view.values[content].double(), values[content].double()

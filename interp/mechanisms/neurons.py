@@ -1,6 +1,6 @@
-"""The neurons of an MLP: how many depend only on one quantity, and how many of these are thresholds.
+"""Neurons of an MLP that depend only on one quantity, and those among them that are thresholds.
 
-The ideal form replaces each such neuron's activation by its mean over all positions with the same value of the
+The ideal form replaces the activation of each such neuron by its mean over all positions with the same value of the
 quantity; other neurons are unchanged. If the answers stay the same, the model uses no other information from these
 neurons.
 """
@@ -25,13 +25,13 @@ from interp.words import joined
 FOLLOWS = 0.9
 """A neuron follows a quantity if the quantity explains this share of its variance."""
 MOST, TRIED = 0.5, 3
-"""Least share of neurons that must follow a quantity for a sentence, and number of quantities proposed."""
+"""Least share of active neurons that must follow a proposed quantity, and largest number of proposals."""
 NAMED = 4
 """Largest number of thresholds that are named."""
 SWITCHED = 0.2
-"""Least share of threshold neurons for naming the values at which they switch."""
+"""A neuron is off at a value if its mean there is at most SWITCHED * ON times its largest mean."""
 ON = 0.05
-"""A threshold is off if its mean is at most this share of its largest mean."""
+"""A threshold neuron's mean at one end must be at most this share of its largest mean."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def neurons(bench: Bench, part: Part) -> Iterator[Proposal]:
 
 
 def shares(seen: Float[Tensor, "n neurons"], codes: Tensor) -> Float[Tensor, "neurons"]:
-    """The share of each neuron's variance that the cells explain."""
+    """Return the share of the variance of each neuron that the codes explain."""
     means = cell_means(seen[None], codes[None], torch.ones_like(codes, dtype=torch.bool)[None])
     rest = ((seen - means[codes]) ** 2).sum(0)
     spread = ((seen - seen.mean(0)) ** 2).sum(0)
@@ -92,9 +92,10 @@ def shares(seen: Float[Tensor, "n neurons"], codes: Tensor) -> Float[Tensor, "ne
 
 
 def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, means: Tensor) -> list[int]:
-    """The value above which each threshold neuron switches: it is off on one side and monotonic on the other.
+    """Return the value above which each threshold neuron switches on or off; [] if the quantity is a token.
 
-    This is the largest value on the lower side that occurs. Empty if the quantity is a token.
+    A threshold neuron is monotonic in the quantity and off at one end. The value returned is the largest one that
+    occurs below the switch.
     """
     if one.tokens:
         return []
@@ -114,7 +115,7 @@ def thresholds(one: Quantity, codes: Tensor, bench: Bench, matters: Tensor, mean
 
 
 def _at(steps: list[int]) -> str:
-    """Words for the thresholds: each value if they are few, otherwise their range."""
+    """Describe the thresholds: each value if there are at most NAMED, otherwise their range."""
     values = sorted(set(steps))
     few = len(values) <= NAMED
     return f" above {joined(map(str, values))}" if few else f" above values from {values[0]} to {values[-1]}"

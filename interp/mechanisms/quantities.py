@@ -1,8 +1,8 @@
-"""Quantities: functions of an input that a position may carry, each in words, as Python source and as a tensor.
+"""Quantities: functions of an input and a position, in words, as Python source and as a tensor.
 
-A quantity is plain data, its kind and arguments: ["count", "0", "seen"]. Words, source and values follow from these,
-so a program on disk contains no code that anybody has to trust. Kinds are declared in kinds.py and the quantities_*
-files; `candidates` lists those that make sense in a setting, simple ones first.
+A quantity is plain data, its kind and arguments: ["count", "0", "seen"]. Words, source and values are derived from
+these, so a program on disk contains no code. Kinds are declared in kinds.py and the quantities_* files; `candidates`
+lists the quantities that make sense in a setting, simple ones first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Quantity:
 
     @property
     def brief(self) -> str:
-        """Short words for readers who know the program, which has the full ones: "the state after the string"."""
+        """A short name for readers who know the program, such as "the state after the string"."""
         return KINDS[self.kind].brief or self.words
 
     @property
@@ -50,7 +50,7 @@ class Quantity:
 
     @property
     def inner(self) -> tuple[Quantity, ...]:
-        """The quantities that this one is computed from, if its kind names any."""
+        """The quantities from which this one is computed, if its kind declares any."""
         return tuple(Quantity(self.setting, *one) for one in KINDS[self.kind].inner(self.setting, *self.arguments))
 
     @property
@@ -60,20 +60,20 @@ class Quantity:
 
     @property
     def constants(self) -> int:
-        """The number of constants (numbers and tokens) in its definition."""
+        """Number of constants (numbers and tokens) in the definition."""
         return _leaves(self.arguments)
 
     def values(self, view: View) -> Int[Tensor, "rows length"]:
         return KINDS[self.kind].values(view, *self.arguments).long()
 
     def spoken(self, value: int) -> Any:
-        """A value as the source returns it: a token's word, a number, or None."""
+        """Convert a value to what the source returns: a token's word, a number, or None."""
         if self.tokens:
             return None if value == NOTHING else self.setting.vocabulary[value]
         return value
 
     def has(self, value: int) -> str:
-        """A clause that states a value: "the number of 1s is 3", "the number of 1s is odd"."""
+        """Return a clause that states a value: "the number of 1s is 3", "the number of 1s is odd"."""
         spoken = self.spoken(value)
         special = KINDS[self.kind].has(self.setting, *self.arguments, value)
         return special or f"{self.words} is {'nothing' if spoken is None else spoken}"

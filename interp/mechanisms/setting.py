@@ -24,10 +24,10 @@ MOST_MEMBERS = 10
 class Setting:
     """The tokens of a task as a program sees them.
 
-    vocabulary: all tokens, in the order of their ids. marks: padding, and tokens without information because they are
-    at the same place in every input ([BOS], '='). causal: whether a position sees only earlier ones. answers: a word
-    per output index. fixed: positions with the same token in every input, if all inputs have the same length of at most
-    MOST_FIXED tokens.
+    vocabulary: all tokens, in the order of their ids. marks: padding, and tokens without information, because they are
+    at the same place in every input ([BOS], '=') or no answer sees them. causal: whether attention is causal. answers:
+    one word per output index. fixed: positions with the same token in every input, if all inputs have the same length
+    of at most MOST_FIXED tokens.
     """
 
     vocabulary: tuple[str, ...]
@@ -38,7 +38,7 @@ class Setting:
 
     @classmethod
     def of(cls, subject: Subject, batch: Batch) -> Setting:
-        """The setting of a model's task, with the marks found in these inputs."""
+        """Return the setting of a model's task, with the marks found in these inputs."""
         task = subject.task
         causal = subject.model.cfg.attention_dir == "causal"
         return cls(tuple(task.vocabulary), _marks(subject, batch), causal, answer_words(subject), _fixed(batch))
@@ -71,7 +71,7 @@ class Setting:
 
 
 def answer_words(subject: Subject) -> tuple[str, ...]:
-    """A word per output index of a decision; for sets, their members.
+    """Return one word per answer index; for sets, the words of their members.
 
     Raises UnsupportedError for sets of more than MOST_MEMBERS outputs.
     """
@@ -94,9 +94,9 @@ def _fixed(batch: Batch) -> tuple[int, ...]:
 
 
 def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
-    """Padding, tokens that no answer sees, and tokens that are always and only at the same place of a row.
+    """Return padding, tokens that no answer sees, and tokens that every row has at the same place and nowhere else.
 
-    Places are counted from the start, from the end, or from the read position.
+    A place is a position counted from the start or from the end, or the read position.
     """
     tokens, mask, task = batch.tokens, batch.attention_mask, subject.task
     rows = torch.arange(len(tokens))
@@ -121,7 +121,7 @@ def _marks(subject: Subject, batch: Batch) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """Inputs as quantities see them: token ids, and masks of padding and content."""
+    """Inputs from which quantities are computed: token ids, and masks of tokens and content."""
 
     setting: Setting
     tokens: Int[Tensor, "rows length"]
@@ -148,11 +148,11 @@ class View:
         return torch.arange(self.tokens.shape[1])
 
     def is_token(self, token: str) -> Int[Tensor, "rows length"]:
-        """1 at the positions of a token, otherwise 0."""
+        """Return 1 at the positions of a token, otherwise 0."""
         return ((self.tokens == self.setting.vocabulary.index(token)) & self.mask).long()
 
     def total(self, each: Int[Tensor, "rows length"], scope: str = "seen") -> Int[Tensor, "rows length"]:
-        """The sum over the visible positions ("seen"), up to and including each ("upto"), or from each on ("from")."""
+        """Sum over the visible positions ("seen"), those up to each position ("upto"), or those from it ("from")."""
         if scope == "upto" or (scope == "seen" and self.setting.causal):
             return each.cumsum(1)
         if scope == "from":
@@ -160,7 +160,7 @@ class View:
         return each.sum(1, keepdim=True).expand_as(each)
 
     def least(self, each: Int[Tensor, "rows length"], scope: str = "seen") -> Int[Tensor, "rows length"]:
-        """The minimum over the visible positions; see `total`."""
+        """Return the minimum over the visible positions; see `total`."""
         if scope == "upto" or (scope == "seen" and self.setting.causal):
             return each.cummin(1).values
         if scope == "from":

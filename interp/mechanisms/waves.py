@@ -1,8 +1,8 @@
 """Waves on a cyclic group: a part that carries a sum modulo p as cosines and sines of a few frequencies.
 
-The ideal form replaces the part's output by its mean at each sum, restricted to the constant and the waves of a few
-frequencies (Nanda et al. 2023, section 4: the "restricted" model). It names the fewest frequencies that keep the
-answers, strongest first.
+The ideal form replaces the output of the part by its mean for each sum, restricted to the constant and the waves of a
+few frequencies (Nanda et al. 2023, section 4: the "restricted" model). The finding names the smallest number of
+frequencies that keeps the answers, where the strongest are used first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from interp.mechanisms.carries import cell_means
 from interp.mechanisms.quantities import Quantity
 
 MOST = 12
-"""Most frequencies tried."""
+"""Largest number of frequencies tried."""
 LEAST_MODULUS = 5
 
 
 @mechanism("waves", of="output")
 def waves(bench: Bench, part: Part) -> Iterator[Proposal]:
-    """A sum modulo p as waves; each proposal has one frequency more."""
+    """Propose a sum modulo p as waves, with one frequency more in each proposal."""
     p = len(bench.setting.numbers)
     if p < LEAST_MODULUS or sorted(bench.setting.numbers.values()) != list(range(p)):
         return

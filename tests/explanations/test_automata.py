@@ -147,7 +147,7 @@ def test_refusals() -> None:
     with pytest.raises(UnsupportedError, match="all inputs of task standin_recall have one length"):
         learn_automaton(standin("recall"))
     with pytest.raises(
-        InterpError, match="longest = 9 must be at most 7: the model's positions and the limit of 1,000,000"
+        InterpError, match="longest = 9 must be at most 7, by the model's positions and the limit of 1,000,000"
     ):
         learn_automaton(standin("ends"), 9)
     assert interp.learn_automaton is learn_automaton
