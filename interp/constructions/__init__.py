@@ -1,6 +1,6 @@
-"""Exact weights from proofs, one file per proof: the argument stands beside the weights.
+"""Exact weights from proofs. Each proof has one file, which contains both the argument and the weights.
 
-A file that registers constructions gets one line here.
+Each file that registers constructions is imported here.
 """
 
 from interp.constructions import algorithmic_addition as algorithmic_addition

@@ -17,13 +17,13 @@ class ConstructedWeights:
     tensors:    parameters by name, float64.
     directions: named residual-stream directions, (d,) each, or (n, d) for a named family such as one per token.
     claim:      one sentence: what the model does, and on which inputs.
-    margin:     the smallest margin over all inputs of the claim; for argmax readouts, the lead of the right logit (inf
-                with a single class).
+    margin:     the smallest margin over all inputs in the claim. For argmax readouts, this is the lead of the right
+                logit (inf with a single class).
     variant:    the variant, if the construction has several.
     notes:      sources, errata and limits, one sentence each.
-    numbers:    chosen scales and quantities of the proof by name, such as kappa, alpha or gap.
-    value:      the component along direction `s` at the read position, as a function of an input's symbols; None if the
-                proof gives only its sign or a bound.
+    numbers:    chosen scales and quantities from the proof by name, such as kappa, alpha or gap.
+    value:      a function from an input's symbols to the component along direction `s` at the read position; None if
+                the proof gives only its sign or a bound.
     length_limit: the length up to which a proof for all lengths is valid in finite precision; None if unlimited.
     """
 

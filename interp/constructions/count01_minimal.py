@@ -1,26 +1,28 @@
 """Count01 by one head of dimension one (Zsámboki et al. 2025, appendix A, with its misprints corrected).
 
-Embeddings W_E = (0, N, N+1, 0, 1, N^2, N^2, 0) for ([BOS], 0, 1, 2, =, 4, 5, [EOS]); K = Q = V = 1, scores unscaled.
+A sentence has n0, n1 and n2 copies of '0', '1' and '2', then '=' and the answer, which is '4' if n1 > n0 and '5'
+otherwise. Embeddings W_E = (0, N, N+1, 0, 1, N^2, N^2, 0) for ([BOS], 0, 1, 2, =, 4, 5, [EOS]); K = Q = V = 1, and
+scores are unscaled.
 
-**At '='** the query is 1, so the scores are the embeddings and the head's output is
+**At '='** the query is 1. The scores are therefore the embeddings, and the head's output is
 
     y = (e^N n0 N + e^(N+1) n1 (N+1) + e) / (1 + e^N n0 + e^(N+1) n1 + n2 + e).
 
-With a = (e(N+1) + N) / (1 + e), where y tends for n0 = n1 -> infinity, multiply y - a by the positive denominator:
+Let a = (e(N+1) + N) / (1 + e), the limit of y as n0 = n1 -> infinity. Multiply y - a by the positive denominator:
 
     sign(y - a) = sign( e^(N+1) (n1 - n0)/(1 + e) + e - a (1 + n2 + e) ).
 
-The logits are y - a on '4', a - y on '5' (the skip connection adds the 1 of '=', the bias takes it off again), 0 on
-the other tokens, and 4(y + 1) - 12(N + 1) < 0 on [EOS]. So the answer is '4' if y > a and '5' if y < a, and
-- for n1 <= n0, ties and the empty sentence included, y < a, because e < a(1 + n2 + e) always;
-- for n1 > n0, y > a if and only if it is so at n1 - n0 = 1, that is **n2 < (e^(N+1)/(1 + e) + e)/a - 1 - e**
+The logits are y - a on '4', a - y on '5', 4(y + 1) - 12(N + 1) < 0 on [EOS] and 0 on the other tokens. (The skip
+connection adds the 1 of '=' to y, and the bias subtracts it.) So the answer is '4' if y > a and '5' if y < a.
+- For n1 <= n0, including ties and the empty sentence, y < a, because e < a(1 + n2 + e) always.
+- y > a for all n1 > n0 iff it is true at n1 - n0 = 1, that is, iff **n2 < (e^(N+1)/(1 + e) + e)/a - 1 - e**
   (N = 7: 100.3, N = 8: 246, N = 9: 605, N = 10: 1497).
 
-**At the answer** the query is N^2 and the answer's own score N^4: it takes all weight but e^(N^3 + N^2 - N^4), so
-y = N^2, and [EOS] wins with 8 N^2 - 12(N + 1) against 2 N^2 - a - 1 on '4': so for N >= 3, and not for N = 2.
-exp(N^4) overflows: the softmax has to subtract its maximum.
+**At the answer** the query is N^2, and the answer's score with itself is N^4. It takes all weight except about
+e^(N^3 + N^2 - N^4), so y = N^2. The logit is 8 N^2 - 12(N + 1) on [EOS] and 2 N^2 - a - 1 on '4', so [EOS] wins for
+N >= 3 (but not for N = 2). exp(N^4) overflows, so the softmax must subtract its maximum.
 
-The print has nine entries in W_out and b_out, mixes n and N in a, and states the rule the other way round.
+The paper prints nine entries in W_out and b_out, mixes n and N in a, and states the rule the other way round.
 """
 
 from __future__ import annotations
@@ -37,22 +39,22 @@ from interp.spec import Construction, Layer, ModelSpec
 from interp.tasks import Count01
 
 SAFE_MARGIN = 1e-12
-"""Below this distance of y from a, rounding in float64 (y is about N, so 1e-15 N) is no longer negligible."""
+"""Smallest |y - a| that is accepted: below it, the rounding of y in float64 (about 1e-15 N) is no longer negligible."""
 
 
 def threshold(N: int) -> float:
-    """a, the value of the head's output that separates the answers."""
+    """Return a, the value of the head's output that separates the answers."""
     return (e * (N + 1) + N) / (1 + e)
 
 
 def largest_n2(N: int) -> int:
-    """The largest number of 2s for which the construction is right whatever n0 and n1 are (strict bound above)."""
+    """Return the largest n2 for which the construction is right for all n0 and n1 (the strict bound above)."""
     bound = (exp(N + 1) / (1 + e) + e) / threshold(N) - 1 - e
     return int(bound) - (bound == int(bound))
 
 
 def margin(N: int, n_max: int) -> float:
-    """The smallest |y - a| over all n0, n1, n2 in 0..n_max: at a tie without 2s, or at n1 = n0 + 1 with all of them."""
+    """Return the smallest |y - a| over n0, n1, n2 in 0..n_max, attained at a tie or at n1 = n0 + 1 with n_max 2s."""
     a = threshold(N)
 
     def distance(n0: int, n1: int, n2: int) -> float:
@@ -69,8 +71,8 @@ def margin(N: int, n_max: int) -> float:
 def minimal(N: int = 8, n_max: int = 200) -> Construct:
     """One head of dimension one, right on every sentence with at most n_max each of 0s, 1s and 2s (appendix A).
 
-    N: the embedding of '0'; a larger N stands more 2s, and brings ties nearer to the threshold (margin falls like
-    e^-N). Raises InterpError if N is too small for n_max 2s, or so large that float64 cannot hold the margin.
+    N: the embedding of '0'. A larger N tolerates more 2s but brings ties nearer to the threshold: the margin falls
+    like e^-N. Raises InterpError if N is too small for n_max 2s, or so large that the margin is lost in float64.
     """
     check_size("N", N, least=3)
     check_size("n_max", n_max, least=1)
@@ -78,7 +80,7 @@ def minimal(N: int = 8, n_max: int = 200) -> Construct:
         raise InterpError(f"N = {N} is too large: at n_max = {n_max} a tie comes within {SAFE_MARGIN} of the threshold")
     if n_max > largest_n2(N):
         raise InterpError(
-            f"N = {N} is right for at most {largest_n2(N)} 2s, not n_max = {n_max}; "
+            f"N = {N} works for at most {largest_n2(N)} 2s, not n_max = {n_max}; "
             f"the smallest N that is enough is {next(n for n in range(N, 31) if largest_n2(n) >= n_max)}"
         )
     a = threshold(N)

@@ -1,24 +1,29 @@
 """Inventory-based counting by scores (dot, bos, dot-softmax), one hidden neuron per token: W_in = the embeddings.
 
-**frame** (dot, and bos with e_BOS = 0; d < T). Unit vectors e with small overlaps c, W_Q = d^(1/4) I / L,
-W_K = d^(1/4) I, b_in = -1. An overlap enters twice, by the score and by the neuron, so squared and never negative:
+At a position with token t, k is the count of t, neuron t is the own neuron and all others are foreign neurons. gamma is
+the value of the own neuron.
 
-    own neuron  1 + (1/L)(k + sum c^2) - 1,  between (k + (L-k) min c^2)/L and (k + (L-k) max c^2)/L,
+**frame** (dot, and bos with e_BOS = 0; d < T). The embeddings e are unit vectors with small overlaps c;
+W_Q = d^(1/4) I / L, W_K = d^(1/4) I, b_in = -1. Every overlap enters twice, once in the score and once in the neuron.
+It is therefore squared and never negative:
 
-separate iff **(L-1) max c^2 - (L-2) min c^2 < 1**. max|c| < 1/sqrt(L-1) is enough (the printed 1/sqrt(2L-3) subtracts
-an error that cannot be negative), and a nearly equiangular frame does with more. Foreign neurons stay at or below
-M + M - 1 with M = max|c|, silent for M <= 1/2; a frame with larger M works with W_Q scaled by (1 - M)/(L M) instead of
-1/L, and a gap as much smaller. Source: B.2.3, errata 16 and 17.
+    gamma = 1 + (1/L)(k + sum c^2) - 1,  between (k + (L-k) min c^2)/L and (k + (L-k) max c^2)/L.
 
-**orthogonal** (dot-softmax; d >= T). W_Q = W_K = d^(1/4) I, b_in = -1: the own neuron is the attention on its token,
-gamma = k e / (k e + L - k), foreign ones are an attention minus 1, below 0. Source: A.3.3, erratum 10.
+These ranges are disjoint iff **(L-1) max c^2 - (L-2) min c^2 < 1**. For this, max|c| < 1/sqrt(L-1) is sufficient (the
+printed 1/sqrt(2L-3) subtracts an error that cannot be negative), and a nearly equiangular frame may have larger
+overlaps. With M = max|c|, foreign neurons are at most M + M - 1, which is silent for M <= 1/2. For larger M, scale W_Q
+by (1 - M)/(L M) instead of 1/L; the gap shrinks by the same factor. Source: B.2.3, errata 16 and 17.
 
-**frame** (dot-softmax; d < T). Own neuron 2 + b_in - phi_k, phi_k = (L-k) g l / (k + (L-k) l), g = 1 - c,
-l = e^(-kappa g). The printed recipe, a binary code and a large kappa, cannot work: without BOS a large kappa sends the
-own token's weight to 1 whatever its count (erratum 26). What works is the opposite, a small kappa (1.1 to 1.5), where
-g l/(k + (L-k) l) is flat in g: then phi_k hardly depends on the overlap, and frames with overlaps up to +-0.44 do at
-L = 10. kappa is tuned to the frame; b_in lies halfway between what silences the foreign neurons and what would clip the
-own one. Source: B.3.2, errata 26 and 27.
+**orthogonal** (dot-softmax; d >= T). W_Q = W_K = d^(1/4) I, b_in = -1. The own neuron equals the attention on the own
+token, gamma = k e / (k e + L - k). A foreign neuron equals an attention weight minus 1, which is below 0.
+Source: A.3.3, erratum 10.
+
+**frame** (dot-softmax; d < T). If all overlaps with other tokens equal c, let g = 1 - c and l = e^(-kappa g). Then
+gamma = 2 + b_in - phi_k with phi_k = (L-k) g l / (k + (L-k) l). The printed recipe, a binary code with a large kappa,
+cannot work: without BOS, a large kappa sends the attention on the own token to 1 whatever its count (erratum 26). A
+small kappa (1.1 to 1.5) works: there g l/(k + (L-k) l) is flat in g, so phi_k hardly depends on the overlap, and frames
+with overlaps up to +-0.44 suffice at L = 10. kappa is tuned to the frame. b_in is halfway between the value that
+silences the foreign neurons and the value that would clip the own neuron. Source: B.3.2, errata 26 and 27.
 """
 
 from __future__ import annotations
@@ -46,9 +51,9 @@ from interp.theory.ranges import MixingKind, hidden_ranges
 def frame(
     model: MixingKind, T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, seed: int = 0
 ) -> ConstructedWeights:
-    """dot, or bos with a BOS embedding of zero; d by the frame, p >= T. See the module.
+    """Build dot, or bos with a BOS embedding of zero; the frame determines the least d, and p >= T. See the module.
 
-    seed: of the frame search, where no stored or algebraic frame serves these sizes.
+    seed: for the frame search, which runs if no stored or algebraic frame fits these sizes.
     """
     check_bound(model, "frame", T, L, d_model, squared_bound(max(T, 2), max(L, 1)), SQUARED)
     found = frame_for("squared", T, L, d_model, seed=seed)
@@ -66,21 +71,21 @@ def frame(
     return finish(
         model, "frame", {"embed.W_E": embedding, **dot_attention(d, scale)}, {"tokens": vectors},
         T=T, L=L, p=p, n_out=n_out, W_in=vectors.T.contiguous(), b_in=-torch.ones(T, dtype=torch.float64),
-        claim=f"counts right on all {T}^{L} sequences with d_model = {d}; only the own token's neuron fires",
+        claim=f"counts correctly on all {T}^{L} sequences with d_model = {d}; only the own token's neuron fires",
         notes=("Behrens et al. (2024) B.2.3", "errata 16 and 17"),
         numbers={"coherence": coherence, "slack": slack, "query_scale": scale},
     )  # fmt: skip
 
 
 def softmax_orthogonal(T: int, L: int, d_model: int | None, p: int | None, n_out: int | None) -> ConstructedWeights:
-    """dot-softmax; d >= T, p >= T, gamma = k e / (k e + L - k). See the module."""
+    """Build dot-softmax with d >= T, p >= T and gamma = k e / (k e + L - k). See the module."""
     model, variant = "dot-softmax", "orthogonal"
     d, p = check_sizes(model, variant, T, L, d_model, p, T, T, "orthogonal token embeddings need d >= T")
     tokens = torch.eye(T, d, dtype=torch.float64)
     return finish(
         "dot-softmax", variant, {"embed.W_E": tokens, **dot_attention(d)}, {"tokens": tokens},
         T=T, L=L, p=p, n_out=n_out, W_in=tokens.T.contiguous(), b_in=-torch.ones(T, dtype=torch.float64),
-        claim=f"counts right on all {T}^{L} sequences; the hidden value is the attention on the own token",
+        claim=f"counts correctly on all {T}^{L} sequences; the hidden value is the attention on the own token",
         notes=("Behrens et al. (2024) A.3.3", "erratum 10"),
     )  # fmt: skip
 
@@ -88,11 +93,11 @@ def softmax_orthogonal(T: int, L: int, d_model: int | None, p: int | None, n_out
 def softmax_frame(
     T: int, L: int, d_model: int | None, p: int | None, n_out: int | None, kappa: float | None = None, seed: int = 0
 ) -> ConstructedWeights:
-    """dot-softmax; d by the frame, p >= T. See the module.
+    """Build dot-softmax with p >= T; the frame determines the least d. See the module.
 
-    kappa: inverse temperature. Too small, and overlaps count like the token itself; too large, and the attention
-    saturates on the own token whatever its count. Default: the best for the frame.
-    seed: of the frame search, where no stored frame serves these sizes.
+    kappa: inverse temperature. If it is too small, overlaps count like the token itself; if it is too large, the
+    attention saturates on the own token whatever its count. Default: the best value for the frame.
+    seed: for the frame search, which runs if no stored frame fits these sizes.
     """
     model, variant = "dot-softmax", "frame"
     found = frame_for("softmax", T, L, d_model, seed=seed)
@@ -108,7 +113,7 @@ def softmax_frame(
     return finish(
         "dot-softmax", variant, tensors, {"tokens": vectors},
         T=T, L=L, p=p, n_out=n_out, W_in=vectors.T.contiguous(), b_in=torch.full((T,), bias, dtype=torch.float64),
-        claim=f"counts right on all {T}^{L} sequences with d_model = {d}; only the own token's neuron fires",
+        claim=f"counts correctly on all {T}^{L} sequences with d_model = {d}; only the own token's neuron fires",
         notes=("Behrens et al. (2024) B.3.2, which is wrong as described", "errata 26 and 27"),
         numbers={"kappa": kappa, "b_in": bias, "coherence": mutual_coherence(vectors)},
     )  # fmt: skip

@@ -1,10 +1,11 @@
-"""The six exact histogram models by name; the mechanisms and proofs are in the files named in each docstring.
+"""The six exact histogram models. Each docstring names the file that contains the mechanism and the proof.
 
-Common arguments: T tokens, sequences of length L (at least 1; L > T is fine), d_model and p (default: what the variant
-needs at least; larger ones are filled with zeros), n_out = L or L + 1 classes (default L: class c means count c + 1;
-with L + 1 class c means count c). All tensors are float64; tokens are 0..T-1, and a bos model's last embedding is BOS.
-variant = "auto" means: the textbook orthogonal construction where d_model (default) and p allow it, else the one that
-needs least. All raise InterpError for an unknown variant and for sizes that the variant does not serve.
+Common arguments: T tokens; sequences of length L (at least 1; L > T is allowed); d_model and p (default: the smallest
+that the variant allows; larger sizes are padded with zeros); n_out = L or L + 1 classes (default L: class c means
+count c + 1; with L + 1 classes, class c means count c). All tensors are float64. Tokens are 0..T-1, and the last
+embedding of a bos model is BOS. variant = "auto" selects the orthogonal construction if d_model is left out or at
+least T, else the variant described in each docstring. All functions raise InterpError for an unknown variant and for
+sizes at which the variant does not work.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "binary-printed", "circle-printed", "quarter-circle-printed",
     ),
 }  # fmt: skip
-"""Variants by model, the default first."""
+"""Variants of each model; the first is the default."""
 
 
 def lin_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
     n_out: int | None = None, *, a: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Fixed mixing, p >= T: `uniform` (A.3.1), `diagonal` (main text), `simplex` (d_model >= T - floor(T/L)), `frame`.
+    """Build `lin`: fixed mixing, p >= T.
 
-    auto: uniform for d_model >= T (and by default), simplex where d_model is large enough for it, else frame. `a`
-    belongs to uniform, `seed` to frame. See histogram_linear.
+    Variants: `uniform` (A.3.1), `diagonal` (main text), `simplex` (d_model >= T - floor(T/L)) and `frame`. auto is
+    uniform for d_model >= T (and by default), else simplex if d_model is large enough for it, else frame. `a` applies
+    to uniform only, `seed` to frame only. See histogram_linear.
     """
     return _linear("lin", T, L, d_model, p, variant, n_out, a, seed)
 
@@ -49,10 +51,10 @@ def lin_softmax_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
     n_out: int | None = None, *, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Softmax of a fixed matrix, p >= T: `uniform` (A.3.2), `diagonal`, `simplex` (d_model >= T - floor(T/L)), `frame`.
+    """Build `lin-softmax`: softmax of a fixed matrix, p >= T.
 
-    auto: uniform for d_model >= T (and by default), simplex where d_model is large enough for it, else frame. `seed`
-    belongs to frame. See histogram_linear.
+    Variants: `uniform` (A.3.2), `diagonal`, `simplex` (d_model >= T - floor(T/L)) and `frame`. auto is as for `lin`.
+    `seed` applies to frame only. See histogram_linear.
     """
     return _linear("lin-softmax", T, L, d_model, p, variant, n_out, None, seed)
 
@@ -61,12 +63,13 @@ def dot_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
     n_out: int | None = None, *, alpha: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Raw scores: `orthogonal` (A.2.1, p >= 1), `simplex` (B.2.2, p >= 1, d_model >= T - floor(T/L) + 1),
-    `counter-frame` (B.2.2, p >= 1), `frame` (B.2.3, p >= T, d_model 8 at T=32, L=10).
+    """Build `dot`: raw scores, no softmax.
 
-    auto: orthogonal for d_model >= T (and by default), simplex where d_model is large enough for it, else frame where
-    p >= T, else counter-frame. `alpha` belongs to simplex and counter-frame (see histogram_counting_direction), `seed`
-    to the frames (see also histogram_dot_inventory).
+    Variants: `orthogonal` (A.2.1, p >= 1), `simplex` (B.2.2, p >= 1, d_model >= T - floor(T/L) + 1), `counter-frame`
+    (B.2.2, p >= 1) and `frame` (B.2.3, p >= T; d_model = 8 at T = 32, L = 10). auto is orthogonal for d_model >= T (and
+    by default), else simplex if d_model is large enough for it, else frame if p >= T, else counter-frame. `alpha`
+    applies to simplex and counter-frame (with d_model >= T, giving it selects simplex), `seed` to counter-frame and
+    frame. See histogram_counting_direction and, for frame, histogram_dot_inventory.
     """
     return _scores("dot", T, L, d_model, p, variant, n_out, alpha, seed)
 
@@ -75,10 +78,12 @@ def bos_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
     n_out: int | None = None, *, alpha: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Raw scores with BOS: `bos-sum` (A.2.3, BOS = sum of tokens), `bos-zero` (A.2.3, as dot, BOS = 0), p >= 1, and
-    with BOS = 0 also `simplex` and `counter-frame` (B.2.2, p >= 1) and `frame` (B.2.3, p >= T): all as for dot.
+    """Build `bos`: raw scores with a BOS token.
 
-    auto: bos-sum for d_model >= T (and by default), below as for dot.
+    Variants: `bos-sum` (A.2.3, p >= 1), where the BOS embedding is the sum of the token embeddings; `bos-zero` (A.2.3,
+    p >= 1), which is the orthogonal variant of dot with a BOS embedding of 0; and `simplex`, `counter-frame` and
+    `frame`, also as in dot with a BOS embedding of 0. auto is bos-sum for d_model >= T (and by default), otherwise as
+    for dot.
     """
     return _scores("bos", T, L, d_model, p, variant, n_out, alpha, seed)
 
@@ -87,11 +92,12 @@ def bos_softmax_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
     n_out: int | None = None, *, kappa: float | None = None, alpha: float | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Softmax with BOS, p >= 1: `orthogonal` (A.2.2), `binary` (B.3.1, d_model >= ceil(log2(T+1)) + 1), `circle` and
-    `quarter-circle` (d_model >= 3); with `-printed` one dimension more and the counter in a coordinate of its own.
+    """Build `bos-softmax`: softmax attention with a BOS token, p >= 1.
 
-    auto: orthogonal for d_model >= T (and by default), binary where it fits, else circle. `kappa` and `alpha` belong
-    to the codes. See histogram_bos_softmax.
+    Variants: `orthogonal` (A.2.2), `binary` (B.3.1, d_model >= ceil(log2(T+1)) + 1), and `circle` and `quarter-circle`
+    (d_model >= 3). The last three are codes. Their `-printed` forms take one more dimension, a separate coordinate for
+    the counter. auto is orthogonal for d_model >= T (and by default), else binary if it fits, else circle. `kappa` and
+    `alpha` apply to the codes only; giving either selects binary instead of orthogonal. See histogram_bos_softmax.
     """
     if variant == "auto":
         if d_model is None or d_model >= T:
@@ -109,10 +115,11 @@ def dot_softmax_exact(
     T: int = 32, L: int = 10, d_model: int | None = None, p: int | None = None, variant: str = "auto",
     n_out: int | None = None, *, kappa: float | None = None, seed: int | None = None,
 ) -> ConstructedWeights:  # fmt: skip
-    """Softmax over scores, p >= T: `orthogonal` (A.3.3), `frame` (d_model 6 at T=32, L=10; 7 or more for a margin).
+    """Build `dot-softmax`: softmax over scores, p >= T.
 
-    auto: orthogonal for d_model >= T (and by default), frame below. `kappa` and `seed` belong to frame. See
-    histogram_dot_inventory.
+    Variants: `orthogonal` (A.3.3) and `frame` (at T = 32, L = 10: d_model = 6, or at least 7 for a usable margin). auto
+    is orthogonal for d_model >= T (and by default) unless kappa is given, else frame. `kappa` and `seed` apply to
+    frame only. See histogram_dot_inventory.
     """
     if variant == "auto":
         variant = "orthogonal" if (d_model is None or d_model >= T) and kappa is None else "frame"
@@ -173,4 +180,4 @@ def _scores(
 def _unused(model: str, variant: str, **scales: float | None) -> None:
     for name, value in scales.items():
         if value is not None:
-            raise InterpError(f"variant {variant!r} of histogram/{model}-exact has no scale {name}, got {name}={value}")
+            raise InterpError(f"variant {variant!r} of histogram/{model}-exact does not take {name}; got {value}")

@@ -1,9 +1,8 @@
 """The six exact histogram models under their registered names: histogram/lin-exact, ..., histogram/bos-softmax-exact.
 
-The weights and proofs are in `histogram_exact` and the files that it names; here each gets its task and its spec.
-Common arguments: T tokens, sequences of length L, d_model and p (the least that the variant needs where left out,
-filled with zeros where larger), zero_class for L + 1 output classes as in the authors' code. variant "auto" is the
-textbook orthogonal construction where d_model and p allow it, else the one that needs least.
+The weights and proofs are in `histogram_exact` and the files that it names; this file adds the tasks and specs. The
+arguments T, L, d_model, p and variant are described there; zero_class = True gives L + 1 output classes, as in the
+authors' code. All functions raise InterpError for sizes at which a variant does not work.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def lin(
 ) -> Construct:  # fmt: skip
     """Counts by an inventory: fixed mixing without softmax, one hidden neuron per token (p >= T).
 
-    Variants, `a` and `seed`: see histogram_exact.lin_exact. Raises InterpError for sizes that a variant does not serve.
+    Variants, `a` and `seed`: see histogram_exact.lin_exact.
     """
     weights = exact.lin_exact(T, L, d_model, p, variant, L + zero_class, a=a, seed=seed)
     return _construct("lin", T, L, zero_class, weights, a=a, seed=seed)
@@ -43,7 +42,7 @@ def lin_softmax(
 ) -> Construct:  # fmt: skip
     """Counts by an inventory: softmax of a fixed matrix, one hidden neuron per token (p >= T).
 
-    Variants and `seed`: see histogram_exact.lin_softmax_exact. Raises InterpError for sizes that do not work.
+    Variants and `seed`: see histogram_exact.lin_softmax_exact.
     """
     weights = exact.lin_softmax_exact(T, L, d_model, p, variant, L + zero_class, seed=seed)
     return _construct("lin-softmax", T, L, zero_class, weights, seed=seed)
@@ -56,7 +55,7 @@ def dot(
 ) -> Construct:  # fmt: skip
     """Counts by raw scores: along one direction that all tokens share (p >= 1), or by an inventory (`frame`, p >= T).
 
-    Variants, `alpha` and `seed`: see histogram_exact.dot_exact. Raises InterpError for sizes that do not work.
+    Variants, `alpha` and `seed`: see histogram_exact.dot_exact.
     """
     weights = exact.dot_exact(T, L, d_model, p, variant, L + zero_class, alpha=alpha, seed=seed)
     return _construct("dot", T, L, zero_class, weights, alpha=alpha, seed=seed)
@@ -69,7 +68,7 @@ def dot_softmax(
 ) -> Construct:  # fmt: skip
     """Counts by an inventory: attention on the own token, one hidden neuron per token (p >= T).
 
-    Variants, `kappa` and `seed`: see histogram_exact.dot_softmax_exact. Raises InterpError for sizes that do not work.
+    Variants, `kappa` and `seed`: see histogram_exact.dot_softmax_exact.
     """
     weights = exact.dot_softmax_exact(T, L, d_model, p, variant, L + zero_class, kappa=kappa, seed=seed)
     return _construct("dot-softmax", T, L, zero_class, weights, kappa=kappa, seed=seed)
@@ -82,7 +81,7 @@ def bos(
 ) -> Construct:  # fmt: skip
     """Counts by raw scores with [BOS]: along one direction (p >= 1), or by an inventory (`frame`, p >= T).
 
-    Variants, `alpha` and `seed`: see histogram_exact.bos_exact. Raises InterpError for sizes that do not work.
+    Variants, `alpha` and `seed`: see histogram_exact.bos_exact.
     """
     weights = exact.bos_exact(T, L, d_model, p, variant, L + zero_class, alpha=alpha, seed=seed)
     return _construct("bos", T, L, zero_class, weights, alpha=alpha, seed=seed)
@@ -95,7 +94,7 @@ def bos_softmax(
 ) -> Construct:  # fmt: skip
     """Counts by the attention on [BOS], which falls as the own token repeats (p >= 1).
 
-    Variants, `kappa` and `alpha`: see histogram_exact.bos_softmax_exact. Raises InterpError for sizes that do not work.
+    Variants, `kappa` and `alpha`: see histogram_exact.bos_softmax_exact.
     """
     weights = exact.bos_softmax_exact(T, L, d_model, p, variant, L + zero_class, kappa=kappa, alpha=alpha)
     return _construct("bos-softmax", T, L, zero_class, weights, kappa=kappa, alpha=alpha)
@@ -104,7 +103,7 @@ def bos_softmax(
 def _construct(
     model: MixingKind, T: int, L: int, zero_class: bool, weights: ConstructedWeights, **scales: float | None
 ) -> Construct:
-    """Task and spec; the origin names the variant that "auto" chose and all sizes, so that it builds the same again."""
+    """Add task and spec. The origin records all sizes and the variant that "auto" chose, so it rebuilds this model."""
     d_model, p = weights.tensors["unembed.W_in"].shape
     task = Histogram(T=T, L=L, bos=model.startswith("bos"), zero_class=zero_class)
     given = {name: value for name, value in scales.items() if value is not None}
@@ -121,7 +120,7 @@ def histogram_spec(
     dtype: Literal["float32", "float64"] = "float32",
     origin: Construction | Training | None = None,
 ) -> ModelSpec:
-    """The spec of one of the six models: mixing by value and output identities, then a ReLU readout with p neurons."""
+    """Return the spec of one of the six models: one head with identity value and output maps, a ReLU readout."""
     linear, softmax = model.startswith("lin"), model.endswith("-softmax")
     layer = Layer(
         n_heads=1,

@@ -1,4 +1,4 @@
-"""Steps that all histogram constructions share: size checks, the scaled attention, and the checked readout."""
+"""Shared steps of the histogram constructions: size checks, the scaled attention, and the checked readout."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ ROUNDING = 1e-11
 def check_sizes(
     model: str, variant: str, T: int, L: int, d_model: int | None, p: int | None, d_min: int, p_min: int, why: str
 ) -> tuple[int, int]:
-    """The width and the number of hidden neurons to use: the smallest unless given. `why` names the bound on d_model.
+    """Return the width and the number of hidden neurons to use; both default to the smallest that work.
 
-    Raises InterpError for T < 2, L < 1, or sizes below what the construction needs.
+    `why` explains the bound on d_model in the error message. Raises InterpError for T < 2, L < 1, or sizes that are
+    too small for the construction.
     """
     name = f"histogram/{model}-exact (variant {variant})"
     if T < 2 or L < 1:
@@ -46,21 +47,21 @@ def check_variant(model: str, variant: str, known: tuple[str, ...]) -> None:
 
 
 def pad_columns(rows: Float[Tensor, "n m"], d: int) -> Float[Tensor, "n d"]:
-    """Pad rows with zeros to a wider space; inner products, and so all claims, do not change."""
+    """Pad rows with zeros to width d. Inner products do not change, so all claims remain true."""
     return torch.nn.functional.pad(rows, (0, d - rows.shape[1]))
 
 
 def simplex_groups(T: int, L: int, d: int) -> tuple[int, int]:
-    """The number of simplices to use in d dimensions, and the size of the smallest one.
+    """Return the number of simplices to use in d dimensions, and the size of the smallest one.
 
-    As few as possible, because larger simplices have smaller overlaps; if T >= L, each has at least L points.
+    Few large simplices are best, because larger simplices have smaller overlaps. If T >= L, each has at least L points.
     """
     groups = min(T // max(L, 2), max(1, T - d))
     return groups, T // groups if groups else 1
 
 
 def check_bound(model: str, variant: str, T: int, L: int, d_model: int | None, bound: int, condition: str) -> None:
-    """Raise InterpError for a width below a proven bound, before searching for a frame that cannot exist."""
+    """Raise InterpError if d_model is below a proven bound, so that nobody searches for a frame that cannot exist."""
     if d_model is not None and d_model < bound and T >= 2 and L >= 1:
         raise InterpError(
             f"histogram/{model}-exact (variant {variant}) needs {T} vectors with {condition} at L={L}, got "
@@ -69,7 +70,7 @@ def check_bound(model: str, variant: str, T: int, L: int, d_model: int | None, b
 
 
 def check_slack(model: str, variant: str, frame: Float[Tensor, "T d"], T: int, L: int, extra: int) -> None:
-    """Raise InterpError for a frame that violates the one-sided condition, with the bound on d_model."""
+    """Raise InterpError if a frame violates the one-sided condition; the message states the bound on d_model."""
     slack = frame_slack(frame, "one-sided", L)
     if slack <= 0:
         raise InterpError(
@@ -80,18 +81,24 @@ def check_slack(model: str, variant: str, frame: Float[Tensor, "T d"], T: int, L
 
 
 def dot_attention(d: int, query_scale: float = 1.0) -> dict[str, Tensor]:
-    """W_K = d^(1/4) I, W_Q = query_scale d^(1/4) I: scores over sqrt(d) are query_scale times the inner product."""
+    """Return W_Q = query_scale d^(1/4) I and W_K = d^(1/4) I.
+
+    With the division by sqrt(d), a score is then query_scale times the inner product of the embeddings.
+    """
     identity = torch.eye(d, dtype=torch.float64)[None] * d**0.25
     return {"blocks.0.attn.W_Q": identity * query_scale, "blocks.0.attn.W_K": identity}
 
 
 def silencing_bias(own: Float[Tensor, "T *rest"], foreign: Float[Tensor, "n *rest"]) -> float:
-    """The bias halfway between silencing every foreign neuron and starting to clip the own one."""
+    """Return the bias halfway between silencing every foreign neuron and starting to clip an own neuron."""
     return -float((own.min() + foreign.max()) / 2)
 
 
 def own_and_foreign(hidden: Ranges) -> tuple[Ranges, Float[Tensor, "pairs L"]]:
-    """For one neuron per token: the range (T, L) of the own token's neuron, and the highest values of all others."""
+    """With one neuron per token, return the ranges (T, L) of each token's own neuron, and the highest foreign values.
+
+    A neuron is foreign when the token at the position is not the neuron's own token.
+    """
     lo, hi = hidden.lo.diagonal(dim1=0, dim2=2).T, hidden.hi.diagonal(dim1=0, dim2=2).T
     other = ~torch.eye(len(lo), dtype=torch.bool)
     return Ranges(lo, hi), hidden.hi.movedim(2, 1)[other]
@@ -113,11 +120,11 @@ def finish(
     notes: tuple[str, ...],
     numbers: Mapping[str, float] | None = None,
 ) -> ConstructedWeights:
-    """Add the readout, after checking the proof on the exact ranges of the hidden values over all T^L sequences.
+    """Check the proof on the exact ranges of the hidden values over all T^L sequences, then add the readout.
 
     W_in has one column (all tokens read their count from it) or T columns (token t reads neuron t, which must be at
-    most 0 for every other token). Thresholds are midpoints between the counts' ranges. The remaining neurons up to p
-    are zero. Raises InterpError if a foreign neuron fires or counts overlap.
+    most 0 for every other token). Thresholds are midpoints between the ranges of successive counts. The remaining
+    neurons up to p are zero. Raises InterpError if a foreign neuron fires or if the ranges of two counts overlap.
     """
     ranges = hidden_ranges(
         model, tensors["embed.W_E"], L, W_in, bias=b_in,
@@ -133,7 +140,7 @@ def finish(
         if float(foreign.max()) > 1e-9:
             raise InterpError(
                 f"histogram/{model}-exact (variant {variant}) does not work at T={T}, L={L}: "
-                f"the neuron of a token that is not the own one reaches {float(foreign.max()):.3g} > 0"
+                f"the neuron of a different token reaches {float(foreign.max()):.3g} > 0"
             )
     try:
         cut = separate(lo.relu().amin(0), hi.relu().amax(0))
@@ -144,8 +151,8 @@ def finish(
     size = float(hi.abs().max())
     if cut.gap < ROUNDING * size:
         raise InterpError(
-            f"histogram/{model}-exact (variant {variant}) separates the counts by {cut.gap:.3g} only, "
-            f"too little for float64 next to hidden values of {size:.3g}: choose other scales"
+            f"histogram/{model}-exact (variant {variant}) separates the counts by only {cut.gap:.3g}, "
+            f"too little for float64 with hidden values of {size:.3g}: choose other scales"
         )
     readout = scalar_readout(cut.thresholds, rising=cut.rising, n_out=n_out)
     neurons = W_in.shape[1]
@@ -156,7 +163,7 @@ def finish(
     weights["unembed.b_in"] = torch.nn.functional.pad(b_in, (0, p - neurons))
     weights["unembed.W_out"] = W_out
     weights["unembed.b_out"] = readout.bias
-    # Next to a threshold the right line leads by (distance to the threshold) / (L + 1): see scalar_readout.
+    # Near a threshold the correct line leads by (distance to the threshold) / (L + 1): see scalar_readout.
     margin = cut.gap / (2 * (L + 1))
     return ConstructedWeights(weights, directions, claim, margin, variant, notes, {"gap": cut.gap, **numbers})
 

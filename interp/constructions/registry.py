@@ -1,7 +1,7 @@
-"""Exact models by name. A construction registers its name, default sizes and variants, and is built from any folder.
+"""Registry of exact models. A construction registers a name, default sizes and variants.
 
-A registered function takes sizes (and a variant, where the name has several) and returns a Construct: the spec whose
-origin names the construction and the arguments, the task, and the weights with their proof.
+A registered function takes sizes (and a variant, if it has several) and returns a Construct: the spec, whose origin
+records the name and the arguments; the task; and the weights with their proof.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Construct:
     def model(
         self, *, seed: int = 0, device: str | torch.device = "cpu", dtype: torch.dtype | str | None = None
     ) -> TaskModel:
-        """The task model with these weights; it refuses strings longer than its number format can hold."""
+        """Return the task model with these weights. It applies the length limit of its number format."""
         from interp.architecture.task_model import TaskModel  # loads transformer_lens, which takes seconds
 
         model = TaskModel(self.spec, self.task, self.weights.tensors, seed=seed, device=device, dtype=dtype)
@@ -44,7 +44,7 @@ class Construct:
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered construction: `<family>/<name>`, its function, the names of its variants, one line on it."""
+    """One registered construction: `<family>/<name>`, its function, its variants, and a one-line summary."""
 
     name: str
     make: Callable[..., Construct]
@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Arguments with their defaults."""
+        """Arguments except `variant`, with their defaults."""
         parameters = inspect.signature(self.make).parameters
         return {name: p.default for name, p in parameters.items() if name != "variant"}
 
@@ -63,11 +63,11 @@ F = TypeVar("F", bound=Callable[..., Construct])
 
 
 def register_construction(name: str, variants: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Decorator: make a construction known as `<family>/<name>`. Raises InterpError on a name that is taken."""
+    """Decorator: register a construction as `<family>/<name>`. Raises InterpError if the name is taken."""
 
     def add(make: F) -> F:
         if name in _ENTRIES:
-            raise InterpError(f"a construction named {name!r} is registered already")
+            raise InterpError(f"a construction named {name!r} is already registered")
         summary = (inspect.getdoc(make) or "").split("\n", 1)[0]
         _ENTRIES[name] = Entry(name, make, variants, summary)
         return make
@@ -76,14 +76,14 @@ def register_construction(name: str, variants: tuple[str, ...] = ()) -> Callable
 
 
 def registered_constructions() -> dict[str, Entry]:
-    """All known constructions by name."""
+    """Return all registered constructions, sorted by name."""
     return dict(sorted(_ENTRIES.items()))
 
 
 def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
     """Build the weights of a registered construction.
 
-    Raises InterpError for an unknown name, variant or size, or for sizes at which the proof does not hold.
+    Raises InterpError for an unknown name, variant or size, and for sizes at which the proof does not apply.
     """
     if name not in _ENTRIES:
         raise InterpError(one_of("construction", name, _ENTRIES))
@@ -114,7 +114,7 @@ def construct(name: str, variant: str | None = None, **sizes: Any) -> Construct:
 
 
 def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
-    """A sentence where an argument has another type than its default: a size is an integer, and of bounded size."""
+    """Return a sentence if the argument has the wrong type or is out of bounds, else None."""
     default = entry.sizes[size]
     if default is None or default is inspect.Parameter.empty:
         if isinstance(value, float | str) and "int" in str(_annotation(entry, size)):
@@ -124,7 +124,7 @@ def _type_problem(entry: Entry, size: str, value: Any) -> str | None:
     if type(value) is int and value < 1 and size in _AT_LEAST_ONE:
         return f"{size} = {value} must be at least 1"
     if isinstance(value, int) and not size.endswith("seed") and abs(value) > most(2**20):
-        return f"{size} = {quoted(value)} is beyond {most(2**20):,}; the environment variable INTERP_MAX_GB raises this"
+        return f"{size} = {quoted(value)} is above {most(2**20):,}; the environment variable INTERP_MAX_GB raises this"
     return None
 
 

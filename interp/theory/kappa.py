@@ -22,7 +22,7 @@ def binary_separation_bound(T: int) -> float:
 
 
 def kappa_threshold(eps: float, L: int, lowest: float = 0.0) -> float:
-    """kappa*: with a code of overlaps in [lowest, 1 - eps], bos-softmax counts right everywhere iff kappa > kappa*.
+    """kappa*: with a code of overlaps in [lowest, 1 - eps], bos-softmax always counts correctly iff kappa > kappa*.
 
     The attention on BOS is e^kappa / (e^kappa + sum_m e^(kappa <e_t, e_m>)) up to a factor common to all counts, so it
     falls with the count k of the own token. Count k is lowest when the other L - k sit at overlap 1 - eps, count k + 1

@@ -1,6 +1,6 @@
-"""From one hidden value to a class: thresholds between the counts, and the linear readout that cuts at them.
+"""From one hidden value to a class: thresholds between the counts, and a linear readout that cuts at them.
 
-Behrens et al. (2024), appendix A.4, which gives no formula; the working one is erratum 4.
+Appendix A.4 of Behrens et al. (2024) gives no formula; erratum 4 gives one that works.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class ScalarReadout:
 
 @dataclass(frozen=True)
 class Separation:
-    """How far the hidden values of neighboring counts stand apart.
+    """Distance between the hidden values of neighboring counts.
 
-    `thresholds[i]` lies halfway between counts i + 1 and i + 2. `gap` is the smallest distance between neighboring
-    counts' intervals (inf for L = 1), `rising` whether the hidden value grows with the count.
+    `thresholds[i]` is halfway between counts i + 1 and i + 2. `gap` is the smallest distance between the intervals of
+    neighboring counts (inf for L = 1); `rising` tells whether the hidden value grows with the count.
     """
 
     thresholds: Float[Tensor, " L_minus_1"]
@@ -38,9 +38,9 @@ class Separation:
 
 
 def separate(lo: Float[Tensor, " L"], hi: Float[Tensor, " L"]) -> Separation:
-    """Thresholds between the intervals [lo, hi] of counts 1..L, which must be disjoint, rising or falling.
+    """Return thresholds between the intervals [lo, hi] of counts 1..L, which must be disjoint and rising or falling.
 
-    Raises InterpError with the two counts that overlap.
+    Raises InterpError, naming two counts, if intervals overlap.
     """
     if len(lo) == 1:
         return Separation(lo.new_zeros(0), float("inf"), True)
@@ -59,13 +59,13 @@ def separate(lo: Float[Tensor, " L"], hi: Float[Tensor, " L"]) -> Separation:
 def scalar_readout(
     thresholds: Float[Tensor, " L_minus_1"], *, rising: bool = True, n_out: int | None = None
 ) -> ScalarReadout:
-    """Logits whose argmax is the count, for any hidden value >= 0, given the thresholds between counts.
+    """Return a linear readout whose argmax is the count, for any hidden value >= 0, given the thresholds.
 
     For ascending thresholds tau_1 < .. < tau_{L-1}: w_l = -1 + l/(L+1), b_1 = 0,
     b_l = b_{l-1} + (w_{l-1} - w_l) tau_{l-1}. Lines l and l+1 cross at tau_l and slopes rise with l, so line l is on
-    top exactly between tau_{l-1} and tau_l; next to a threshold the lead is distance / (L+1). Where the hidden value
-    falls with the count, the thresholds come in descending order (count 1 on top): the lines are built on them
-    reversed, then weights and biases are reversed.
+    top exactly between tau_{l-1} and tau_l; near a threshold the lead is distance / (L+1). If the hidden value falls
+    with the count, the thresholds come in descending order (count 1 on top): reverse them, build the lines, then
+    reverse the weights and biases.
 
     `n_out` is L (class c means count c + 1) or L + 1 (published code: class c means count c, class 0 is never right).
     Raises InterpError for another n_out or thresholds out of order. Source: A.4 and A.2.1 eqs. 15-16, errata 3 to 5.

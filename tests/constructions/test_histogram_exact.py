@@ -117,7 +117,7 @@ def variant_of(model, variant):
         ("lin", {"variant": "uniform", "d_model": 31}, r"needs d_model >= 32 .*need d >= T.*got d_model=31"),
         ("lin", {"variant": "simplex", "d_model": 28}, r"d_model >= 29 .*T - floor\(T/L\)"),
         ("lin", {"a": 0.2}, r"0 < a <= 1/\(L - 1\) = 0.111111"),
-        ("lin", {"a": 0.1, "variant": "diagonal"}, "has no scale a"),
+        ("lin", {"a": 0.1, "variant": "diagonal"}, "does not take a"),
         ("lin", {"T": 1}, "T >= 2 tokens"),
         ("dot", {"L": 0}, "length L >= 1"),
         ("dot", {"p": 0}, "needs one hidden neuron, got p=0"),
@@ -129,7 +129,7 @@ def variant_of(model, variant):
         ("bos-softmax", {"variant": "binary", "kappa": 20.8}, r"must exceed kappa\* = 20.8124 \(eq. 92\), got 20.8"),
         ("bos-softmax", {"variant": "binary", "alpha": 1.0}, "below 1"),
         ("bos-softmax", {"variant": "binary", "kappa": 40.0, "alpha": 0.8}, "too little for float64"),
-        ("bos-softmax", {"variant": "orthogonal", "kappa": 40.0}, "has no scale kappa"),
+        ("bos-softmax", {"variant": "orthogonal", "kappa": 40.0}, "does not take kappa"),
         ("dot-softmax", {"variant": "orthogonal", "d_model": 31}, "d_model >= 32"),
         ("dot-softmax", {"variant": "frame", "d_model": 7, "kappa": 25.0}, "does not work at T=32, L=10"),
     ],
@@ -179,7 +179,7 @@ def test_the_proof_is_checked_before_the_readout_is_made():
                       b_in=torch.full((T,), bias, dtype=torch.float64), claim="", notes=())  # fmt: skip
 
     assert attempt(-0.9).margin > 0
-    with pytest.raises(InterpError, match=r"a token that is not the own one reaches 0.167 > 0"):
+    with pytest.raises(InterpError, match=r"the neuron of a different token reaches 0.167 > 0"):
         attempt(-0.5)
     with pytest.raises(InterpError, match="counts 1 and 2 overlap"):
         attempt(-1.7)
