@@ -1,12 +1,12 @@
-"""Check the evidence of a certificate on a bare Python: no torch, no numpy, nothing of the package that wrote it.
+"""Check the evidence of a certificate with the standard library alone: no torch, no numpy, no other part of interp.
 
     python -I -S check proof.json.gz [--sha256 HEX] [--checkpoint model.safetensors] [--processes N]
 
-This folder is self-contained: copy it anywhere. If the evidence holds, the exit code is 0 and the last line stands for
-itself: "holds:" with a claim about a task that this checker knows, where it derives labels and domain itself, or
-"agrees with" labels or a rule that came with the file. Otherwise the exit code is 1 and the message names the first
-step that fails. The checker believes nothing in the file: it derives every inequality again from the weights, in whole
-numbers; it counts the parts of a domain, which must cover all of it; and it writes the sentence of the claim itself.
+This folder is self-contained: copy it anywhere. If the evidence holds, the exit code is 0 and the last line is the
+complete claim. It begins with "holds:" for a task that this checker knows, whose labels and domain it derives itself,
+or with "agrees with" for labels or a rule that came with the file. If a step fails, the exit code is 1 and the message
+names the first such step. The checker trusts nothing in the file: it derives every inequality again from the weights,
+in integer arithmetic; it counts the parts of a domain, which must cover all of it; and it writes the claim itself.
 
 A number is (mid, rad, err), in units of 2^-192. The real number is within rad of mid, rounded outward; the model's
 floating-point number is within err of the real one. A claim is about real arithmetic. If it names a number format, the
@@ -18,7 +18,7 @@ in float64, with an error of at most 256 u per component. Products of three fact
 and tokens that are later in a row, or masked, may enter with weight 0. Therefore a claim that names a format is refused
 if an intermediate number could come near the format's limits. Every input is run as its own row, without padding.
 
-To trust a claim, read the files in the left column and the file of the claim's kind on the right:
+To trust a claim, read the files in the left column and, in the right column, the file for its kind:
 
 reading      reads a file that may be hostile            inputs     a table of inputs, each run
 enclosures   numbers with bounds, matrices, LayerNorm    strings    strings of 0 and 1

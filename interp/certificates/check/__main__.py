@@ -1,4 +1,4 @@
-"""Runs this folder on a bare Python: python -I -S check proof.json.gz."""
+"""Run this folder with the standard library alone: python -I -S check proof.json.gz."""
 
 import sys
 from importlib import import_module
@@ -6,7 +6,7 @@ from pathlib import Path
 
 if __package__:  # python -m interp.certificates.check
     package = __package__
-else:  # the folder by its path, wherever it was copied: what lies beside it comes after the standard library
+else:  # python check: import from the parent folder, but only after the standard library
     folder = Path(__file__).resolve().parent
     sys.path = [place for place in sys.path if Path(place).resolve() != folder] + [str(folder.parent)]
     package = folder.name

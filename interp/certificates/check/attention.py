@@ -10,7 +10,7 @@ from .reading import need
 
 
 def softmax_error(scores: Vec, keys: int, f: Format) -> int:
-    """Relative error of attention weights for at most `keys` of these scores."""
+    """Bound the relative error of attention weights for at most `keys` of these scores."""
     if not f.bits:
         return 0
     ends = list(scores.ends())
@@ -25,7 +25,7 @@ def softmax_error(scores: Vec, keys: int, f: Format) -> int:
 
 
 def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int, softmax: bool, f: Format) -> list[int]:
-    """Errors of a format's means (or sums) of at most `keys` values by these scores. columns: pairs (size, err)."""
+    """Bound the errors of a format's means (or sums) of at most `keys` values. columns: pairs (size, err) of values."""
     if not f.bits:
         return [0 for _ in columns]
     relative, found, reach = softmax_error(scores, keys, f) if softmax else 0, [], max(scores.sizes())
@@ -42,14 +42,14 @@ def drifts(scores: Vec, columns: Iterable[Sequence[tuple[int, int]]], keys: int,
 
 
 def weights_of(scores: Vec, softmax: bool) -> list[tuple[int, int]]:
-    """Bounds on the weights of scores: the scores, or their exponentials up to a common factor."""
+    """Return bounds on unnormalized weights: the scores or, for a softmax, their exponentials up to a factor."""
     ends = list(scores.ends())
     top = max(b for _, b in ends)
     return [(exp_between(a - top)[0], exp_between(b - top)[1]) for a, b in ends] if softmax else ends
 
 
 def attend(scores: Vec, values: Sequence[Vec], softmax: bool, f: Format) -> Vec:
-    """The mean of values weighted by the softmax of scores, or their sum weighted by the scores."""
+    """Return the mean of values weighted by the softmax of scores, or their sum weighted by the scores."""
     bounds = weights_of(scores, softmax)
     mids, rads = [(a + b) >> 1 for a, b in bounds], [(b - a + 1) >> 1 for a, b in bounds]
     total = sum(mids) if softmax else ONE

@@ -30,7 +30,7 @@ class Zone(NamedTuple):
         return Zone(self.low, first), Zone(second, self.high)
 
     def corners(self) -> list[tuple[int, int, int, int]]:
-        """The vertices, with a leading 1. They are integers: the sides have constant n0, n1 or n1 - n0."""
+        """Return the vertices, with a leading 1. They are integers: n0, n1 or n1 - n0 is constant on each side."""
         (a, c, e, p), (b, d, g, q) = self.low, self.high
         points = {(x, y) for x in (a, b) for y in (c, d)} | {(x, x + z) for x in (a, b) for z in (p, q)}
         points |= {(y - z, y) for y in (c, d) for z in (p, q)}
@@ -46,7 +46,7 @@ class Zone(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One layer as seen by one query row.
+    """One layer for one query row.
 
     An output is base plus, per head, the mean of logits over the visible rows, weighted by the softmax of scores.
     logits and base are within rad of the real numbers.
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
 
 
 def asked_by(model: Model, query: Vec, rows: Sequence[Vec], **also: Any) -> Asked:
-    """The outputs of one layer with a linear readout, as seen by one query row."""
+    """Return the outputs of one layer with a linear readout for one query row."""
     free = dict.fromkeys(("n_heads", "scale", "query_key", "value_output", "bias", "norm_eps", "readout_at"))
     layer = model.require(**{**free, "readout_bias": (True, False), "norm": ("none", "pre"), **also})
     need(layer.spec["norm"] == "pre" or layer.ln1 is None, "layer norm")
@@ -84,7 +84,7 @@ Head = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
-    """A lower bound on offset + sum over heads of N / D on a zone, where N and D > 0 are affine in the counts.
+    """Return a lower bound on offset + sum over heads of N / D on a zone, where N and D > 0 are affine in the counts.
 
     A single quotient is smallest at a corner. For a sum, N / D = F + (N - F D) / D0 - (N - F D)(D - D0) / (D D0) for
     any F and D0. The middle term is affine, so its sum over heads is smallest at a corner; the last term is small.
@@ -108,8 +108,8 @@ def least(zone: Zone, offset: int, heads: Sequence[Head]) -> int:
 def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -> Found:
     """Check a claim about one causal layer without positions, whose outputs depend only on token counts.
 
-    parts: a tree of cuts [axis, at] of the box; a leaf is null if the right output is the largest, otherwise the output
-    that exceeds it.
+    parts: a tree of cuts [axis, at] of the box. A leaf is null if the right output is the largest there; otherwise it
+    is an output that exceeds the right one.
     """
     box, counted, marks, token, answers, errors = fields(
         domain, "box counted marks read answers errors", "claim.domain"

@@ -1,7 +1,7 @@
-"""One layer with the parts of today's language models: RMSNorm, query-key norm, rotary positions, gated MLPs, tied
+"""One layer with the parts of modern language models: RMSNorm, query-key norm, rotary positions, gated MLPs, tied
 embeddings.
 
-Claims about such models are over the reals only: rotations use exact angles, and no number format is covered.
+Claims about such models are over the reals only, not about any number format.
 """
 
 from __future__ import annotations

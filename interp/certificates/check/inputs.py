@@ -1,4 +1,4 @@
-"""Check claims about a table of inputs by running each of them."""
+"""Check claims about a table of inputs by running every input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Found = tuple[str, int]
 
 
 def is_right(model: Model, out: Vec, answers: Sequence[int], margin: int) -> bool:
-    """Whether a right output exceeds all others by the margin; raises Fault unless that or the opposite is certain."""
+    """Test whether a right output exceeds all others by the margin. Raises Fault if this is not certain."""
     said = list(out.ends())
     if model.spec["decision"] == "sigmoid":  # yes if the output is positive
         said = [(0, 0), said[0]]

@@ -1,4 +1,4 @@
-"""Reading a file that may be hostile: sizes are bounded, keys occur once, and every number is of the expected kind."""
+"""Read a file that may be hostile: bound sizes, refuse repeated keys, and check the type and range of every number."""
 
 from __future__ import annotations
 

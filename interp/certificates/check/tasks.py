@@ -1,6 +1,6 @@
 """The tasks that this checker knows: their inputs, read positions and right answers, independently of any file.
 
-Other tasks have labels from the file. The sentence then says that the model agrees with these labels, never that it is
+For other tasks, labels come from the file. The claim is then that the model agrees with these labels, never that it is
 right.
 """
 
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 def known(model: Model) -> Known | None:
-    """The model's task; None if it is unknown. Raises Fault for parameters that it does not have."""
+    """Return the model's task; None if it is unknown. Raises Fault for parameters that the task does not have."""
     made = {"histogram": _histogram, "count01": _count01, "max-of-k": _equals, "modular-addition": _equals}
     if model.task in LANGUAGES:
         return _language(model)

@@ -99,7 +99,7 @@ def main() -> int:
         print(f"DOES NOT HOLD: {message}")
         return 1
     print("\n".join([premise(model, evidence["claim"]["kind"], rounding), *files]))
-    # The last line stands for itself: it says where the labels are from, and names the spec and the weights.
+    # The last line is complete: it says where the labels come from, and names the spec and the weights.
     print(
         f"{proved if proved.startswith(WEAKER) else f'holds: {proved}'}; model {model.name} of SHA-256 {model.sha256}"
     )
