@@ -147,13 +147,7 @@ def _of_parts(
     scores = ablate(subject, groups, test, mode, reference, seed)
     model, circuit, nothing = scores[:3]
     without, scores = scores[3 : 3 + len(kept)], scores[3 + len(kept) :]
-    minimality = pd.DataFrame(
-        {
-            "part": [str(part) for part in kept],
-            "accuracy_without": [score.accuracy for score in without],
-            "loss_without": [score.loss for score in without],
-        }
-    )
+    names = tuple(map(str, kept))
     completeness = pd.DataFrame(
         {
             "taken_out": [", ".join(map(str, some)) for some in taken],
@@ -161,7 +155,14 @@ def _of_parts(
             "accuracy_model": [score.accuracy for score in scores[len(taken) :]],
         }
     )
-    return CircuitTest(model, circuit, nothing, mode, tuple(map(str, kept)), minimality, completeness)
+    return CircuitTest(model, circuit, nothing, mode, names, _minimality(names, without), completeness)
+
+
+def _minimality(names: Sequence[str], without: Sequence[Score]) -> pd.DataFrame:
+    import pandas as pd
+
+    scores = [(name, score.accuracy, score.loss) for name, score in zip(names, without)]
+    return pd.DataFrame(scores, columns=["part", "accuracy_without", "loss_without"])
 
 
 def _taken_out(kept: Sequence[Part], draws: int, seed: int) -> list[tuple[Part, ...]]:
@@ -199,13 +200,6 @@ def _of_edges(
             out = run_edges(subject, piece, circuit, instead)
             tally.add(subject, where.pick(out).double().cpu(), where.classes)
     alone, nothing, *without = (tally.score for tally in tallies)
-    names = [f"{edge.sender} -> {edge.receiver}" for edge in kept]
-    minimality = pd.DataFrame(
-        {
-            "part": names,
-            "accuracy_without": [score.accuracy for score in without],
-            "loss_without": [score.loss for score in without],
-        }
-    )
+    names = tuple(f"{edge.sender} -> {edge.receiver}" for edge in kept)
     empty = pd.DataFrame({"taken_out": [], "accuracy_circuit": [], "accuracy_model": []})
-    return CircuitTest(whole, alone, nothing, mode, tuple(names), minimality, empty)
+    return CircuitTest(whole, alone, nothing, mode, names, _minimality(names, without), empty)
