@@ -1,6 +1,6 @@
-"""interp: take small transformers apart. What does a model compute, how, and can that be proved?
+"""interp: find out what small transformers compute, and how, and prove it.
 
-The names below load what they need on first use: importing interp imports neither torch nor transformer_lens.
+The public names are imported on first use: importing interp imports neither torch nor transformer_lens.
 """
 
 from __future__ import annotations

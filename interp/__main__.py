@@ -1,4 +1,4 @@
-"""python -m interp: the command line, where the folder of its script is not on the path."""
+"""The command line as `python -m interp`, for when the `interp` script is not on the path."""
 
 from interp.cli import main
 

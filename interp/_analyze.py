@@ -1,6 +1,6 @@
-"""analyze, certify and explain: from names, paths or models to reports, certificates and explanations.
+"""analyze, certify and explain: open models and make reports, certificates and explanations.
 
-The content of a report is in interp/sections; this module opens models and assembles pages.
+The content of a report comes from interp/sections.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def analyze(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
 ) -> Report:
-    """A report on a model: its accuracy (exact if possible), what its parts do, and a verdict in words.
+    """Make a report on a model: its accuracy (exact if possible), the roles of its parts, and a verdict in words.
 
-    source: a name ("count01/paper"), a checkpoint's path, a model, or several of them (one comparison table first).
-    A HookedTransformer of your own needs its task; `tokens` gives its id of each token of the task, `outputs` its
-    output of each answer word, and `padding` whether it attends to padding ("mask": it does not). A file of an external
+    source: a name ("count01/paper"), a checkpoint's path, a model, or a list of these (which adds a comparison table).
+    Your own HookedTransformer needs its task. `tokens` maps the task's tokens to the model's ids, `outputs` maps answer
+    words to the model's outputs, and `padding` is "mask" unless the model attends to padding. A file of an external
     model also needs its `config`, as in interp.load.
-    sections: names of the sections to make; by default, all that apply (see list_sections). options: keyword
+    sections: names of the sections to make (default: all that apply; see list_sections). options: keyword
     arguments of sections by name, {"heads": {...}}.
     inputs: the number of inputs to measure on in every section (all, if there are fewer). seconds: time limit per
-    section; by default, a few seconds, which set the number of inputs. For one section only:
-    options={"heads": {"inputs": 5000}}.
+    section, a few seconds by default; it determines the number of inputs unless `inputs` is given. For one section
+    only: options={"heads": {"inputs": 5000}}.
     out: where to save the page, one HTML file. Raises InterpError for unknown names and for arguments that do not fit.
 
     Example:
@@ -108,10 +108,11 @@ def certify(
     dtype: str | torch.dtype | None = None,
     **options: Any,
 ) -> Certificate:
-    """Is the model right on every input? See Certificate; options name the domain (Count01: box="test", "cube").
+    """Prove or refute that a model is right on every input of a domain (see Certificate).
 
-    A model of your own needs its task (and `config`, `tokens`, `outputs`, `padding` as in analyze): every input that
-    the task lists is run. Raises UnsupportedError with the reason if no method applies to the model.
+    options: of the certification method, such as the domain (Count01: box="test" or "cube"). Your own model needs its
+    task (and `config`, `tokens`, `outputs`, `padding` as in analyze), and is run on every input that the task lists.
+    Raises UnsupportedError with the reason if no method applies to the model.
 
     Example:
 
@@ -130,17 +131,17 @@ def certify(
 
 
 def certification(subject: Subject) -> Method:
-    """The method that `certify` uses for a model. Raises UnsupportedError if there is none."""
+    """Return the method that `certify` uses for a model. Raises UnsupportedError if no method applies."""
     if isinstance(subject.model, TaskModel) and subject.token_ids is None:
         return method_for(subject.model)
     return method_for_subject(subject)
 
 
 def _sources(source: Source | Sequence[Source]) -> list[Source]:
-    """One or several sources as a list. Raises InterpError for an empty list and for anything that is not a model."""
+    """Convert one or several sources to a list. Raises InterpError if it is empty or contains anything but models."""
     sources: list[Any] = list(source) if isinstance(source, list | tuple) else [source]
     if not sources:
-        raise InterpError("no model is given: give at least one name, path or model")
+        raise InterpError("no model is given: pass at least one name, path or model")
     for one in sources:
         _check_source(one)
     return sources
@@ -177,9 +178,9 @@ def list_sections(
     seconds: float | int | None = None,
     device: str | torch.device = "cpu",
 ) -> pd.DataFrame:
-    """Every section of a report on a model: whether it applies, runs on request only (and for how long), or why not.
+    """List all report sections with their status for a model: applies, on request (with its time), or does not apply.
 
-    Columns: section, title, status, note. For several models: section, title, and one column per model.
+    Columns: section, title, status, note (the time or reason). For several models: section, title, and one column each.
 
     Example:
 
@@ -233,7 +234,7 @@ def open_subject(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
 ) -> tuple[Subject, str]:
-    """The model under study and its name; external files are loaded with their task and config."""
+    """Return the model under study and its name. External files are loaded with their task and config."""
     if isinstance(source, Subject):
         return Subject.of(source, task, tokens, outputs, padding), _name_of(source.model)
     if isinstance(source, HookedTransformer):
@@ -254,7 +255,7 @@ def _page(
     options: Mapping[str, Mapping[str, Any]] | None,
     asked: Asked,
 ) -> Report:
-    """One model's report. load: Python code that loads the model, if known."""
+    """Make one model's report. load: Python code that loads the model, if known."""
     report = Report(title, subtitle=_subtitle(subject), metadata=_metadata(subject))
     with threads_for(subject.model):
         fill(Study(subject, load, asked), report, sections, options)
@@ -263,7 +264,7 @@ def _page(
 
 
 def _compare(pages: list[Report], tasks: list[str]) -> Report:
-    """Several models on one page: a table of their facts (and tasks, if these differ), then each report."""
+    """Combine reports on one page: a table of their facts (and tasks, if these differ), then each report."""
     rows = pd.DataFrame([{"model": page.title, "task": task, **page.facts} for page, task in zip(pages, tasks)])
     rows = rows if len(set(tasks)) > 1 else rows.drop(columns="task")
     report = Report(f"{len(pages)} models", subtitle="side by side, then one by one")
@@ -271,7 +272,7 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
     report.add_table(
         "comparison",
         rows,
-        "One row per model. Each model's report follows below and says on which inputs its numbers were measured.",
+        "One row per model. Each model's report below states the inputs on which its numbers were measured.",
     )
     for number, page in enumerate(pages):
         report.attach(page, prefix=f"{number}-{page.title}")
@@ -282,19 +283,19 @@ def _compare(pages: list[Report], tasks: list[str]) -> Report:
 
 
 def _name_of(model: HookedTransformer) -> str:
-    """A name for a model without one."""
+    """Return a name for a model that was passed as an object."""
     return f"{model.spec.id}, seed {model.seed}" if isinstance(model, TaskModel) else "a HookedTransformer of your own"
 
 
 def _subtitle(subject: Subject) -> str:
-    """One line on the task and the architecture."""
+    """Describe the task and the architecture in one line."""
     cfg = subject.model.cfg
     heads = f"{cfg.n_layers} layer{'s' * (cfg.n_layers > 1)}, {cfg.n_heads} head{'s' * (cfg.n_heads > 1)}"
     return f"task {subject.task.name} · {heads} of dimension {cfg.d_head} · residual stream of {cfg.d_model}"
 
 
 def _metadata(subject: Subject) -> dict[str, str]:
-    """The model's origin."""
+    """Describe the model's origin."""
     found = {"interp": version("interp"), "torch": torch.__version__}
     run = str(next(subject.model.parameters()).dtype).removeprefix("torch.")
     if run != (subject.model.spec.dtype if isinstance(subject.model, TaskModel) else "float32"):
@@ -325,11 +326,11 @@ def explain(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
 ) -> Explanation:
-    """The algorithm of a model as a short program, with the share of the model's answers that the program gives.
+    """Search for a short program with the model's answers, and measure the share of answers that it reproduces.
 
     source, task, config, tokens, outputs, padding: as in analyze. seconds: approximate time limit of the search. share:
-    the share of the model's answers that the program must give, and that must stay the same when a part is cut or
-    replaced by its ideal form.
+    the share of the model's answers that the program must reproduce, and that must not change if a part is removed or
+    idealized.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""How much one request may ask for: memory is estimated first and refused beyond, sizes and seeds have limits."""
+"""Limits on requests: a budget for estimated memory, and the allowed values of sizes and seeds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from interp.errors import InterpError, quoted, short
 
 DEFAULT_GB = 1.0
 SEED_LIMIT = 2**58
-"""Seeds lie below it: samplers multiply them by 16, and generators take 64 bits."""
+"""Seeds must be smaller: samplers multiply them by 16, and generators take 64 bits."""
 
 
 def gigabytes() -> float:
-    """The budget: 1 GB, or what the environment variable INTERP_MAX_GB says. Raises InterpError for no number."""
+    """Return the budget: the environment variable INTERP_MAX_GB, or 1. Raises InterpError if it is not a number."""
     given = os.environ.get("INTERP_MAX_GB", "")
     try:
         found = float(given or DEFAULT_GB)
@@ -24,7 +24,7 @@ def gigabytes() -> float:
 
 
 def need(what: str, n_bytes: float) -> None:
-    """Raise InterpError where `what` would take more bytes than the budget."""
+    """Raise InterpError if `what` would take more bytes than the budget."""
     if n_bytes > gigabytes() * 1e9:
         size = f"{n_bytes / 1e9:,.1f}" if n_bytes < 1e15 else f"{float(min(n_bytes, 1e300)) / 1e9:.1e}"
         raise InterpError(
@@ -34,12 +34,12 @@ def need(what: str, n_bytes: float) -> None:
 
 
 def most(count: int) -> int:
-    """A limit on a count that goes with 1 GB, scaled to the budget."""
+    """Scale a limit for 1 GB to the budget."""
     return max(1, int(count * gigabytes()))
 
 
 def check_size(name: str, value: object, least: int = 1) -> int:
-    """value, or an InterpError that says it must be an integer of at least `least`."""
+    """Return value. Raises InterpError unless it is an integer from `least` to 2^58 - 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InterpError(f"{name} = {quoted(value)} must be an integer of at least {least}")
     if value >= SEED_LIMIT:
@@ -48,6 +48,6 @@ def check_size(name: str, value: object, least: int = 1) -> int:
 
 
 def check_seed(seed: object) -> None:
-    """Raise InterpError for anything that is not a seed."""
+    """Raise InterpError unless seed is an integer from 0 to 2^58 - 1."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
         raise InterpError(f"seed = {quoted(seed)} must be an integer from 0 to 2^58 - 1")

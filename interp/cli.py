@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 app = typer.Typer(
-    help="Take small transformers apart: what they compute, how, and whether that can be proved.",
+    help="Find out what small transformers compute, and how, and prove it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 
 class Format(StrEnum):
-    """How tables are printed."""
+    """The output format of tables."""
 
     table = "table"
     json = "json"
@@ -53,10 +53,10 @@ def _print(frame: pd.DataFrame, format: Format) -> None:
 LongOption = Annotated[bool, typer.Option("--long", "-l", help="Show all columns, in full width.")]
 
 IMPORTED: list[Path] = []
-"""The files that this command was told to run first."""
+"""The files given with --import."""
 
 COLORS = {"proved": "green", "certified": "green", "refuted": "red", "undecided": "yellow"}
-"""Of the words for what is proved, on a terminal; the word is always there."""
+"""Terminal colors of words for certificates."""
 
 
 def _colored(word: str) -> str:
@@ -64,7 +64,7 @@ def _colored(word: str) -> str:
 
 
 def _print_lines(frame: pd.DataFrame, columns: list[str], format: Format, long: bool) -> None:
-    """The named columns, one line of 80 characters per row; the last column is cut. All columns with --long."""
+    """Print columns with at most 80 characters per row by cutting the last one; with --long, print the whole table."""
     if long or format is not Format.table:
         return _print(frame, format)
     texts = [["" if str(value) == "<NA>" else " ".join(str(value).split()) for value in frame[c]] for c in columns]
@@ -106,7 +106,7 @@ def _main(
 
 
 def _imported() -> str:
-    """The --import options of this command, for one that goes on where it stopped."""
+    """Return the --import options of this command, for a command that continues it."""
     return "".join(f" --import {path}" for path in IMPORTED)
 
 
@@ -120,7 +120,7 @@ def tasks(format: FormatOption = Format.table, long: LongOption = False) -> None
 
 @app.command()
 def models(format: FormatOption = Format.table, long: LongOption = False) -> None:
-    """List all models, exact and trained. Green means proved right, red proved wrong."""
+    """List all models, exact and trained. Green: proved right. Red: proved wrong."""
     import interp
 
     _print_lines(interp.list_models(), ["name", "state", "about"], format, long)
@@ -172,7 +172,7 @@ def train(
             raise typer.Exit(130) from None
         rows, lost = save_run(runner, run, out)
         for seed, reason in lost.items():
-            typer.echo(f"seed {seed} {reason}: it is not kept", err=True)
+            typer.echo(f"seed {seed} {reason}; it was not saved", err=True)
         if history:
             by_model = pd.DataFrame(run.history).sort_values("seed", kind="stable")
             text = by_model.to_csv(index=False, float_format="%.6g", lineterminator="\n")
@@ -238,7 +238,7 @@ def _integers(option: str, listed: str) -> list[int]:
     try:
         return [int(number) for number in listed.split(",")]
     except ValueError:
-        raise InterpError(f"{option} {listed}: give integers with commas between them, such as 0,1") from None
+        raise InterpError(f"{option} {listed}: give integers separated by commas, such as 0,1") from None
 
 
 @app.command()
@@ -296,7 +296,7 @@ def sections(
     padding: PaddingOption = "mask",
     format: FormatOption = Format.table,
 ) -> None:
-    """List the report sections of a model: which apply, which run on request only, and why the others do not apply."""
+    """List the report sections of a model: whether they apply, run on request only, or why they do not apply."""
     import interp
 
     given = foreign(task, config, tokens, outputs, padding)
@@ -316,7 +316,7 @@ def explain(
     outputs: OutputsOption = "",
     padding: PaddingOption = "mask",
 ) -> None:
-    """Search for a short Python program that gives the model's answers. Exit code 3: none was found."""
+    """Search for a short Python program that reproduces the model's answers. Exit code 3: no program was found."""
     import interp
     from interp.errors import InterpError
 
@@ -354,7 +354,7 @@ def certify(
     padding: PaddingOption = "mask",
     format: FormatOption = Format.table,
 ) -> None:
-    """Is the model right on every input? Exit code 0: certified, 1: refuted, 3: undecided.
+    """Prove or refute that a model is right on every input. Exit code 0: certified, 1: refuted, 3: undecided.
 
     Options depend on the method, e.g. which inputs to check; `interp certify MODEL --options` lists them.
     """
@@ -364,7 +364,7 @@ def certify(
     if checkpoint.startswith("-"):
         raise InterpError(f"name the model before its options: interp certify MODEL {checkpoint} ...")
     given = foreign(task, config, tokens, outputs, padding)
-    # A wrong name is refused before all that follows is imported.
+    # Load by name first, so that a wrong name fails before the slow imports.
     source: Any = checkpoint if given else interp.load(checkpoint, dtype=dtype or None)
     from interp._analyze import certification, open_subject
     from interp.certificates.evidence import check_path
@@ -377,13 +377,13 @@ def certify(
         _print(options_table(method), format)
         return
     if evidence is not None:
-        check_path(evidence)  # a file that cannot be written is refused before anything is computed
+        check_path(evidence)  # fail before the computation if the file cannot be written
     certificate = interp.certify(subject, **parse_options(method, more or ()))
     if format is Format.table:
         typer.echo(str(certificate).replace(certificate.status, _colored(certificate.status), 1))
     else:
         _print(certificate.to_frame(), format)
-    if evidence is not None:  # what was found is told first, for some certificates have no evidence
+    if evidence is not None:  # after the result, because some certificates have no evidence
         typer.echo(f"wrote {certificate.evidence(evidence)}", err=True)
     raise typer.Exit({"certified": 0, "refuted": 1}.get(certificate.status, 3))
 
@@ -394,9 +394,7 @@ def inspect(
     config: ConfigOption = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """Print the format of a file, its reader, its config and what you must add to analyze it. Exit code 3: more than
-    the task is missing.
-    """
+    """Print a file's format, reader, config and missing settings. Exit code 3: more than the task is missing."""
     from interp.readers.inspection import inspect as look
     from interp.zoo import settings_of
 
@@ -411,7 +409,7 @@ def gallery(
     models: Annotated[str, typer.Option(help="Only these models, e.g. count01/paper,languages/first.")] = "",
     sections: Annotated[str, typer.Option(help="Only these sections of each report, e.g. live,accuracy.")] = "",
 ) -> None:
-    """Write a folder of static pages: a report on every model of the zoo, and an index."""
+    """Write a folder of static pages: a report on every model, and an index."""
     from interp.gallery import gallery
 
     chosen, wanted = ([word.strip() for word in text.split(",") if word.strip()] or None for text in (models, sections))
@@ -419,7 +417,7 @@ def gallery(
 
 
 def _imports_first(arguments: list[str]) -> list[str]:
-    """The arguments with every --import FILE before the command, wherever it was written."""
+    """Move every --import FILE before the command."""
     first: list[str] = []
     rest: list[str] = []
     given = iter(arguments)
@@ -434,12 +432,12 @@ def _imports_first(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run the command line; bad input is one sentence on standard error and exit code 2."""
+    """Run the command line. For bad input, print one sentence to standard error and exit with code 2."""
     import warnings
 
     from interp.errors import InterpError
 
-    warnings.formatwarning = lambda message, *rest, **more: f"interp: {message}\n"  # a sentence, not a line of code
+    warnings.formatwarning = lambda message, *rest, **more: f"interp: {message}\n"  # only the message
     try:
         app(_imports_first(sys.argv[1:]))
     except InterpError as error:

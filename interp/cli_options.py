@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their text becomes Python values."""
+"""Options that several commands share, and their conversion from text to Python values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SecondsOption = Annotated[
 
 
 def foreign(task: str, config: Path | None, tokens: str, outputs: str, padding: str) -> dict[str, Any]:
-    """Keyword arguments of analyze, certify and list_sections for a model from elsewhere; those that were given."""
+    """Collect the given options for external models as keyword arguments of analyze, certify and list_sections."""
     found: dict[str, Any] = {}
     if task:
         found["task"] = read_task(task)
@@ -57,7 +57,7 @@ def foreign(task: str, config: Path | None, tokens: str, outputs: str, padding: 
 
 
 def read_task(text: str) -> Task | str:
-    """A task's name, or a task with parameters: "histogram:T=8,L=4"."""
+    """Convert text like "histogram:T=8,L=4" to a task, or return a name without parameters."""
     name, _, given = text.partition(":")
     if not given:
         return name
@@ -68,7 +68,7 @@ def read_task(text: str) -> Task | str:
     parameters: dict[str, Any] = {}
     for pair in given.split(","):
         key, equals, value = (part.strip() for part in pair.partition("="))
-        words = isinstance(defaults.get(key), str)  # such as the token "0", which is not a number, or none at all
+        words = isinstance(defaults.get(key), str)  # keep the token "0" as text; it may be empty
         if not (key and equals and (value or words)):
             raise InterpError(f"--task {short(text)}: give parameters as NAME=VALUE, such as histogram:T=8,L=4")
         parameters[key] = value if words else _scalar(value)
@@ -79,7 +79,7 @@ def read_task(text: str) -> Task | str:
 
 
 def _scalar(text: str) -> int | float | bool | str:
-    """A number or a truth value where the text is one, else the text."""
+    """Convert text to a number or a bool if possible."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -91,14 +91,14 @@ def _scalar(text: str) -> int | float | bool | str:
 
 
 def read_ids(option: str, text: str) -> dict[str, int]:
-    """Words to ids, from a JSON object or the path of a JSON file with one."""
+    """Read words and ids from JSON text or a JSON file."""
     source = text
     if not text.lstrip().startswith("{"):
         try:
             source = Path(text).expanduser().read_text("utf-8")
         except (OSError, ValueError, RuntimeError):
             raise InterpError(
-                f'{option} {short(text)}: there is no such JSON file; give one, or the text itself, such as {{"a": 0}}'
+                f'{option} {short(text)}: no such JSON file; give a file, or the JSON text itself, such as {{"a": 0}}'
             ) from None
     try:
         found = json.loads(source)

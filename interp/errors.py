@@ -1,4 +1,4 @@
-"""interp's errors: one sentence that names the thing, its value, and the expected value."""
+"""interp's errors, and helpers for their messages: one sentence with a name, its value, and the expected value."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SpecError(InterpError):
 
 
 MOST_PROBLEMS = 20
-"""Largest number of problems that are all quoted; of more, only the first is."""
+"""Largest number of problems that a message lists; if there are more, it quotes only the first."""
 
 
 class CheckpointError(InterpError):
@@ -60,7 +60,7 @@ class CheckpointError(InterpError):
 
 
 class UnsupportedError(InterpError, TypeError):
-    """A measure or method that does not apply to a model or task, with the reason."""
+    """Raised with the reason if a measure or method does not apply to a model or task."""
 
 
 ON_META = "the model is on the meta device, where tensors have shapes but no values: load it on the CPU or a GPU"
@@ -71,19 +71,19 @@ LONG_PATH = 150
 
 
 def short(value: object, most: int = LONG) -> str:
-    """A value for a message, shortened in the middle if it is long. Paths may be longer than other values."""
+    """Convert a value to text for a message, shortened in the middle if it is long. Paths may be longer."""
     text, most = str(value), LONG_PATH if isinstance(value, PurePath) else most
     return text if len(text) <= most else f"{text[: most - 20]}...{text[-15:]}"
 
 
 def of_type(value: object) -> str:
-    """The type of a value with its article: "an int", "a list"."""
+    """Return the type of a value with its article: "an int", "a list"."""
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 
 def quoted(value: object) -> str:
-    """repr of a value for a message, or its type if it is too large or too deep."""
+    """Return the repr of a value for a message, or its type if it is too large or too deep."""
     try:
         return (
             short(repr(value))
@@ -95,7 +95,7 @@ def quoted(value: object) -> str:
 
 
 def first_few(names: Iterable[object], most: int = 4) -> str:
-    """Names for a message: the first few, and the number of others."""
+    """List the first few names for a message, and the number of others."""
     every = list(names)
     first = ", ".join(short(name) for name in every[:most])
     return first if len(every) <= most else f"{first} and {len(every) - most} more"
@@ -116,7 +116,7 @@ def as_list(value: object, what: str, example: str) -> list[Any]:
 
 
 def one_of(kind: str, value: object, choices: Iterable[object]) -> str:
-    """The message for an unknown name, with the known names and the closest matches."""
+    """Write the message for an unknown name, with the known names and the closest matches."""
     known = [str(choice) for choice in choices]
     close = get_close_matches(str(value)[:LONG], known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""

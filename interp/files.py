@@ -1,4 +1,4 @@
-"""Writing files so that nothing half-written is ever left behind."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from interp.errors import InterpError, as_path, short
 
 BINARY = getattr(os, "O_BINARY", 0)
-"""A flag of os.open that Windows needs, or it writes \\r\\n for \\n."""
+"""Flag of os.open that keeps Windows from writing \\r\\n for \\n."""
 
 
 def refuse_special(path: Path) -> None:
-    """Raise InterpError for a device, a pipe or a folder: a rename would put a regular file in its place."""
+    """Raise InterpError for a device, a pipe or a folder, which an atomic write would replace or fail on."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def refuse_special(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a folder's new entries survive a crash of the machine. Windows, which has no handle of a folder, does it."""
+    """Make a folder's new entries survive a crash of the machine. Does nothing on Windows."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -40,9 +40,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomically(path: str | Path, data: bytes | str) -> Path:
-    """Write a whole file or nothing: a temporary file in the same folder, fsync, os.replace.
+    """Write a file completely or not at all, with a temporary file in the same folder, fsync and os.replace.
 
-    Raises InterpError when the folder is missing or cannot be written to; an older file then stays as it was.
+    Raises InterpError if the folder is missing or cannot be written to. An existing file is then unchanged.
     """
     path = as_path(path)
     refuse_special(path)
@@ -63,7 +63,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
     except OSError as error:
         Path(temporary).unlink(missing_ok=True)
         raise InterpError(f"cannot write {short(path)}: {error.strerror or error}") from None
-    except BaseException:  # an interruption leaves nothing behind either
+    except BaseException:  # such as an interruption
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
@@ -71,7 +71,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> Path:
 
 @contextmanager
 def no_empty_folder(folder: Path) -> Iterator[None]:
-    """Folders that the work within makes are removed again where it fails, as far as nothing is in them."""
+    """Remove the folders created inside the `with` block if it fails, if they are empty."""
     new = [path for path in (folder, *folder.parents) if not os.path.isdir(path)]
     try:
         yield

@@ -1,6 +1,6 @@
-"""A folder of static pages: one report for each model of the zoo, and an index that says what each is.
+"""The gallery: static pages with one report per model, and an index.
 
-The pages open from disk and can be put on any static host; nothing in them is loaded from elsewhere.
+The pages are self-contained: they open from disk and can be put on any static host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = ("model", "what is asked", "what it computes", "how", "state")
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the index. page: file name, or "" where no report could be made, and `computes` says why."""
+    """One row of the index. page: file name, or "" if no report could be made; `computes` is then the reason."""
 
     name: str
     page: str
@@ -40,11 +40,10 @@ class Entry:
 
 
 def gallery(out: str | Path, models: Sequence[str] | None = None, sections: Sequence[str] | None = None) -> Path:
-    """Write the pages and their index into a folder, which is made, and return the index's path.
+    """Write the pages and their index into a folder, which is created if needed, and return the index's path.
 
-    models: names, all of the zoo by default. sections: of each report, those that apply by default. A model whose
-    report cannot be made is a line of the index with the reason. Raises InterpError for a name that is unknown, and
-    where the folder cannot be written to.
+    models: names (default: all). sections: of each report (default: all that apply). If a report cannot be made, the
+    index gives the reason. Raises InterpError for an unknown name, and if the folder cannot be written to.
     """
     out = Path(out)
     known = [str(name) for name in list_models()["name"]]
@@ -75,7 +74,7 @@ def _entry(name: str, out: Path, sections: Sequence[str] | None) -> Entry:
     state = str(report.facts.get("certificate", "none"))
     said = {about: [one.text for one in report.said if one.about == about] for about in ("what", "how", "proof")}
     computes = (said["what"] or said["proof"] or [report.subtitle])[0]
-    how = said["how"][-1] if said["how"] else ""  # what is said last is the most particular
+    how = said["how"][-1] if said["how"] else ""  # the last sentence is the most specific
     return Entry(name, page, model.task.describe, computes, how, state)
 
 
@@ -132,7 +131,7 @@ def _row(entry: Entry, columns: Sequence[str]) -> str:
 
 
 def _first_sentences(text: str, limit: int = 200) -> str:
-    """Whole sentences up to about `limit` characters; the first one always."""
+    """Cut text to whole sentences of at most about `limit` characters, but keep at least the first sentence."""
     sentences = text.replace("\n", " ").split(". ")
     shown = sentences[0]
     for sentence in sentences[1:]:

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 
 def list_models() -> pd.DataFrame:
-    """All models, one row each: exact ones with default sizes, trained ones with their default checkpoint.
+    """List all models, one row per model: exact ones with default sizes, trained ones with their default checkpoint.
 
-    Columns: name, family, task, kind (exact or trained), state (for models that came with interp, the status of their
-    certificate: proved, refuted or undecided, or measured without one; "" if there are no weights, for untrained specs
-    and constructions that need your table), parameters (their number), seeds (of the checkpoints), about, path, and the
-    summary of the default checkpoint (accuracy, ...). A folder that cannot be read also has a row; its `about` gives
-    the reason.
+    Columns: name, family, task, kind (exact or trained), state, parameters (their number), seeds (of the checkpoints),
+    about, path, and the summary of the default checkpoint (accuracy, ...). state: the status of the certificate of a
+    model shipped with interp (proved, refuted or undecided), "measured" without a certificate, "" without weights. If a
+    folder cannot be read, its `about` gives the reason.
 
     Example:
 
@@ -56,7 +55,7 @@ STATES = {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}
 
 
 def _states() -> dict[tuple[str, str], str]:
-    """The status of the certificates of shipped models, by name and checkpoint ("" for exact models, all variants)."""
+    """Read the certificate status of shipped models by name and checkpoint ("" for all variants of exact models)."""
     path = shipped_root() / "certificates.csv"
     found: dict[tuple[str, str], str] = {}
     if not path.is_file():
@@ -112,13 +111,15 @@ def _trained_row(folder: Folder) -> dict[str, Any]:
 
 
 def _size(spec: ModelSpec, task: Task) -> int:
-    """Number of parameters."""
+    """Count the parameters."""
     return sum(torch.Size(shape).numel() for shape in parameter_shapes(spec, task).values())
 
 
 def list_tasks() -> pd.DataFrame:
-    """All registered tasks: name, family, tokens (size of the vocabulary), outputs, readout, splits, parameters
-    (name = default), about. Tokens and outputs are missing if they depend on the user's table.
+    """List all registered tasks.
+
+    Columns: name, family, tokens (size of the vocabulary), outputs, readout, splits, parameters (name = default),
+    about. Tokens and outputs are missing if they depend on the user's table.
 
     Example:
 

@@ -2,7 +2,7 @@
 
 A trained model is models/<family>/<name>/ with model.toml (the spec, and a table [zoo] with `default` and `summary`)
 and seed-N.safetensors. A name resolves as a path, then under $INTERP_MODELS, then in models/ upward from the working
-directory, then among the models that came with interp.
+directory, then among the models shipped with interp.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _FILES = (".safetensors", ".pt", ".pth", ".toml")
 
 
 class HiddenModel(UserWarning):
-    """A user's model has the same name as one that came with interp."""
+    """A user's model has the same name as one shipped with interp."""
 
 
 def shipped_root() -> Path:
-    """The folder of the models that came with interp: package data, or the repository's models/ in a clone."""
+    """Return the folder of the models shipped with interp: package data, or the repository's models/ in a clone."""
     package = Path(__file__).parent
     clone = package.parent / "models"
     return clone if (package.parent / "hatch_build.py").is_file() and clone.is_dir() else package / "_models"
 
 
 def own_roots() -> list[Path]:
-    """The user's folders: those of $INTERP_MODELS, then the nearest models/ upward from the working directory."""
+    """Return the user's folders: $INTERP_MODELS, then the nearest models/ upward from the working directory."""
     given = [expanded(entry) for entry in os.environ.get("INTERP_MODELS", "").split(os.pathsep) if entry]
     here = Path.cwd()
     upward = (folder / "models" for folder in (here, *here.parents))
@@ -47,7 +47,7 @@ def own_roots() -> list[Path]:
 
 
 def model_roots() -> list[Path]:
-    """The folders in which trained models are searched, in order: the user's own, then the shipped one."""
+    """Return the folders in which trained models are searched, in order: the user's, then the shipped one."""
     own, shipped = own_roots(), shipped_root()
     return own if shipped in own or not shipped.is_dir() else [*own, shipped]
 
@@ -57,7 +57,7 @@ def expanded(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise InterpError(f"{short(path)!r}: there is no such user") from None
+        raise InterpError(f"{short(path)!r}: no such user") from None
 
 
 def is_file(path: Path) -> bool:
@@ -69,17 +69,17 @@ def is_file(path: Path) -> bool:
 
 
 def _announce_hidden(name: str, found: Path, root: Path) -> None:
-    """Warn, once per name, that the user's own model hides one that came with interp."""
+    """Warn, once per name, that the user's model hides one shipped with interp."""
     shipped = shipped_root() / found.relative_to(root)
     if root == shipped_root() or not is_file(shipped) or shipped.read_bytes() == found.read_bytes():
         return
-    warnings.warn(f"{name} is your own in {root}; it hides the one that came with interp", HiddenModel, stacklevel=4)
+    warnings.warn(f"{name} in {root} hides the model of this name shipped with interp", HiddenModel, stacklevel=4)
 
 
 def find_checkpoint(name: str | Path) -> Path:
-    """The file for a path or name; "family/name" is the default checkpoint in its model.toml.
+    """Find the file for a path or name. "family/name" is the default checkpoint of its model.toml.
 
-    Raises InterpError with the places tried and the closest names.
+    Raises InterpError with the places searched and the closest names.
     """
     path = expanded(name)
     if is_file(path):
@@ -101,7 +101,7 @@ def find_checkpoint(name: str | Path) -> Path:
 
 
 def find_spec(name: str | Path) -> Path:
-    """The TOML file for a path or the name of a trained model."""
+    """Find the TOML file for a path or the name of a trained model."""
     path = expanded(name)
     if is_file(path):
         return path
@@ -119,7 +119,7 @@ def find_spec(name: str | Path) -> Path:
 
 
 def _parts(name: str) -> list[str]:
-    """The two or three parts of a name, family/name or family/name/seed-N; other names and ".." are refused."""
+    """Split a name, family/name or family/name/seed-N. Raises InterpError for other names, including ".."."""
     parts = name.split("/")
     if len(parts) not in (2, 3) or not all(_PART.fullmatch(part) for part in parts):
         raise unknown(name)
@@ -127,7 +127,7 @@ def _parts(name: str) -> list[str]:
 
 
 def default_checkpoint(folder: Path) -> Path:
-    """The default checkpoint of a model's folder: [zoo] default in its model.toml, or seed-0."""
+    """Return the default checkpoint of a model's folder: [zoo] default in its model.toml, or seed-0."""
     zoo = zoo_table(folder)
     chosen = zoo.get("default", "seed-0")
     if not isinstance(chosen, str) or not _PART.fullmatch(chosen):
@@ -137,8 +137,8 @@ def default_checkpoint(folder: Path) -> Path:
         if chosen.startswith("seed-"):
             minutes = f" in about {words.counted(zoo['minutes'], 'minute')}" if "minutes" in zoo else ""
             raise CheckpointError(
-                f"no such file: {short(file)}: weights of {folder.parent.name}/{folder.name} are not shipped; interp "
-                f"train {folder / SPEC_FILE} -o {folder} makes them{minutes}"
+                f"no such file: {short(file)}: weights of {folder.parent.name}/{folder.name} are not shipped; train "
+                f"them{minutes} with: interp train {folder / SPEC_FILE} -o {folder}"
             )
         raise CheckpointError(f"no such file: {file}, the default checkpoint that {folder / SPEC_FILE} names")
     return file
@@ -152,11 +152,11 @@ def zoo_table(folder: Path) -> dict[str, Any]:
 
 
 def unknown(name: str) -> InterpError:
-    """The error for an unknown name, with the places searched and the closest names."""
+    """Make the error for an unknown name, with the places searched and the closest names."""
     known = list(dict.fromkeys([*registered_constructions(), *(folder.name for folder in folders())]))
     if name.count("/") == 2:
         known += [f"{folder.name}/{file.stem}" for folder in folders() for file in folder.checkpoints]
-    places = [f"in {root}" for root in own_roots()] + ["among those that came with interp"]
+    places = [f"in {root}" for root in own_roots()] + ["among those shipped with interp"]
     environment = "" if os.environ.get("INTERP_MODELS") else " ($INTERP_MODELS is not set)"
     close = get_close_matches(name[:LONG], known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else "`interp models` lists all"
@@ -176,7 +176,7 @@ class Folder:
 
 
 def folders() -> Iterator[Folder]:
-    """Every models/<family>/<name>/ with a model.toml; for repeated names, the one that the name refers to."""
+    """Yield every models/<family>/<name>/ with a model.toml; for repeated names, the folder that the name refers to."""
     seen = set()
     for root in model_roots():
         for spec_file in sorted(root.glob(f"*/*/{SPEC_FILE}")):

@@ -1,4 +1,4 @@
-"""Populations: the inputs that a number is measured on, chosen here for every measure, section and sentence.
+"""Populations: the inputs that a number is measured on.
 
 A population is one of
 
@@ -38,7 +38,7 @@ from interp.tasks.problems import TaskError
 
 Kind = Literal["exact", "sample", "dataset", "given"]
 SIZES = (200, 1_000, 5_000, 20_000)
-"""Sizes of samples; the largest affordable one is taken."""
+"""Sizes of samples; the largest affordable size is used."""
 SECONDS = 3.0
 """Default time limit per section, in seconds."""
 LISTED = 1 << 20
@@ -58,7 +58,7 @@ Work = Callable[[Batch], Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user asked for per section: a number of inputs, or a time limit in seconds. None: nothing."""
+    """A user's request per section: a number of inputs or a time limit in seconds. None: not requested."""
 
     inputs: int | None = None
     seconds: float | None = None
@@ -74,7 +74,7 @@ class Asked:
         return cls(inputs, None if seconds is None else float(seconds))  # type: ignore[arg-type]
 
     def over(self, other: Asked) -> Asked:
-        """This request, or the other one if this one is empty."""
+        """Return this request, or the other one if this one is empty."""
         return other if self == Asked() else self
 
 
@@ -97,7 +97,7 @@ class Share:
         return f"{value} (95% interval {words.at_least(self.low)} to {words.at_most(self.high)})"
 
     def above(self, other: Share) -> bool:
-        """Whether this share is surely larger: the intervals do not overlap."""
+        """Test whether this share is larger and the intervals do not overlap."""
         return self.low > other.high
 
 
@@ -160,19 +160,19 @@ class Population:
         return 0.0 if self.exact else wilson(0.5, self.n)[1] - 0.5
 
     def interval(self, share: float) -> tuple[float, float]:
-        """The 95% interval of a share: Wilson's, or the share itself if it is exact.
+        """Return the 95% interval of a share: Wilson's, or the share itself if it is exact.
 
         Rows are treated as independent, although several answers in one row may be correlated.
         """
         return (share, share) if self.exact else wilson(share, self.n)
 
     def share(self, right: Bool[Tensor, "answers"] | float) -> Share:
-        """The share of right answers (or a given share), with its interval."""
+        """Return the share of right answers (or a given share), with its interval."""
         value = right if isinstance(right, float | int) else float(right.double().mean())
         return Share(float(value), *self.interval(float(value)))
 
     def leaders(self, shares: Mapping[str, float], least: bool = False) -> list[str]:
-        """Names with the largest (or smallest) share, best first, and those whose intervals overlap with it."""
+        """Return names by decreasing (or increasing) share: the first, and all whose intervals overlap with its."""
         sign = -1 if least else 1
         order = sorted(shares, key=lambda name: -sign * shares[name])
         if not order:
@@ -222,10 +222,10 @@ def choose(
 
 
 def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0) -> Population:
-    """The default inputs of a measure, the same on every machine.
+    """Return the default inputs of a measure, the same on every machine.
 
-    The task's data set of the split; or all inputs, if there are at most SIZES[2] and the split is the last one; or a
-    sample of n.
+    They are the task's data set of the split, if any. Otherwise they are all inputs, if there are at most SIZES[2] (or
+    n, if larger) and the split is the last one, or else a sample of n.
     """
     named = _split(task, split)
     if (whole := _dataset(task, named)) is not None:
@@ -237,7 +237,7 @@ def usual(task: Task, split: str | None = None, n: int = 1_000, seed: int = 0) -
 
 
 def everything(task: Task) -> Population:
-    """Every input of the task, each once, with the sampler's probabilities if the task declares them.
+    """Return every input of the task once, with the sampler's probabilities if the task declares them.
 
     Raises UnsupportedError for a task that does not list its inputs, and InterpError if the list contradicts the task's
     own declarations (see tasks.domain).
@@ -247,7 +247,7 @@ def everything(task: Task) -> Population:
 
 
 def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Population:
-    """n inputs from the task's sampler, or drawn from the list of all inputs if it has no sampler for them."""
+    """Draw n inputs from the task's sampler, or from the list of all inputs if it has no sampler for them."""
     named = _split(task, split)
     try:
         return Population("sample", task.sample(n, named, seed), task.n_inputs, named, seed)
@@ -263,12 +263,12 @@ def sample(task: Task, n: int, split: str | None = None, seed: int = 0) -> Popul
 
 
 def given(batch: Batch) -> Population:
-    """A population of inputs that the caller chose."""
+    """Make a population of inputs that the caller chose."""
     return Population("given", batch)
 
 
 def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
-    """The sampler's probabilities of these inputs, normalized to sum to 1; None if the task does not declare them.
+    """Return the sampler's probabilities of these inputs, normalized to sum to 1; None if the task declares none.
 
     Raises InterpError for weights that are not probabilities.
     """
@@ -277,13 +277,13 @@ def weights_of(task: Task, batch: Batch) -> Float[Tensor, "rows"] | None:
         return None
     if found.shape != (len(batch),) or not bool((found >= 0).all()) or not 0 < float(found.sum()) < math.inf:
         raise InterpError(
-            f"task {task.name}: weights(batch) must give one number of at least 0 per row, and not 0 throughout"
+            f"task {task.name}: weights(batch) must return one number of at least 0 per row, and not only zeros"
         )
     return found.double() / found.double().sum()
 
 
 def _split(task: Task, split: str | None) -> str:
-    """The split, if the task has it; otherwise its first for "train" and its last for other names."""
+    """Return the split if the task has it, otherwise its first split for "train" and its last for other names."""
     if split in task.splits:
         return str(split)
     return task.splits[0 if split == "train" else -1]
@@ -299,7 +299,7 @@ def _dataset(task: Task, split: str) -> Batch | None:
 
 
 def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
-    """n rows of a data set, drawn without replacement, in their original order; all rows if there are at most n."""
+    """Draw n rows of a data set without replacement, in their original order; all rows if there are at most n."""
     if n >= len(whole):
         return Population("dataset", whole, len(whole), split, None)
     rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))[:n].sort().values
@@ -309,13 +309,13 @@ def _part(whole: Batch, n: int, split: str, seed: int) -> Population:
 def _affordable(
     task: Task, work: Work, whole: Batch | None, split: str, seed: int, seconds: float, most: int, exact: bool
 ) -> int:
-    """Number of inputs on which the work takes at most `seconds`: one of SIZES, or all inputs."""
+    """Return the number of inputs on which the work takes at most `seconds`: one of SIZES, or all inputs."""
     total = len(whole) if whole is not None else task.n_inputs if exact else None
     try:
         few = (sample(task, TRIED[-1], split, seed) if whole is None else _part(whole, TRIED[-1], split, seed)).batch
     except TaskError:
         raise
-    except InterpError:  # no sampler, and a list that is too long to draw from: `sample` says so
+    except InterpError:  # no sampler, and too many inputs to list: `sample` will raise it again
         return SIZES[0]
     cost, at_least = _cost(work, few, seconds)
     if total is not None and total <= LISTED and cost(total) <= seconds:
@@ -324,8 +324,8 @@ def _affordable(
     least = min(SIZES[0], total or SIZES[0])
     if not fits and (long := at_least(least)) > max(seconds, LONGEST):
         raise InterpError(
-            f"on {least} inputs it would take about {round(long)} s, more than the {LONGEST:.0f} s of a section that "
-            "nobody asked for; say how many inputs (inputs=) or seconds (seconds=) it may take"
+            f"on {least} inputs it would take about {round(long)} s, more than the {LONGEST:.0f} s allowed by default; "
+            "pass a number of inputs (inputs=) or a time limit (seconds=)"
         )
     return max(fits, default=SIZES[0])
 
@@ -370,9 +370,9 @@ def _cost(work: Work, few: Batch, seconds: float) -> tuple[Callable[[int], float
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a share among n independent answers (Wilson 1927); it contains shares of 0 and 1."""
+    """Compute Wilson's 95% interval of a share of n independent answers (Wilson 1927); it contains the share itself."""
     if n < 1:
-        raise InterpError("a share of no answers has no interval; give at least one")
+        raise InterpError("the interval of a share needs at least one answer")
     z = NORMAL_95**2 / n
     middle = share + z / 2
     half = NORMAL_95 * math.sqrt(share * (1 - share) / n + z / (4 * n))

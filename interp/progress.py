@@ -1,4 +1,4 @@
-"""A progress bar that shows itself only when the work turns out to be long."""
+"""A progress bar that appears only if the work takes long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class LateBar:
-    """A rich bar on standard error, from two seconds on, and only on a terminal or in a notebook."""
+    """A rich progress bar on standard error that appears after two seconds, only on a terminal or in a notebook."""
 
     PATIENCE = 2.0
 
@@ -21,9 +21,9 @@ class LateBar:
         self.bar: Progress | None = None
 
     def update(self, done: int, total: int, note: str = "") -> None:
-        """`done` of `total` steps are done."""
+        """Show that `done` of `total` steps are complete."""
         if self.bar is None:
-            # In a notebook rich draws with ipywidgets, and asks for them aloud if there are none.
+            # In a notebook, rich needs ipywidgets and warns if they are not installed.
             notebook = self.console.is_jupyter and find_spec("ipywidgets") is not None
             quiet = not (notebook or (self.console.is_terminal and not self.console.is_jupyter))
             if quiet or time.monotonic() - self.start < self.PATIENCE:

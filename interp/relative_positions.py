@@ -1,7 +1,4 @@
-"""Positions that enter the scores of attention: rotary (Su et al. 2021) and ALiBi (Press et al. 2021).
-
-Both are as TransformerLens has them. Pure functions of tensors; nothing here knows a model.
-"""
+"""Positions in attention scores, as in TransformerLens: rotary (Su et al. 2021) and ALiBi (Press et al. 2021)."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ def rotated(
     dim: int,
     adjacent: bool,
 ) -> Float[Tensor, "*rows length heads d_head"]:
-    """Queries or keys with the first `dim` of their dimensions rotated by their positions `at`.
+    """Rotate the first `dim` dimensions of queries or keys by their positions `at`.
 
     Args:
         base: the angle of pair j at position i is i / base^(2j / dim), in radians.
-        dim: even; the dimensions behind it stay as they are.
-        adjacent: is pair j made of the dimensions (2j, 2j + 1), or of (j, j + dim/2)?
+        dim: an even number; the other dimensions do not change.
+        adjacent: whether pair j consists of the dimensions (2j, 2j + 1) instead of (j, j + dim/2).
     """
-    # Angles in float64, rounded once: float32 angles are wrong at lengths in the thousands.
+    # Compute angles in float64: float32 angles are inaccurate at lengths in the thousands.
     rates = base ** (-torch.arange(0, dim, 2, device=x.device, dtype=torch.float64) / dim)
     angles = at[..., None, None].double() * rates  # *rows, length, 1 (heads), pairs
     cos, sin = angles.cos().to(x), angles.sin().to(x)
@@ -36,16 +33,16 @@ def rotated(
 
 
 def alibi_slopes(n_heads: int) -> Float[Tensor, "heads"]:
-    """What head h = 0, 1, ... loses per step of distance, 2^(-8 (h + 1) / n_heads), in float64."""
+    """Return the slope of each head h = 0, 1, ..., 2^(-8 (h + 1) / n_heads), in float64."""
     return 2.0 ** (-8.0 / n_heads * torch.arange(1, n_heads + 1, dtype=torch.float64))
 
 
 def alibi_bias(
     at: Int[Tensor, "*rows queries"], keys: int, n_heads: int
 ) -> Float[Tensor, "*rows_or_heads queries keys"]:
-    """What ALiBi adds to the scores of queries at these positions, minus slope times distance, in float64.
+    """Return ALiBi's bias on the scores of queries at these positions, -slope * distance, in float64.
 
-    Keys behind a query get nothing: they are for a causal mask to hide. With rows, `at` has an axis of 1 for the heads.
+    The bias of keys after a query is 0, because a causal mask hides them. With rows, `at` has an axis of 1 for heads.
     """
     distance = (at[..., None] - torch.arange(keys, device=at.device)).clamp(min=0)
     return -alibi_slopes(n_heads).to(at.device)[:, None, None] * distance

@@ -1,7 +1,7 @@
-"""The frozen description of a task model: task, architecture, origin. Stored as TOML; its hash is its id.
+"""ModelSpec: the immutable description of a task model (task, architecture, origin), stored as TOML.
 
-A spec describes a model, not how to run it: it has no device, path or seed. All defaults are defined here. This module
-imports neither torch nor pandas, so that a sweep can read ten thousand specs per second.
+A spec has no device, path or seed. All defaults are defined here. This module imports neither torch nor pandas, so that
+a sweep can read ten thousand specs per second.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PLAIN_POSITIONS = ("none", "learned", "sinusoidal", *RELATIVE_POSITIONS)
 
 
 class _Frozen(BaseModel):
-    """Immutable, without unknown fields; one SpecError reports all problems."""
+    """Base of all spec classes: immutable, without unknown fields. One SpecError reports all problems."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -58,11 +58,11 @@ class _Frozen(BaseModel):
         except ValidationError as error:
             raise SpecError(_sentences(type(self), error)) from None
         except RecursionError:
-            raise SpecError([f"{type(self).__name__}: tables lie within tables too deep to be read"]) from None
+            raise SpecError([f"{type(self).__name__}: tables are nested too deeply"]) from None
 
 
 def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
-    """Pydantic's errors as sentences that name the field, its value and the expected values."""
+    """Convert Pydantic's errors to sentences that name the field, its value and the expected values."""
     sentences = []
     known = [f.alias or name for name, f in kind.model_fields.items()]
     found = error.errors()
@@ -85,7 +85,7 @@ def _sentences(kind: type[BaseModel], error: ValidationError) -> list[str]:
 
 
 def _sorted_pairs(value: Any) -> tuple[tuple[str, Any], ...]:
-    """A table or pairs of names and values, sorted by name."""
+    """Sort a table, or pairs of names and values, by name."""
     try:
         pairs = dict(value)
     except (TypeError, ValueError):
@@ -178,12 +178,12 @@ class Layer(_Frozen):
     query_key_norm: StrictBool = False
 
     def factor(self, d_model: int) -> float:
-        """The number that `scale` stands for: scores are multiplied by it, and by ln(n) if log_length is set."""
+        """Return `scale` as a number: scores are multiplied by it, and by ln(n) if log_length is set."""
         named = {"inv_sqrt_d_head": self.d_head**-0.5, "inv_sqrt_d_model": d_model**-0.5}
         return named[self.scale] if isinstance(self.scale, str) else self.scale
 
     def problems(self, d_model: int) -> list[str]:
-        """The problems of this layer for this d_model, one sentence each; empty if it can be built."""
+        """List the problems of this layer for this d_model, one sentence each; empty if it can be built."""
         found = []
         whole = [name for name in ("query_key", "value_output") if getattr(self, name) in ("full", "identity")]
         if whole and self.d_head != d_model:
@@ -193,11 +193,11 @@ class Layer(_Frozen):
         if self.mixing == "linear" and (self.log_length != "none" or self.bias.q or self.bias.k):
             found.append("linear mixing has no queries and keys: log_length and the q and k biases do not apply")
         if self.log_length != "none" and self.normalizer == "none":
-            found.append("log_length scales the scores of a softmax; normalizer = 'none' has none")
+            found.append("log_length needs normalizer = 'softmax', not 'none'")
         if self.value_output == "identity" and (self.bias.v or self.bias.o):
             found.append("value_output = 'identity' has neither a v nor an o bias")
         if self.norm_kind != "layer" and self.norm == "none":
-            found.append(f"norm_kind = {self.norm_kind!r} goes with norm = 'pre' or 'post'")
+            found.append(f"norm_kind = {self.norm_kind!r} needs norm = 'pre' or 'post'")
         if self.key_value_heads is not None and (
             self.key_value_heads >= self.n_heads or self.n_heads % self.key_value_heads
         ):
@@ -214,13 +214,13 @@ class Layer(_Frozen):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """Parts that count space, token tables, compiled kernels and older proofs do not know, in words."""
+        """Names of parts that count space, token tables, compiled kernels and older proofs do not support."""
         plain = self.mlp is None or (self.mlp.activation in ("relu", "gelu") and not self.mlp.gated and self.mlp.bias)
         named = {
             "an RMS norm": self.norm_kind == "rms",
             "grouped keys and values": self.key_value_heads is not None,
             "a query-key norm": self.query_key_norm,
-            "an MLP that is gated, without biases or not of ReLUs or GELUs": not plain,
+            "an MLP that is gated, lacks biases or has neither ReLU nor GELU": not plain,
         }
         return tuple(words for words, found in named.items() if found)
 
@@ -240,11 +240,11 @@ class Construction(_Frozen):
 class Training(_Frozen):
     """How a model is trained: initialization, optimizer, schedule and data order, but not the seed.
 
-    init: "normal" (every matrix N(0, init_std), biases zero), "torch" (torch.nn's defaults: embeddings N(0, 1), linear
-    maps and their biases uniform in +-1/sqrt(fan_in)) or "xavier" (every matrix uniform in +-sqrt(6 / (fan_in +
+    init: "normal" (every matrix N(0, init_std^2), biases zero), "torch" (torch.nn's defaults: embeddings N(0, 1),
+    linear maps and their biases uniform in +-1/sqrt(fan_in)) or "xavier" (every matrix uniform in +-sqrt(6 / (fan_in +
     fan_out)), the heads of a layer as one matrix; biases zero; Glorot & Bengio 2010).
     embedding_std: standard deviation of the initial embeddings, if init does not determine it. Behrens et al. (2024)
-    freeze embeddings of N(0, 1/d) with noise of .001: sqrt(1/d + 1e-6).
+    freeze embeddings drawn from N(0, 1/d) plus noise of standard deviation .001, which gives sqrt(1/d + 1e-6).
     data: "fixed" passes over the task's data set, reshuffled each epoch; "fresh" draws samples_per_epoch new inputs;
     "exact" takes one step per epoch on the expected loss over the task's whole distribution (conditional tables).
     optimizer: "adam" adds weight_decay times a parameter to its gradient; "adamw" shrinks every parameter, biases
@@ -287,8 +287,8 @@ class ModelSpec(_Frozen):
     """The full description of a task model, except for the seed.
 
     readout: "linear" (unembedding), "relu_mlp" (d_model -> readout_width -> n_out), "scalar" (one number).
-    readout_at: "all" positions, the "first" or the "last" one, or the position of a token of the task, such as "=";
-    by default, build and train use the task's.
+    readout_at: "all" positions, the "first" or "last" position, or that of a token of the task, such as "=". If it is
+    not set, build and train use the task's.
     positions: "none", "learned", "sinusoidal", "rotary", "alibi", or the name of a registered formula of (i, n).
     positions_enter: the "residual" stream, or only "attention" (always for rotary positions and ALiBi).
     rotary_base, rotary_dim, rotary_pairs: the angle of pair j at position i is i / base^(2j / dim); the first
@@ -337,7 +337,7 @@ class ModelSpec(_Frozen):
     # ---------------------------------------------------------------- validation
 
     def problems(self) -> list[str]:
-        """The problems of this spec, one sentence each; empty if it can be built."""
+        """List the problems of this spec, one sentence each; empty if it can be built."""
         found = [] if self.layers else ["layers is empty: a task model has at least one"]
         found += [
             f"layer {i}: {problem}" for i, layer in enumerate(self.layers) for problem in layer.problems(self.d_model)
@@ -353,14 +353,14 @@ class ModelSpec(_Frozen):
             what = "positions = 'learned'" if self.positions == "learned" else "mixing = 'linear'"
             found.append(f"{what} needs max_length, the number of positions that have weights")
         if not sized and self.max_length is not None:
-            found.append("max_length goes with linear mixing or learned positions, and only with them")
+            found.append("max_length is only for linear mixing or learned positions")
         if self.direction == "causal" and any(layer.mixing == "linear" for layer in self.layers):
-            found.append("linear mixing is built for direction = 'bidirectional' only")
+            found.append("linear mixing needs direction = 'bidirectional'")
         formula = self.positions not in PLAIN_POSITIONS
         if self.direction == "causal" and (formula or any(layer.log_length == "current" for layer in self.layers)):
             found.append(
                 "log_length = 'current' and formula positions depend on the whole length, which a causal model "
-                "does not know: they are built for direction = 'bidirectional' only"
+                "does not know: they need direction = 'bidirectional'"
             )
         found += self._relative_problems()
         if self.layers and self.layers[0].norm != "none" and self.final_norm != "none":
@@ -382,22 +382,21 @@ class ModelSpec(_Frozen):
         return found + (self.origin.problems() if isinstance(self.origin, Training) else [])
 
     def _relative_problems(self) -> list[str]:
-        """Problems of positions that enter attention."""
+        """List the problems of positions that enter attention."""
         found, relative = [], self.positions in RELATIVE_POSITIONS
         if relative and self.positions_enter != "attention":
             found.append(f"positions = {self.positions!r} enter only attention: set positions_enter = 'attention'")
         if self.positions_enter == "attention" and not relative and self.positions != "learned":
             found.append(
-                f"positions_enter = 'attention' is built for learned positions, rotary ones and ALiBi, not "
-                f"{self.positions!r}"
+                f"positions_enter = 'attention' needs learned, rotary or ALiBi positions, not {self.positions!r}"
             )
         plain = all(layer.mixing == "dot" and layer.query_key == "learned" for layer in self.layers)
         if relative and not plain:
-            found.append(f"positions = {self.positions!r} are built for mixing = 'dot' with learned queries and keys")
+            found.append(f"positions = {self.positions!r} need mixing = 'dot' with learned queries and keys")
         if self.positions == "alibi" and (
             self.direction != "causal" or any(layer.normalizer != "softmax" for layer in self.layers)
         ):
-            found.append("positions = 'alibi' are built for direction = 'causal' and normalizer = 'softmax'")
+            found.append("positions = 'alibi' need direction = 'causal' and normalizer = 'softmax'")
         given = self.rotary_base != 10_000.0 or self.rotary_dim is not None or self.rotary_pairs != "halves"
         if given and self.positions != "rotary":
             found.append("rotary_base, rotary_dim and rotary_pairs go with positions = 'rotary', and only with it")
@@ -421,9 +420,9 @@ class ModelSpec(_Frozen):
 
     @property
     def symmetry(self) -> Literal["counts", "distinct_tokens", "slots", "position_codes", "none"]:
-        """What an output can depend on. Engines, certificates and measures use this instead of a task's name.
+        """The symmetry of the outputs, which engines, certificates and measures use.
 
-        counts: an output depends only on its own token and on how often each token occurs up to it.
+        counts: an output depends only on the token at its position and on the count of each token up to it.
         distinct_tokens: the same over the whole sequence, in every layer: equal tokens have equal residual streams.
         slots: one layer of linear mixing: before the readout, an output is a sum of one term per position.
         position_codes: positions with the same token and position code have equal residual streams.
@@ -444,7 +443,7 @@ class ModelSpec(_Frozen):
 
     @property
     def linear_readout(self) -> bool:
-        """Whether logits are an affine map of the last residual stream (not with a final norm or ReLU readout)."""
+        """Whether logits are an affine function of the last residual stream (not with a final norm or ReLU readout)."""
         return self.readout != "relu_mlp" and self.final_norm == "none"
 
     @property
@@ -457,13 +456,13 @@ class ModelSpec(_Frozen):
 
     @property
     def training(self) -> Training:
-        """The training recipe; the default one if the model was not trained."""
+        """The training recipe, or the default recipe if the origin is not a training."""
         return self.origin if isinstance(self.origin, Training) else Training()
 
     # ---------------------------------------------------------------- identity and text
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data without default values, so that new fields with defaults do not change ids."""
+        """Convert to plain data without default values, so that new fields with defaults do not change ids."""
         plain = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         if self.origin is not None:
             plain["origin"]["kind"] = self.origin.kind
@@ -496,7 +495,7 @@ class ModelSpec(_Frozen):
         return cls(**data)
 
     def _repr_html_(self) -> str:
-        """The values that differ from the defaults, as TOML."""
+        """Show the values that differ from the defaults."""
         rows = [
             (name, json.dumps(value, ensure_ascii=False))
             for name, value in self.to_dict().items()
@@ -508,12 +507,12 @@ class ModelSpec(_Frozen):
         return view(f"ModelSpec {self.id}", rows)
 
     def to_toml(self) -> str:
-        """The spec as TOML text, which from_toml reads."""
+        """Convert to TOML text, which from_toml reads from a file."""
         return tomli_w.dumps({"schema": SCHEMA, **self.to_dict()})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> ModelSpec:
-        """Read a spec (shape of models/*/*/model.toml; the table [zoo] of that file is not part of the spec)."""
+        """Read a spec from a file like models/*/*/model.toml, whose table [zoo] is not part of the spec."""
         data = read_toml(path)
         data.pop("zoo", None)
         try:
@@ -522,12 +521,12 @@ class ModelSpec(_Frozen):
             raise SpecError(error.problems, str(path)) from None
 
     def replace(self, **changes: Any) -> ModelSpec:
-        """A validated copy with changed fields (model_copy would not validate)."""
+        """Return a validated copy with changed fields (model_copy would not validate)."""
         plain = {name: getattr(self, name) for name in self.model_fields_set if name != "schema_version"}
         return type(self)(**{**plain, **changes})
 
     def read_as(self, readout: str) -> ModelSpec:
-        """This spec, with readout_at = readout if it is not set."""
+        """Return this spec, with readout_at = readout if it is not set."""
         return self if "readout_at" in self.model_fields_set or readout == "all" else self.replace(readout_at=readout)
 
 
@@ -540,7 +539,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     """Read a JSON file with an object. Raises SpecError, in one sentence, if it cannot be read."""
     data = plain_data(path, "JSON", json.loads)
     if not isinstance(data, dict):
-        raise SpecError([f"{short(path)} must hold a JSON object, not {type(data).__name__}"])
+        raise SpecError([f"{short(path)} must contain a JSON object, not {type(data).__name__}"])
     return data
 
 
@@ -564,6 +563,6 @@ def plain_data(path: str | Path, kind: str, parse: Callable[[str], Any]) -> Any:
     except FileNotFoundError:
         raise SpecError([f"no such file: {short(path)}"]) from None
     except RecursionError:
-        raise SpecError([f"{short(path)} is not a readable {kind} file: it is nested too deep"]) from None
+        raise SpecError([f"{short(path)} is not a readable {kind} file: it is nested too deeply"]) from None
     except (OSError, ValueError, MemoryError) as error:  # numbers of 5,000 digits are ValueErrors
         raise SpecError([f"{short(path)} is not a readable {kind} file: {error}"]) from None

@@ -17,8 +17,8 @@ SMALL = 1_000_000
 def one_thread() -> Iterator[None]:
     """Use one thread in torch and in the BLAS of numpy and scikit-learn, for many small operations.
 
-    On busy cores, the threads of a small product mostly wait for each other: a probe of 2,000 vectors took 21 CPU
-    seconds with two threads next to other work, and 1.3 with one.
+    On busy cores, the threads of a small product mostly wait for each other: on a busy machine, a probe of 2,000
+    vectors took 21 CPU seconds with two threads and 1.3 with one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -36,5 +36,5 @@ def threads_for(model: torch.nn.Module) -> AbstractContextManager[None]:
 
 
 def cores() -> int:
-    """Number of cores that this process may use; all cores if the system does not report it (macOS, Windows)."""
+    """Count the cores that this process may use; all cores if the system does not report it (macOS, Windows)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

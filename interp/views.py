@@ -1,4 +1,4 @@
-"""How small things show themselves in a notebook: a line of words and a plain table, in the notebook's own style."""
+"""HTML views of small objects in notebooks: a title and a plain table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CELL = "style='text-align:left;vertical-align:top'"
 
 
 def view(title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """A title and a table as HTML; every value is written as text, long ones cut in the middle."""
+    """Return a title and a table as HTML. Values are written as text, and long values are cut in the middle."""
     lines = [f"<p><b>{escape(short(title, 200))}</b></p>", "<table>"]
     if head:
         lines.append("<thead><tr>" + "".join(f"<th {CELL}>{escape(name)}</th>" for name in head) + "</tr></thead>")

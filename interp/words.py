@@ -1,4 +1,4 @@
-"""Numbers in words: what a sentence says is true, so a share that is not 1 never reads 1."""
+"""Numbers in sentences, rounded such that the sentence stays true: a share below 1 is never printed as 1."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MARKS: dict[str, str] = {
     "undecided": "Undecided: proved neither right nor wrong",
     "measured": "Measured, not proved",
 }
-"""What each mark of a report means; a page shows it in color and in these words."""
+"""The meanings of a report's marks."""
 
 
 def share(value: float, digits: int = 4, rounding: float = 0.0) -> str:
-    """A share of 0 to 1 with as many digits as it needs: only exact 0 and 1 print as '0' and '1'.
+    """Format a share from 0 to 1 with as many digits as needed, so that only 0 and 1 print as "0" and "1".
 
-    share(0.98) is "0.9800", share(1 - 3e-8) "0.99999997", share(1.0) "1". rounding: how far from 0 and 1 the value may
-    have been moved by the arithmetic that made it.
+    share(0.98) is "0.9800", share(1 - 3e-8) is "0.99999997", share(1.0) is "1". rounding: the arithmetic error within
+    which a value counts as 0 or 1.
     """
     if min(abs(value), abs(value - 1)) <= rounding:
         return f"{abs(value):.0f}"
@@ -30,12 +30,12 @@ def share(value: float, digits: int = 4, rounding: float = 0.0) -> str:
 
 
 def at_least(value: float, digits: int = 4) -> str:
-    """A share as a bound from below: rounded down, so that "0.9966 or more" is true of 299/300."""
+    """Format a share as a lower bound: rounded down, so that "0.9966 or more" is true for 299/300."""
     return _bound(value, digits, ROUND_FLOOR)
 
 
 def at_most(value: float, digits: int = 4) -> str:
-    """A share as a bound from above: rounded up."""
+    """Format a share as an upper bound: rounded up."""
     return _bound(value, digits, ROUND_CEILING)
 
 
@@ -51,17 +51,17 @@ def _bound(value: float, digits: int, rounding: str) -> str:
 
 
 def portion(value: float, digits: int = 4, rounding: float = 0.0) -> str:
-    """How much "of the answers" or "of the variance": a share, but "all" for 1 and "none" for 0."""
+    """Format a share for phrases like "0.98 of the answers", with "all" for 1 and "none" for 0."""
     return {"1": "all", "0": "none"}.get(said := share(value, digits, rounding), said)
 
 
 def counted(n: int, one: str, several: str | None = None) -> str:
-    """counted(1, "head") is "1 head", counted(2, "head") "2 heads"."""
+    """Format a number and a noun: counted(1, "head") is "1 head", counted(2, "head") is "2 heads"."""
     return f"{n:,} {one if n == 1 else several or one + 's'}"
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number to so many significant digits, or to more where it would read 0, 1 or -1 without being it."""
+    """Format a number with `digits` significant digits, or with more if it would wrongly print as 0, 1 or -1."""
     text = f"{value:.{digits}g}"
     while digits < 17 and float(text) in (0, 1, -1) and float(text) != value:
         digits += 1
@@ -70,13 +70,13 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def number_at_most(value: float, digits: int = 4) -> str:
-    """A number as a bound from above: rounded up to so many significant digits."""
+    """Format a number as an upper bound: rounded up to `digits` significant digits."""
     exact = Decimal(repr(float(value)))
     return number(float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING)), digits)
 
 
 def either(names: Iterable[str], most: int = 3) -> str:
-    """Names that are equally far ahead: "a", "a or b", "any of 5, such as a"."""
+    """Join the names of ties: "a", "a or b", "any of 5, such as a"."""
     names = list(names)
     if len(names) > most:
         return f"any of {len(names)}, such as {names[0]}"
@@ -85,6 +85,6 @@ def either(names: Iterable[str], most: int = 3) -> str:
 
 
 def joined(names: Iterable[str]) -> str:
-    """joined(["a", "b", "c"]) is "a, b and c"."""
+    """Join names: joined(["a", "b", "c"]) is "a, b and c"."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last

@@ -1,8 +1,8 @@
-"""Names to task models: build a fresh one, load a checkpoint, save one.
+"""Build, load and save task models by name.
 
-Exact models live in code: a construction registers its name. Trained models are data (interp.model_files). A name
-resolves as an explicit path, then a construction, then under $INTERP_MODELS, then in models/ upward from the working
-directory, then among the models that came with interp.
+Exact models are registered constructions, and trained models are files (interp.model_files). A name is searched as a
+path, as a construction, in $INTERP_MODELS, in models/ upward from the working directory, and among the models shipped
+with interp, in this order.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def build(
     variant: str | None = None,
     **sizes: Any,
 ) -> TaskModel:
-    """A fresh task model: exact if the origin is a construction, otherwise with random weights from `seed`.
+    """Build a task model: exact if the origin is a construction, otherwise with random weights from `seed`.
 
-    name_or_spec: the name of a construction (`variant` and `sizes` go to it), a ModelSpec, the path of a TOML spec, or
-    the name of a trained model, to use its spec. Raises InterpError for unknown names, and if the construction cannot
-    build exactly that spec.
+    name_or_spec: the name of a construction (`variant` and `sizes` are its arguments), a ModelSpec, the path of a TOML
+    spec, or the name of a trained model, to use its spec. Raises InterpError for unknown names, and if the construction
+    builds a model with another spec.
 
     Example:
 
@@ -112,14 +112,15 @@ def load(
 ) -> TaskModel | Subject:
     """Load a model: a checkpoint by path or name, an exact model by name, or an external model.
 
-    "count01/paper" is the default checkpoint of that model, "count01/paper/seed-2" another. A HookedTransformer state
-    dict of your own (.pt, .pth or plain .safetensors) needs a spec: `spec`, or a TOML or JSON file with the same stem.
+    "count01/paper" is the default checkpoint of that model, and "count01/paper/seed-2" is another one. Your own
+    HookedTransformer state dict (.pt, .pth or plain .safetensors) needs a spec: `spec`, or a TOML or JSON file with the
+    same stem.
 
-    With `task`, an external model: a state dict (a file, or the mapping itself) with its TransformerLens `config`
-    (a dict, a JSON or TOML file, a config object), a HookedTransformer, or a TransformerBridge. tokens: the model's id
-    of each token of the task, if they differ; outputs: its output of each answer word of the task; padding: whether a
-    bidirectional model attends to padding. If a spec can describe the model, the result is a TaskModel with the task's
-    own ids; otherwise it is a Subject, which analyze and every measure accept, too.
+    With `task`, load an external model: a file, folder or module in a supported format, a state dict (a file or a
+    mapping) with its TransformerLens `config` (a dict, a JSON or TOML file, a config object), a HookedTransformer, or a
+    TransformerBridge. tokens: the model's id of each token of the task, if they differ. outputs: its output for each
+    answer word of the task. padding: how a bidirectional model treats padding. If a spec can express the model, the
+    result is a TaskModel with the task's ids; otherwise it is a Subject, which analyze and all measures also accept.
 
         model = interp.load("theirs.pt", task="count01", config="theirs.json", tokens={"0": 3, "1": 4, ...})
         interp.analyze(model)
@@ -145,7 +146,7 @@ def load(
     path = find_checkpoint(name_or_path)
     if path.suffix in (".toml", ".json"):
         raise InterpError(
-            f"{path} is a spec, not a checkpoint: interp.build makes a fresh model of it, interp.train trains it"
+            f"{path} is a spec, not a checkpoint: interp.build builds a new model from it, interp.train trains one"
         )
     from interp.architecture.task_model import TaskModel  # takes seconds, so check the name first
 
@@ -158,7 +159,7 @@ def load(
         model.history = _history(model)
     model.length_limit = _proven_limit(checkpoint)
     left_out = checkpoint.summary.get(LEFT_OUT, 0)
-    # if unreadable, assume that some were left out
+    # If the value is invalid, assume that some outputs were left out.
     model.outputs_left_out = left_out if isinstance(left_out, int) and left_out >= 0 else 1
     return model
 
@@ -214,7 +215,7 @@ def _load_foreign(
 
 
 def settings_of(config: str | Path | None) -> dict[str, Any] | None:
-    """The fields of a JSON or TOML file: a whole TransformerLens config, or a few settings for a reader."""
+    """Read the fields of a JSON or TOML file: a whole TransformerLens config, or a few settings for a reader."""
     if config is None:
         return None
     found = read_json(config) if Path(config).suffix == ".json" else read_toml(config)
@@ -222,7 +223,7 @@ def settings_of(config: str | Path | None) -> dict[str, Any] | None:
 
 
 def _is_lens_config(config: Any) -> bool:
-    """Whether this is a whole TransformerLens config, in a file or in memory, instead of settings for a reader."""
+    """Test whether this is a whole TransformerLens config rather than settings for a reader."""
     if isinstance(config, Mapping):
         return {"n_layers", "d_model", "d_vocab"} <= set(config)
     return config is not None
@@ -237,7 +238,7 @@ def _path(source: object) -> Path:
 def _check_name(name: object) -> None:
     if isinstance(name, torch.nn.Module):
         raise InterpError(
-            "this is a model already: build and load take a name such as 'count01/paper', a path or a spec"
+            "this is already a model: build and load take a name such as 'count01/paper', a path or a spec"
         )
     if not isinstance(name, (str, Path)):
         raise InterpError(
@@ -248,9 +249,8 @@ def _check_name(name: object) -> None:
 def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None = None) -> Path:
     """Write a model to a .safetensors checkpoint, with its training curve, if any (a few kB).
 
-    summary: small facts about its training (default: the model's own).
-
-    Raises InterpError for anything but a task model, and for weights that the spec's dtype would round.
+    summary: small facts about its training (default: model.summary). Raises InterpError for anything but a task model,
+    and for weights that the spec's dtype would round.
 
     Example:
 
@@ -263,11 +263,11 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
     if not isinstance(model, TaskModel):
         raise InterpError(
             f"save needs a task model (interp.build, load or train), not {of_type(model)}; "
-            "interp.load reads your own state dict, with its spec"
+            "interp.load converts your own state dict with its spec"
         )
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
     facts = dict(model.summary if summary is None else summary)
-    if model.outputs_left_out:  # certificates of the copy need it, too
+    if model.outputs_left_out:  # certificates of the loaded model need it
         facts[LEFT_OUT] = model.outputs_left_out
     if model.history is not None:
         from interp.training.results import compact
@@ -277,7 +277,7 @@ def save(model: TaskModel, path: str | Path, summary: Mapping[str, Any] | None =
 
 
 def _history(model: TaskModel) -> Any:
-    """The training curve for a checkpoint; None if it has an unknown format."""
+    """Return the training curve of a model's summary, or None if its format is unknown."""
     from interp.measures.curve import training_curve
 
     try:
@@ -287,7 +287,7 @@ def _history(model: TaskModel) -> Any:
 
 
 def _proven_limit(checkpoint: Checkpoint) -> LengthLimit | None:
-    """The length up to which a proof is valid, if these are the weights of the construction in the origin."""
+    """Return the length up to which the origin's proof is valid, or None if the weights are not the construction's."""
     origin = checkpoint.spec.origin
     if not isinstance(origin, Construction):
         return None
@@ -314,14 +314,14 @@ def _construct(spec: ModelSpec, origin: Construction, **more: Any) -> Construct:
 
 
 def _read(path: Path, spec: ModelSpec | str | Path | None) -> Checkpoint:
-    """Read interp's own checkpoint, or a user's state dict if a spec is given or next to a file without our header."""
+    """Read interp's own checkpoint, or a user's state dict if a spec is given or next to a file without a header."""
     beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
     own = spec is not None or path.suffix in (".pt", ".pth") or (beside and _lacks_header(path))
     return read_state_dict(path, spec) if own else read_checkpoint(path)
 
 
 def is_own(name_or_path: str | Path) -> bool:
-    """Whether `load` reads this without a task and a config; False for existing external files and folders."""
+    """Test whether `load` reads this without a task and a config; False for existing external files and folders."""
     path = expanded(name_or_path)
     if is_file(path):
         beside = any(path.with_suffix(suffix).is_file() for suffix in (".toml", ".json"))
@@ -332,7 +332,7 @@ def is_own(name_or_path: str | Path) -> bool:
 
 
 def _lacks_header(path: Path) -> bool:
-    """Whether this is a valid safetensors file without our header (read_checkpoint refuses broken files)."""
+    """Test whether this is a valid safetensors file without interp's header."""
     try:
         with safe_open(path, framework="pt") as file:
             return "interp" not in (file.metadata() or {})
@@ -341,7 +341,7 @@ def _lacks_header(path: Path) -> bool:
 
 
 def _difference(made: ModelSpec, given: ModelSpec) -> str:
-    """The fields in which two specs differ, for a sentence."""
+    """List the fields in which two specs differ, for a message."""
     fields = [name for name in type(made).model_fields if getattr(made, name) != getattr(given, name)]
     return "; ".join(f"{name} is {getattr(made, name)!r}, not {getattr(given, name)!r}" for name in fields)
 
@@ -351,5 +351,5 @@ def _short(thing: object) -> str:
 
 
 def _spelled(name: str) -> str:
-    """Convert a name to our spelling: the counting paper's dot+sftm is dot-softmax here."""
+    """Convert a name to interp's spelling: the counting paper's dot+sftm is dot-softmax here."""
     return name if is_file(Path(name)) else name.replace("+sftm", "-softmax")

@@ -106,7 +106,7 @@ def test_bad_options_are_one_sentence() -> None:
         (("analyze", "count01/minimal", "--seconds", "-1"), "seconds = -1.0 must be a number above 0"),
         (("analyze", "count01/minimal", "--task", "parity"), "is a model of task count01, not parity"),
         (("certify", "count01/minimal", "--padding", "keep"), "--padding keep: give mask or attend"),
-        (("sections", "count01/minimal", "--tokens", "x.json", "--task", "count01"), "there is no such JSON file"),
+        (("sections", "count01/minimal", "--tokens", "x.json", "--task", "count01"), "no such JSON file"),
     ):
         code, _, err = run(*given)
         assert (code, said in err) == (2, True), err

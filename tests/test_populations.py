@@ -54,7 +54,7 @@ def test_a_sample_is_as_large_as_its_cost_allows(
 
 def test_work_beyond_twenty_seconds_is_done_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 0.5, 0.2)
-    with pytest.raises(InterpError, match="on 200 inputs it would take about 40 s, more than the 20 s of a section"):
+    with pytest.raises(InterpError, match="on 200 inputs it would take about 40 s, more than the 20 s allowed"):
         choose(Recall(), clock.work)
     assert sum(clock.runs) < 20  # finding that out is cheap
     assert choose(Recall(), clock.work, Asked(inputs=200)).n == 200

@@ -145,7 +145,7 @@ def test_shipped_models_are_found_from_any_folder(models: Path, monkeypatch: pyt
     assert zoo.load("count01/small").seed == 2  # equal to the shipped one: nothing to say
     assert zoo.load("count01/extra").seed == 2
     zoo.save(zoo.build(SPEC, seed=7), models / "count01/small/seed-2.safetensors")
-    with pytest.warns(UserWarning, match="count01/small is your own in .*models; it hides"):
+    with pytest.warns(UserWarning, match="count01/small in .*models hides the model of this name"):
         assert zoo.load("count01/small").seed == 7
     foreign = models.parent / "work/models/bert"
     foreign.mkdir(parents=True)
@@ -326,6 +326,6 @@ def test_a_spec_with_problems_lists_them_all() -> None:
 
 def test_weights_that_are_not_shipped_say_how_long_they_take() -> None:
     with pytest.raises(
-        InterpError, match=r"dyck1-learned are not shipped; interp train .* makes them in about 1 minute$"
+        InterpError, match=r"dyck1-learned are not shipped; train them in about 1 minute with: interp train .*"
     ):
         zoo.load("languages/dyck1-learned")
