@@ -1,4 +1,4 @@
-"""A model of someone else's, by a proof: its config and parameters as a spec, and the model itself on the probes.
+"""Certify an external model by a proof about its config and parameters, and run the model itself on the probes.
 
 A proof is about weights in a known architecture. Where a spec expresses a stock HookedTransformer, the proofs of task
 models hold for it, too (see architecture/stock.py). The certificate is about the model that the spec and the parameters
@@ -29,7 +29,7 @@ CONVERTED = "the config and the parameters, as a spec in a fresh model; the mode
 
 
 def convert(subject: Subject) -> TaskModel:
-    """The task model of a stranger's config and parameters. Raises InterpError with the reason if there is none."""
+    """Build a task model from an external model's config and parameters. Raises InterpError if that is impossible."""
     model = subject.model
     if isinstance(model, TaskModel):
         raise UnsupportedError("a task model with token ids of its own is run as it is")
@@ -70,7 +70,7 @@ def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any]
 
 @torch.no_grad()
 def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
-    """Outputs of both on the rows of a batch; how many there are."""
+    """Compare the outputs of both models on a batch; return the number of rows compared."""
     agreed = 0
     for start in range(0, len(batch), PROBED):
         part = batch[slice(start, start + PROBED)]

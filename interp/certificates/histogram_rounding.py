@@ -1,4 +1,4 @@
-"""How far can rounding move a logit difference of a one-layer histogram model? A bound over all T^L sequences.
+"""Bound the effect of rounding on the logit differences of a one-layer histogram model, over all T^L sequences.
 
 Every sum of n products, in whatever order, with or without fused operations, has an error of at most
 gamma_n = n u / (1 - n u) times the sum of the products' sizes (Higham 2002, section 3.1), u the unit roundoff. The
@@ -85,7 +85,7 @@ def _mixing(
 
 
 def _scores(numbers: Arithmetic, tables: Tables, a: dict[str, np.ndarray]) -> Tracked:
-    """Scores, own token by key token."""
+    """Compute the attention scores, indexed by own token and key token."""
     t = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in a.items()}
     q = numbers.linear(exact(t["W_E"][tables.ids[: tables.T]]), t["W_Q"], t["b_Q"])
     k = numbers.linear(exact(t["W_E"][tables.ids]), t["W_K"], t["b_K"])
