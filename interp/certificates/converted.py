@@ -70,7 +70,7 @@ def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any]
 
 @torch.no_grad()
 def _agree(subject: Subject, made: Subject, batch: Batch) -> int:
-    """Compare the outputs of both models on a batch; return the number of rows compared."""
+    """Compare the outputs of both models at every read position of a batch; return the number of positions compared."""
     agreed = 0
     for start in range(0, len(batch), PROBED):
         part = batch[slice(start, start + PROBED)]
