@@ -4,29 +4,29 @@ Notation. Numbers have n digits in base B, and the answer is generated least dig
 
     s_i = u_i mod B,    u_i = a_i + b_i + c_i,    i = 0, ..., n,    a_n = b_n = 0,
 
-and c_i is the carry into it. It is read at the token before it: "=" for i = 0, else s_(i-1).
+and c_i is the carry into it. Digit i is read at the token before it: "=" for i = 0, else s_(i-1).
 
 The carry. Once s_(i-1) has been generated, it determines the carry: with t = a_(i-1) + b_(i-1) - s_(i-1),
 
     t = B c_i - c_(i-1),    so    (t + 1/2) / B = c_i + (1/2 - c_(i-1)) / B,
 
-which is c_i up to 1 / (2 B). So no chain of carries must be followed. For i = 0 the same is true with t = 0.
+which is c_i up to 1 / (2 B). So no chain of carries has to be followed. For i = 0 the same is true with t = 0.
 
 The residual stream has the dimensions value, asked, place and square. The value of a digit is the digit; of any other
 token, 0. The read position of digit i has asked = i. The positions of a_j and b_j have place = j, "=" has place = n,
 "+" has -1, and all others (the answer's digits, a leading token) have F = 2 n + 3. Always square = place^2.
 
 Attention. The target place of head 0 is p = asked, that of head 1 is p = asked - 1. The score of a key at place k is
-beta (2 p k - k^2), which is -beta (k - p)^2 plus a constant. So a key at the target place has weight 1, and one at
-distance d has weight e^(-beta d^2). Two keys have weight 1 if the target is a place of digits; one key if it is -1 or
-n, and then all others are on one side of it. Only the place F has more than two keys, and it is at least n + 3 away. So
-the keys that are not at the target place have at most the share
+beta (2 p k - k^2), which is -beta (k - p)^2 plus a constant. So, up to a common factor, a key at the target place has
+weight 1, and one at distance d has weight e^(-beta d^2). The target place has two keys if it is a place of digits. If
+it is -1 or n, it has one key, and all others, except those at F, are on one side of it. Only F has more than two keys,
+and it is at least n + 3 away. So the keys that are not at the target place have at most the share
 
     T = 2 sum_(d = 1)^(n + 1) e^(-beta d^2) + (n + 2) e^(-beta (n + 3)^2)
 
-of the pattern. Each head's mean value equals that of the two digits (0 for "+" or "=") up to (B - 1) T. A sum gets
-twice the mean of head 0 and 2 / B times the mean of head 1; the skip connection subtracts s_(i-1) / B. With 1 / (2 B)
-added, the sum is
+of the attention. Each head's mean value equals that of the two digits (0 for "+" or "=") up to (B - 1) T. The neurons
+read a sum: twice the mean of head 0, plus 2 / B times the mean of head 1, minus s_(i-1) / B from the skip connection.
+With 1 / (2 B) added, the sum is
 
     y = a_i + b_i + (t + 1/2) / B + error,    |y - u_i| <= 1 / (2 B) + e =: r,    e = 2 (B - 1) (1 + 1/B) T.
 
@@ -139,6 +139,6 @@ def addition(
 
 
 def _elsewhere(n: int, beta: float) -> float:
-    """T: the largest share of a head's attention outside its target place."""
+    """Return T, the largest share of a head's attention outside its target place."""
     near = sum(math.exp(-beta * d * d) for d in range(1, n + 2))
     return 2 * near + (n + 2) * math.exp(-beta * (n + 3) ** 2)

@@ -1,22 +1,23 @@
-"""An induction circuit: a previous-token head, and a head that attends to positions after the current token.
+"""An induction circuit: a previous-token head, and a head that attends to what followed the current token before.
 
-Residual directions, all orthonormal: one for each token, one for each position, one for each "token before" and one for
-each answer. A row is [BOS] and a string of different tokens, repeated.
+The residual directions are orthonormal: one per token, one per position, one per "token before" and one per answer. A
+row is [BOS] and a string of different tokens, repeated.
 
 **Layer 0, head 0** (previous token): the score of position j at position i is beta if j = i - 1, else 0. So position
-i >= 1 gives weight a = e^beta / (e^beta + i) to the token before it, which it writes to "token before", and 1 / (e^beta
-+ i) to each other one up to itself. At [BOS] it sees [BOS].
+i >= 1 has the weight e^beta / (e^beta + i) on the token before it, and 1 / (e^beta + i) on every other token up to and
+including itself. [BOS] has the weight 1 on itself. The head writes the tokens that it attends to as "token before".
 
-**Layer 1, the last head** (induction): the score of position j at position q is gamma times j's component of "token
-before = the token at q". Suppose that this token, x, occurs r + 1 times up to q (r >= 1 if there is an answer), and L
-is the length with [BOS]. The r positions after earlier occurrences score at least gamma A, A = e^beta / (e^beta + L -
-1), and all of them have the right answer y. Every other position i has weight 1 / (e^beta + i) on each x that it sees,
-so its score is at most gamma B, B = (r + 1) / (e^beta + 1). Any other token z occurs there at most r + 1 times, because
-the string has it once. The head copies the attended tokens to the answers with `gain`, so
+**Layer 1, the last head** (induction): let x be the token at position q. The score of position j is gamma times its
+component "token before = x". Let L be the length with [BOS], and suppose that x occurs r + 1 times up to q (r >= 1 if
+there is an answer). The r positions after the earlier occurrences have a score of at least gamma A, where A = e^beta /
+(e^beta + L - 1), and all of them contain the right answer y. Every other position i has the weight 1 / (e^beta + i) on
+each x that it attends to, so its score is at most gamma B, where B = (r + 1) / (e^beta + 1). Any other token z occurs
+at most r + 1 times at these positions, because the string contains it only once. The head copies the attended tokens
+to the answers, times `gain`, so
 
     **logit y - logit z >= gain (r e^(gamma A) - (r + 1) e^(gamma B)) / (r e^(gamma A) + (L - r) e^(gamma B)),**
 
-which is positive if gamma (A - B) > ln((r + 1) / r). The margin is the smallest such bound over r that can occur.
+which is positive if gamma (A - B) > ln((r + 1) / r). The margin is the smallest of these bounds over all possible r.
 
 The other heads are zero, so that a search for the circuit has heads to leave out.
 """
@@ -36,7 +37,7 @@ from interp.tasks import Induction
 
 
 def margin(task: Induction, beta: float, gamma: float, gain: float) -> float:
-    """The bound above, minimized over the possible numbers of earlier occurrences; -inf if it does not hold."""
+    """Return the smallest of the bounds above over all possible numbers of earlier occurrences."""
     length, worst = task.length + 1, math.inf
     for r in range(1, task.length // task.shortest + 1):
         a = math.exp(beta) / (math.exp(beta) + length - 1)
@@ -54,8 +55,8 @@ def induction(
     """A previous-token head and an induction head in one-hot directions: right wherever the answer is determined.
 
     v, length, shortest, longest: the task's parameters. n_heads: heads per layer; only head 0 of layer 0 and the last
-    head of layer 1 are not zero. beta, gamma: scores of the two heads. gain: from attention to logits. Raises
-    InterpError if the proof leaves no margin.
+    head of layer 1 are not zero. beta, gamma: factors of the scores of these two. gain: factor from attention to
+    logits. Raises InterpError if the proof leaves no margin.
     """  # fmt: skip
     task = Induction(v=v, length=length, shortest=shortest, longest=longest)
     check_size("n_heads", n_heads)

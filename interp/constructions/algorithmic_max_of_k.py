@@ -1,22 +1,24 @@
 """The largest of K numbers by one head in two dimensions: attention grows with the number, and the average is rounded.
 
-Residual directions are "number" and "=": number t is embedded as (t, 0), '=' as (0, 1). The query of '=' is beta, the
-key of a token its number, so the score of t is beta t, and '=' counts as one more 0, which changes no maximum. The head
-writes y, the average of the numbers with weights e^(beta t), and logit j is 2 j y - j^2 = y^2 - (y - j)^2: **the answer
-is y rounded to a whole number.**
+The residual directions are "number" and "=": number t is embedded as (t, 0), and '=' as (0, 1). The query of '=' is
+beta, and the key of a number is the number itself. So the score of t is beta t, and '=' counts as one more 0, which
+does not change the maximum. The head writes y, the average of the numbers with weights proportional to e^(beta t).
+Logit j is 2 j y - j^2 = y^2 - (y - j)^2, so **the answer is y rounded to a whole number.**
 
-Let m be the maximum, x = K e^-beta < 1 and E = x / (1 + x) < 1/2. Divide all weights by e^(beta m). One m has weight 1;
-each of the other K tokens, '=' included, lies delta = 0, 1, 2, ... below m and has weight w = e^(-beta delta). Then
+Let m be the maximum, x = K e^-beta < 1 and E = x / (1 + x) < 1/2. Divide all weights by e^(beta m). One token with m
+then has weight 1. Each of the other K tokens, including '=', is delta = 0, 1, 2, ... below m and has the weight
+w = e^(-beta delta). Then
 
-    m - y = sum w delta / (1 + sum w) <= E    if and only if    sum w (delta - E) <= E,
+    m - y = sum w delta / (1 + sum w) <= E    if and only if    sum w (delta - E) <= E.
 
-and each of the K terms is at most e^-beta (1 - E): it is negative at delta = 0, equal at delta = 1, and for delta >= 2
-this says e^(beta (delta - 1)) >= (delta - E) / (1 - E), whose right side is at most 2 delta - 1 and the left, for
-beta >= ln 3, at least 3^(delta - 1). The sum is at most K e^-beta (1 - E) = x / (1 + x) = E.
+Each of the K terms is at most e^-beta (1 - E): for delta = 0 it is negative, and for delta = 1 it is equal. For
+delta >= 2 this means e^(beta (delta - 1)) >= (delta - E) / (1 - E). The left side is at least 3^(delta - 1) for
+beta >= ln 3, and the right side is at most 2 delta - 1 <= 3^(delta - 1). So the sum is at most K e^-beta (1 - E) =
+x / (1 + x) = E.
 
-With y in [m - E, m] logit m leads logit m - 1 by 1 - 2 (m - y), and all others by more. So the model is right on every
-input if beta > ln K and beta >= ln 3, **with the margin 1 - 2 E = (1 - x) / (1 + x) = tanh((beta - ln K) / 2)**, which
-one 1 among K - 1 zeros attains.
+As y is in [m - E, m], logit m leads logit m - 1 by 1 - 2 (m - y), and all others by more. So the model is right on
+every input if beta > ln K and beta >= ln 3, **with the margin 1 - 2 E = (1 - x) / (1 + x) = tanh((beta - ln K) / 2)**.
+One 1 and K - 1 zeros attain this margin.
 """
 
 from __future__ import annotations

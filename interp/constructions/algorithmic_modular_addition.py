@@ -1,25 +1,26 @@
-"""Addition mod p by Fourier features: the averages of two angles, their length, and p neurons for each frequency.
+"""Addition mod p by Fourier features: attention averages the numbers, and 2 p neurons per frequency add their angles.
 
-For each frequency k the embedding of t is (cos wt, sin wt), w = 2 pi k / p; that of '=' is zero. All scores are zero,
-so '=' mixes all three tokens alike, and W_O takes the 1/3 to 1/2: with s = a + b and r = cos(w (a - b) / 2),
+For each frequency k, with w = 2 pi k / p, the embedding of t is (cos wt, sin wt), and that of '=' is zero. All scores
+are zero, so '=' averages all three tokens, and W_O turns the factor 1/3 into 1/2. With s = a + b and
+r = cos(w (a - b) / 2), the result is
 
     C = (cos wa + cos wb) / 2 = r cos(ws / 2),      S = (sin wa + sin wb) / 2 = r sin(ws / 2).
 
-Neurons j = 0..p-1, each with its mirror image, read |C cos(pi j / p) + S sin(pi j / p)| = |r| H(ks - j), where
-H(n) = |cos(pi n / p)| depends on n mod p alone. H is even, so the discrete convolution
+For j = 0..p-1, two neurons with opposite inputs compute |C cos(pi j / p) + S sin(pi j / p)| = |r| H(ks - j), where
+H(n) = |cos(pi n / p)| depends only on n mod p. H is even, so the discrete convolution
 
     sum_j H(ks - j) (cos, sin)(2 pi j / p) = h (cos, sin)(ws),      h = sum_n H(n) cos(2 pi n / p) > 0,
 
-has no error: what the MLP writes is |r| (cos ws, sin ws), and the readout makes of it
+has no error. So the MLP can write |r| (cos ws, sin ws), from which the readout computes
 
     **logit c = sum_k |cos(pi k (a - b) / p)| cos(2 pi k (a + b - c) / p).**
 
-Each term is largest at c = a + b. For odd p no amplitude is 0, and where some k is prime to p no other c reaches the
-maximum: the model is right on all p^2 pairs. The margin is the smallest value of
-sum_k |cos(pi k d / p)| (1 - cos(2 pi k e / p)) over d and e = 1..p-1, found here by computing all of them.
+Each term is largest at c = a + b. For odd p no amplitude is 0. If also some k is prime to p, no other c reaches the
+maximum, so the model is right on all p^2 pairs. The margin is the smallest value of
+sum_k |cos(pi k d / p)| (1 - cos(2 pi k e / p)) over all d and over e = 1..p-1; all of these values are computed.
 
-(This is the algorithm that Zhong et al. 2023 call "pizza": the amplitude depends on a - b. Nanda et al. 2023 find
-"clock", which multiplies; ReLU neurons behind uniform attention cannot.)
+(Zhong et al. 2023 call this algorithm "pizza": the amplitude depends on a - b. Nanda et al. 2023 find the algorithm
+"clock", which multiplies; ReLU neurons after uniform attention cannot do that.)
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from interp.tasks import ModularAddition
 
 
 def margin(p: int, frequencies: tuple[int, ...]) -> float:
-    """The smallest lead of the right logit over all pairs and all wrong answers."""
+    """Return the smallest lead of the right logit over all pairs and all wrong answers."""
     k = torch.tensor(frequencies, dtype=torch.float64)
     n = torch.arange(p, dtype=torch.float64)
     amplitude = (math.pi / p * k * n[:, None]).cos().abs()
@@ -50,8 +51,8 @@ def margin(p: int, frequencies: tuple[int, ...]) -> float:
 def modular_addition(p: int = 113, frequencies: str = "14 35 41 42 52") -> Construct:
     """Addition mod p by Fourier features of a few frequencies, each with 2 p neurons; right on all p^2 pairs.
 
-    frequencies: different whole numbers from 1 to (p - 1) / 2, such as those that Nanda et al. 2023 found in their
-    main model. Raises InterpError for even p, and where no frequency is prime to p.
+    frequencies: different whole numbers from 1 to (p - 1) / 2 (default: those that Nanda et al. 2023 found in their
+    main model). Raises InterpError if p is even or no frequency is prime to p.
     """
     task = ModularAddition(p=p)
     ks = _checked(p, frequencies)
@@ -123,5 +124,5 @@ def _checked(p: int, frequencies: str) -> tuple[int, ...]:
 def _named(
     ks: tuple[int, ...], in_cos: Tensor, in_sin: Tensor, out_cos: Tensor, out_sin: Tensor
 ) -> dict[str, Float[Tensor, "frequencies d_model"]]:
-    """Directions by name, one for each frequency."""
+    """Return the directions by name, one per frequency."""
     return {"cos of a token": in_cos, "sin of a token": in_sin, "cos of the sum": out_cos, "sin of the sum": out_sin}

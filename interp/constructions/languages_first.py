@@ -1,18 +1,19 @@
 """FIRST = {w : w_1 = 1} with two layers of one head (Chiang and Cholak 2022, section 3.1).
 
-n counts CLS, so the first symbol stands at i = 1, which the position code I[i = 1] marks.
+n counts CLS. The first symbol is at position i = 1, which the position code I[i = 1] marks.
 
-Layer 1 attends to nothing; one neuron computes max(0, I[i = 1] - I[w = 0] - I[w = CLS]) = I[i = 1 and w_1 = 1].
-Layer 2: at CLS the score of position i is c I[i = 1], so the first symbol has weight e^c / (e^c + n - 1), and the head
-averages I[i = 1 and w_1 = 1] - I[i = 1] / 2. At CLS therefore
+Layer 1: the attention adds nothing. One neuron computes max(0, I[i = 1] - I[w = 0] - I[w = CLS]), which is
+I[i = 1 and w_1 = 1].
+Layer 2: at CLS, position i has the score c I[i = 1], so the first symbol has weight e^c / (e^c + n - 1). The head
+averages I[i = 1 and w_1 = 1] - I[i = 1] / 2. At CLS, the result is
 
     s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2),
 
-positive if and only if w is in FIRST, for any c > 0; n |s| tends to e^c / 2.
+which is positive if and only if w is in FIRST, for any c > 0. As n grows, n |s| tends to e^c / 2.
 
-With layer norm every row is scaled by a positive number before the neuron and before the head. Neither sign nor zero
-changes, so s keeps its sign; the last norm takes it to +-sqrt(d/2) at eps = 0. There the head looks from every row, not
-from CLS alone: other rows would hold s = 0, which a norm with eps = 0 cannot scale.
+With layer norm, every row is scaled by a positive number before the neuron and before the head. Signs and zeros stay
+the same, so s keeps its sign. The last norm scales it to +-sqrt(d/2) at eps = 0. The head then attends to the first
+symbol from every row, not only from CLS.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from interp.tasks import First
 from interp.theory import languages as theory
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 1_000, "bfloat16": 1_000}
-"""Symbols, measured; as far as tests go."""
+"""Largest tested number of symbols by number format."""
 
 
 @register_construction("languages/first")
@@ -34,11 +35,10 @@ def first(
 ) -> Construct:
     """FIRST by attention to the first symbol: d = 6, or 12 with layer norm.
 
-    c: the score of the first symbol at CLS; 0 takes 1/sqrt(d), as the published code does (errata, section B). A
-    larger c makes s larger: log(n) keeps it at about 1/4. eps: of the layer norm. output_scale: what the readout
-    multiplies s by; with layer norm and eps = 0 the cross-entropy of every string is
-    ln(1 + exp(-output_scale sqrt(6))). beyond: "refuse" or "warn" at strings too long for the number format.
-    Raises InterpError for values that make no sense.
+    c: the score of the first symbol at CLS; 0 means 1/sqrt(d), as in the published code (errata, section B). A larger c
+    makes |s| larger: log(n) keeps it at about 1/4. eps: of the layer norm. output_scale: the readout's factor on s;
+    with layer norm and eps = 0, the cross-entropy of every string is ln(1 + exp(-output_scale sqrt(6))).
+    beyond: "refuse" or "warn" if a string is too long for the number format. Raises InterpError for invalid values.
     """
     stream = Stream(("[i=1]", "[0]", "[1]", "[CLS]", "[i=1, w=1]", "s"), doubled=layer_norm)
     sharpness = positive("c", c or 1 / sqrt(stream.d_model))

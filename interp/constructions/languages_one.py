@@ -1,16 +1,15 @@
 """ONE = {w : w has exactly one 1} with one layer and one head (Nowak et al. 2022, section 3.1).
 
-n counts CLS (erratum 30). The head attends uniformly (its scores are all zero) and averages I[w = 1] and I[w = CLS], so
-every row holds k/n and 1/n, with k the number of ones. Four neurons without bias give, times n,
+n counts CLS (erratum 30), and k is the number of ones. All scores of the head are zero, so it averages I[w = 1] and
+I[w = CLS] uniformly, which gives k/n and 1/n in every row. Four neurons without bias read these, and add to s
 
-    max(0, k-2) - 2 max(0, k-1) + max(0, k) - 1/2 = I[k = 1] - 1/2        for every whole number k >= 0,
+    (max(0, k-2) - 2 max(0, k-1) + max(0, k) - 1/2) / n.
 
-because the left side is piecewise linear between whole numbers and takes the values 0, 1, 0, 0, ... at k = 0, 1, 2,
-3, ... The half is carried by 1/n, so that it shrinks as fast as the rest. Hence **s = (I[k = 1] - 1/2) / n**: s is
-positive if and only if w is in ONE, and |s| n = 1/2 for every string.
+The first three terms add up to 0 for k = 0, to 1 for k = 1, and to (k-2) - 2 (k-1) + k = 0 for k >= 2. Hence
+**s = (I[k = 1] - 1/2) / n**: s is positive if and only if w is in ONE, and n |s| = 1/2 for every string.
 
-With layer norm rows keep their direction and neurons without bias keep their sign, so s is only scaled by a positive
-number, and the last norm takes it to +-sqrt(d/2) at eps = 0.
+With layer norm, rows are only scaled by positive numbers. Neurons without bias pass such a factor on, so s keeps its
+sign. The last norm scales it to +-sqrt(d/2) at eps = 0.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from interp.tasks import One
 from interp.theory import languages as theory
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 1_000, "bfloat16": 100}
-"""Symbols, measured; all but bfloat16 are as far as tests go."""
+"""Largest number of symbols by number format, as measured; tested no further except in bfloat16."""
 
 
 @register_construction("languages/one")
 def one(layer_norm: bool = False, eps: float = 0.0, output_scale: float = 1.0, beyond: str = "refuse") -> Construct:
     """ONE by the average number of ones: d = 7, or 14 with layer norm.
 
-    eps: of the layer norm. output_scale: what the readout multiplies s by; with layer norm and eps = 0 the
-    cross-entropy of every string is ln(1 + exp(-output_scale sqrt(7))). beyond: "refuse" or "warn" at strings that
-    are too long for the number format. Raises InterpError for values that make no sense.
+    eps: of the layer norm. output_scale: the readout's factor on s; with layer norm and eps = 0, the cross-entropy of
+    every string is ln(1 + exp(-output_scale sqrt(7))). beyond: "refuse" or "warn" if a string is too long for the
+    number format. Raises InterpError for invalid values.
     """
     stream = Stream(("i/n", "[0]", "[1]", "[CLS]", "k/n", "1/n", "s"), doubled=layer_norm)
     average = Head(moves=[({"[1]": 1}, {"k/n": 1}), ({"[CLS]": 1}, {"1/n": 1})])

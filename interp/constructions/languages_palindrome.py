@@ -21,12 +21,12 @@ def palindrome(
 ) -> Construct:
     """PALINDROME: the two halves compared as binary numbers, or position by position through the mirror.
 
-    variant: "binary" (d = 12; to length 42 in float32, 95 in float64) or "mirror" (d = 10; to 4,000 and 10,000).
-    c: binary only, the score of one step; 0 takes ln 2, the only value with a proof. tolerance: 0 takes half the
-    smallest |s| of each length, from within the model; a number makes the printed indicator of |s| <= tolerance.
-    layer_norm, eps: mirror only. output_scale: what the readout multiplies the logit by (or s, with a tolerance).
-    beyond: "refuse" or "warn" at strings too long for the number format.
-    Raises InterpError for values that make no sense.
+    variant: "binary" (d = 12; up to length 42 in float32, 95 in float64) or "mirror" (d = 10; up to 4,000 and 10,000).
+    c: binary only, the difference between scores of neighboring positions; 0 means ln 2, the only value with a proof.
+    tolerance: 0 means that the model computes half the lower bound of |s| for other strings of the same length; a
+    positive number gives the paper's indicator of |s| <= tolerance. layer_norm, eps: mirror only. output_scale: the
+    readout's factor on the logit (on s with a tolerance). beyond: "refuse" or "warn" if a string is too long for the
+    number format. Raises InterpError for invalid values.
     """
     if variant == "binary":
         if layer_norm or eps:

@@ -1,28 +1,30 @@
 """PALINDROME by comparing the two halves as binary numbers (Nowak et al. 2022, section 3.2 and appendix A, corrected).
 
-n counts CLS and EOS (erratum 30), which stand at i = 0 and i = n - 1 and mirror each other.
+n counts CLS and EOS (erratum 30), which are at i = 0 and i = n - 1. Position n - 1 - i is the mirror image of i.
 
-Layer 1 attends to nothing; two neurons mark ones of the left and of the right half: max(0, I[i <= (n-1)/2] - I[w = 0] -
-I[w = CLS] - I[w = EOS]), and the same for the right. A middle position of odd n is in both.
-Layer 2: at CLS head 1 scores position i by c i, head 2 by c (n-1-i). With c = ln 2 the weights are 2^i / (2^n - 1) and
-2^(n-1-i) / (2^n - 1). Head 1 averages the left marks, head 2 minus the right ones. Pairing i with n-1-i,
+Layer 1: the attention adds nothing. One neuron marks the ones of the left half, by max(0, I[i <= (n-1)/2] - I[w = 0] -
+I[w = CLS] - I[w = EOS]). Another does the same for the right half. If n is odd, the middle is in both halves.
+Layer 2: at CLS, head 1 scores position i by c i, and head 2 by c (n-1-i). With c = ln 2 the weights are 2^i / (2^n - 1)
+and 2^(n-1-i) / (2^n - 1). Head 1 averages the left marks, and head 2 the right marks with a minus sign. Together,
 
-    s = 1/(2^n - 1) sum_{i=1}^{floor((n-1)/2)} (I[w_i = 1] - I[w_(n-1-i) = 1]) 2^i
+    s = 1/(2^n - 1) sum_{i=1}^{floor((n-1)/2)} (I[w_i = 1] - I[w_(n-1-i) = 1]) 2^i.
 
-(the sum starts at 1: CLS and EOS mark nothing, erratum 32). The coefficients are -1, 0 or 1, the highest nonzero one
-outweighs all below it, and so **s = 0 if and only if w is a palindrome**; every term is a multiple of 2, so otherwise
-|s| >= 2 / (2^n - 1), reached by a wrong pair at i = 1 and by carries such as 1000 against 0111.
+(The sum starts at 1, because CLS and EOS have no marks; erratum 32.) The coefficients are -1, 0 or 1, and the highest
+nonzero one outweighs all below it, so **s = 0 if and only if w is a palindrome**. As every term of the sum is even,
+|s| >= 2 / (2^n - 1) for all other strings. Equality holds if only the pair at i = 1 differs, or if the halves are
+consecutive binary numbers such as 1000 and 0111.
 
-The answer is |s| < 1/(2^n - 1), half of the smallest value. The print has an indicator I[s = 0]; here the tolerance is
-read off the same attention: the weight of CLS in head 1 is 2^0 / (2^n - 1). Two neurons give |s|, and the logit is
+The model tests whether |s| < 1/(2^n - 1), half of this smallest value; the paper has an indicator I[s = 0] instead. The
+threshold comes from the same attention: it is the weight of CLS in head 1, 2^0 / (2^n - 1). Two neurons compute |s|.
+The logit is
 
     slack = 1/(2^n - 1) - |s|,   positive if and only if w is a palindrome, and |slack| >= 1/(2^n - 1).
 
-With a tolerance of its own, the model is the printed one, an indicator of |s| <= tolerance: right only while
-2/(2^n - 1) exceeds the tolerance. The published code has 1e-7, and a base e^(1/sqrt 6) = 1.504 in the place of 2, for
-which s is no longer a binary number (errata 33 to 36).
+If a tolerance is given, the model is the paper's, an indicator of |s| <= tolerance. It is right only while 2/(2^n - 1)
+is larger than the tolerance. The published code has the tolerance 1e-7, and the base e^(1/sqrt 6) = 1.504 instead of 2,
+for which s is not a binary number (errata 33 to 36).
 
-Printed W^{V,2,1} picks component 10 for both heads; head 1 must pick component 9 (erratum 31).
+The paper's W^{V,2,1} selects component 10 for both heads; head 1 needs component 9 (erratum 31).
 """
 
 from __future__ import annotations
@@ -36,23 +38,23 @@ from interp.tasks import Palindrome
 from interp.theory import languages as theory
 
 LONGEST = {"float64": 95, "float32": 42, "float16": 18, "bfloat16": 13}
-"""Symbols, measured: the limit is the number of mantissa bits, which is about half the length."""
+"""Largest number of symbols by number format, as measured: about twice the number of mantissa bits."""
 
 LN2 = log(2)
 
 
 def smallest_value(length: int) -> float:
-    """2 / (2^n - 1), the smallest |s| of a string of this length that is not a palindrome."""
+    """Return 2 / (2^n - 1), the smallest |s| of a string of this length that is not a palindrome."""
     return 2 / (2.0 ** (length + 2) - 1)
 
 
 def base_tolerance(length: int, c: float) -> float:
-    """The weight of CLS, (b - 1) / (b^n - 1) with b = e^c; 1 / (2^n - 1) for base 2."""
+    """Return the weight of CLS, (b - 1) / (b^n - 1) with b = e^c; 1 / (2^n - 1) for base 2."""
     return expm1(c) / expm1(c * (length + 2))
 
 
 def binary(c: float, tolerance: float, output_scale: float, beyond: str) -> Construct:
-    """PALINDROME in binary: d = 12, two layers, two heads in the second. See languages_palindrome."""
+    """Build PALINDROME in binary: d = 12, and two layers, with two heads in the second. See languages_palindrome."""
     step = positive("c", c or LN2)
     if tolerance:
         positive("tolerance", tolerance)
@@ -89,7 +91,7 @@ def binary(c: float, tolerance: float, output_scale: float, beyond: str) -> Cons
 
 
 def largest_length(tolerance: float) -> int:
-    """The longest strings that an indicator of |s| <= tolerance can tell apart in exact arithmetic, base 2."""
+    """Return the largest length up to which |s| <= tolerance identifies palindromes in exact arithmetic with base 2."""
     if tolerance <= 0:
         raise ValueError("tolerance must be positive")
     length = 0

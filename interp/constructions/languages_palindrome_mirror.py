@@ -1,30 +1,32 @@
-"""PALINDROME by attention to the mirror image: no 2^-n, so that length is not paid for in bits (errata, section B).
+"""PALINDROME by attention to the mirror image: without 2^-n, so that long strings need few bits (errata, section B).
 
-n counts CLS and EOS, which stand at i = 0 and i = n - 1 and mirror each other. The position code is
-sqrt(B) (cos t_i, sin t_i) with t_i = pi i / (n-1) and B = ln(16 n) / (1 - cos(pi / (n-1))).
+n counts CLS and EOS, which are at i = 0 and i = n - 1. Position n - 1 - i is the mirror image of i. The position code
+is sqrt(B) (cos t_i, sin t_i) with t_i = pi i / (n-1) and B = ln(16 n) / (1 - cos(pi / (n-1))).
 
-Layer 1: position i scores position j by -B cos t_i cos t_j + B sin t_i sin t_j = -B cos(t_i + t_j). This is largest, B,
-at the mirror image j = n-1-i, where t_i + t_j = pi. Elsewhere t_i + t_j is at least pi/(n-1) away from pi, the score
-lower by at least B (1 - cos(pi/(n-1))) = ln(16 n), and the weight at most 1/(16 n). So all others together weigh at
-most 1/16, and v_i = sum_j a_ij I[w_j = 1] differs from I[w_(n-1-i) = 1] by at most 1/16. Two neurons give
+Layer 1: position i scores position j by -B cos t_i cos t_j + B sin t_i sin t_j = -B cos(t_i + t_j). The largest score,
+B, is at the mirror image, where t_i + t_j = pi. Elsewhere t_i + t_j differs from pi by at least pi/(n-1). So the score
+is lower by at least B (1 - cos(pi/(n-1))) = ln(16 n), and the weight is at most 1/(16 n). All other positions together
+have at most the weight 1/16, so v_i = sum_j a_ij I[w_j = 1] differs from I[w_(n-1-i) = 1] by at most 1/16. Two neurons
+compute the mismatch
 
-    t_i = max(0, I[w_i = 1] - v_i - 1/4) + max(0, v_i - I[w_i = 1] - 1/4)
-        = 0 exactly           where w_i = w_(n-1-i), for the difference is at most 1/16,
-        >= 15/16 - 1/4 = 11/16   where not, and then so at n-1-i.
+    m_i = max(0, I[w_i = 1] - v_i - 1/4) + max(0, v_i - I[w_i = 1] - 1/4).
 
-Layer 2 attends uniformly: s = (1/n) sum_i t_i is **exactly 0 for palindromes and at least 11/(8n) otherwise**, in any
-number format whose scores are right to about ln(16n) - ln(16). The scores are of size B ~ 2 ln(16n) (n-1)^2 / pi^2,
-which is what limits float32.
+If w_i = w_(n-1-i), then I[w_i = 1] and v_i differ by at most 1/16, and m_i is exactly 0. Otherwise m_i is at least
+15/16 - 1/4 = 11/16, and so is the mismatch at n-1-i.
 
-The same head averages I[w = CLS], so that slack = (11/16) / n - s, positive if and only if w is a palindrome, is the
-logit. With a tolerance of its own the model is an indicator of |s| <= tolerance, right while 11/(8n) exceeds it.
+Layer 2 attends uniformly, so s = (1/n) sum_i m_i is **exactly 0 for palindromes and at least 11/(8n) otherwise**. This
+is true in every number format in which the errors of the scores are below about ln(16 n) - ln 16 = ln n. The scores are
+of size B ~ 2 ln(16 n) (n-1)^2 / pi^2, which limits the length in float32.
 
-With layer norm row i is scaled by r_i after the scores of layer 1 were taken; neurons without bias keep their zeros
-(1/4 is carried by the one word of each row). What counts is that a row with a mismatch, of squared length at most
-B + 1 + 1 + (3/4)^2 before scaling, is not much shorter afterwards than CLS with at least B + 1: B >= ln 48 > 3.87 for
-n >= 3, r_i / r_0 >= sqrt(4.87 / 6.44) > 0.86, and two mismatches outweigh (11/16) r_0. So slack keeps its sign, and the
-last norm takes it to +-sqrt(d/2) at eps = 0: the cross-entropy of PALINDROME goes to zero too, which the paper leaves
-open.
+The same head averages I[w = CLS]. So the logit can be slack = (11/16) / n - s, which is positive if and only if w is a
+palindrome. If a tolerance is given, the model is an indicator of |s| <= tolerance, right while 11/(8n) is larger.
+
+With layer norm, row i is scaled by some r_i > 0 after the scores of layer 1 are computed. The mismatches stay 0 where
+they are 0, because the neurons have no bias (1/4 comes from the one word of each row). Before scaling, a row with a
+mismatch has a squared length of at most B + 1 + 1 + (3/4)^2, and CLS of at least B + 1. As B >= ln 48 > 3.87 for
+n >= 3, r_i / r_0 >= sqrt(4.87 / 6.44) > 0.86, so two mismatches outweigh (11/16) r_0, and slack keeps its sign. The
+last norm scales slack to +-sqrt(d/2) at eps = 0. So the cross-entropy goes to zero as output_scale grows, for
+PALINDROME as for the other languages; the paper leaves this open.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ from interp.spec import Scalar
 from interp.tasks import Palindrome
 
 LONGEST = {"float64": 10_000, "float32": 4_000, "float16": 80, "bfloat16": 24}
-"""Symbols, measured; the scores grow like n^2 ln n and must be right to about ln n."""
+"""Largest number of symbols by number format, as measured. Scores grow like n^2 ln n; errors must be below ln n."""
 
 GAP = 11 / 16
-"""The smallest mismatch mark; a string that is not a palindrome has two."""
+"""The smallest mismatch; a string that is not a palindrome has at least two."""
 
 
 def smallest_value(length: int) -> float:
-    """11 / (8 n), the proof's lower bound of s for a string of this length that is not a palindrome."""
+    """Return 11 / (8 n), the proof's lower bound of s for a string of this length that is not a palindrome."""
     return 2 * GAP / (length + 2)
 
 
 def mirror(tolerance: float, layer_norm: bool, norm: LayerNorm | None, output_scale: float, beyond: str) -> Construct:
-    """PALINDROME by its mirror image: d = 10, or 20 with layer norm. See languages_palindrome."""
+    """Build PALINDROME by its mirror image: d = 10, or 20 with layer norm. See languages_palindrome."""
     if tolerance:
         positive("tolerance", tolerance)
     words = ("[0]", "[1]", "[CLS]", "[EOS]")

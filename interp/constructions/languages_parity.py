@@ -1,29 +1,29 @@
 """PARITY = {w : w has an odd number of 1s} with two layers of two heads (Chiang and Cholak 2022, section 3.2).
 
-n counts CLS (erratum 30); the position code is i/n and cos(i pi) = +-1.
+n counts CLS (erratum 30), and k is the number of ones. The position code is i/n and cos(i pi) = +-1.
 
-Layer 1 attends uniformly, so every row holds k/n and 1/n, with k the number of ones. Three neurons compute, times n,
+Layer 1 attends uniformly, which gives k/n and 1/n in every row. Three neurons compute 1/n times
 
-    max(0, k-i-1) - 2 max(0, k-i) + max(0, k-i+1) = I[i = k]        for whole numbers i and k,
+    max(0, k-i-1) - 2 max(0, k-i) + max(0, k-i+1) = I[i = k]        for whole numbers i and k.
 
-a hat over the one position i = k; it exists, because 0 <= k <= n - 1.
-Layer 2: at CLS head 1 scores position i by -c cos(i pi), head 2 by +c cos(i pi): head 1 favors odd positions, head 2
-even ones (the comments of the published code have it the other way round, erratum 37). Both average I[i = k]/n, and
-s = head 1 - head 2. With E even and O odd positions, E + O = n, 0 <= E - O <= 1,
+So they mark the position i = k, which exists because 0 <= k <= n - 1.
+Layer 2: at CLS, head 1 scores position i by -c cos(i pi), and head 2 by +c cos(i pi). So head 1 favors odd positions,
+and head 2 even ones (the comments in the published code exchange the two; erratum 37). Both average I[i = k]/n, and
+s = head 1 - head 2. With E even and O odd positions, where E + O = n and 0 <= E - O <= 1,
 
     k odd:   n s =  e^c / (O e^c + E e^-c) - e^-c / (E e^c + O e^-c),
     k even:  n s = e^-c / (O e^c + E e^-c) -  e^c / (E e^c + O e^-c).
 
-For k odd the sign is that of e^c (E e^c + O e^-c) - e^-c (O e^c + E e^-c) = E (e^2c - e^-2c) > 0, for k even that of
--O (e^2c - e^-2c) < 0, as O >= 1 for every string that is not empty: s > 0 if and only if w is in PARITY. And
-n^2 |s| tends to 2 tanh(c).
+For odd k, s has the sign of e^c (E e^c + O e^-c) - e^-c (O e^c + E e^-c) = E (e^2c - e^-2c) > 0. For even k, it has the
+sign of -O (e^2c - e^-2c) < 0, since O >= 1 for every nonempty string. So s > 0 if and only if w is in PARITY. As n
+grows, n^2 |s| tends to 2 tanh(c).
 
-With layer norm each row i is scaled by a positive number r_i. Neurons without bias keep I[i = k] apart from zero and
-zero at zero; the scores become -+c cos(i pi) r_i, so each head still favors its positions. That the two heads' sums of
-weights stay close enough for the sign of s is not proved here but checked, for every k at many lengths.
-The last norm takes s to +-sqrt(d/2) at eps = 0. There the heads look from every row, not from CLS alone: other rows
-would hold s = 0, which a norm with eps = 0 cannot scale. The tenth component is empty: the published code has it, and
-its +-sqrt(10) with it.
+With layer norm, rows are scaled by positive numbers. So the neurons still mark only i = k, because they have no bias,
+and the scores keep their signs, so each head still favors its positions. But whether the heads' sums of weights stay
+close enough for the sign of s is not proved here; it is checked, for every k at many lengths. The last norm scales s to
++-sqrt(d/2) at eps = 0. The heads then attend from every row, not only from CLS: other rows would have s = 0, which a
+norm with eps = 0 cannot scale. The tenth component is unused, as in the published code, so that s is +-sqrt(10) there,
+too.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from interp.tasks import Parity
 from interp.theory import languages as theory
 
 LONGEST = {"float64": 10_000, "float32": 10_000, "float16": 80, "bfloat16": 20}
-"""Symbols, measured; the float64 and float32 figures are as far as tests go."""
+"""Largest number of symbols by number format, as measured; float64 and float32 were tested no further."""
 
 
 def smallest_value(length: int, c: float) -> float:
-    """The smallest |s| over all strings of a length: the formulas above, with E - O = n mod 2."""
+    """Return the smallest |s| of all strings of a length, by the formulas above with E - O = n mod 2."""
     n = length + 1
     even, odd = (n + 1) // 2, n // 2
     one, two = odd * exp(c) + even * exp(-c), even * exp(c) + odd * exp(-c)
@@ -54,10 +54,10 @@ def parity(
 ) -> Construct:
     """PARITY by whether the k-th position is odd: d = 10, or 20 with layer norm.
 
-    c: how strongly the heads of layer 2 favor their positions; 0 takes 1/sqrt(d/2), as the published code does
-    (errata, section B). eps: of the layer norm. output_scale: what the readout multiplies s by; with layer norm and
-    eps = 0 the cross-entropy of every string is ln(1 + exp(-output_scale sqrt(10))). beyond: "refuse" or "warn" at
-    strings too long for the number format. Raises InterpError for values that make no sense.
+    c: how strongly the heads of layer 2 favor their positions; 0 means 1/sqrt(d/2), as in the published code (errata,
+    section B). eps: of the layer norm. output_scale: the readout's factor on s; with layer norm and eps = 0, the
+    cross-entropy of every string is ln(1 + exp(-output_scale sqrt(10))). beyond: "refuse" or "warn" if a string is too
+    long for the number format. Raises InterpError for invalid values.
     """
     names = ("i/n", "cos(i pi)", "[0]", "[1]", "[CLS]", "k/n", "1/n", "[i=k]/n", "s", "empty")
     stream = Stream(names, doubled=layer_norm)

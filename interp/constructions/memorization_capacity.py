@@ -1,19 +1,20 @@
-"""H d_h + d associations, exactly: one attention layer of H heads of width d_h in a residual stream of width d.
+"""Memorize H d_h + d associations exactly: one attention layer with H heads of width d_h in a stream of width d.
 
-For the chosen contexts stack the row F = [e(t_k) | z_1 .. z_H], the last token's embedding and what each head mixes of
-its values: H d_h + d numbers. If F is invertible there are B (d x d) and W (H d_h x d) with
+Let F be the matrix with one row [e(t_k) | z_1 .. z_H] per chosen context: the embedding of the last token, and the
+average of the values in each head, together H d_h + d numbers. If F is invertible, there are B (d x d) and
+W (H d_h x d) with
 
     e(t_k) B + sum_h z_h W_h = w_g        for every chosen context,
 
-w_g the unit vector of its right output. With W_O^h = W_h B^-1 and W_U = B w the logits of the layer are
-(e(t_k) + sum_h z_h W_O^h) W_U = w_g . w_j, largest at j = g because distinct unit vectors have products below one. So
-the residual stream itself holds d associations beside the heads' H d_h, and two dimensions suffice for any number of
-outputs. F is invertible for random embeddings, positions and keys unless d > N or the heads repeat one another (errata
-5); that is checked, not proved.
+where w_g is a unit vector that stands for the right output g. With W_O^h = W_h B^-1 and W_U = B w, the logits of the
+layer are (e(t_k) + sum_h z_h W_O^h) W_U = w_g . w_j. They are largest at j = g, because distinct unit vectors have
+products below 1. So the residual stream itself memorizes d associations in addition to the H d_h of the heads, and two
+dimensions suffice for any number of outputs. F is invertible for random embeddings, positions and keys unless d > N or
+the heads repeat one another (errata 5); this is checked, not proved.
 
-Fewer contexts than features leave F with more columns than rows: the least solution of full row rank then serves. Its B
-is singular in the directions of the stream that no chosen embedding reaches (always some for d > N). Nothing enters
-there, so B may do anything in them, and it is made invertible there.
+With fewer contexts than features, F has more columns than rows. If it has full row rank, the solution of least norm is
+used. Its B is singular in the directions in which all chosen embeddings are zero (there are some if d > N). B can be
+chosen freely in these directions, and is made invertible there.
 """
 
 from __future__ import annotations
@@ -34,11 +35,10 @@ from interp.theory.table import as_table
 
 CONDITION_LIMIT = 1e7
 RANK_TOLERANCE = 1e-10
-"""Singular values below this share of the largest count as zero. At this share they still have six correct digits on
-every CPU (float64 leaves 1e-16 of the largest), and those of repeated heads are rounding, near 1e-16: the same table
-and sizes are built, or refused, everywhere."""
+"""Singular values below this share of the largest count as zero. The errors of float64 are near 1e-16 of the largest:
+values at the limit have six correct digits, and zeros (from repeated heads) are far below it, so all CPUs agree."""
 PROMISE = 0.5
-"""The smallest lead of a right logit must come out as at least this share of what the unit vectors promise."""
+"""The computed margin must be at least this share of the margin in exact arithmetic."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +67,13 @@ def capacity_weights(
     max_draws: int = 12,
     seed: int = 0,
 ) -> ConstructedWeights:
-    """Weights that are right on H d_h + d contexts of a table: the likeliest, chosen by `seed` among equally likely.
+    """Return weights that are right on the H d_h + d likeliest contexts of a table; `seed` breaks ties.
 
-    table must have k >= 2 tokens in a context; d_model >= 2; d_head is d_model unless given. scale: of the logits.
+    The table must have k >= 2 tokens per context; d_model >= 2; d_head is d_model unless given. scale: of the logits.
     tensors   embed.W_E (N, d), blocks.0.attn.W_pos (k, d), W_Q, W_K, W_V (H, d, d_h), W_O (H, d_h, d), unembed.W_U
     numbers   associations (H d_h + d, at most the number of contexts), memorized (over the whole table, luck included),
               accuracy, condition, draws
-    Raises InterpError if F or B is singular to ten digits: the heads then hold fewer associations.
+    Raises InterpError if F or B is singular to ten digits, or rounding costs too much of the margin.
     Source: Dana 2025 (arXiv 2411.10115), main theorem, as summarized in the errata ("Published version").
     """
     checked = as_table(table, prior)
@@ -154,12 +154,13 @@ def _draw(
     max_draws: int,
     rng: np.random.Generator,
 ) -> _Draw:
-    """The first draw whose features on the chosen contexts are well conditioned, else the best."""
+    """Return the first draw with well-conditioned features on the chosen contexts, otherwise the best draw."""
     best: _Draw | None = None
     for draw in range(max_draws):
         spread = SCORE_SPREADS[draw % len(SCORE_SPREADS)]
         W_E, W_pos = rng.standard_normal((n_tokens, d)), rng.standard_normal((contexts.shape[1], d))
-        # Queries and keys of x = e + pos have variance 2 d a^2, so that scores have standard deviation 2 d a^2.
+        # With weights of standard deviation a, queries and keys of x = e + pos have variance 2 d a^2, and scores have
+        # standard deviation 2 d a^2.
         W_Q, W_K = rng.standard_normal((2, heads, d, d_head)) * np.sqrt(spread / (2 * d))
         W_V = rng.standard_normal((heads, d, d_head)) / np.sqrt(d)
         z = _mixed_values(contexts, W_E, W_pos, W_Q, W_K, W_V)
@@ -177,10 +178,10 @@ def _draw(
 
 
 def _invertible(B: Float[np.ndarray, "d d"], embedded: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, float]:
-    """B, completed in the directions that no row of `embedded` reaches, and its condition number.
+    """Return B, made invertible on the directions in which all rows of `embedded` are zero, and its condition number.
 
-    The completion maps them to the directions that B leaves out, as far as B's largest singular value goes, so that the
-    condition number is that of B on what is reached.
+    It maps these to the directions missing in its image, with its largest singular value, so that the condition number
+    remains that of B on the rows.
     """
     _, reach, directions = np.linalg.svd(embedded)
     rank = int((reach > RANK_TOLERANCE * reach[0]).sum())
@@ -192,7 +193,7 @@ def _invertible(B: Float[np.ndarray, "d d"], embedded: Float[np.ndarray, "n d"])
 def _mixed_values(
     contexts: np.ndarray, W_E: np.ndarray, W_pos: np.ndarray, W_Q: np.ndarray, W_K: np.ndarray, W_V: np.ndarray
 ) -> Float[np.ndarray, "contexts features"]:
-    """z of every head at the last token, heads side by side."""
+    """Return z of every head at the last token, concatenated."""
     x = W_E[contexts] + W_pos
     query = np.einsum("ra,hab->rhb", x[:, -1], W_Q)
     key, value = np.einsum("rja,hab->rhjb", x, W_K), np.einsum("rja,hab->rhjb", x, W_V)
@@ -203,7 +204,7 @@ def _mixed_values(
 
 
 def _unit_vectors(n_outputs: int, d: int, rng: np.random.Generator) -> Float[np.ndarray, "d outputs"]:
-    """Unit columns, no two of them close: even on a circle, else the best of some random draws."""
+    """Return unit columns of which no two are close: evenly spaced for d = 2, otherwise the best of 32 random draws."""
     if d == 2:
         angle = 2 * np.pi * np.arange(n_outputs) / n_outputs
         return np.stack([np.cos(angle), np.sin(angle)])
@@ -218,7 +219,7 @@ def _unit_vectors(n_outputs: int, d: int, rng: np.random.Generator) -> Float[np.
 
 
 def _margin(logits: Float[np.ndarray, "n outputs"], targets: Int[np.ndarray, " n"]) -> float:
-    """The smallest lead of the right logit over the best wrong one."""
+    """Return the smallest lead of the right logit over the best wrong one."""
     rows = np.arange(len(logits))
     wrong = logits.copy()
     wrong[rows, targets] = -np.inf

@@ -1,15 +1,15 @@
 """Corollary 2, repaired: one attention layer that reads its last k tokens at every position of a longer sequence.
 
-As printed it fails (erratum 9): the window has k + 1 tokens, generic embeddings destroy the mask, and the values carry
-the absolute position, so one set of heads cannot serve all positions. The repair:
-- the residual stream has d = N + S dimensions: N for content, one for each of S positions;
+As printed it fails (erratum 9): the window has k + 1 tokens, generic embeddings destroy the mask, and values depend on
+the absolute position, so one set of heads cannot serve all positions. In the repaired version,
+- the residual stream has d = N + S dimensions: N for content, and one for each of S positions;
 - e(t) is generic in the content dimensions, so linearly independent, and zero in the others; pos_s is the unit vector
   of position s;
-- W_QK = sqrt d (sum_s pos_s (sum_{o < k} (mask + b_o) pos_{s-o})^T + a random content block c): the offsets b_o tell
-  the places in the window apart, and `mask` exceeds c(t, t') - c(t, t) - b_0 by `lead` nats for all tokens t, t', so
-  that every token outside the window is at least e^lead times weaker than the last token, which is inside;
-- W_OV reads content only, so a head's output depends on the window and not on where it is.
-P = ceil((N^k - 1) / (N - 1)) heads then have full rank N^k, and the mass outside is at most (S - k) e^-lead.
+- W_QK = sqrt d (sum_s pos_s (sum_{o < k} (mask + b_o) pos_{s-o})^T + a random content block c): the offsets b_o
+  distinguish the places in the window, and `mask` exceeds c(t, t') - c(t, t) - b_0 by at least `lead` nats for all
+  tokens t, t', so every token outside the window has at most e^-lead times the weight of the last token in it;
+- W_OV reads content only, so a head's output depends on the window and not on its position.
+P = ceil((N^k - 1) / (N - 1)) heads then have full rank N^k, and at most (S - k) e^-lead of the attention is outside.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from interp.theory.table import ConditionalTable, as_table
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """Embeddings, positions and query-key matrices that see k tokens, and what W_OV reads of them on every window."""
+    """Embeddings, positions and query-key matrices that attend to k tokens, and what W_OV reads on every window."""
 
     W_E: Float[np.ndarray, "tokens d"]
     W_pos: Float[np.ndarray, "length d"]
@@ -63,15 +63,15 @@ def corollary2_weights(
     max_draws: int = 12,
     seed: int = 0,
 ) -> ConstructedWeights:
-    """The layer that computes W_E @ W_U, of the last k tokens, at positions k .. length of every sequence.
+    """Return the layer that computes W_E @ W_U of the last k tokens at positions k to length of every sequence.
 
-    Give rank (the target is then `rank_d_optimum`) or W_U (d', outputs) and W_E (contexts, d'), d' <= N + length: they
-    take the first d' of the N + length dimensions. The table must have all N^k contexts, k >= 2.
+    Give rank (the target is then `rank_d_optimum`), or W_U (d', outputs) and W_E (contexts, d'), which occupy the first
+    d' of the N + length dimensions. The table must have all N^k contexts, k >= 2.
     tensors   embed.W_E (N, d), blocks.0.attn.W_pos (length, d), W_Q (P, d, d) = W_QK, W_O (P, d, d) = W_OV,
               unembed.W_U (d, outputs); W_K and W_V are identities; scores are divided by sqrt d
     numbers   n_heads, kl, target_kl, logit_error (largest over all windows, at the first and at the last position),
               condition, draws, mask, outside_mass (an upper bound over all sequences and positions)
-    Raises InterpError if the heads are too few or the logits miss the target.
+    Raises InterpError if there are too few heads or the logits miss the target.
     Source: Dana 2024, Corollary 2 (not established as printed); erratum 9.
     """
     checked = as_table(table, prior)
@@ -150,7 +150,7 @@ def _draw(
     max_draws: int,
     rng: np.random.Generator,
 ) -> _Window:
-    """The first draw of keys whose attention matrix is well conditioned, else the best."""
+    """Return the first draw of keys with a well-conditioned attention matrix, otherwise the best draw."""
     k, d = windows.shape[1], n + length
     W_pos = np.zeros((length, d))
     W_pos[:, n:] = np.eye(length)
@@ -185,6 +185,6 @@ def _draw(
 
 
 def _sequences(windows: Int[np.ndarray, "contexts k"], end: int, n: int) -> Int[np.ndarray, "contexts end"]:
-    """Sequences of `end` tokens, one ending in each window; what stands before it differs from row to row."""
+    """Return one sequence of `end` tokens per window, which ends with it; the tokens before it differ among rows."""
     before = (7 * np.arange(len(windows))[:, None] + 3 * np.arange(end - windows.shape[1])) % n
     return np.hstack([before, windows])

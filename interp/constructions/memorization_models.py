@@ -1,6 +1,6 @@
-"""The memorization constructions by name: specs, tasks, and what the spec's origin records.
+"""Registered memorization constructions: specs, tasks, and the arguments recorded in the spec.
 
-The table is part of the task: tables with a generator are rebuilt from the spec, your own travels with the checkpoint.
+The table is part of the task. Tables with a generator are rebuilt from the spec; your own is saved in the checkpoint.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def memorization_spec(
     dtype: str = "float32",
     origin: Construction | Training | None = None,
 ) -> ModelSpec:
-    """The attention-only transformer of Dana 2024, section 3.1, in one layer of parallel heads.
+    """Return the spec of the attention-only transformer of Dana 2024, section 3.1: one layer of parallel heads.
 
     Positions enter queries, keys and values, not the residual stream; no biases; read at the last token. Every head has
-    one full d x d query-key and one value-output matrix, or with `d_head` factors of that width. d_mlp: width of an MLP
-    after the heads, as in the baseline of one head. length: the longest input, the task's context unless given.
+    full d x d query-key and value-output matrices, or factors of width `d_head` if given. d_mlp: width of an MLP after
+    the heads, as in the one-head baseline. length: of the longest input (default: the task's contexts).
     """
     full = d_head is None
     layer = Layer(
@@ -81,8 +81,8 @@ def theorem1(
     """Theorem 1: enough heads compute any rank-d map of a table, its rank-d optimum unless W_U and W_E are given.
 
     table: a memorization task, a ConditionalTable or an array. d_model, or W_U (d, outputs) with W_E (contexts, d).
-    epsilon, n_heads, spare, ridge and max_draws as for `theorem1_weights`. target_sha256: which target a spec was built
-    for; a target of your own cannot be built from the spec alone. Raises InterpError for what cannot be built exactly.
+    epsilon, n_heads, spare, ridge and max_draws: as for `theorem1_weights`. target_sha256: hash of the target that a
+    spec was built for; it does not contain your own W_U and W_E. Raises InterpError if the model cannot be built.
     """
     task = table_task(table, prior)
     target = _target_hash(task, W_U, W_E, target_sha256)
@@ -115,8 +115,8 @@ def corollary2(
 ) -> Construct:
     """Corollary 2, repaired: the same at every position of sequences up to `length`, in N + length dimensions.
 
-    table: of all N^k contexts, k at least 2. rank: of the optimum that is computed, or W_U and W_E. The other arguments
-    as for `corollary2_weights` and `theorem1`. Raises InterpError for what cannot be built exactly.
+    table: has all N^k contexts, k >= 2. rank: of the optimum to compute, unless W_U and W_E are given. Other arguments:
+    as for `corollary2_weights` and `theorem1`. Raises InterpError if the model cannot be built.
     """
     task = table_task(table, prior)
     target = _target_hash(task, W_U, W_E, target_sha256)
@@ -144,8 +144,7 @@ def capacity(
 ) -> Construct:
     """H heads of width d_h in d dimensions, right on the H d_h + d likeliest contexts of a table.
 
-    Arguments as for `capacity_weights`; d_head is d_model unless given. Raises InterpError if that many are not all
-    right.
+    Arguments: as for `capacity_weights`. Raises InterpError if the model is not right on all of these contexts.
     """
     task = table_task(table, prior)
     d_head = d_model if d_head is None else d_head
@@ -177,7 +176,7 @@ def _width(weights: ConstructedWeights) -> int:
 
 
 def _target_hash(task: TableTask, W_U: Any, W_E: Any, wanted: str) -> str:
-    """The hash of a target of the user's, or "" where the target is the table's optimum."""
+    """Return the hash of the user's own target, or "" if the target is the table's optimum."""
     if W_U is None or W_E is None:
         if wanted:
             raise InterpError(f"this model was built for the target {wanted[:10]}.. of your own: give its W_U and W_E")

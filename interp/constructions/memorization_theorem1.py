@@ -1,17 +1,17 @@
 """Theorem 1: one attention layer without an MLP computes any rank-d map of its last k tokens, given enough heads.
 
-The logits of the layer at the last token are W_U (e(t_k) + sum_p W_OV^p a_p(t)), a_p(t) what head p attends to. Stack
-the heads' outputs for all contexts as rows of A (contexts x P d). If A has full row rank, W_OV solves
-A W_OV = W_E* - e(t_k), and the layer computes W_E* W_U exactly, for any target (W_E*, W_U).
+The logits of the layer at the last token are W_U (e(t_k) + sum_p W_OV^p a_p(t)), where a_p(t) is the average that head
+p attends to. Let A (contexts x P d) be the matrix with one row of these averages per context. If A has full row rank,
+there is a W_OV with A W_OV = W_E* - e(t_k), and the layer computes W_E* W_U exactly, for any target (W_E*, W_U).
 
-- Rank of A: min(N^k, P min(d, r) + [d > r]), r = N + k - 2, for random embeddings, positions and keys. The print says
+- Rank of A: min(N^k, P min(d, r) + [d > r]), r = N + k - 2, for random embeddings, positions and keys. The paper has
   P d, which is wrong for d > r, and for k = 1, where every head repeats e(t) (errata 4 and 5). For k = 1 no head is
   needed: e := W_E*.
-- Numbers: with the least number of heads the condition number of A is 1e3..1e8; 25% more heads buy 2.5 digits
-  (erratum 7). Keys are drawn anew, sharper and softer in turn, until it is small.
-- epsilon > 0: heads for the N_epsilon likeliest contexts only. Interpolating those exactly, as printed, leaves wild
-  logits on the others (gaps of several nats); here all contexts are fitted by prior-weighted ridge least squares with
-  the same heads (erratum 8).
+- Precision: with the least number of heads, the condition number of A is between 1e3 and 1e8; 25% more heads gain 2.5
+  digits (erratum 7). Keys are redrawn, sharper and softer in turn, until the condition number is small.
+- epsilon > 0: heads for the N_epsilon likeliest contexts only. Interpolating these exactly, as the paper does, gives
+  wild logits on the others (gaps of several nats). Here all contexts are fitted by prior-weighted ridge least squares
+  with the same heads (erratum 8).
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ from interp.theory.optimum import rank_d_optimum
 from interp.theory.table import ConditionalTable, as_table
 
 CONDITION_LIMIT = 1e6
-"""Keys are accepted below it: the divergence is then that of the target to 1e-14 in float64 (erratum 7)."""
+"""Keys with a smaller condition number are accepted: the divergence is then the target's to 1e-14 (erratum 7)."""
 SCORE_SPREADS = (8.0, 4.0, 16.0, 2.0)
-"""Standard deviations of the scores that the draws of keys try in turn: too soft and heads agree, too sharp and they
-copy single tokens; either way A is nearly singular."""
+"""Standard deviations of the scores, tried in turn. If they are too small, heads agree; if too large, heads copy single
+tokens. In both cases A is nearly singular."""
 CONDITION_REFUSED = 5e9
-"""An exact construction is refused above it: logits miss the target by up to 1.4e-16 of it, measured at d = 1. A
-condition number of this size has five correct digits on every CPU; the error itself is rounding and must not decide."""
+"""Exact constructions with a larger condition number are refused. Logits are off by up to 1.4e-16 times it (measured at
+d = 1). It has five correct digits on every CPU; the error itself is rounding, so it would be a poor criterion."""
 LOGIT_TOLERANCE = 1e-6
-"""The logits of an exact construction are off by less, in nats (of the largest, where that is above one)."""
+"""Largest error of an exact construction's logits, in nats (relative to the largest logit if that is above 1)."""
 SPARE, SPARE_AT_ONE = 0.25, 2.0
-"""Heads beyond the least number, as a share of it. At d = 1 a head adds a single column, and those of a quarter more
-are nearly dependent: at N = 4, k = 2 a condition number above 5e9 for 19 of 20 seeds, with three times the least number
-for 3."""
+"""Extra heads, as a share of the least number, in general and at d = 1. There a head adds only one column: at N = 4,
+k = 2, the condition number is above 5e9 for 19 of 20 seeds with 25% more heads, and for 3 with 200% more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """Random embeddings, positions and query-key matrices, and the attention matrix they make.
+    """Random embeddings, positions and query-key matrices, and their attention matrix A.
 
-    matrix (contexts, heads x d); values its singular values, largest first.
+    matrix: A, of shape (contexts, heads x d). values: its singular values, largest first.
     """
 
     W_E: Float[np.ndarray, "tokens d"]
@@ -63,7 +62,7 @@ class Keys:
 
     @property
     def condition(self) -> float:
-        """Largest over smallest of the singular values that full row rank needs; inf if there are too few."""
+        """The condition number: largest over smallest singular value, inf without full row rank."""
         rows = len(self.matrix)
         if len(self.values) < rows or self.values[rows - 1] == 0:
             return float("inf")
@@ -84,17 +83,17 @@ def theorem1_weights(
     max_draws: int = 12,
     seed: int = 0,
 ) -> ConstructedWeights:
-    """The attention layer that computes W_E @ W_U on the contexts of a table, or the table's rank-d optimum.
+    """Return the attention layer that computes W_E @ W_U, or the rank-d optimum, on the contexts of a table.
 
     Give d_model (the target is then `rank_d_optimum`) or W_U (d, outputs) and W_E (contexts, d).
     epsilon   0: exact. Otherwise heads for the least number of contexts of total probability 1 - epsilon, and W_OV by
-              ridge regression over all contexts, `ridge` added to the squared singular values of sqrt(prior) A
+              ridge regression over all contexts, with `ridge` added to the squared singular values of sqrt(prior) A
     n_heads   by default the least number for full rank times 1 + spare; spare is 0.25 unless given, 2 at d = 1
     tensors   embed.W_E (N, d), blocks.0.attn.W_pos (k, d), W_Q (P, d, d) = W_QK, W_O (P, d, d) = W_OV,
               unembed.W_U (d, outputs); W_K and W_V are identities; scores are divided by sqrt d
     numbers   n_heads, kl, target_kl, logit_error (largest difference from the target's logits, nats), residual
               (||A W_OV - target|| / ||target||), condition, draws, float32_logit_error
-    Raises InterpError if the heads are too few, or A so ill-conditioned that float64 misses the target.
+    Raises InterpError if there are too few heads, or A is so ill-conditioned that float64 misses the target.
     Source: Dana 2024, Theorem 1; errata 4, 5, 7 and 8.
     """
     checked = as_table(table, prior)
@@ -125,7 +124,7 @@ def theorem1_weights(
 
 
 def likeliest(prior: Float[np.ndarray, " contexts"], epsilon: float) -> int:
-    """N_epsilon: the least number of contexts of total probability at least 1 - epsilon."""
+    """Return N_epsilon, the least number of contexts with a total probability of at least 1 - epsilon."""
     if epsilon == 0:
         return len(prior)
     return min(int(np.searchsorted(np.cumsum(-np.sort(-prior)), 1 - epsilon - 1e-12)) + 1, len(prior))
@@ -140,13 +139,13 @@ def draw_keys(
     seed: int,
     stop: float,
 ) -> Keys:
-    """Gaussian embeddings, positions and W_QK; the first draw with a condition number below `stop`, else the best."""
+    """Draw Gaussian embeddings, positions and W_QK until the condition number is at most `stop`; return the best."""
     rng = np.random.default_rng(seed)
     best: Keys | None = None
     for draw in range(max_draws):
         spread = SCORE_SPREADS[draw % len(SCORE_SPREADS)]
         W_E, W_pos = rng.standard_normal((n_tokens, d)), rng.standard_normal((contexts.shape[1], d))
-        # x W x' / sqrt d has standard deviation 2 sqrt d per unit of W's entries, x = e + pos having variance 2.
+        # x = e + pos has variance 2, so x W x' / sqrt d has 2 sqrt d times the standard deviation of W's entries.
         W_QK = rng.standard_normal((n_heads, d, d)) * spread / (2 * np.sqrt(d))
         matrix = attention_matrix(contexts, W_E, W_pos, W_QK)
         keys = Keys(W_E, W_pos, W_QK, matrix, np.linalg.svd(matrix, compute_uv=False), draw + 1)
@@ -171,9 +170,9 @@ def refuse_condition(condition: float, draws: int, remedy: str) -> None:
 def solve(
     matrix: Float[np.ndarray, "contexts features"], goal: Float[np.ndarray, "contexts d"]
 ) -> Float[np.ndarray, "features d"]:
-    """The least W with A W = goal, its rounding error refined once."""
+    """Return the least-norm W with A W = goal, after one step of iterative refinement."""
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    kept = values > 1e-13 * values[0]  # an exact construction has none near: its condition number is bounded
+    kept = values > 1e-13 * values[0]  # far below all values of an exact construction: its condition number is limited
     left, inverse = left[:, kept].T, right[kept].T / values[kept]
     W = inverse @ (left @ goal)
     return W + inverse @ (left @ (goal - matrix @ W))
@@ -185,7 +184,7 @@ def weighted_ridge(
     prior: Float[np.ndarray, " contexts"],
     ridge: float,
 ) -> Float[np.ndarray, "features d"]:
-    """argmin sum_i prior_i ||A_i W - goal_i||^2 + ridge ||W||^2."""
+    """Return the W that minimizes sum_i prior_i ||A_i W - goal_i||^2 + ridge ||W||^2."""
     if ridge <= 0:
         raise InterpError(f"ridge is {ridge}; a positive number is needed")
     root = np.sqrt(prior)[:, None]
@@ -213,7 +212,7 @@ def target_map(
 def _without_heads(
     table: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray, contexts: Int[np.ndarray, "contexts 1"]
 ) -> ConstructedWeights:
-    """k = 1: the embedding is the answer; one head that adds nothing, because a transformer has at least one."""
+    """Return the layer for k = 1: the embedding is the answer, and one head adds nothing (a layer needs a head)."""
     d = len(W_U)
     embedding = np.zeros((table.n_tokens, d))
     embedding[contexts[:, 0]] = W_E
@@ -232,7 +231,7 @@ def _assemble(
     epsilon: float,
     covered: int,
 ) -> ConstructedWeights:
-    """Tensors by name, and how far they are from the target over the whole table."""
+    """Return the tensors by name, with their errors over the whole table."""
     d, last = len(W_U), np.array(table.contexts)[:, -1]
     target = W_E @ W_U
     goal = W_E - keys.W_E[last]
@@ -286,7 +285,7 @@ def _assemble(
 def _float32_error(
     keys: Keys, W_OV: np.ndarray, W_U: np.ndarray, last: np.ndarray, target: np.ndarray, contexts: np.ndarray
 ) -> float:
-    """Largest difference from the target's logits when weights and arithmetic are float32."""
+    """Return the largest difference from the target's logits if weights and arithmetic are float32."""
     W_E, W_pos, W_QK, W_OV, W_U = (array.astype(np.float32) for array in (keys.W_E, keys.W_pos, keys.W_QK, W_OV, W_U))
     logits = (W_E[last] + attention_matrix(contexts, W_E, W_pos, W_QK) @ W_OV) @ W_U
     return float(np.abs(logits - target).max())
