@@ -1,4 +1,4 @@
-"""The rank of the attention matrix: what one attention layer can tell apart, and how many heads a table needs."""
+"""The rank of the attention matrix: how many contexts one layer can tell apart, and how many heads a table needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interp.errors import InterpError
 
 
 def affine_dimension(n_tokens: int, order: int) -> int:
-    """N + k - 2: the dimension of the affine hull of all e(t) + pos_j, N tokens and k positions in general place."""
+    """N + k - 2: the dimension of the affine hull of all e(t) + pos_j, for N generic tokens and k generic positions."""
     return n_tokens + order - 2
 
 
@@ -32,10 +32,10 @@ def attention_rank(n_tokens: int, order: int, d: int, n_heads: int) -> int:
 
 
 def heads_needed(n_tokens: int, order: int, d: int, *, n_contexts: int | None = None, spare: float = 0.25) -> int:
-    """Heads for a rank of n_contexts (all N^k unless given), times 1 + spare: 25% buy 2.5 digits of conditioning.
+    """Heads for a rank of n_contexts (default: all N^k), times 1 + spare: 25% more gain 2.5 digits of conditioning.
 
-    ceil(n / d) for d <= r = N + k - 2, else ceil((n - 1) / r); 0 for k = 1, where no head is of use and the embedding
-    itself is the answer. Source: Dana 2024, Theorem 1; errata 4, 5 and 7.
+    ceil(n / d) for d <= r = N + k - 2, else ceil((n - 1) / r). For k = 1 it is 0: the embedding alone determines the
+    answer, so heads do not help. Source: Dana 2024, Theorem 1; errata 4, 5 and 7.
     """
     _sizes(n_tokens, order, d)
     if spare < 0:
@@ -53,7 +53,7 @@ def attention_matrix(
     W_pos: Float[np.ndarray, "positions d"],
     W_QK: Float[np.ndarray, "heads d d"],
 ) -> Float[np.ndarray, "rows heads_times_d"]:
-    """A: for every context the output of every head at the last token, before W_OV: rows x (heads d).
+    """Return A, the output of every head at the last token of every context, before W_OV: rows x (heads d).
 
     Head p: sum_j softmax_j(x_s W_QK x_j / sqrt d) x_j with x_j = e(t_j) + pos_j, s the last position. The last
     position of a context of length L is position L - 1. Source: Dana 2024, section 3.1; erratum 1.

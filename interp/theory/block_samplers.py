@@ -1,7 +1,7 @@
 """The two samplers of the histogram task: their algorithms and exact count distributions.
 
-Both build a sequence of length L from blocks: with n positions left, draw the size k of the next block, give the block
-a token drawn uniformly from those not used yet, go on with n - k; at the end shuffle the positions.
+Both build a sequence of length L from blocks. With n positions left, draw the size k of the next block, draw its token
+uniformly from the unused ones, and continue with n - k positions. At the end, shuffle the positions.
   "paper"      k uniform on 1..n. Behrens et al., appendix C, corrected: its step 4 must set K = k - 1, or it never
                ends. Every count 1..L has the share 1/L of the positions.
   "published"  k uniform on 1..n-1 (k = 1 when n = 1): the authors' code. A sequence of one token never occurs; count 1
@@ -19,21 +19,21 @@ SAMPLERS = ("published", "paper")
 
 
 def check_sampler(sampler: str) -> str:
-    """sampler, or an InterpError for an unknown one."""
+    """Return the sampler's name, or raise InterpError for an unknown one."""
     if sampler not in SAMPLERS:
         raise InterpError(one_of("sampler", sampler, SAMPLERS))
     return sampler
 
 
 def largest_block(sampler: str, n: int) -> int:
-    """The largest size that a block may have when n positions are left."""
+    """Return the largest block size when n positions are left."""
     return n - 1 if sampler == "published" and n > 1 else n
 
 
 def count_distribution(sampler: str, L: int) -> dict[int, Fraction]:
-    """The exact share of the positions that have each count 1..L, for `sampler` "published" or "paper".
+    """Return the exact share of positions with each count 1..L, for `sampler` "published" or "paper".
 
-    With n positions left the expected number of blocks of size c satisfies f_n(c) = mean over k of ([k = c] +
+    With n positions left, the expected number of blocks of size c satisfies f_n(c) = mean over k of ([k = c] +
     f_{n-k}(c)); the share is c f_L(c) / L. Raises InterpError for an unknown sampler or L < 1.
     """
     check_sampler(sampler)

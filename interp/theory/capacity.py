@@ -1,4 +1,4 @@
-"""How many associations one attention layer memorizes: the published formulas of the paper's later version."""
+"""Memory capacity of one attention layer: the formulas of the paper's later version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def memorized_associations(n_heads: int, d_head: int, d: int) -> int:
 def accuracy_lower_bound(n_tokens: int, n_heads: int, d_head: int, d: int) -> float:
     """1 / N + (1 - 1 / N) (H d_h + d) / N^2, at most 1: accuracy on a 2-gram look-up table over N tokens.
 
-    The memorized contexts are right, the others with the luck of a guess. Source: Dana 2025, experiments.
+    Memorized contexts are right; the others are right with the probability of a guess. Source: Dana 2025, experiments.
     """
     _positive(tokens=n_tokens)
     held = min(1.0, memorized_associations(n_heads, d_head, d) / n_tokens**2)
@@ -25,9 +25,9 @@ def accuracy_lower_bound(n_tokens: int, n_heads: int, d_head: int, d: int) -> fl
 
 
 def attention_parameters(n_tokens: int, n_outputs: int, order: int, d: int, n_heads: int) -> int:
-    """Parameters of the layer of Theorem 1: embeddings, positions, W_QK and W_OV (d x d a head) and unembedding.
+    """Parameters of the layer of Theorem 1: embeddings, positions, W_QK and W_OV (d x d per head) and unembedding.
 
-    The factors of W_QK and of W_OV are counted once, as the products that they are.
+    W_QK and W_OV are counted as d x d matrices, not as the factors that a model stores.
     """
     return d * (n_tokens + order + n_outputs) + 2 * n_heads * d * d
 

@@ -14,7 +14,7 @@ from interp.theory.spectrum import centered_log_table, top_directions
 from interp.theory.table import ConditionalTable, as_table
 
 CHUNK_BYTES = 1 << 25
-"""Batched per-row systems are solved a chunk of rows at a time, so that memory does not grow with the table."""
+"""Per-row systems are solved in chunks of rows, so that memory does not grow with the table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class RankDMap:
 
 
 def rank_d_map(table: ConditionalTable, W_U: np.ndarray, W_E: np.ndarray, method: str) -> RankDMap:
-    """A RankDMap with its divergences filled in."""
+    """Build a RankDMap and compute its divergences."""
     by_row = kl_rows(table.conditional, W_E @ W_U)
     return RankDMap(W_U, W_E, float(table.prior @ by_row), by_row, method)
 
@@ -54,12 +54,12 @@ def least_squares(
     sqrt_prior: bool = False,
     floor: float = 1e-12,
 ) -> RankDMap:
-    """f_ls: the best rank-d approximation of the centered log table in the Frobenius norm.
+    """Return f_ls, the best rank-d approximation of the centered log table in the Frobenius norm.
 
-    centering    'uniform' (the default: its residual is zero as soon as zero divergence is possible), 'marginal' or
-                 'pi' (the print's, which Corollary 1 needs)
-    sqrt_prior   take W_U from the SVD of sqrt(prior) times the table: better when the prior is far from uniform
-    floor        probabilities below it are raised to it before the logarithm
+    centering    'uniform' (default: its residual is zero whenever zero divergence is possible), 'marginal', or 'pi'
+                 (the paper's, which Corollary 1 needs)
+    sqrt_prior   take W_U from the SVD of sqrt(prior) times the table: better if the prior is far from uniform
+    floor        smaller probabilities are raised to this value before taking logs
     Source: Dana 2024, Theorem 2; errata 11 and 14.
     """
     checked = as_table(table, prior)
@@ -79,10 +79,10 @@ def weighted_least_squares(
     sqrt_prior: bool = False,
     floor: float = 1e-12,
 ) -> RankDMap:
-    """f_wls: for a given W_U, in every row the embedding that minimizes Var_{o ~ pi_i}[f - log pi].
+    """Return f_wls: for a given W_U, the embedding of every row that minimizes Var_{o ~ pi_i}[f - log pi].
 
-    Give d (W_U is then that of `least_squares`) or W_U. Where W_U has the all-ones vector in its row space the Gram
-    matrix is singular; the solution of least norm is taken, with the same divergence (erratum 13).
+    Give either d (W_U is then that of `least_squares`) or W_U. If the row space of W_U contains the all-ones vector,
+    the Gram matrix is singular, and the least-norm solution is returned; its divergence is the same (erratum 13).
     Source: Dana 2024, Lemma 2, with W_U of shape (outputs, d) there.
     """
     checked = as_table(table, prior)
@@ -102,7 +102,7 @@ def wls_embeddings(
     target: Float[np.ndarray, "contexts outputs"],
     W_U: Float[np.ndarray, "d outputs"],
 ) -> Float[np.ndarray, "contexts d"]:
-    """argmin_w Var_{o ~ pi_i}[W_U^T w - target_i] for every row i: O(N M d^2) time, a chunk of rows at a time."""
+    """Solve argmin_w Var_{o ~ pi_i}[W_U^T w - target_i] for every row i, in chunks of rows: O(N M d^2) time."""
     (n, m), d = conditional.shape, len(W_U)
     W_E = np.empty((n, d))
     chunk = max(1, CHUNK_BYTES // (8 * m * d))
@@ -118,7 +118,7 @@ def wls_embeddings(
 
 
 def checked_unembedding(W_U: Any, n_outputs: int) -> Float[np.ndarray, "d outputs"]:
-    """W_U as a finite float64 array (d, outputs), or an InterpError."""
+    """Return W_U as a float64 array (d, outputs). Raises InterpError for another shape or infinite or NaN entries."""
     array = np.asarray(W_U, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] != n_outputs or array.shape[0] < 1:
         raise InterpError(f"W_U has shape {array.shape}; (d, outputs) = (d, {n_outputs}) is needed")

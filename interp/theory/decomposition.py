@@ -1,4 +1,4 @@
-"""What a map from contexts to logits is made of: parts that add up, and directions beside those of the log table."""
+"""Decomposition of a map from contexts to logits: heads that add up, and directions compared with the log table's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def head_contributions(table: Any, rest: Any, heads: Any, *, prior: Any = None) -> pd.DataFrame:
-    """How much each head of an additive model matters, over the whole table.
+    """Measure how much each head of an additive model matters, over the whole table.
 
     rest (contexts, outputs): logits without any head; heads (heads, contexts, outputs): what each head adds.
     Columns: head; kl_without and accuracy_without (all but this head); kl_increase over the whole model, nats;
@@ -45,7 +45,7 @@ def head_contributions(table: Any, rest: Any, heads: Any, *, prior: Any = None) 
 
 
 def learned_directions(table: Any, W_U: Any, *, prior: Any = None, floor: float = 1e-12) -> pd.DataFrame:
-    """The directions of the log table that a model's unembedding can express, beside those worth expressing.
+    """Compare the directions of the log table with those that a model's unembedding can express.
 
     W_U (d, outputs). Columns: direction (1, 2, ...), singular_value of sqrt(prior) times the centered log table,
     energy (its share of their squared sum), expressed (the squared length of that singular vector inside the row space

@@ -1,6 +1,6 @@
 """Frames for the common sizes, stored with the package, and one function that finds a frame for any size.
 
-`python -m interp.theory.frame_cache` makes the stored file anew from the table below (a few minutes).
+`python -m interp.theory.frame_cache` rebuilds the stored file from the table below (a few minutes).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STORED: tuple[tuple[Criterion, int, int, int, int, int, int], ...] = (
 
 @cache
 def stored_frames() -> dict[tuple[str, int, int, int], Float[Tensor, "T d"]]:
-    """All stored frames by (criterion, T, L, d)."""
+    """Load all stored frames, keyed by (criterion, T, L, d)."""
     found = {}
     with np.load(STORED_AT, allow_pickle=False) as file:
         for key in file.files:
@@ -59,10 +59,11 @@ def best_slack(frame: Float[Tensor, "T d"], criterion: Criterion, L: int) -> flo
 
 
 def frame_for(criterion: Criterion, T: int, L: int, d: int | None = None, *, seed: int = 0) -> Float[Tensor, "T width"]:
-    """A frame of T vectors for length L, at most d wide: stored, from algebra, or else by a seeded search of seconds.
+    """Return a frame of T vectors for length L, at most d wide: stored, algebraic, or from a seeded search of seconds.
 
-    Rows of a larger stored frame serve smaller alphabets. Without d there is no search: the smallest width at hand that
-    works. With d the frame of largest slack, even where that is negative and the construction has to refuse it.
+    Smaller alphabets use the first rows of a larger stored frame. Without d nothing is searched: the result has the
+    smallest available width that works. With d it is the frame of largest slack, even if that slack is negative, in
+    which case the construction must refuse it.
     Raises InterpError for T < 2, L < 1 or d < 2.
     """
     if T < 2 or L < 1 or (d is not None and d < 2):
@@ -79,7 +80,7 @@ def frame_for(criterion: Criterion, T: int, L: int, d: int | None = None, *, see
 
 
 def frames_at_hand(criterion: str, T: int, d: int) -> list[Tensor]:
-    """Stored frames with enough rows, equiangular ones of exactly T rows, the orthonormal basis where it fits."""
+    """List stored frames with enough rows, equiangular ones of exactly T rows, and the orthonormal basis if it fits."""
     stored = [
         f[:T] for (kind, rows, _, width), f in stored_frames().items() if kind == criterion and rows >= T and width <= d
     ]
@@ -95,7 +96,7 @@ def frames_at_hand(criterion: str, T: int, d: int) -> list[Tensor]:
 
 
 def main() -> None:
-    """Search every frame of the table again and write the stored file."""
+    """Repeat the search for every frame of the table and write the stored file."""
     arrays = {}
     for criterion, T, L, d, seed, restarts, steps in STORED:
         found = search_frame(

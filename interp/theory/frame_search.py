@@ -1,15 +1,16 @@
 """Frames by search: which overlaps a construction tolerates, and seeded annealed descent towards such frames.
 
-Four criteria, each a signed slack of a (T, d) frame of unit rows at length L, positive where the construction works:
+Four criteria, each a signed slack of a (T, d) frame of unit rows at length L, with c the overlaps of different rows.
+The slack is positive if the construction works:
 
-- coherence:  minus the largest |c| (no construction of its own; for comparison with the Welch bound).
+- coherence:  minus the largest |c| (no construction uses it; for comparison with the Welch bound).
 - one-sided:  1 - (L-1) max c + (L-2) min c. lin and lin-softmax p=T, dot and bos p=1 (erratum 14).
 - squared:    1 - (L-1) max c^2 + (L-2) min c^2. dot and bos p=T (erratum 16).
 - softmax:    min over k of [min_c phi_k - max_c phi_(k+1)], phi_k(c) = (L-k) g l / (k + (L-k) l), g = 1 - c,
-              l = e^(-kappa g). dot-softmax p=T (erratum 26), kappa found along with the frame.
+              l = e^(-kappa g). dot-softmax p=T (erratum 26); the search also finds kappa.
 
-All are statements about neighboring counts k, k+1 of the own token with every other slot on one token, which is exact
-(`interp.theory.ranges`); the first count is the binding one for one-sided and squared.
+Each compares neighboring counts k, k+1 of the own token, with one other token in every other slot. That case is extreme
+(`interp.theory.ranges`), so the criteria are exact. For one-sided and squared, k = 1 decides.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def frame_slack(frame: Float[Tensor, "T d"], criterion: Criterion, L: int, kappa
 
 
 def best_kappa(frame: Float[Tensor, "T d"], L: int) -> tuple[float, float]:
-    """(kappa, slack) of the softmax criterion's best inverse temperature for a frame, on a grid refined three times."""
+    """Return the best inverse temperature of the softmax criterion and its slack, on a grid refined three times."""
     low, high = 0.2, 8.0
     best = (low, -math.inf)
     for _ in range(3):
@@ -72,7 +73,7 @@ def best_kappa(frame: Float[Tensor, "T d"], L: int) -> tuple[float, float]:
 
 
 def _phi(c: Float[Tensor, "R pairs"], kappa: Float[Tensor, " R"], L: int) -> Float[Tensor, "R L pairs"]:
-    """What the others take away from the own neuron's share, for k = 1..L (last: zero)."""
+    """Return the reduction of the own neuron's activation by the other tokens, for k = 1..L (last: zero)."""
     gap = (1 - c)[:, None]
     others = L - torch.arange(1, L + 1, dtype=c.dtype)[None, :, None]
     weight = torch.exp(-kappa[:, None, None] * gap)
@@ -80,7 +81,7 @@ def _phi(c: Float[Tensor, "R pairs"], kappa: Float[Tensor, " R"], L: int) -> Flo
 
 
 def _smooth_slack(c: Tensor, criterion: Criterion, L: int, kappa: Tensor, sharpness: float) -> Float[Tensor, " R"]:
-    """The slack with max and min replaced by log-sum-exp at the given sharpness (a lower bound of the exact slack)."""
+    """Return the slack with max and min replaced by log-sum-exp at the given sharpness: a lower bound on the slack."""
 
     def high(x: Tensor) -> Tensor:
         return torch.logsumexp(sharpness * x, -1) / sharpness
@@ -107,8 +108,9 @@ def search_frame(
     seconds: float | None = None,
     progress: bool = False,
 ) -> FoundFrame:
-    """T unit vectors in d dimensions with the largest slack found: `restarts` random frames improved at once by Adam on
-    a smoothed slack that sharpens along the way. The best exact slack seen wins; it may be negative.
+    """Search for T unit vectors in d dimensions with the largest slack, and return the best seen; it may be negative.
+
+    Adam improves `restarts` random frames together on a smoothed slack, which it sharpens as it goes.
 
     Deterministic in `seed` for a given number of steps; `seconds` ends the search early, and then the result
     depends on the machine. Raises InterpError for sizes below T = 2, L = 2, d = 2 or an unknown criterion.

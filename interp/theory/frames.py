@@ -1,7 +1,7 @@
-"""Sets of T unit vectors in d < T dimensions with small overlaps: bounds, and the frames that come from algebra.
+"""Sets of T unit vectors in d < T dimensions with small overlaps: bounds, and algebraic frames.
 
-A frame is a (T, d) tensor of unit rows. Which overlaps matter differs from construction to construction (largest
-absolute value, largest against smallest, squares): see `interp.theory.frame_search` for the criteria and the search.
+A frame is a (T, d) tensor of unit rows. Each construction needs another property of the overlaps (largest absolute
+value, largest against smallest, squares): see `interp.theory.frame_search` for the criteria and the search.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from interp.errors import InterpError
 
 
 def welch_bound(T: int, d: int) -> float:
-    """No T unit vectors in d dimensions have a smaller mutual coherence: sqrt((T - d) / (d (T - 1))), 0 for T <= d.
+    """Lower bound on the mutual coherence of T unit vectors in d dimensions: sqrt((T - d) / (d (T - 1))), 0 for T <= d.
 
-    Reached by real vectors only for T <= d (d + 1) / 2, and not always then. Behrens et al. (2024) eq. 8, which states
-    the complex case T < d^2: erratum 11. Raises InterpError for T or d below 1.
+    Real vectors can reach it only for T <= d (d + 1) / 2, and not always then. Behrens et al. (2024) eq. 8 states the
+    condition for complex vectors, T < d^2 (erratum 11). Raises InterpError for T or d below 1.
     """
     if T < 1 or d < 1:
         raise InterpError(f"the Welch bound needs T >= 1 vectors in d >= 1 dimensions, got T={T}, d={d}")
@@ -97,14 +97,14 @@ def simplex_dimension(T: int, L: int) -> int:
 
 
 def one_sided_bound(T: int, L: int) -> int:
-    """No T unit vectors in fewer dimensions satisfy (L-1) max c - (L-2) min c < 1 over their overlaps c.
+    """Lower bound on the d in which T unit vectors can satisfy (L-1) max c - (L-2) min c < 1 over their overlaps c.
 
-    A Welch bound with signs. Let m be the mean overlap, [low, high] the range, G the Gram matrix of rank at most d.
-    Since (c - low)(c - high) <= 0, the mean of c^2 is at most (low + high) m - low high, which bounds ||G||^2 above.
-    Below, the largest eigenvalue is at least s = 1 + (T - 1) m, and the others share the trace T - s, so
-    ||G||^2 >= s^2 + (T - s)^2 / (d - 1), or T^2 / d where s < T/d. Given high, low > ((L-1) high - 1)/(L-2); the bound
-    is the smallest d at which some (high, m) satisfies both. The difference is concave in m, so m is solved for;
-    high runs over a fine grid, and frames that would succeed by less than about 1e-6 count as excluded.
+    A Welch bound with signs. Let m be the mean overlap, [low, high] the range, G the Gram matrix, of rank at most d.
+    Upper bound on ||G||^2: since (c - low)(c - high) <= 0, the mean of c^2 is at most (low + high) m - low high.
+    Lower bound: the largest eigenvalue is at least s = 1 + (T - 1) m, and the others share the trace T - s, so
+    ||G||^2 >= s^2 + (T - s)^2 / (d - 1), or T^2 / d if s < T/d. The condition requires low > ((L-1) high - 1)/(L-2).
+    The result is the smallest d at which some (high, m) satisfies both bounds. Their difference is concave in m, so the
+    best m is computed; high runs over a fine grid. Frames that would succeed by less than about 1e-6 count as excluded.
     Raises InterpError for T < 2 or L < 1.
     """
     if T < 2 or L < 1:
@@ -130,10 +130,10 @@ def one_sided_bound(T: int, L: int) -> int:
 
 
 def squared_bound(T: int, L: int) -> int:
-    """No T unit vectors in fewer dimensions satisfy (L-1) max c^2 - (L-2) min c^2 < 1.
+    """Lower bound on the d in which T unit vectors can satisfy (L-1) max c^2 - (L-2) min c^2 < 1.
 
-    c^2 is the overlap of the projectors e e^T, whose traceless parts live in d (d + 1)/2 - 1 dimensions; taking the
-    shared trace away turns the condition into the one-sided one there. At T = 32, L = 10 this proves d >= 8.
+    c^2 is the overlap of the projectors e e^T. Their traceless parts span d (d + 1)/2 - 1 dimensions, and subtracting
+    the common trace turns the condition into the one-sided one there. At T = 32, L = 10 this proves d >= 8.
     Errors as in `one_sided_bound`.
     """
     needed = one_sided_bound(T, L)
@@ -141,7 +141,7 @@ def squared_bound(T: int, L: int) -> int:
 
 
 def binary_code(T: int) -> Float[Tensor, "T d"]:
-    """Token t = 1..T as the bits of t, scaled to unit norm: d = ceil(log2(T + 1)), overlaps in [0, 1).
+    """Represent token t = 1..T by the bits of t, scaled to unit norm: d = ceil(log2(T + 1)), overlaps in [0, 1).
 
     Eq. 76 of Behrens et al. (2024) with the norm <bin, bin>^(-1/2) (printed ^(-1): erratum 19). Row t - 1 is token t.
     """
@@ -169,11 +169,11 @@ def quarter_circle_points(T: int) -> Float[Tensor, "T 2"]:
 
 
 def equiangular_frame(T: int, d: int) -> Float[Tensor, "T d"]:
-    """A real equiangular tight frame, every |overlap| equal to the Welch bound, where one of these families has it.
+    """Return a real equiangular tight frame (every |overlap| equals the Welch bound) if one of these families has it.
 
     Orthonormal (T <= d), simplex (T = d + 1), Paley conference (T - 1 a prime that is 1 mod 4, d = T / 2), pairs of 5
     points (10 in d = 5), pairs of 8 points (28 in d = 7 or 21), quadratic forms (4^s, s >= 2, d = 2^(s-1) (2^s +- 1),
-    16 in 6 or 10, 64 in 28 or 36). Raises InterpError elsewhere: other equiangular frames exist, most sizes have none.
+    16 in 6 or 10, 64 in 28 or 36). Raises InterpError for other sizes: most have no equiangular frame.
     """
     if d >= T:
         return torch.eye(T, d, dtype=torch.float64)

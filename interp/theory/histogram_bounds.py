@@ -1,4 +1,4 @@
-"""How small can d be? Published and corrected bounds for histogram models, and the smallest verified constructions.
+"""The smallest d_model of histogram models: published and corrected bounds, and the smallest verified constructions.
 
 These are bounds for the designs of Behrens et al. (2024), appendices A and B, not for the architecture. A trained model
 may need less.
@@ -36,13 +36,13 @@ class _Row:
 
 
 def feasibility(model: str, T: int = 32, L: int = 10) -> pd.DataFrame:
-    """The smallest d_model by number of hidden neurons, p = 1 and p = T, one row each.
+    """Return the smallest d_model for p = 1 and p = T hidden neurons, one row each.
 
     Columns:
-    printed    the bound as published, with d >= T of section 5.1 where that is smaller.
+    printed    the published bound, or d >= T of section 5.1 if that is smaller.
     corrected  the same argument with its mistakes corrected (strict inequality, squares, merged counter).
-    necessary  below this, no embedding satisfies the true condition of the design (one-sided Welch bound; empty if no
-               such condition is known).
+    necessary  no embedding of a smaller width satisfies the true condition of the design (one-sided Welch bound; NA if
+               no such condition is known).
     verified   the smallest d_model at which a construction of this package is right on all sequences, without a new
                search, and `variant`, its name.
     *_source   section, equation and erratum, or another source of the number.
@@ -71,17 +71,17 @@ def _symmetric(T: int, L: int) -> float:
 
 
 def _above(bound: float) -> int:
-    """The smallest integer strictly above."""
+    """Return the smallest integer above x."""
     return math.floor(bound + 1e-9) + 1
 
 
 def _smallest_frame(criterion: Criterion, T: int, L: int) -> int:
-    """The smallest width of an available frame (stored or algebraic) that satisfies the criterion."""
+    """Return the smallest width of a stored or algebraic frame that satisfies the criterion."""
     return min(f.shape[1] for f in frames_at_hand(criterion, T, T) if best_slack(f, criterion, L) > 0)
 
 
 def _best_one_sided(T: int, L: int, extra: int, frame_name: str) -> tuple[int, str, str]:
-    """The best of orthonormal vectors, simplices and frames: width (`extra` more below T), variant, reason."""
+    """The narrowest of orthonormal vectors, simplices and frames: width (`extra` more below T), variant, reason."""
     simplex, frame = simplex_dimension(T, L), _smallest_frame("one-sided", T, L)
     if min(simplex, frame) + extra >= T:
         return T, "orthogonal" if extra else "uniform", "orthonormal embeddings"

@@ -1,4 +1,4 @@
-"""Newton's method on both factors of a rank-d map at once: full precision at the end of a search, and its curvature."""
+"""Newton's method on both factors of a rank-d map: polishes the result of a search and returns its curvature."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jaxtyping import Float
 from interp.theory.kl import log_softmax
 
 FLAT = 1e-12
-"""A row's block has no curvature in directions below this share of its largest: what rounding leaves there is some
-1e-16 of it, and what counts as curvature must not depend on the CPU."""
+"""Directions with less than this share of a block's largest curvature count as flat. Rounding leaves about 1e-16 of it,
+and the decision must not depend on the CPU."""
 
 
 @dataclass(frozen=True, eq=False)
 class Polished:
-    """The end of a polish. curvature: least eigenvalue of the Hessian on W_U (W_E eliminated), symmetries left out."""
+    """The polished map. curvature: least eigenvalue of the Hessian on W_U (W_E eliminated) without symmetries."""
 
     W_U: Float[np.ndarray, "d outputs"]
     W_E: Float[np.ndarray, "contexts d"]
@@ -36,16 +36,17 @@ def polish(
     max_steps: int = 50,
     tolerance: float = 1e-13,
 ) -> Polished:
-    """Damped Newton steps on (W_E, W_U) by the Schur complement of the rows' blocks: O(N (M d)^2 d + (M d)^3) a step.
+    """Take damped Newton steps on (W_E, W_U) by the Schur complement of the rows' blocks.
 
-    Rows of zero prior must be left out. value is the cross-entropy; gradient_norm is in balanced factors.
+    Each step costs O(N (M d)^2 d + (M d)^3). The prior must be positive. value is the cross-entropy; gradient_norm
+    is in balanced factors.
     """
     W_U, W_E = balance(W_U, W_E, prior)
     value = _value(conditional, prior, W_U, W_E)
     damping = 1e-6
     for step in range(max_steps + 1):
         gradient_E, gradient_U, schur, solve = _system(conditional, prior, W_U, W_E, damping)
-        # In W_E scaled by sqrt(prior), the variables in which the factors are balanced.
+        # Scale W_E by sqrt(prior): in these variables the factors are balanced.
         norm = float(np.sqrt((gradient_U**2).sum() + (gradient_E**2 / prior[:, None]).sum()))
         if norm <= tolerance or step == max_steps or damping > 1e6:
             break
@@ -61,7 +62,7 @@ def polish(
 
 
 def balance(W_U: np.ndarray, W_E: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same product with W_U W_U^T = W_E^T diag(prior) W_E diagonal, and every row of W_U summing to zero."""
+    """Factors of the same product with W_U W_U^T = W_E^T diag(prior) W_E diagonal and rows of W_U that sum to 0."""
     W_U = W_U - W_U.mean(axis=1, keepdims=True)
     Q_U, R_U = np.linalg.qr(W_U.T)
     Q_E, R_E = np.linalg.qr(np.sqrt(prior)[:, None] * W_E)
@@ -77,7 +78,7 @@ def _value(p: np.ndarray, prior: np.ndarray, W_U: np.ndarray, W_E: np.ndarray) -
 def _system(
     p: np.ndarray, prior: np.ndarray, W_U: np.ndarray, W_E: np.ndarray, damping: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Callable[[], tuple[np.ndarray, np.ndarray]]]:
-    """Gradients, the Schur complement on W_U (outputs x d, flattened), and the function that solves both steps."""
+    """Return the gradients, the Schur complement on W_U (outputs x d, flattened), and a solver for both steps."""
     (d, m), n = W_U.shape, len(W_E)
     q = np.exp(log_softmax(W_E @ W_U))
     residual = prior[:, None] * (q - p)
@@ -103,7 +104,7 @@ def _system(
     def solve() -> tuple[np.ndarray, np.ndarray]:
         goal = gradient_U.T.reshape(-1) - np.einsum("iax,ia->x", inverse_cross, gradient_E)
         values, vectors = np.linalg.eigh(schur)
-        # A saddle's negative directions are descended by their absolute value.
+        # At a saddle, use the absolute value of negative curvature, so that the step goes down.
         step = -vectors @ ((vectors.T @ goal) / (np.abs(values) + damping * max(values[-1], 1e-300)))
         step_E = -np.linalg.solve(blocks, gradient_E[:, :, None])[:, :, 0] - inverse_cross @ step
         return step.reshape(m, d).T, step_E
@@ -112,7 +113,7 @@ def _system(
 
 
 def _curvature(schur: np.ndarray, W_U: np.ndarray) -> float:
-    """Least eigenvalue orthogonal to the symmetries: W_U -> R W_U (d^2 directions) and W_U -> W_U + c 1^T (d)."""
+    """The least eigenvalue orthogonal to the symmetries W_U -> R W_U (d^2 directions) and W_U -> W_U + c 1^T (d)."""
     d, m = W_U.shape
     symmetries = [np.outer(np.eye(d)[a], W_U[b]).T.reshape(-1) for a in range(d) for b in range(d)]
     symmetries += [np.outer(np.eye(d)[a], np.ones(m)).T.reshape(-1) for a in range(d)]

@@ -1,4 +1,4 @@
-"""The inverse temperature that a bos-softmax counter needs, and what it costs: Behrens et al. (2024), eq. 92, B.3.1."""
+"""The inverse temperature that a bos-softmax counter needs: Behrens et al. (2024), eq. 92, B.3.1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interp.theory.frames import overlaps
 
 
 def code_separation(code: Float[Tensor, "T d"]) -> float:
-    """eps = 1 - the largest overlap between different unit vectors. Eqs. 10 and 74 mean <= 1 - eps: erratum 18."""
+    """eps = 1 - the largest overlap of different unit vectors. Eqs. 10 and 74 should say <= 1 - eps: erratum 18."""
     return 1.0 - overlaps(code).highest
 
 
@@ -25,14 +25,14 @@ def kappa_threshold(eps: float, L: int, lowest: float = 0.0) -> float:
     """kappa*: with a code of overlaps in [lowest, 1 - eps], bos-softmax always counts correctly iff kappa > kappa*.
 
     The attention on BOS is e^kappa / (e^kappa + sum_m e^(kappa <e_t, e_m>)) up to a factor common to all counts, so it
-    falls with the count k of the own token. Count k is lowest when the other L - k sit at overlap 1 - eps, count k + 1
-    highest when they sit at `lowest`. With u = e^kappa these two touch where
-    n u^(1 - eps) = u + (n - 1) u^lowest, n = L - k, which needs the largest u for the largest n, k = 1. For lowest = 0
-    this is eq. 92, (L - 1) u^(1 - eps) - u - (L - 2) = 0: exact for codes with an orthogonal pair, as the binary code
-    of four tokens or more. It has one root u > 1 (u = 1 always solves it), independent of alpha, and
-    kappa* < ln(L - 1) / eps. 0 where every kappa > 0 works. Erratum 21; the term for lowest < 0 is added here: without
-    it the threshold of a code with negative overlaps comes out too small.
-    Raises InterpError unless 0 < eps <= 2, L >= 1 and lowest <= 1 - eps.
+    falls with the count k of the own token. It is lowest for count k if the other L - k tokens have overlap 1 - eps,
+    and highest for count k + 1 if they have overlap `lowest`. With u = e^kappa and n = L - k, the two values are equal
+    if n u^(1 - eps) = u + (n - 1) u^lowest. The largest n, at k = 1, needs the largest u. For lowest = 0 this is eq.
+    92, (L - 1) u^(1 - eps) - u - (L - 2) = 0, which is exact for codes with an orthogonal pair, such as the binary code
+    of four tokens or more. It has one root u > 1 (u = 1 always solves it), independent of alpha, and kappa* < ln(L - 1)
+    / eps. Returns 0 if every kappa > 0 works. Source: erratum 21. The term for lowest < 0 is added here: without it,
+    the threshold of a code with negative overlaps is too small. Raises InterpError unless 0 < eps <= 2, L >= 1 and
+    lowest <= 1 - eps.
     """
     if not 0 < eps <= 2 or L < 1 or lowest > 1 - eps:
         raise InterpError(

@@ -18,7 +18,7 @@ def entropy_rows(conditional: Float[np.ndarray, "contexts outputs"]) -> Float[np
 
 
 def entropy(table: Any, prior: Any = None) -> float:
-    """The prior-weighted entropy: what a perfect model's cross-entropy loss would be."""
+    """The prior-weighted entropy, which is the cross-entropy loss of a perfect model."""
     checked = as_table(table, prior)
     return float(checked.prior @ entropy_rows(checked.conditional))
 
@@ -48,7 +48,7 @@ def kl_divergence(table: Any, logits: Any, prior: Any = None) -> float:
 
 
 def checked_logits(table: ConditionalTable, logits: Any) -> Float[np.ndarray, "contexts outputs"]:
-    """The logits as float64, or an InterpError where they do not fit the table or contain NaN."""
+    """Return the logits as float64. Raises InterpError if they do not fit the table or contain NaN."""
     array = np.asarray(logits.detach().cpu() if hasattr(logits, "detach") else logits, dtype=np.float64)
     if array.shape != table.conditional.shape:
         raise InterpError(f"the table has shape {table.conditional.shape} but the logits have shape {array.shape}")

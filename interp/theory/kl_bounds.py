@@ -1,7 +1,7 @@
-"""Upper bounds on the divergence of a map that almost fits the log table: as printed, as corrected, and sharper ones.
+"""Upper bounds on the divergence of a map that almost fits the log table: printed, corrected, and sharper ones.
 
-Every function gives one number for each context (nats) unless it says otherwise; a bound on the divergence is their
-prior-weighted mean. All of them need a table with full support. Bounds that overflow are inf.
+Unless stated otherwise, a function returns one number per context, in nats; their prior-weighted mean bounds the
+divergence. All functions need a table with full support. Bounds that overflow are inf.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEMMA_1_NORMS = ("l2", "sup", "mean", "pi", "text")
 
 
 def exp3(x: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
-    """e^x - 1 - x - x^2 / 2, by its series where that is more accurate. Source: Dana 2024, Lemma 1."""
+    """Return e^x - 1 - x - x^2 / 2, by its series for small x. Source: Dana 2024, Lemma 1."""
     x = np.asarray(x, dtype=np.float64)
     with np.errstate(over="ignore"):
         plain = np.expm1(x) - x - x**2 / 2
@@ -95,8 +95,9 @@ def theorem2_ls(conditional: Table, sigma: float, *, statement: str = "printed")
 def theorem2_wls(conditional: Table, sigma: float) -> Rows:
     """Bound on KL_i(f_wls), true as printed, with W_U the d leading right singular vectors; inf where min pi is small.
 
-    log(1 + ||pi||_inf sigma^2 / 2) + exp3(sqrt(max pi / min pi) sigma). The remark after it, that f_wls is to be
-    expected where min pi is near zero, contradicts it: read f_ls. Source: Dana 2024, Theorem 2; erratum 14.
+    log(1 + ||pi||_inf sigma^2 / 2) + exp3(sqrt(max pi / min pi) sigma). The paper's remark after the theorem
+    recommends f_wls if min pi is near zero, which contradicts this bound: it should say f_ls.
+    Source: Dana 2024, Theorem 2; erratum 14.
     """
     largest, least = conditional.max(axis=1), conditional.min(axis=1)
     with np.errstate(divide="ignore"):
@@ -142,9 +143,9 @@ def a_posteriori_bound(conditional: Table, logits: Table) -> Rows:
 
 
 def bounds_table(table: Any, d: int, *, prior: Any = None, centering: str = "uniform") -> pd.DataFrame:
-    """All bounds on one table at one width: columns bound, map, kl, value, ratio (value / kl), holds, assumptions.
+    """Compare all bounds on one table and width: columns bound, map, kl, value, ratio (value / kl), holds, assumptions.
 
-    `holds` compares on this table; the table of statements that are false in general is the test suite.
+    `holds` is about this table only. The tests show which statements are false in general.
     """
     import pandas as pd
 
@@ -152,7 +153,7 @@ def bounds_table(table: Any, d: int, *, prior: Any = None, centering: str = "uni
     if checked.has_zeros:
         raise InterpError("the table has zeros, but the bounds need full support")
     p, weights = checked.conditional, checked.prior
-    floor = 1e-300  # the bounds speak of log pi itself, not of a clipped one
+    floor = 1e-300  # the bounds are about log pi itself, not a clipped one
     ls = least_squares(checked, d, centering=centering, floor=floor)
     wls = weighted_least_squares(checked, W_U=ls.W_U, floor=floor)
     prior_ls = least_squares(checked, d, centering=centering, sqrt_prior=True, floor=floor)

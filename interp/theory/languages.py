@@ -1,4 +1,4 @@
-"""What the proofs of the formal languages say the value s at CLS is, string by string, from the symbols alone.
+"""The value s at CLS that the proofs for the formal languages predict, computed from each string's symbols alone.
 
 Symbols are 0s and 1s, at least one; c is the score that FIRST and PARITY choose.
 
@@ -24,7 +24,7 @@ def first(symbols: Sequence[int], c: float) -> float:
 
 
 def parity(symbols: Sequence[int], c: float) -> float:
-    """(weight of position k in the head of odd positions - in the head of even ones) / n (Chiang and Cholak, 3.2)."""
+    """(weight of position k in the odd positions' head - in the even positions' head) / n (Chiang and Cholak, 3.2)."""
     n, k = len(symbols) + 1, sum(symbols)
     even, odd = (n + 1) // 2, n // 2
     sign = -1 if k % 2 == 0 else 1  # -cos(k pi)

@@ -1,7 +1,7 @@
-"""Theorem 3's construction for low entropy: every context points at the unembedding of its one right output.
+"""Theorem 3's construction for low entropy: each context's embedding is parallel to its right output's unembedding.
 
-f(i) = lambda_i W_U^T w_U(g(i)): the logits are lambda_i u_j, u_j = w_U(j) . w_U(g(i)), so all that is left to choose is
-a set of nearly orthogonal vectors and one number for each context.
+f(i) = lambda_i W_U^T w_U(g(i)), so the logits are lambda_i u_j with u_j = w_U(j) . w_U(g(i)). The construction chooses
+a set of nearly orthogonal vectors and one scale lambda_i per context.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def lookup_construction(
     prior: Any = None,
     seed: int = 0,
 ) -> LookupConstruction:
-    """Theorem 3's map with its exact divergence.
+    """Build Theorem 3's map and compute its exact divergence.
 
     unembedding   'random-sign' (entries +-1 / sqrt d), 'simplex' (needs d >= outputs - 1), or W_U itself
-    scale         lambda: 'entropy', the print's equation with its sign mended (softmax gives g probability e^-H);
+    scale         lambda: 'entropy', the paper's equation with its sign corrected (softmax gives g probability e^-H);
                   'match', softmax gives g its own probability pi_g; 'optimal', the least divergence
-    targets       g; the most likely output of each context when not given
-    Raises InterpError if lambda would be infinite (a context with entropy 0): its divergence is zero in the limit
-    only; and for 'entropy' where w_g . w_g is not the largest u_j, for then the equation need not have a solution.
+    targets       g; by default, the most likely output of each context
+    Raises InterpError if lambda would be infinite: a context with entropy 0 has divergence zero only in the limit. Also
+    raises for 'entropy' if w_g . w_g is not the largest u_j, because the equation may then have no solution.
     Source: Dana 2024, Theorem 3; erratum 16.
     """
     checked = as_table(table, prior)
@@ -88,12 +88,12 @@ def lookup_scales(
     targets: Int[np.ndarray, " contexts"],
     scale: str,
 ) -> Float[np.ndarray, " contexts"]:
-    """lambda of every context, by bisection; inf where only the limit solves the equation.
+    """Solve for the lambda of every context by bisection; inf if only the limit solves the equation.
 
-    entropy   log sum_j exp(lambda (u_j - u_g)) = H(pi_i): printed with -H, which has no solution, as the left side is
-              in (0, log M] for lambda >= 0. Unique if u_g > u_j for all j != g
-    match     log q_g = log pi_g: a probability of g below 1 / M gives a negative lambda
-    optimal   E_q[u] = E_pi[u], the stationarity of the divergence in lambda
+    entropy   log sum_j exp(lambda (u_j - u_g)) = H(pi_i). The paper prints -H, for which there is no solution: the left
+              side is in (0, log M] for lambda >= 0. The solution is unique if u_g > u_j for all j != g.
+    match     log q_g = log pi_g; lambda is negative if pi_g < 1 / M
+    optimal   E_q[u] = E_pi[u], which makes the divergence stationary in lambda
     """
     n = len(conditional)
     u = gram[targets]
@@ -136,7 +136,7 @@ def simplex_unembedding(n_outputs: int, d: int) -> Float[np.ndarray, "d outputs"
 
 
 def coherence(W_U: Float[np.ndarray, "d outputs"]) -> float:
-    """mu: the largest |w_U(i) . w_U(j)| of two different outputs."""
+    """Return mu, the largest |w_U(i) . w_U(j)| of two different outputs."""
     gram = np.abs(W_U.T @ W_U)
     np.fill_diagonal(gram, 0)
     return float(gram.max())
@@ -166,7 +166,7 @@ def _mean_gap(lam: np.ndarray, gap: np.ndarray) -> np.ndarray:
 
 
 def _increasing_root(function: Callable[[np.ndarray], np.ndarray], n: int) -> np.ndarray:
-    """The zeros of n increasing functions of lambda, by doubling and bisection."""
+    """Find the zeros of n increasing functions of lambda, by doubling and bisection."""
     low, high = np.full(n, -1.0), np.ones(n)
     for _ in range(20):
         high = np.where(function(high) < 0, 2 * high, high)

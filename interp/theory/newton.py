@@ -1,4 +1,4 @@
-"""The best embedding of every row for a given unembedding: convex problems, solved together by Newton's method."""
+"""The best embedding of every row for a given unembedding: convex problems that Newton's method solves together."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def newton_refinement(
     tolerance: float = 1e-10,
     floor: float = 1e-12,
 ) -> NewtonRefinement:
-    """The embeddings W_E that minimize every row's divergence for the given W_U, by damped Newton steps on all rows.
+    """Find the embeddings W_E that minimize every row's divergence for the given W_U, by damped Newton steps.
 
-    A row starts from the better of f_wls and 0 (or of `start` and 0): the logits of f_wls can saturate the softmax,
-    where Hessian and gradient are both near zero and plain Newton stalls (errata, table B). A row is converged when its
-    gradient norm is below `tolerance`; a row of a table with zeros may have its optimum at infinity, and then converges
-    to an embedding whose divergence is within about `tolerance` of the infimum.
+    A row starts from the better of f_wls (or `start`) and 0. The logits of f_wls can saturate the softmax; Hessian and
+    gradient are then both near zero, and plain Newton stalls (errata, table B). A row has converged when its gradient
+    norm is below `tolerance`. If the table has zeros, a row's optimum may be at infinity; the row then converges to an
+    embedding whose divergence is within about `tolerance` of the infimum.
     """
     checked = as_table(table, prior)
     chosen = checked_unembedding(W_U, checked.n_outputs)
@@ -79,10 +79,10 @@ def _cross_entropy(p: np.ndarray, logits: np.ndarray) -> np.ndarray:
 def _minimize(
     p: np.ndarray, W_U: np.ndarray, W_E: np.ndarray, max_steps: int, tolerance: float
 ) -> tuple[int, np.ndarray]:
-    """Damped Newton on the rows of W_E, in place. Returns the steps taken and the gradient norms.
+    """Run damped Newton on the rows of W_E, in place. Returns the number of steps and the gradient norms.
 
-    The damping is c |gradient| max|w_U|: zero at the optimum (so the steps become Newton's), large enough far from it
-    because the softmax's third derivative is bounded by its second times max|w_U|. c adapts to each row.
+    The damping is c |gradient| max|w_U|. It vanishes at the optimum, so the steps become Newton's; far from it, it is
+    large enough because the softmax's third derivative is at most its second times max|w_U|. c adapts to each row.
     """
     reach = float(np.sqrt((W_U**2).sum(axis=0).max()))
     caution = np.full(len(p), 1e-3)
@@ -101,7 +101,7 @@ def _minimize(
         trial = W_E[active] - _solve(q, W_U, gradient, damping + 1e-15 * reach**2)
         logits = trial @ W_U
         trial_value = _cross_entropy(p[active], logits)
-        slack = 1e-15 * (1 + np.abs(logits).max(axis=1))  # what rounding alone can change
+        slack = 1e-15 * (1 + np.abs(logits).max(axis=1))  # the change that rounding alone can cause
         better = trial_value <= value[active] + slack
         moved = active[better]
         W_E[moved], value[moved] = trial[better], trial_value[better]
@@ -111,7 +111,7 @@ def _minimize(
 
 
 def _solve(q: np.ndarray, W_U: np.ndarray, gradient: np.ndarray, damping: np.ndarray) -> np.ndarray:
-    """(H_i + damping_i I)^{-1} gradient_i with H_i = W_U (diag q_i - q_i q_i^T) W_U^T, a chunk of rows at a time."""
+    """Solve (H_i + damping_i I)^{-1} gradient_i, H_i = W_U (diag q_i - q_i q_i^T) W_U^T, in chunks of rows."""
     (n, m), d = q.shape, len(W_U)
     step = np.empty((n, d))
     chunk = max(1, CHUNK_BYTES // (8 * m * d))

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POLISH_SIZE = 400
-"""Joint Newton steps are taken while outputs x d is at most this: they cost its cube."""
+"""Joint Newton steps are used if outputs x d is at most this; they cost its cube."""
 POLISH_ALL_SIZE = 100
-"""While outputs x d is at most this, every start is finished by joint Newton steps, not only the winner."""
+"""If outputs x d is at most this, joint Newton steps polish every start, not only the winner."""
 AGREEMENT = 1e-7
 """Starts whose divergences differ by less than this, in nats, count as the same minimum."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankDOptimum(RankDMap):
-    """The best rank-d map found. kl, in nats, is an upper bound on the optimum, and the optimum itself where `exact`.
+    """The best rank-d map found. kl, in nats, is an upper bound on the optimum, and equals the optimum if `exact`.
 
-    method         the start that won, and what finished it
-    restarts       DataFrame, one row a start: start, kl, iterations, gradient_norm, best (within 1e-7 of the least)
+    method         the start that won, and the method that polished it
+    restarts       DataFrame, one row per start: start, kl, iterations, gradient_norm, best (within 1e-7 of the least)
     gradient_norm  norm of the gradient in balanced factors (W_U W_U^T = W_E^T diag(prior) W_E)
-    curvature      least eigenvalue of the Hessian on W_U (W_E eliminated), symmetries left out; NaN if too large
-    exact          whether the optimum is proved to be zero by the rank condition
-    attained       False where the table has zeros: the optimum is then an infimum, approached as logits grow
-    evidence       what speaks for optimality, in a sentence or two
+    curvature      least eigenvalue of the Hessian on W_U (W_E eliminated) without symmetries; NaN if too large
+    exact          whether the rank condition proves that the optimum is zero
+    attained       False if the table has zeros: the optimum is then an infimum, approached as logits grow
+    evidence       the evidence for optimality, in a sentence or two
     """
 
     restarts: pd.DataFrame
@@ -58,13 +58,14 @@ def rank_d_optimum(
     max_iterations: int = 3000,
     floor: float = 1e-12,
 ) -> RankDOptimum:
-    """The rank-d map W_E @ W_U of least divergence from the table, a ConditionalTable or an array with `prior`.
+    """Find the rank-d map W_E @ W_U of least divergence from the table, a ConditionalTable or an array with `prior`.
 
-    L-BFGS on both factors from the SVD of the log table weighted by sqrt(prior), the same SVD with the table clipped at
-    0.1 / M and 0.01 / M (for low entropy), and random starts (8 for tables of up to 10,000 entries, none above, unless
-    given); then every row's embedding by Newton's method, and joint Newton steps while outputs x d <= 400.
-    For d >= min(contexts, outputs - 1) the optimum is zero exactly, and no search is made.
-    Nothing certifies a positive optimum as global: `restarts` and `evidence` say what speaks for it.
+    L-BFGS optimizes both factors from several starts: the SVD of the log table weighted by sqrt(prior), the same SVD
+    with the table clipped at 0.1 / M and 0.01 / M (for low entropy), and random starts (by default 8 for
+    tables of up to 10,000 entries, otherwise none). Then Newton's method optimizes every row's embedding, and joint
+    Newton steps follow if outputs x d <= 400. For d >= min(contexts, outputs - 1) the optimum is exactly zero, and
+    nothing is searched. A positive optimum is not proved to be global: `restarts` and `evidence` give the evidence for
+    it.
     Source: Dana 2024, sections 3.2 and 4 (f_W*); errata 3, 11 and table B.
     """
     checked = as_table(table, prior)
@@ -93,7 +94,7 @@ class _Run:
 
 
 def _polished(rows: ConditionalTable, run: _Run) -> _Run:
-    """The run after joint Newton steps: never worse."""
+    """Apply joint Newton steps to a run; the result is never worse."""
     end = polish(rows.conditional, rows.prior, run.W_U, run.W_E)
     kl = rank_d_map(rows, end.W_U, end.W_E, "").kl
     return _Run(run.start, end.W_U, end.W_E, kl, run.iterations, end.gradient_norm, end.curvature)
@@ -118,7 +119,7 @@ def _starts(
 
 
 def _search(rows: ConditionalTable, start: str, W_U: np.ndarray, W_E: np.ndarray, max_iterations: int) -> _Run:
-    """From a start to a minimum: rows by Newton, both factors by L-BFGS, rows again, joint Newton where affordable."""
+    """Go from a start to a minimum: Newton on rows, L-BFGS on both factors, rows again, joint Newton if affordable."""
     W_E = newton_refinement(rows, W_U, start=W_E, max_steps=5).W_E
     end = descend(rows, W_U, W_E, max_iterations)
     refined = newton_refinement(rows, end.W_U, start=end.W_E, max_steps=50)
@@ -178,7 +179,7 @@ def _finish(
 
 
 def _zero_optimum(checked: ConditionalTable, d: int, likely: np.ndarray) -> RankDOptimum:
-    """All of log pi up to a constant per row: one coordinate per output (against the last one), or one per context."""
+    """Represent log pi up to a constant per row: one coordinate per output (against the last), or per context."""
     import pandas as pd
 
     n, m = int(likely.sum()), checked.n_outputs

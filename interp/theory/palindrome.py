@@ -32,10 +32,10 @@ def exact_value(symbols: Sequence[int]) -> Fraction:
 
 
 def share_of_false_accepts(length: int, base: float, tolerance: float) -> float:
-    """The share of appendix B's strings with |s| <= `tolerance` that are not palindromes.
+    """Return the share of appendix B's strings with |s| <= `tolerance` that are not palindromes.
 
     Half of the strings have one wrong pair, at i uniform on 1..length // 2, and then |s| = b^i (b - 1) / (b^n - 1)
-    (erratum 34, with the i of the tokens).
+    (erratum 34, where i counts tokens).
     """
     n, pairs = length + 2, length // 2
     if not pairs:
@@ -48,10 +48,10 @@ def share_of_false_accepts(length: int, base: float, tolerance: float) -> float:
 
 
 def hard_strings(length: int, palindromes: int = 16, seed: int = 0) -> Int[Tensor, "rows length"]:
-    """Random palindromes, every single flip of the left half of some, and carries such as 1000 against 0111.
+    """Return random palindromes, some with one symbol of the left half flipped, and carries (1000 against 0111).
 
-    A flip next to the ends gives the smallest |s| of a single error, 2/(2^n - 1). So does a carry, where all higher
-    bits must cancel.
+    A flip next to the ends gives the smallest |s| of a single error, 2/(2^n - 1). A carry gives the same |s|, and all
+    its higher bits must cancel.
     """
     if length < 1:
         raise InterpError(f"length = {length} must be at least 1")
@@ -87,7 +87,7 @@ def _tokens(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Float[Te
 
 
 def two_softmaxes(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Float[Tensor, "rows"]:
-    """As printed: a softmax of ln2 i for the left half, one of ln2 (n-1-i) for the right, and two sums."""
+    """Compute s as printed: a softmax of ln2 i for the left half, one of ln2 (n-1-i) for the right, and two sums."""
     ones = _tokens(symbols, dtype)
     n = ones.shape[1]
     i = torch.arange(n)
@@ -97,7 +97,7 @@ def two_softmaxes(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Fl
 
 
 def one_softmax(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Float[Tensor, "rows"]:
-    """The right half reversed onto the left one, so that both sums use the same weights in the same order."""
+    """Reverse the right half onto the left one, so that both sums use the same weights in the same order."""
     ones = _tokens(symbols, dtype)
     n = ones.shape[1]
     i = torch.arange(n)
@@ -106,7 +106,7 @@ def one_softmax(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Floa
 
 
 def powers_of_two(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Float[Tensor, "rows"]:
-    """One softmax to base 2: weights exp2(i - n) are powers of two, and sums of them exact while they fit."""
+    """Use one softmax with base 2: the weights exp2(i - n) are powers of two, so sums are exact while they fit."""
     ones = _tokens(symbols, dtype)
     n = ones.shape[1]
     i = torch.arange(n)
@@ -116,7 +116,7 @@ def powers_of_two(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Fl
 
 
 def one_signed_head(symbols: Int[Tensor, "rows length"], dtype: torch.dtype) -> Float[Tensor, "rows"]:
-    """One head with key min(i, n-1-i) and values +1 left, -1 right: the smallest |s| is of order 2^(-n/2)."""
+    """Use one head with key min(i, n-1-i) and values +1 left, -1 right: the smallest |s| is of order 2^(-n/2)."""
     ones = _tokens(symbols, dtype)
     n = ones.shape[1]
     i = torch.arange(n)
@@ -146,7 +146,7 @@ ORDERS: dict[str, tuple[Callable[[Tensor, torch.dtype], Tensor], Callable[[int],
 def accepts(
     order: str, symbols: Int[Tensor, "rows length"], dtype: torch.dtype, exact_zero: bool = False
 ) -> Bool[Tensor, "rows"]:
-    """|s| within half of its smallest nonzero value, or s == 0. Raises InterpError for an unknown order."""
+    """Whether s is 0, up to half of its smallest nonzero absolute value. Raises InterpError for an unknown order."""
     if order not in ORDERS:
         raise InterpError(f"unknown order {order!r}; known: {', '.join(ORDERS)}")
     value, total = ORDERS[order]

@@ -28,7 +28,7 @@ from torch import Tensor
 from interp.errors import InterpError, one_of
 
 MixingKind = Literal["lin", "lin-softmax", "dot", "dot-softmax", "bos", "bos-softmax"]
-_BLOCK = 1 << 22  # numbers in one temporary: 32 MiB in float64
+_BLOCK = 1 << 22  # entries of a temporary array: 32 MiB in float64
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""How small can sum_i w_i relu(z_i) become while z varies? Affine functions below it, from an interval for each z_i.
+"""Lower bounds on sum_i w_i relu(z_i): affine functions below it, given an interval for each z_i.
 
-On [lo, hi] a neuron whose sign is fixed is affine. One that changes sign is bounded from below by
+On [lo, hi] a neuron of fixed sign is affine. A neuron that changes sign is bounded from below by
 - w < 0: the chord w hi (z - lo) / (hi - lo), the best affine bound, touching at both ends;
 - w > 0: any line w a z with 0 <= a <= 1; `flat_or_steep` takes a = 0 or 1, whichever leaves the smaller gap, and
   `parallel` takes the slope of the chord.
@@ -22,7 +22,7 @@ Choice = Literal["flat_or_steep", "parallel"]
 
 @dataclass(frozen=True)
 class Affine:
-    """z -> sum_i slope_i z_i + offset, one function a row."""
+    """The affine functions z -> sum_i slope_i z_i + offset, one per row."""
 
     slope: Float[np.ndarray, "rows p"]
     offset: Float[np.ndarray, " rows"]
@@ -34,7 +34,7 @@ def affine_below(
     hi: Float[np.ndarray, "rows p"],
     choice: Choice = "flat_or_steep",
 ) -> Affine:
-    """An affine function that is nowhere above sum_i weight_i relu(z_i) for lo <= z <= hi."""
+    """Return an affine function that is at most sum_i weight_i relu(z_i) for all lo <= z <= hi."""
     bends = (lo < 0) & (hi > 0)
     chord = np.divide(hi, hi - lo, out=np.zeros_like(hi), where=bends)
     line = chord if choice == "parallel" else (hi > -lo).astype(hi.dtype)
@@ -46,5 +46,5 @@ def affine_below(
 def interval_below(
     weight: Float[np.ndarray, "rows p"], lo: Float[np.ndarray, "rows p"], hi: Float[np.ndarray, "rows p"]
 ) -> Float[np.ndarray, " rows"]:
-    """The smallest sum_i weight_i relu(z_i) if every z_i could take every value of its interval; exact for p = 1."""
+    """Return the smallest sum_i weight_i relu(z_i) if each z_i varies freely in its interval; exact for p = 1."""
     return np.where(weight > 0, weight * np.maximum(lo, 0), weight * np.maximum(hi, 0)).sum(1)

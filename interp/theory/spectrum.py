@@ -1,4 +1,4 @@
-"""The centered log table: its singular values say what rank is needed, its singular vectors what is worth learning."""
+"""The centered log table: its singular values give the rank needed, its singular vectors the directions to learn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CENTERINGS = ("uniform", "marginal", "pi")
 def centered_log_table(
     table: Any, centering: str = "uniform", *, prior: Any = None, floor: float = 1e-12
 ) -> Float[np.ndarray, "contexts outputs"]:
-    """log pi minus, in each row, its mean over outputs. Softmax never sees the difference; the rank does.
+    """Return log pi minus each row's mean over outputs. This changes the rank, but not the softmax.
 
     centering   uniform: weights 1 / M (the default); marginal: the output marginal sum_i prior_i pi_i;
                 pi: the row's own pi_i, the meaning of E_{t_o} in Dana 2024, Lemma 1
@@ -44,9 +44,9 @@ def singular_values(
 
 
 def zero_divergence_rank(table: Any, centering: str = "uniform", *, tolerance: float = 1e-10) -> int:
-    """The least d with divergence zero: rank(log(pi) J), J = I - 11^T / M; never more than min(N, M - 1).
+    """Return the least d with divergence zero: rank(log(pi) J), J = I - 11^T / M; at most min(N, M - 1).
 
-    Printed as rank(L - E_{t_o}[L]), which with pi-centering can be one too high (centering="pi" gives the printed
+    The paper prints rank(L - E_{t_o}[L]), which can be one too high with pi-centering (centering="pi" returns that
     number). Raises InterpError for a table with zeros: the divergence is then zero only in the limit.
     Source: Dana 2024, section 4; erratum 11.
     """
@@ -58,7 +58,7 @@ def zero_divergence_rank(table: Any, centering: str = "uniform", *, tolerance: f
 
 
 def top_directions(centered: Float[np.ndarray, "contexts outputs"], d: int) -> Float[np.ndarray, "d outputs"]:
-    """The d leading right singular vectors, as orthonormal rows. Asks for d at most min(contexts, outputs)."""
+    """Return the d leading right singular vectors as orthonormal rows. d is at most min(contexts, outputs)."""
     if not 1 <= d <= min(centered.shape):
         raise InterpError(f"d is {d}; between 1 and min(contexts, outputs) = {min(centered.shape)} is needed")
     return np.linalg.svd(centered, full_matrices=False)[2][:d]

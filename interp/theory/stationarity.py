@@ -1,4 +1,4 @@
-"""Which contexts occur at which position: the condition that Proposition 1 needs and the print leaves out."""
+"""Distribution of the contexts at each position: the condition that Proposition 1 needs and the paper omits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interp.theory.table import as_table
 def advance(
     conditional: Float[np.ndarray, "contexts outputs"], prior: Float[np.ndarray, " contexts"], n_tokens: int, order: int
 ) -> Float[np.ndarray, " contexts"]:
-    """The distribution of the k-token context one position later: drop the oldest token, append the next one."""
+    """Return the distribution of the k-token context one position later: drop the oldest token, append the next one."""
     joint = (prior[:, None] * conditional).reshape((n_tokens,) * (order + 1))
     return joint.sum(axis=0).reshape(-1)
 
@@ -22,7 +22,7 @@ def advance(
 def stationary_prior(
     conditional: Float[np.ndarray, "contexts outputs"], n_tokens: int, order: int
 ) -> Float[np.ndarray, " contexts"]:
-    """A prior over contexts that `advance` leaves alone. Unique for a table with full support.
+    """Return a prior over contexts that `advance` does not change. It is unique for a table with full support.
 
     Raises InterpError if outputs and tokens differ in number: then no output can be fed back as a token.
     """
@@ -39,7 +39,7 @@ def stationary_prior(
 
 
 def position_priors(table: Any, length: int, prior: Any = None) -> Float[np.ndarray, "positions contexts"]:
-    """The context distribution before each predicted token of a sequence of `length` tokens, k + 1 .. length.
+    """Return the context distribution before each predicted token, k + 1 .. length, of a sequence of `length` tokens.
 
     The first k tokens are drawn from the table's prior. The mean over positions is the prior for which the k-gram
     divergence d^{k+1} equals d^S for a model that reads only the context (erratum 2).

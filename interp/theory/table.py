@@ -12,9 +12,9 @@ from jaxtyping import Float
 from interp.errors import InterpError
 
 SUM_TOLERANCE = 1e-6
-"""How far a row's sum may be from one: what float32 rounding leaves. Rows are then divided by their sum."""
+"""Largest allowed distance of a row's sum from 1, for float32 rounding. Rows are then divided by their sum."""
 ROUNDING = 1e-12
-"""Sums that are closer to one than this are left alone."""
+"""Rows whose sum is closer to 1 than this are not changed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,21 +71,21 @@ class ConditionalTable:
 
     @property
     def has_zeros(self) -> bool:
-        """Then a rank-d minimum may be only an infimum, approached as the logits grow (erratum 3)."""
+        """Whether there are zeros: a rank-d minimum may then be an infimum, approached as logits grow (erratum 3)."""
         return bool((self.conditional == 0).any())
 
     def log_conditional(self, floor: float = 1e-12) -> Float[np.ndarray, "contexts outputs"]:
-        """log pi, with probabilities below `floor` raised to it: the log of a zero would swamp every singular value."""
+        """Return log pi, with probabilities below `floor` raised to it: log 0 would dominate the singular values."""
         if not 0 < floor < 1:
             raise InterpError(f"floor is {floor}; a probability between 0 and 1 (both excluded) is needed")
         return np.log(np.maximum(self.conditional, floor))
 
 
 def as_table(table: Any, prior: Any = None, contexts: Any = None, name: str = "array") -> ConditionalTable:
-    """A ConditionalTable from one, from an object with .conditional and .prior, or from an array (N, M) or (N, .., M).
+    """Make a ConditionalTable from another, an object with .conditional and .prior, or an array (N, M) or (N, .., M).
 
-    An array with k leading axes of token indices becomes a k-gram table. `prior` and `contexts` replace the table's
-    own; without any, the prior is uniform and the contexts are (0,), (1,), ...
+    An array with k leading axes of token indices becomes a k-gram table. `prior` and `contexts` override the table's;
+    by default, the prior is uniform and the contexts are (0,), (1,), ...
     """
     if isinstance(table, ConditionalTable) and prior is None and contexts is None:
         return table
@@ -148,7 +148,7 @@ def _checked_rows(value: Any) -> np.ndarray:
             f"{wrong.sum()} of {len(rows)} rows of the table do not sum to one "
             f"(row {worst} sums to {sums[worst]:.6g}); divide each row by its sum"
         )
-    # Rows that add up to rounding stay as they are: checking a checked table again changes no bit of it.
+    # Do not divide rows that sum to 1 up to rounding, so that checking a table twice does not change it.
     return np.where(np.abs(sums - 1)[:, None] > ROUNDING, rows / sums[:, None], rows)
 
 

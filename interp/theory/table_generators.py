@@ -24,9 +24,9 @@ def dirichlet_table(
     prior: str | Sequence[float] | np.ndarray = "uniform",
     seed: Seed = 0,
 ) -> ConditionalTable:
-    """Each row an independent symmetric Dirichlet(concentration); n_tokens ** order contexts (a k-gram table).
+    """Draw each row from a symmetric Dirichlet(concentration); n_tokens ** order contexts (a k-gram table).
 
-    Small concentrations give low entropy; below about 0.01 entries underflow to exact zeros, which are kept.
+    Small concentrations give low entropy. Below about 0.01, entries underflow to exact zeros, which are kept.
     """
     _positive("concentration", concentration)
     n = _n_contexts(n_tokens, n_outputs, order)
@@ -45,10 +45,10 @@ def lookup_table(
     prior: str | Sequence[float] | np.ndarray = "uniform",
     seed: Seed = 0,
 ) -> ConditionalTable:
-    """One right output g(context) with probability 1 - noise; the noise is spread over the other outputs.
+    """Give each context one right output g(context) with probability 1 - noise, and spread the noise over the others.
 
-    targets               g, an output for each context; uniformly random when not given
-    noise_concentration   the noise is Dirichlet-distributed over the wrong outputs; even when not given
+    targets               g, an output per context; by default, uniformly random
+    noise_concentration   the noise is Dirichlet-distributed over the wrong outputs; by default, it is uniform
     Source: Dana 2024, section 4.2.
     """
     if not 0 <= noise < 1:
@@ -113,7 +113,7 @@ def _table(rows: np.ndarray, n_tokens: int, order: int, prior: Any, name: str) -
 
 
 def _dirichlet_rows(rng: np.random.Generator, n: int, m: int, concentration: float) -> np.ndarray:
-    """Dirichlet rows through log-gamma draws: the direct sampler returns NaN rows when every draw underflows."""
+    """Draw Dirichlet rows through log-gamma draws: the direct sampler returns NaN rows if every draw underflows."""
     # Gamma(a) has the law of Gamma(a + 1) U^(1/a), whose logarithm never underflows.
     logs = np.log(rng.standard_gamma(concentration + 1, size=(n, m))) + np.log(rng.random((n, m))) / concentration
     rows = np.exp(logs - logs.max(axis=1, keepdims=True))
