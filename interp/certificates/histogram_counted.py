@@ -1,8 +1,8 @@
-"""Count the sequences that bounds leave undecided for a histogram model: every multiset of other tokens, one by one.
+"""Count exactly how often a histogram model is right on the (sequence, position) pairs that bounds leave undecided.
 
-At T = 32, L = 10 there are 273,438,880 multisets of other tokens per token. The walk (histogram_walk.py) is compiled,
-skips subtrees that a bound decides, and is exact: its counts are integers of (sequence, position) pairs. Own tokens are
-distributed over threads; the sums do not depend on the number of threads.
+The answer at a position depends on its own token and on the multiset of the other tokens. At T = 32, L = 10 there are
+273,438,880 multisets per own token, so the walk over them (histogram_walk.py) is compiled and skips subtrees that a
+bound decides. Own tokens are distributed over threads; the counts do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from interp.threads import cores
 
 EXACT_COUNT = 2.0**53
 TRIAL = 2.0
-"""Seconds after which a walk is stopped if it would take HOPELESS times its limit."""
+"""Seconds after which a walk is stopped if it is projected to take more than HOPELESS times its time limit."""
 HOPELESS = 20.0
 SPREAD = 600.0
-"""Largest difference between scores of one query for which float64 can add softmax weights: e^-600 is 1e-261, and its
-52 bits are still normal numbers."""
+"""Largest difference between two scores of a query for which float64 can add their softmax weights. e^-600 is about
+1e-261, and even the last of its 52 bits is above the smallest normal number, 2e-308."""
 
 
 def why_not(tables: Tables) -> str | None:
     """The reason why multisets cannot be counted, or None."""
     if tables.pattern is not None:
-        return "with linear mixing the order of tokens matters, so that multisets do not decide the answers"
+        return "with linear mixing, answers depend on the order of tokens, and not only on the multiset"
     if tables.softmax and tables.scores is not None and np.ptp(tables.scores, axis=1).max() > SPREAD:
-        return f"scores of one query lie more than {SPREAD:.0f} apart, too far for one sum of their softmax weights"
+        return f"scores of one query differ by more than {SPREAD:.0f}, too much to add softmax weights in float64"
     if find_spec("numba") is None:
         return "counting every multiset needs numba: pip install numba"
     if (tables.T - 1) ** (tables.L - 1) >= EXACT_COUNT:
-        return f"{tables.T - 1}^{tables.L - 1} sequences around one token are too many to be counted exactly"
+        return f"{tables.T - 1}^{tables.L - 1} sequences per own token are too many to count exactly in float64"
     if table_bytes(tables) > gigabytes() * 1e9:
         return (f"tables of multisets of {tables.L - 1} tokens would take {table_bytes(tables) / 1e9:,.1f} GB; "
                 "the environment variable INTERP_MAX_GB raises the budget")  # fmt: skip
@@ -57,7 +57,7 @@ def table_bytes(tables: Tables) -> float:
 
 @dataclass
 class Progress:
-    """The number of multisets done, of all, and the deadline."""
+    """Progress of a count: the number of multisets done, their total number, and the deadline."""
 
     total: int
     deadline: float
@@ -88,7 +88,7 @@ def count_rest(
 ) -> str | None:  # fmt: skip
     """Decide the undecided parts by walking all their multisets for at most `seconds`; return a note on the result.
 
-    need, slack: thresholds per own token, count and class. Unfinished tokens and counts are unchanged.
+    need, slack: thresholds as in Search, per own token, count and class. If time runs out, the rest stays undecided.
     """
     jobs = [(part, counts) for part in parts if (counts := _open_counts(part, slack))]
     if not jobs or seconds <= 0:
@@ -128,25 +128,25 @@ def count_rest(
             try:
                 list(pool.map(work, jobs))
             except BaseException:
-                state.stopped = True  # the pool waits for its threads
+                state.stopped = True  # so that the threads return; the pool waits for them
                 raise
     spent = time.monotonic() - started
     if state.done < state.total:
         guess = spent * state.total / max(1, state.done)
-        return (f"{state.done:,} of {state.total:,} multisets of other tokens were counted in {spent:.0f} s; all would "
-                f"take about {guess:,.0f} s on this machine: give more seconds")  # fmt: skip
+        return (f"{state.done:,} of {state.total:,} multisets of other tokens were counted in {spent:.0f} s; all of "
+                f"them would take about {guess:,.0f} s on this machine, so raise the limit (seconds=)")  # fmt: skip
     return (f"{state.total:,} multisets of other tokens were counted in {spent:.1f} s, {sum(again):,} of them again in "
-            f"float64; answers that are right by less than rounding may move them: {sum(close):,}")  # fmt: skip
+            f"float64; right answers whose margin does not exceed the rounding bound: {sum(close):,}")  # fmt: skip
 
 
 def _compile(walk: Walk) -> None:
-    """Compile the walk, by running it on a single multiset, so that compiling (about 15 s) does not count as time."""
+    """Run the walk on a single multiset, so that compiling it (about 15 s) does not use up the time limit."""
     n_out = walk.tables.lead.shape[1]
     walk.count(walk.tables.L, np.ones(n_out, bool), np.zeros(n_out), np.zeros(n_out))
 
 
 def _open_counts(part: Part, slack: np.ndarray) -> list[int]:
-    """The undecided counts of one own token, small classes first."""
+    """Return the undecided counts of one own token, largest first, because they leave the fewest multisets."""
     if part.search is None:
         return []
     open_ = np.flatnonzero(part.undecided > 0) + 1

@@ -1,8 +1,8 @@
 """A one-layer model as tables: the scores and values of each token at each position, as the read position sees them.
 
 Task models and stock HookedTransformers are supported: any number of heads, grouped keys and values, all kinds of
-positions, norms before or after attention, plain and gated MLPs. Other features are refused by name. Running the model
-itself shows that the tables reproduce it (certificates/places.py).
+positions, norms before or after attention, plain and gated MLPs. Models with other features are refused.
+certificates/places.py compares the tables with the model itself on random inputs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Neurons:
-    """(act(x gate) * (x into) + b_in) out + b_out, or act(x into + b_in) out + b_out if there is no gate."""
+    """An MLP: act(x into + b_in) out + b_out, or with a gate (act(x gate) * (x into) + b_in) out + b_out."""
 
     activation: str
     into: Float[Tensor, "d_model d_mlp"]
@@ -147,21 +147,21 @@ def refusal(model: HookedTransformer) -> str | None:
     if (reason := hooks_on(model) or premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     if len(model.blocks) != 1:
-        return (f"it has {len(model.blocks)} layers; certificates by places need one layer, where attention is a sum "
-                "of one term per position")  # fmt: skip
+        return (f"it has {len(model.blocks)} layers; the method needs exactly one, so that the output of attention "
+                "is a sum of one term per position")  # fmt: skip
     return _task_model_refusal(model) if isinstance(model, TaskModel) else _stock_refusal(model)
 
 
 def _task_model_refusal(model: TaskModel) -> str | None:
     spec, layer = model.spec, model.spec.layers[0]
     if layer.mixing != "dot" or layer.normalizer != "softmax":
-        return "its attention is not a softmax of scores of queries and keys"
+        return "its attention is not softmax attention over query-key scores"
     if spec.positions_enter == "attention" and spec.positions == "learned":
-        return "its learned positions enter only the attention"
+        return "its learned position embeddings are added only inside attention"
     if spec.readout == "relu_mlp":
         return "its readout is an MLP"
     if spec.decision == "indicator":
-        return "it decides by an indicator"
+        return "its decision rule is 'indicator'"
     if layer.mlp is not None and layer.mlp.activation not in ACTIVATIONS:
         return f"its MLP's activation is {layer.mlp.activation}"
     return None
@@ -185,7 +185,7 @@ def _stock_refusal(model: HookedTransformer) -> str | None:
 
 @torch.no_grad()
 def one_layer(model: HookedTransformer, length: int) -> OneLayer:
-    """The weights of a model for rows of this length. Raises UnsupportedError, with the reason, for other models."""
+    """Convert a model for inputs of this length. Raises UnsupportedError, with the reason, if it is not supported."""
     if (reason := refusal(model)) is not None:
         raise UnsupportedError(reason)
     parts: Any = model
@@ -252,7 +252,7 @@ def _query_key_norms(attn: Any) -> tuple[Norm, Norm] | None:
 
 
 def _rotation(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
-    """The model's own rotation of the unit vectors, so that sines and cosines are rounded as in the model."""
+    """Return the rotary matrices: unit vectors rotated by the model's own code, for the same rounding of sines."""
     d_head = attn.W_Q.shape[-1]
     units = torch.eye(d_head, dtype=attn.W_Q.dtype)[:, None, None].expand(-1, length, attn.W_Q.shape[0], -1)
     if isinstance(model, TaskModel):
@@ -279,7 +279,7 @@ def _added(model: HookedTransformer, attn: Any, length: int) -> Tensor | None:
 
 
 def _factor(model: HookedTransformer, attn: Any, length: int) -> float:
-    """The factor of the scores q k."""
+    """Return the factor that turns q . k into a score."""
     factor = 1 / float(attn.attn_scale)
     if isinstance(model, TaskModel):
         log_length = model.spec.layers[0].log_length
@@ -310,7 +310,7 @@ class TokenTables:
     """Scores and values that one query position sees, with their rounding errors.
 
     stream: (query token, d_model), the residual stream at that position as it enters the layer. scores: (head, query
-    token, place, key token). values: (head, place, token, d_head).
+    token, key position, key token). values: (head, key position, key token, d_head).
     """
 
     stream: Tracked
@@ -320,7 +320,7 @@ class TokenTables:
 
 @torch.no_grad()
 def token_tables(net: OneLayer, u: float, at: int, seen: int) -> TokenTables:
-    """The tables of the first `seen` places as position `at` sees them, for a number format of unit roundoff u."""
+    """Compute the tables for a query at position `at` and keys at the first `seen` positions. u: the unit roundoff."""
     numbers = Arithmetic(u)
     rows = numbers.add(
         exact(net.tokens.expand(seen, -1, -1)), exact(net.places[:seen, None].expand(-1, len(net.tokens), -1))

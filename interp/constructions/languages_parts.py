@@ -1,8 +1,8 @@
 """Write encoder weights symbolically: a residual stream with named components, and heads and neurons that use them.
 
-A combination such as {"k/n": 1, "1/n": -2} is a linear form when the stream is read, and a vector when it is written.
-With layer norm, every component x has a twin -x, so that a row's mean is zero and the norm only scales it (Chiang and
-Cholak 2022, section 5.3). Writes go to both, reads use only the first.
+A combination such as {"k/n": 1, "1/n": -2} is a linear form when reading the stream, and a vector when writing to it.
+With layer norm, every component x has a twin -x, so that the mean over the components is zero and the norm only scales
+them (Chiang and Cholak 2022, section 5.3). Every write goes to both twins, and reads use only the first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class Head:
-    """A head. Scores: the sum over `matches` of query form times key form. Each of `moves`: read one form, write it."""
+    """A head. Its score is the sum over `matches` of query form times key form.
+
+    moves: pairs of a form that is averaged over the keys and a vector along which the average is written.
+    """
 
     matches: Sequence[tuple[Combination, Combination]] = ()
     moves: Sequence[tuple[Combination, Combination]] = ()
@@ -73,7 +76,7 @@ class Neuron:
 
 @dataclass(frozen=True)
 class Block:
-    """One layer: heads (without any, attention adds nothing) and neurons (without any, there is no MLP)."""
+    """One layer. Without heads, attention adds nothing; without neurons, there is no MLP."""
 
     heads: Sequence[Head] = ()
     neurons: Sequence[Neuron] = ()
@@ -93,12 +96,12 @@ class LayerNorm:
 def norm_of(layer_norm: bool, eps: float) -> LayerNorm | None:
     """The layer norm for a construction's arguments. Raises InterpError for an eps without a norm."""
     if not layer_norm and eps:
-        raise InterpError(f"eps = {eps} goes with layer_norm = True, and only with it")
+        raise InterpError(f"eps = {eps} requires layer_norm = True")
     return LayerNorm(float(eps)) if layer_norm else None
 
 
 def everywhere(words: Sequence[str], coefficient: float) -> Combination:
-    """A form that equals `coefficient` in every row, because each row has exactly one word."""
+    """Return a form that equals `coefficient` at every position, because each position has exactly one of the words."""
     return dict.fromkeys(words, coefficient)
 
 
@@ -123,16 +126,16 @@ def assemble(
     scale: float = 1.0,
     norm: LayerNorm | None = None,
 ) -> tuple[dict[str, Tensor], tuple[Layer, ...]]:
-    """Parameters by name (float64), and the layers of the spec that they fit.
+    """Return the parameters by name, in float64, and the matching layers of the spec.
 
     words: the components that each token writes (default: none). answer: the component that the readout reads, times
-    `scale`. norm: if set, the last block also erases all components but the answer, so that the norm scales it to
-    +-sqrt(d/2), or less if eps is not small in comparison.
+    `scale`. norm: if set, the last block also erases all components except the answer, so that the norm scales the
+    answer to +-sqrt(d_model/2), or to less if eps is not negligible.
     """
     if norm is not None:
         last = blocks[-1]
         blocks = [*blocks[:-1], Block(last.heads, [*last.neurons, *erasers(stream, answer)])]
-        # A row of padding must not be all zero, where the norm would be 0/0; its content is never read.
+        # A padding position must not be all zeros, because the norm would be 0/0. Its content is never read.
         words = {"[PAD]": words[task.alphabet[0]], **words}
     heads = max(1, *(len(block.heads) for block in blocks))
     width = max(max(len(head.matches), len(head.moves)) for block in blocks for head in block.heads)
@@ -168,7 +171,7 @@ class Proof:
 
     positions: the formula of the position code in the first components. claim, notes, numbers: as in
     ConstructedWeights. margin: a lower bound on |answer| over all strings up to a length. value: as in
-    ConstructedWeights, without a norm. longest: by dtype, as in LengthLimit.
+    ConstructedWeights, dropped if there is a norm. longest: by dtype, as in LengthLimit.
     """
 
     name: str
@@ -211,7 +214,7 @@ class Proof:
         )
         margin, numbers = output_scale * self.margin(limit.in_dtype(torch.float64)), dict(self.numbers)
         if norm is not None:
-            # The remaining row is [0.. s 0.. -s 0..]; with eps = 0 the norm scales it to +-sqrt(d/2) for every n.
+            # Only the answer s and its twin -s are left; with eps = 0 the norm makes them +-sqrt(d/2) at every length.
             numbers["normalized_logit"] = output_scale * sqrt(self.stream.d_model / 2)
             margin = numbers["normalized_logit"] if norm.eps == 0 else 0.0
         weights = ConstructedWeights(

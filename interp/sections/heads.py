@@ -17,22 +17,22 @@ MOST_PARTS, MOST_NAMED = 200, 6
 NEEDED = 0.05
 """A part is needed if accuracy falls by more than this when the part is replaced by its mean."""
 CLOSED = 0.5
-"""Answers can be read from a head if its separator beats the most frequent answer by more than NEEDED, or closes this
-share of the gap to 1."""
+"""Answers can be read from a head if its separator is more accurate than always giving the most frequent answer, by
+more than NEEDED or by more than this share of what is missing to 1."""
 
 
 def needs(study: Study) -> str | None:
-    """The reason why the parts are not ablated one by one (there are too many), or None."""
+    """Return the reason to skip this section (too many parts to ablate one by one), or None."""
     n = study.model.cfg.n_layers * (study.model.cfg.n_heads + 1)
     return f"{n} parts are too many to ablate one by one; use interp.ablate_heads" if n > MOST_PARTS else None
 
 
 @section("heads", title="Heads and MLPs", order=300, needs=needs)
 def make(study: Study, report: Report, C: float = 1000.0) -> None:
-    """Write a table of all parts, and sentences on it. C: weight of errors in the separators' objective."""
+    """Write a table of all parts, and sentences about it. C: weight of errors in the separators' objective."""
     table, population = study.once(shared.surveyed, C), study.once(shared.parts_population)
     layers = study.model.cfg.n_layers
-    fewer = "" if table.attrs["looked"] == population.n else f", effect and looks {study.once(shared.looked_at).on}"
+    fewer = "" if table.attrs["looked"] == population.n else f", effect and attention {study.once(shared.looked_at).on}"
     said = [f"Measured {population.measured}.", lowest(table, population), readable(table, population)]
     report.section("Heads and MLPs", " ".join(filter(None, [*said, induction(table)])))
     sizes = dict.fromkeys(("entropy", "uniform", *KINDS), ".3f")
@@ -41,9 +41,9 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     report.add_table(
         "heads",
         shown,
-        "effect: what the part adds directly to the logit of the right answer minus that of its best rival. "
-        f"accuracy_*, loss_*: of the whole model with the part set to zero, to {mean_of(table)}, or to its value on "
-        "another input (nats). "
+        "effect: the part's direct contribution to the logit of the right answer minus that to the best wrong answer. "
+        f"accuracy_*, loss_* (nats): those of the whole model with the part replaced by zero, by {mean_of(table)}, or "
+        "by its value on another input. "
         f"{separable(table, C)} {looking(table)} Measured {population.measured}{fewer}; separators and means are from "
         f"{words.counted(table.attrs['train'], 'input')} of the training split.",
         {name: form for name, form in sizes.items() if name in shown},
@@ -51,16 +51,16 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
     )
     lost = pd.concat(
         [
-            pd.DataFrame({"part": table["part"], "silenced by": mode, "loss": table[f"loss_{mode}"]})
+            pd.DataFrame({"part": table["part"], "ablation": mode, "loss": table[f"loss_{mode}"]})
             if table[f"loss_{mode}"].notna().any()
-            else pd.DataFrame({"part": table["part"], "silenced by": mode, "accuracy": table[f"accuracy_{mode}"]})
+            else pd.DataFrame({"part": table["part"], "ablation": mode, "accuracy": table[f"accuracy_{mode}"]})
             for mode in MODES
         ]
     )
     quantity = "loss" if "loss" in lost else "accuracy"
     report.add_figure(
         "heads_ablated",
-        draw.bars(lost, "part", quantity, "silenced by", x_title="part that is silenced",
+        draw.bars(lost, "part", quantity, "ablation", x_title="ablated part",
                   y_title="loss (nats)" if quantity == "loss" else "accuracy"),
         f"{quantity.capitalize()} of the whole model with one part ablated.",
     )  # fmt: skip
@@ -78,8 +78,8 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
                 "key", "head", "share of attention" if normalized(heads) else "score", square=False,
                 show_values=len(heads) <= 16,
             ),
-            f"{given}, averaged over the read positions. Shares go to the position itself, the previous "
-            "one, the first one, other positions with the same token, and positions after an earlier occurrence of "
+            f"{given}, averaged over the read positions. The keys are the position itself, the previous one, "
+            "the first one, other positions with the same token, and positions after an earlier occurrence of "
             "the same token (induction).",
         )  # fmt: skip
     whole, chance = table.attrs["accuracy"], table.attrs["chance"]
@@ -89,7 +89,7 @@ def make(study: Study, report: Report, C: float = 1000.0) -> None:
 
 
 def lost(table: pd.DataFrame, whole: float, chance: float, population: Population) -> pd.Series:
-    """The parts that the model needs, with its accuracy without each, lowest first.
+    """Return the accuracy without each part that the model needs, lowest first.
 
     Accuracy must fall by more than NEEDED and by more than the sampling error. Empty if the model is no better than
     always giving the most frequent answer.
@@ -102,7 +102,7 @@ def lost(table: pd.DataFrame, whole: float, chance: float, population: Populatio
 
 
 def most_needed(table: pd.DataFrame, whole: float, chance: float, population: Population) -> str:
-    """The part whose ablation lowers accuracy most, with all that are within the sampling error of it, or "none"."""
+    """Name the part whose ablation lowers accuracy most, and its ties within sampling error, or return "none"."""
     needed = lost(table, whole, chance, population)
     return words.either(population.leaders(dict(needed), least=True)) if len(needed) else "none"
 
@@ -117,11 +117,12 @@ def needed(table: pd.DataFrame, whole: float, chance: float, population: Populat
     on = population.measured[:1].upper() + population.measured[1:]
     found = lost(table, whole, chance, population)
     rest = table.set_index("part")["accuracy_mean"].drop(found.index)
-    kept = f"; without any other one it is {_at_least(rest)}" if len(rest) else ""
+    kept = f"; without any other part it is {_at_least(rest)}" if len(rest) else ""
     if found.empty:
+        clearly = "" if population.exact else "clearly "
         return (
-            f"{on} no single part costs more than {NEEDED:g} of accuracy when it is replaced by {mean_of(table)}: "
-            f"accuracy is then {_at_least(rest)} ({words.share(whole)} with all)."
+            f"{on} replacing any single part by {mean_of(table)} does not {clearly}lower accuracy by more than "
+            f"{NEEDED:g}: it is then {_at_least(rest)} ({words.share(whole)} with all parts)."
         )
     named = [f"{part} (to {words.share(float(value))})" for part, value in found.head(MOST_NAMED).items()]
     more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
@@ -137,27 +138,30 @@ def mean_of(table: pd.DataFrame) -> str:
 
 
 def separable(table: pd.DataFrame, C: float = 1000.0) -> str:
-    """Describe s_acc (C: as in head_metrics), or why the table has none."""
+    """Caption for the column s_acc, or the reason why it is missing. C: as in head_metrics."""
     if (reason := table.attrs["no_s_acc"]) is not None:
         return f"There is no s_acc: {reason}."
     return (
-        "s_acc: accuracy of the best linear separator (each answer against the rest) of the head's output where "
-        f"answers are read{shared.weighed(C)}."
+        "s_acc: accuracy of the best linear separator (each answer against the rest) of the head's output at the "
+        f"read positions{shared.weighed(C)}."
     )
 
 
 def normalized(heads: pd.DataFrame) -> bool:
-    """Whether attention adds up to 1; only then is there an entropy."""
+    """Whether attention sums to 1. If not, the entropy is NaN."""
     return bool(heads["entropy"].notna().any())
 
 
 def looking(table: pd.DataFrame) -> str:
     """Caption for the attention columns."""
     if normalized(table):
-        return "entropy to after_same: where the head attends from the read positions (nats; shares)."
+        return (
+            "Columns entropy to after_same: attention from the read positions (entropy and uniform in nats, the others "
+            "as shares)."
+        )
     return (
-        "self to after_same: the sum of the head's scores for such keys, mean over the read positions; "
-        "without a softmax, these are not shares."
+        "Columns self to after_same: the head's scores summed over the keys of each kind, averaged over the read "
+        "positions. Without a softmax, they are not shares of attention."
     )
 
 
@@ -171,8 +175,8 @@ def lowest(table: pd.DataFrame, population: Population) -> str:
     without, whole = table.set_index("part")["accuracy_mean"], words.share(table.attrs["accuracy"])
     if len(without) == 1:
         left = words.share(float(without.iloc[0]))
-        return f"Without {without.index[0]}, the only part, mean-ablated, accuracy is {left} ({whole} with it)."
-    said = f"Without any one part, mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
+        return f"The only part is {without.index[0]}. With it mean-ablated, accuracy is {left} (otherwise {whole})."
+    said = f"With any one part mean-ablated, accuracy is {_at_least(without)} ({whole} with all)"
     least = population.leaders(dict(without), least=True)
     if len(least) == len(without):
         same = without.nunique() == 1
@@ -190,8 +194,8 @@ def readable(table: pd.DataFrame, population: Population) -> str:
     if separable.max() <= chance + min(NEEDED, CLOSED * (1 - chance)):
         return (
             f"The answers cannot be read from a single head: a linear separator of its output is right on at most "
-            f"{words.at_most(float(separable.max()))} of them, and always giving the most frequent one on "
-            f"{words.portion(chance)}."
+            f"{words.at_most(float(separable.max()))} of them, compared with {words.portion(chance)} for always "
+            "giving the most frequent answer."
         )
     heads = population.leaders(dict(separable))
     return (

@@ -50,7 +50,7 @@ def file_of(kind: type) -> Path | None:
     except (OSError, TypeError):
         raise InterpError(
             f"task {getattr(kind, 'name', kind.__name__)} is defined at a prompt or in a notebook, where other "
-            "processes cannot find it: put the class in a file and import it; on the command line, use --import"
+            "processes cannot find it. Put the class in a file and import it (on the command line, with --import)."
         ) from None
 
 
@@ -66,5 +66,5 @@ def load_installed() -> None:
         try:
             entry.load()
         except Exception as error:
-            where = f"{entry.name} = {entry.value}"
-            warnings.warn(f"tasks of {where} could not be imported: {type(error).__name__}: {error}", stacklevel=2)
+            where = f"the {GROUP} entry point {entry.name} = {entry.value}"
+            warnings.warn(f"{where} could not be imported: {type(error).__name__}: {error}", stacklevel=2)

@@ -87,7 +87,7 @@ def test_what_the_time_cuts_off_stays_undecided(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Progress, "go_on", after_two)
     note = count_rest(tables, parts, need, slack, 60.0, lambda done, total: told.append((done, total)), threads=1)
     assert note is not None
-    assert "give more seconds" in note
+    assert "raise the limit" in note
     done = sum(int((then > 0).sum() - (part.undecided > 0).sum()) for then, part in zip(before, parts))
     assert done == len(told) > 0
     for then, part in zip(before, parts):
@@ -113,7 +113,7 @@ def test_compiling_the_walk_takes_none_of_its_time(monkeypatch: pytest.MonkeyPat
     note = count_rest(tables, parts, need, slack, 5.0, threads=1)
     assert clock[0] == 100.0
     assert note is not None
-    assert "give more seconds" not in note
+    assert "raise the limit" not in note
     assert not any(part.is_open for part in parts)
 
 

@@ -26,6 +26,6 @@ def test_every_part_has_its_row(name) -> None:
     assert max(study.times.values()) == 1
 
 
-@pytest.mark.parametrize(("entropy", "says"), [(0.5, "(nats; shares)"), (float("nan"), "without a softmax")])
+@pytest.mark.parametrize(("entropy", "says"), [(0.5, "as shares)"), (float("nan"), "Without a softmax")])
 def test_what_a_head_gives_is_called_a_share_where_it_is_one(entropy, says) -> None:
     assert says in looking(pd.DataFrame({"entropy": [entropy, float("nan")]}))

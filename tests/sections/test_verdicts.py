@@ -258,11 +258,11 @@ def test_why_heads_fail(shares: list[dict[str, float]], says: str) -> None:
     ("without", "whole", "says"),
     [
         ({"0.0": 0.2, "mlp 0": 0.999}, 1.0,
-         "falls from 1 when one of these is replaced by its mean: 0.0 (to 0.2000); without any other one it is 0.9990 "
+         "falls from 1 when one of these is replaced by its mean: 0.0 (to 0.2000); without any other part it is 0.9990 "
          "or more."),
         ({"0.0": 0.1, "mlp 0": 0.0}, 0.99996, "falls from 0.99996 when one of these is replaced by its mean: mlp 0 (to "
          "0) and 0.0 (to 0.1000)."),
-        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "no single part costs more than 0.05 of accuracy"),
+        ({"0.0": 1.0, "0.1": 1.0}, 1.0, "does not lower accuracy by more than 0.05: it is then 1 (1 with all parts)"),
         ({"0.0": 0.02, "0.1": 0.03}, 0.03, ""),  # untrained
         ({"0.0": 0.31, "0.1": 0.45}, 0.46, "falls from 0.4600 when one of these"),  # of many classes
         ({"0.0": 0.02}, 1.0, ""),  # one part: nothing to tell apart
@@ -281,7 +281,7 @@ def test_on_a_sample_a_part_is_needed_only_beyond_chance() -> None:
     on = "On a sample of 200 inputs (split test, seed 0; 95% intervals ±0.069 or less) accuracy falls from 0.9500"
     text = needed(table, 0.95, 0.3, some(200))
     assert text.startswith(on)
-    assert text.endswith("its mean: head 0.0 (to 0.5000); without any other one it is 0.8800 or more.")
+    assert text.endswith("its mean: head 0.0 (to 0.5000); without any other part it is 0.8800 or more.")
     assert "head 0.1 (to 0.8800)" in needed(table, 0.95, 0.3, some(5_000))
     table.attrs["by_position"] = True
     assert "replaced by its mean at each position" in needed(table, 0.95, 0.3, some(200))
@@ -305,7 +305,7 @@ def test_the_most_needed_part_is_one_that_is_needed(without: list[float], whole:
 @pytest.mark.parametrize(
     ("without", "whole", "says"),
     [
-        ({"head 0.0": 0.03}, 1.0, "Without head 0.0, the only part, mean-ablated, accuracy is 0.0300 (1 with it)."),
+        ({"head 0.0": 0.03}, 1.0, "The only part is head 0.0. With it mean-ablated, accuracy is 0.0300 (otherwise 1)."),
         (
             {"head 0.0": 0.9, "MLP 0": 0.99999},
             1.0,
@@ -313,7 +313,7 @@ def test_the_most_needed_part_is_one_that_is_needed(without: list[float], whole:
         ),
         ({"head 0.0": 299 / 300, "MLP 0": 1.0}, 1.0, "0.9966 or more (1 with all); it is lowest without head 0.0."),
         ({"head 0.0": 0.9, "MLP 0": 0.9, "head 0.1": 1.0}, 1.0, "it is lowest without head 0.0 or MLP 0."),
-        ({"head 0.0": 1.0, "head 0.1": 1.0}, 1.0, "Without any one part, mean-ablated, accuracy is 1 (1 with all)."),
+        ({"head 0.0": 1.0, "head 0.1": 1.0}, 1.0, "With any one part mean-ablated, accuracy is 1 (1 with all)."),
     ],
 )
 def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], whole: float, says: str) -> None:
@@ -332,7 +332,7 @@ def test_the_part_without_which_accuracy_is_lowest(without: dict[str, float], wh
             "cannot",
         ),
         ({"head 0.0": 0.0108, "head 0.1": 0.0323}, 0.02, "cannot be read from a single head", "best read"),
-        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, and always giving", "best read"),
+        ({"head 0.0": 0.52, "head 0.1": 0.5}, 0.5, "right on at most 0.5200 of them, compared with", "best read"),
         ({"head 0.0": 0.99996, "MLP 0": float("nan")}, 0.5, "right on 0.99996 of the answers", "on all"),
         ({"head 0.0": 1.0, "head 0.1": 1.0}, 0.5, "read from head 0.0 or head 0.1: a linear", "cannot"),
         ({f"head 0.{h}": 1.0 for h in range(9)}, 0.5, "read from any of 9, such as head 0.0: a linear", "cannot"),
