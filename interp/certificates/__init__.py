@@ -1,4 +1,4 @@
-"""Exact checks over whole input domains. One file per method; a file that registers one gets one line here."""
+"""Certificates: exact checks of a model on its whole input domain. Files that register a method are imported here."""
 
 from interp.certificates import count_boxes as count_boxes
 from interp.certificates import enumeration as enumeration

@@ -17,7 +17,7 @@ position codes     Sines and logarithms in float64: error of at most 256 u per c
                    codes; the checker, whose claims are about the formula, allows for this error.
 division, square root   Correctly rounded.
 
-tests/certificates/test_arithmetic.py measures each of these on its machine and fails if an assumption is violated.
+tests/certificates/test_arithmetic.py measures each of these on the machine at hand and fails if one is violated.
 Reduced float32 precision (set_float32_matmul_precision) and devices other than a CPU are refused.
 
 All methods get their bounds on scores, softmax, averages and sums from `Arithmetic`.
@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
-"""Unit roundoff of the supported number formats. Half formats mix precisions inside fused kernels."""
+"""Unit roundoff of the supported number formats. In half formats, fused kernels mix precisions: not supported."""
 
 EXP_ULPS = 32
 KEYS_PER_RESCALING = 128
@@ -78,12 +78,12 @@ def exp_error(u: float, keys: int) -> float:
 
 
 def limits(dtype: torch.dtype) -> tuple[float, float]:
-    """The largest loss by underflow, and the largest allowed intermediate number, for a number format."""
+    """Return the largest loss by underflow, and the largest allowed intermediate number, for a number format."""
     return torch.finfo(dtype).tiny, torch.finfo(dtype).max / 16
 
 
 def format_refusal(model: nn.Module) -> str | None:
-    """The reason why the assumptions do not cover the model's number format, or None."""
+    """Return the reason why the assumptions do not cover the model's number format, or None."""
     for parameter in model.parameters():
         if parameter.dtype not in ROUNDOFF:
             return f"rounding is bounded for float32 and float64, not {parameter.dtype}".replace("torch.", "")
@@ -91,7 +91,7 @@ def format_refusal(model: nn.Module) -> str | None:
 
 
 def premise_refusal(model: nn.Module) -> str | None:
-    """The reason why the assumptions do not cover the model's device or torch's settings, or None."""
+    """Return the reason why the assumptions do not cover the model's device or torch's settings, or None."""
     for parameter in model.parameters():
         if parameter.device.type != "cpu":
             return f"rounding is bounded on a CPU, not on {parameter.device.type}: move the model"
@@ -99,7 +99,7 @@ def premise_refusal(model: nn.Module) -> str | None:
 
 
 def lowered() -> str | None:
-    """A sentence if torch is set to multiply float32 with reduced precision, or None."""
+    """Return a sentence if torch is set to multiply float32 with reduced precision, or None."""
     if (asked := torch.get_float32_matmul_precision()) != "highest":
         return f"torch multiplies float32 in {asked!r} precision here; set_float32_matmul_precision('highest') first"
     onednn = getattr(torch.backends, "mkldnn", None)
@@ -111,7 +111,7 @@ def lowered() -> str | None:
 
 
 def autocast() -> str | None:
-    """A sentence if torch's autocast is on, which runs parts of a model in other formats, or None."""
+    """Return a sentence if torch's autocast, which runs parts of a model in other formats, is on, or None."""
     for kind in ("cpu", "cuda"):
         if torch.is_autocast_enabled(kind):
             return f"torch.autocast({kind!r}) is on and runs parts of a model in another number format: turn it off"
@@ -131,7 +131,7 @@ class Arithmetic:
         return gamma(k, self.u)
 
     def bounded(self, error: Tensor, size: Tensor) -> Tensor:
-        """The error, or infinity if numbers of this size might overflow or are not bounded."""
+        """Return the error, or infinity if numbers of this size might overflow or are not bounded."""
         return torch.where((size + error < self.largest) & ~error.isnan(), error, torch.inf)
 
     def _under(self, x: Tracked) -> Tensor:
@@ -179,12 +179,12 @@ class Arithmetic:
         return Tracked(torch.stack([part.value for part in parts]).sum(0), self.bounded(error, size))
 
     def layer_norm(self, x: Tracked, weight: Tensor, bias: Tensor, eps: float) -> Tracked:
-        """LayerNorm over the last axis; the error is infinite if it could be as large as the scale."""
+        """LayerNorm over the last axis; the error is infinite if the scale's error could be as large as the scale."""
         d = x.value.shape[-1]
         center = x.value - x.value.mean(-1, keepdim=True)
         error = x.error + x.error.mean(-1, keepdim=True) + 4 * self.smallest
         error = error + self.gamma(d + 3) * (x.size + x.size.mean(-1, keepdim=True))
-        # A root mean square moves by at most the root mean square of what moves inside it.
+        # A root mean square changes by at most the root mean square of the changes of its terms.
         scale = (center.square().mean(-1, keepdim=True) + eps).sqrt()
         moved = error.square().mean(-1, keepdim=True).sqrt() + (4 * d * self.smallest) ** 0.5
         moved = moved + self.gamma(d + 6) * (scale + moved)
@@ -198,10 +198,10 @@ class Arithmetic:
         return Tracked(value, self.bounded(error, torch.maximum(size, x.size.square().sum(-1, keepdim=True))))
 
     def rms_norm(self, x: Tracked, weight: Tensor, eps: float) -> Tracked:
-        """RMSNorm over the last axis; the error is infinite if it could be as large as the scale."""
+        """RMSNorm over the last axis; the error is infinite if the scale's error could be as large as the scale."""
         d = x.value.shape[-1]
         scale = (x.value.square().mean(-1, keepdim=True) + eps).sqrt()
-        # A root mean square moves by at most the root mean square of what moves inside it.
+        # A root mean square changes by at most the root mean square of the changes of its terms.
         moved = x.error.square().mean(-1, keepdim=True).sqrt() + (d * self.smallest) ** 0.5
         moved = moved + self.gamma(d + 6) * (scale + moved)
         relative = torch.where(moved < scale, moved / scale, torch.inf)
@@ -225,8 +225,8 @@ class Arithmetic:
     def scores(self, q: Tracked, k: Tracked, factor: float) -> Tracked:
         """Queries (..., queries, d_head) times keys (..., keys, d_head), times a factor.
 
-        Each term is rounded once, the sum d_head times. The factor, a quotient or product of two rounded numbers, may
-        be applied to the sum, or its root to queries and keys: at most eight more roundings.
+        Each term is rounded once, the sum d_head times. The factor is a quotient or product of two rounded numbers. It
+        may be applied to the sum, or its square root to queries and keys. This adds at most eight roundings.
         """
         found, reach = self.product(q, Tracked(k.value.mT, k.error.mT), more=8), q.size @ k.size.mT
         size = abs(factor)

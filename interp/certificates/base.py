@@ -55,8 +55,8 @@ class Certificate:
     arithmetic: "reals, with a rounding bound" (true for any order of evaluation) or "as run: ..." (every input was
     run). tables: further results by name, such as where the errors are. probes: bounds on single inputs that the model
     itself was compared with; probed: their number. on_trust: declarations of the task that were not compared with its
-    labels. about: what the claim is about: the spec and the parameters in a fresh model, or an external model as it was
-    run. on_record: whether the certificate was read from those shipped with interp for these weights.
+    labels. about: the subject of the claim, either the spec and the parameters in a fresh model, or an external model
+    as it was run. on_record: whether the certificate was read from those shipped with interp for these weights.
 
     Example:
 
@@ -105,7 +105,7 @@ class Certificate:
         return self.source.write(self, self.source, path)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row with everything except the tables."""
+        """Return one row with everything except the tables."""
         row: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("model", "status", "accuracy", "n_errors", "n_inputs", "n_answers", "worst_margin", "rounding",
@@ -115,7 +115,7 @@ class Certificate:
         return pd.DataFrame([row])
 
     def _repr_html_(self) -> str:
-        """The claim and its assumptions, one line each, without unknown values."""
+        """Return the claim and its assumptions, one line each, without unknown values."""
         row = self.to_frame().iloc[0].to_dict() | {"n_inputs": f"{self.n_inputs:,}", "seconds": f"{self.seconds:.2g}"}
         apart = ("model", "status", "on_trust", "notes")
         rows = [(name, value) for name, value in row.items() if value is not None and name not in apart]
@@ -159,7 +159,7 @@ class Method:
         return self.stranger[1](subject, **options)
 
     def refusal(self, model: TaskModel) -> str | None:
-        """The reason why this method does not apply to a model, or None."""
+        """Return the reason why this method does not apply to a model, or None."""
         if self.takes is None:
             return self.why_not(model)
         return self.why_not(model) or premise_refusal(model) or refusal_of(model.spec, self.takes)
@@ -186,7 +186,7 @@ def register_method(
 
 
 def registered_methods() -> dict[str, Method]:
-    """All methods by name, in the order in which they are tried.
+    """Return all methods by name, in the order in which they are tried.
 
     First methods that bound many inputs at once, then those that list inputs, then those that run the model on every
     input. Within each group, methods for task models only come first.
@@ -200,7 +200,7 @@ def registered_methods() -> dict[str, Method]:
 
 
 def within_rounding(found: Certificate) -> bool:
-    """Whether a model is refuted only by errors within the rounding bound."""
+    """Return whether a model is refuted only by errors within the rounding bound."""
     errs = found.status == "refuted" and found.n_errors != 0
     return errs and found.rounding is not None and found.worst_margin >= -found.rounding
 

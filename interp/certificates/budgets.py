@@ -15,7 +15,7 @@ CAP = 3.0
 
 
 class Budget:
-    """seconds: the time limit, in seconds of an idle core of 2024. rate: steps per second."""
+    """A time limit in steps. seconds: the limit, in seconds of an idle core of 2024. rate: steps per second."""
 
     def __init__(self, seconds: float | int, rate: float) -> None:
         if not seconds >= 0:
@@ -25,7 +25,7 @@ class Budget:
         self.ended = ""
 
     def is_over(self) -> bool:
-        """Whether the steps are used up or the clock has run out; `ended` says which."""
+        """Return whether the steps are used up or the clock has run out; `ended` says which."""
         if self.end == float("inf"):
             self.end = time.monotonic() + CAP * max(self.seconds, 1)
         if not self.ended and self.steps <= 0:

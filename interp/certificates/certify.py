@@ -23,10 +23,10 @@ from interp.tasks.domain import check_entry
 
 
 def method_for(model: TaskModel) -> Method:
-    """The first registered method that applies to a model.
+    """Return the first registered method that applies to a model.
 
-    Raises UnsupportedError with the reasons: of the methods for such tasks, then why the inputs cannot be run. Methods
-    for other kinds of tasks are only named.
+    Raises UnsupportedError with the reasons of the methods for such tasks, then the reason why the inputs cannot be
+    run. Methods for other kinds of tasks are only named.
     """
     reasons, lacks, others = [], [], []
     for method in registered_methods().values():
@@ -45,10 +45,10 @@ def method_for(model: TaskModel) -> Method:
 
 
 def method_for_subject(subject: Subject) -> Method:
-    """The first registered method that applies to an external model with its task.
+    """Return the first registered method that applies to an external model with its task.
 
-    If a spec can express the model, a proof about its config and parameters (see converted.py); otherwise a method that
-    supports external models. If none applies, the last one, which runs every input and raises its reason.
+    If a spec can express the model, this is a proof about its config and parameters (see converted.py); otherwise it is
+    a method that supports external models. If no method applies, it is the last one, which raises its reason when run.
     """
     proof = _of_converted(subject)
     if isinstance(proof, Method):
@@ -70,7 +70,7 @@ def method_for_subject(subject: Subject) -> Method:
 
 
 def _of_converted(subject: Subject) -> Method | str:
-    """The method for an external model converted to a spec, or the reason why there is none."""
+    """Return the method for an external model converted to a spec, or the reason why there is none."""
     try:
         made = convert(subject)
         method = method_for(made)
@@ -113,7 +113,7 @@ def certify_model(model: TaskModel, **options: Any) -> Certificate:
 
 
 def _among_the_named(found: Certificate, left_out: int) -> Certificate:
-    """The certificate of a model that was converted without some of its outputs.
+    """Return the certificate of a model that was converted without some of its outputs.
 
     Its errors remain errors among all outputs, but it is not proved right.
     """

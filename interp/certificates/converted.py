@@ -1,8 +1,9 @@
 """Certify an external model by a proof about its config and parameters, and run the model itself on the probes.
 
-A proof is about weights in a known architecture. Where a spec expresses a stock HookedTransformer, the proofs of task
-models hold for it, too (see architecture/stock.py). The certificate is about the model that the spec and the parameters
-make; the one at hand is run beside it. What cannot be converted is run on every input.
+A proof is about weights in a known architecture. If a spec can express a stock HookedTransformer, the proofs for task
+models apply to it, too (see architecture/stock.py). The certificate is about the model built from the spec and the
+parameters; the given model is run only on the probes, for comparison. A model that cannot be converted is run on every
+input instead.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ def convert(subject: Subject) -> TaskModel:
 
 
 def changed(subject: Subject) -> str | None:
-    """Why a stranger's model is not what its config and parameters describe, or its task not what its class makes, or
-    None. What a proof says of parameters is not about such a model."""
+    """Return the first difference between a model and its config, or between its task and the task's class, or None.
+
+    A proof about the parameters does not apply to a model with such a difference.
+    """
     model = subject.model
     if (reason := hooks_on(model) or impostor(subject.task)) is not None:
         return reason
@@ -57,9 +60,9 @@ def changed(subject: Subject) -> str | None:
 
 
 def certify_converted(subject: Subject, made: TaskModel, run: Callable[..., Any], **options: Any) -> Any:
-    """The certificate of a converted model, after the model at hand was run on its probes.
+    """Return the certificate of a converted model, after comparing it with the given model on its probes.
 
-    Raises UnsupportedError if they answer otherwise, or where the domain has rows that the model cannot take.
+    Raises UnsupportedError if their outputs differ, or if the domain has rows that the given model cannot take.
     """
     check_entry(made.task)
     found = run(made, **options)

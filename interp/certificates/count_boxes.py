@@ -1,7 +1,7 @@
-"""Exact accuracy over every input of a box of counts, by enumeration in count space.
+"""Exact accuracy on every input of a box of counts, by enumeration in count space.
 
-The output of such a model depends on the counts (n0, n1, n2) alone, so a box of counts is finite: 502,500 inputs for
-the Count01 test domain, 8,120,601 for the cube 0..200 (errata of the Count01 paper, "Exact symmetry").
+The output of a supported model depends only on the counts (n0, n1, n2), so one evaluation per triple is enough: 502,500
+for the Count01 test domain, 8,120,601 for the cube 0..200 (errata of the Count01 paper, "Exact symmetry").
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUESTIONS: tuple[Question, ...] = ("answer", "4 against 5", "end")
 
 
 def question_words(task: Task, shape: CountedShape, question: Question) -> str:
-    """The question in the task's words."""
+    """Return the question in the task's words."""
     first, second = task.contrast or ("", "")
     if question == "4 against 5":
         return f"{first} against {second}"
@@ -66,7 +66,7 @@ PROBED, PROBED_WHOLE = 240, 40
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why this method does not apply to a model, or None."""
+    """Return the reason why this method does not apply to a model, or None."""
     try:
         shape_of(model.task)
     except UnsupportedError as error:
@@ -180,7 +180,7 @@ def certify_box(
     question: Question = "answer",
     progress: Progress | None = None,
 ) -> Certificate:
-    """Is the answer right on every input of a box of counts?
+    """Certify the answer on every input of a box of counts.
 
     box: a CountBox, a split's name, or "cube" (0..200 each) (default: the last split's box, in Count01 the paper's test
     set). question: "answer" (the right token beats all others), "4 against 5" (it beats the other answer of the
@@ -263,7 +263,7 @@ def _probes(model: TaskModel, box: CountBox, question: Question, found: Sweep) -
 
 
 def _status(model: TaskModel, found: Sweep, question: Question) -> Status:
-    """ "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
+    """Return "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
     if found.worst_margin > found.rounding:
         return "certified"
     if found.worst_margin > 0:
@@ -273,7 +273,7 @@ def _status(model: TaskModel, found: Sweep, question: Question) -> Status:
 
 @torch.no_grad()
 def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
-    """Whether the model itself is wrong on a sentence with these counts."""
+    """Return whether the model itself is wrong on a sentence with these counts."""
     rows, shape = torch.from_numpy(counts)[None], shape_of(model.task)
     sentence = sentences(model.task, rows).tokens.to(model.embed.W_E.device)
     place = int(find_positions(model.task, sentence, model.task.readout)) + (question == "end")
@@ -285,7 +285,7 @@ def _errs(model: TaskModel, counts: np.ndarray, question: Question) -> bool:
 
 
 def _interval(found: Sweep, n: int) -> tuple[float, float]:
-    """The accuracy's bounds if some inputs are undecided: all of these wrong, or all right."""
+    """Return bounds on the accuracy if some inputs are undecided, by counting all of these as wrong, or as right."""
     sure = len(found.wrong) - found.tied
     return max(0.0, 1 - (len(found.wrong) + found.tied) / n), min(1.0, 1 - max(0, sure) / n)
 
@@ -320,7 +320,7 @@ def _by_difference(wrong: np.ndarray, box: CountBox) -> pd.DataFrame:
 
 
 def _frontier(wrong: np.ndarray) -> pd.DataFrame:
-    """For each n2 with errors: the range of n1 - n0 with errors."""
+    """Return the range of n1 - n0 with errors for each n2 with errors."""
     frame = pd.DataFrame({"n2": wrong[:, 2], "difference": wrong[:, 1] - wrong[:, 0]})
     grouped = frame.groupby("n2")["difference"].agg(["min", "max"]).reset_index()
     return grouped.rename(columns={"min": "min_difference", "max": "max_difference"})

@@ -31,7 +31,10 @@ def logit_error(model: TaskModel, query: int, keys: Tensor, n: int, dtype: torch
 
 @torch.no_grad()
 def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: int, dtype: torch.dtype) -> float:
-    """The same for rows x of the residual stream, such as tokens at positions; query and keys are indices of rows."""
+    """Bound the same error for rows x of the residual stream, such as tokens at positions.
+
+    query, keys: indices of rows.
+    """
     layer, parts = model.spec.layers[0], dict(model.named_parameters())
     if dtype not in ROUNDOFF or layer.value_output != "learned" or layer.query_key != "learned":
         return float("inf")
@@ -66,7 +69,7 @@ def difference_error(model: TaskModel, x: Tracked, query: int, keys: Tensor, n: 
 
 
 def projected(numbers: Arithmetic, model: TaskModel, x: Tracked, name: str) -> Tracked:
-    """Queries, keys or values of rows of the stream, (heads, rows, d_head)."""
+    """Return queries, keys or values for rows of the stream, of shape (heads, rows, d_head)."""
     layer, parts = model.spec.layers[0], dict(model.named_parameters())
     if layer.norm == "pre":
         x = numbers.layer_norm(x, parts["blocks.0.ln1.w"], parts["blocks.0.ln1.b"], layer.norm_eps)

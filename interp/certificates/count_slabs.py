@@ -1,7 +1,7 @@
 """Logits of a model in count space on slabs of a box of counts.
 
 A slab has a fixed n0, and n1 on one side of it, so the right token is the same everywhere. A head's output is a ratio
-of two sums; each is a part that depends only on n1 plus a part that depends only on n2.
+of two sums. Each sum has one part that depends only on n1 and one that depends only on n2.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def slabs(shape: CountedShape, box: CountBox, question: Question) -> Iterator[Sl
 
 
 def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"]:
-    """Logits of one model on a slab; by a softmax per row if attention weights could underflow."""
+    """Return the logits of one model on a slab, by a softmax per row if attention weights could underflow."""
     scores, values = tables.scores[0, :, slab.query], tables.values[0]
     first, second = slab.varied
     offset, one, two = tables.offset[0, slab.query][:, None], len(slab.n1), len(slab.n2)
@@ -77,7 +77,7 @@ def slab_logits(tables: TokenTables, slab: Slab) -> Float[Tensor, "n_out inputs"
 
 
 def between(tables: TokenTables, right: int, wrong: int) -> TokenTables:
-    """Tables for the logit difference of two tokens, as the logits (right - wrong, 0)."""
+    """Return tables for the logit difference of two tokens, as the logits (right - wrong, 0)."""
     assert tables.readout is not None
     readout = tables.readout[..., right] - tables.readout[..., wrong]
     folded = tables.values @ readout[..., None]

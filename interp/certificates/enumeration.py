@@ -54,12 +54,12 @@ Progress = Callable[[int, int], None]
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why the inputs cannot all be run, or None."""
+    """Return the reason why the inputs cannot all be run, or None."""
     return no_domain(model.task)
 
 
 def no_domain(task: Task) -> str | None:
-    """The reason why a task's inputs cannot be listed, or None."""
+    """Return the reason why a task's inputs cannot be listed, or None."""
     if task.n_inputs is None:
         return f"task {task.name} does not list its inputs (n_inputs and inputs(chunk) in it)"
     return f"{task.n_inputs:,} inputs are more than {MOST:,}" if task.n_inputs > MOST else None
@@ -69,7 +69,7 @@ def no_domain(task: Task) -> str | None:
 def certify_subject(
     subject: Subject, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
 ) -> Certificate:
-    """Is any model with a task right on every input that the task lists?
+    """Certify any model with a task, by running every input that the task lists.
 
     batch_size: number of rows per batch. most: largest number of inputs. The certificate's accuracy is the share of
     right answers, one per row or one per read position. Its tables "errors" and "close" (the first LISTED) have input,
@@ -148,7 +148,7 @@ class Ran:
 
 
 def _all_run(subject: Subject, batch_size: int) -> Iterator[Ran]:
-    """Run every batch, as many at a time as torch has threads, each with one thread and its own copy of the model."""
+    """Run every batch in as many workers as torch has threads, each with one thread and its own copy of the model."""
     mine, pending, workers = local(), deque[Future[Ran]](), torch.get_num_threads()
 
     def run(batch: Batch) -> Ran:
@@ -228,7 +228,7 @@ class Found:
             self.shortest = int(length[at])
 
     def counterexample(self, subject: Subject) -> str | None:
-        """The shortest question with a wrong generated answer, otherwise the error after the fewest tokens."""
+        """Return the shortest question with a wrong generated answer, otherwise the error after the fewest tokens."""
         return (self.whole and self.whole.counterexample(subject)) or self.first
 
     @staticmethod
@@ -241,7 +241,7 @@ def _margins(subject: Subject, batch: Batch, out: Float[Tensor, "reads n_out"]) 
 
 
 def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads"]) -> Iterator[tuple[object, ...]]:
-    """Rows (input, position, answer, right, margin) for the answers in a mask."""
+    """Yield rows (input, position, answer, right, margin) for the answers in a mask."""
     batch, out = ran.batch, ran.out
     places, task = subject.read_mask(batch).nonzero(), subject.task
     said, classes, finite = decide(out, subject.decision), subject.classes(batch), answered(out)
@@ -253,9 +253,9 @@ def _lines(subject: Subject, ran: Ran, margin: Tensor, mask: Bool[Tensor, "reads
 
 
 def _difference(subject: Subject, total: int, batch_size: int) -> float:
-    """The largest difference between margins and those of a float64 run in batches of another shape, on some inputs.
+    """Return the largest change of a margin, on some inputs, in a float64 run with batches of another shape.
 
-    At least one rounding of the outputs.
+    The result is at least one rounding of the outputs.
     """
     exact = replace(subject, model=copy.deepcopy(subject.model).to(torch.float64, print_details=False))
     step, worst = max(1, -(-total // (batch_size * COMPARED))), 0.0
@@ -286,5 +286,5 @@ def _name(model: HookedTransformer) -> str:
 def certify_inputs(
     model: TaskModel, batch_size: int = ROWS, most: int = MOST, progress: Progress | None = None
 ) -> Certificate:
-    """Is the model right on every input of its task? Every one is run; see certify_subject."""
+    """Certify a task model by running every input of its task; see certify_subject."""
     return certify_subject(Subject.of(model), batch_size, most, progress)

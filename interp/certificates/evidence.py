@@ -111,7 +111,7 @@ def write_evidence(certificate: Certificate, source: Source, path: str | Path) -
 
 
 def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
-    """The model's own number format, if the checker's rounding bound is below the margin, otherwise "reals"."""
+    """Return the model's own number format, if the checker's rounding bound is below the margin, otherwise "reals"."""
     dtype = str(model.embed.W_E.dtype).removeprefix("torch.")
     if dtype not in check.FORMATS or certificate.rounding is None or not found.margin > certificate.rounding:
         return "reals"
@@ -123,19 +123,19 @@ def _format(model: TaskModel, found: Finding, certificate: Certificate) -> str:
 
 
 def checked(model: TaskModel, number_format: check.Format = check.REALS) -> check.Model:
-    """The checker's model of these weights."""
+    """Return the checker's model of these weights."""
     digest = weights_sha256(model)
     return check.Model(model.spec.to_dict(), hexadecimal(model), model.spec.id, digest, number_format)
 
 
 def hexadecimal(model: TaskModel) -> dict[str, dict[str, list[Any]]]:
-    """The weights as written in evidence."""
+    """Return the weights as written in evidence."""
     return {name: {"shape": list(array.shape), "values": [float(x).hex() for x in array.ravel()]}
             for name, array in weights_of(model).items()}  # fmt: skip
 
 
 def weights_of(model: TaskModel) -> dict[str, np.ndarray]:
-    """Every parameter in float64, without rounding."""
+    """Return every parameter in float64, without rounding."""
     return {name: np.asarray(p.detach().double().cpu().numpy()) for name, p in model.named_parameters()}
 
 

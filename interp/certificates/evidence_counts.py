@@ -47,7 +47,7 @@ class Zone:
         return Zone.of(list(self.low), first), Zone.of(second, list(self.high))
 
     def corners(self) -> np.ndarray:
-        """Rows (1, n0, n1, n2)."""
+        """Return rows (1, n0, n1, n2)."""
         (a, c, e, p), (b, d, g, q) = self.low, self.high
         points = {(x, y) for x in (a, b) for y in (c, d)} | {(x, x + z) for x in (a, b) for z in (p, q)}
         points |= {(y - z, y) for y in (c, d) for z in (p, q)}
@@ -82,7 +82,7 @@ class Quotients:
         return np.stack([once, *(by_token[:, token] for token in shape.counted)])
 
     def least(self, zone: Zone, right: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Lower bounds on right - j and on j - right for every output j, and right - j at the middle.
+        """Return lower bounds on right - j and on j - right for every output j, and right - j at the middle.
 
         The better of two bounds: each head's quotient separately, smallest at a corner; and the sum of affine parts
         around the middle minus a remainder. See check/counts.py.
@@ -149,7 +149,7 @@ def counts_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def _cut_at_tie(zone: Zone) -> list[int] | None:
-    """The cut between the two answers, if both occur in the zone."""
+    """Return the cut between the two answers, if both occur in the zone."""
     return [3, 0] if zone.low[3] <= 0 < zone.high[3] else None
 
 
@@ -163,7 +163,7 @@ def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int 
 
 
 def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
-    """The cut for which the halves' bounds are best."""
+    """Return the cut for which the halves' bounds are best."""
     found = []
     for axis in range(4):
         if zone.low[axis] < zone.high[axis]:
@@ -176,7 +176,7 @@ def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
 
 
 def _inputs(zone: Zone) -> list[tuple[int, int]]:
-    """Each difference n1 - n0 with its number of inputs."""
+    """Return each difference n1 - n0 with its number of inputs."""
     (a, c, e, p), (b, d, g, q) = zone.low, zone.high
     pairs = [(z, min(b, d - z) - max(a, c - z) + 1) for z in range(p, q + 1)]
     return [(z, n * (g - e + 1)) for z, n in pairs if n > 0]

@@ -30,7 +30,7 @@ Row = tuple[list[int], list[list[Any]]]
 
 
 def inputs_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Every input that the task lists, or, if these are too many, inputs on which a refuted model errs."""
+    """Return every input that the task lists, or, if these are too many, inputs on which a refuted model errs."""
     task = model.task
     if work(model, task.n_inputs or 0, next(iter(task.inputs(1))).tokens.shape[1]) <= MOST_WORK:
         return table(model, (row for batch in task.inputs(4096) for row in rows_of(model, batch)))
@@ -44,7 +44,7 @@ def work(model: TaskModel, rows: int, length: int) -> float:
 
 
 def counterexamples(model: TaskModel, certificate: Certificate) -> Finding:
-    """The inputs that a refuted certificate lists as errors, or its counterexample."""
+    """Return the inputs that a refuted certificate lists as errors, or its counterexample."""
     if certificate.counterexample is None:
         raise UnsupportedError(
             f"{certificate.n_inputs:,} inputs are too many for the checker to run them again, and none is known to be "
@@ -64,7 +64,7 @@ def _tokens(model: TaskModel, text: str) -> torch.Tensor:
 
 
 def rows_of(model: TaskModel, batch: Batch) -> Iterator[Row]:
-    """The rows of a batch without padding, with the right outputs at the read positions."""
+    """Yield the rows of a batch without padding, with the right outputs at the read positions."""
     at = model.spec.readout_at
     mask = read_mask(model.task, batch, at)
     classes = iter(right_classes(model.task, batch, at).tolist())
@@ -89,7 +89,7 @@ def contexts_evidence(model: TaskModel, certificate: Certificate, options: dict[
 
 
 def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
-    """The finding for some inputs: the wrong answers, and the smallest margin of any right or wrong answer."""
+    """Return the finding for some inputs: the wrong answers, and the smallest margin of any right or wrong answer."""
     task, spec = model.task, model.spec
     parts: list[Row] = list({tuple(tokens): (tokens, reads) for tokens, reads in rows}.values())
     double = TaskModel(spec, task, dict(model.named_parameters()), seed=model.seed, dtype="float64")
@@ -122,7 +122,7 @@ def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
 
 
 def _margin(spec: Any, outputs: np.ndarray, right: list[int]) -> float:
-    """The largest right output minus the largest other one."""
+    """Return the largest right output minus the largest other one."""
     if spec.decision == "sigmoid":
         outputs = np.array([0.0, outputs[0]])
     elif spec.decision == "indicator":

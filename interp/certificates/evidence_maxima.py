@@ -43,7 +43,7 @@ def maxima_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def _errors(model: TaskModel, K: int, v: int, margin: float) -> list[list[int]]:
-    """The exact number of errors per maximum, by the checker's own search, which is the fastest method."""
+    """Return the exact number of errors per maximum, by the checker's own search, which is the fastest method."""
     try:
         return _search(checked(model), K, v, check.fixed(margin))[0]
     except check.Fault as fault:

@@ -48,7 +48,7 @@ def places_evidence(model: TaskModel, certificate: Certificate, options: dict[st
 
 
 def _coordinates(read: ReadProof) -> list[list[str]]:
-    """The main directions of each head's values, as rows, in float32."""
+    """Return the main directions of each head's values, as rows, in float32."""
     seen = read.real.values.value.shape[1]
     found = []
     for head, values in enumerate(read.real.values.value.numpy()):

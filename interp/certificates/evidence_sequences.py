@@ -61,7 +61,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
 
 
 def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], float]:
-    """The parts in order, each as the token by which it is split or None, and the smallest bound."""
+    """Return the parts in order, each as the token by which it is split or None, and the smallest bound."""
     roots, smallest = space.roots(), float("inf")
     said: list[int | None] = [None] * len(roots)
     inside: dict[int, list[int]] = {}

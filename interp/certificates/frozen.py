@@ -64,7 +64,7 @@ def frozen(model: TaskModel) -> TaskModel:
 
 
 def hooks_on(model: nn.Module) -> str | None:
-    """A sentence on the first hook of a model, or on a global hook, or None."""
+    """Return a sentence about the first hook of a model, or on a global hook, or None."""
     if any(getattr(torch_modules, name, None) for name in GLOBAL_HOOKS):
         return "a global forward hook of torch is registered, and a certificate is about the model without hooks"
     for name, module in model.named_modules():
@@ -84,14 +84,14 @@ def _other_task(model: TaskModel, task: Task) -> str | None:
 
 
 def _of(ref: TaskRef) -> str:
-    """A task's name and parameters for a message."""
+    """Return a task's name and parameters for a message."""
     table = "" if ref.table_sha256 is None else f" with the table {ref.table_sha256[:12]}"
     seed = f" with data_seed {ref.data_seed}" if ref.data_seed else ""
     return f"{ref.name}({', '.join(f'{name}={value!r}' for name, value in ref.parameters)}){seed}{table}"
 
 
 def other_parts(model: nn.Module, fresh: nn.Module) -> str | None:
-    """A sentence on the first module of a model that differs from its spec, or None."""
+    """Return a sentence about the first module of a model that differs from its spec, or None."""
     mine, theirs = dict(model.named_modules()), dict(fresh.named_modules())
     if odd := sorted(set(mine) ^ set(theirs)):
         return f"{odd[0]} is not a part of both the model and what its spec describes"
@@ -129,7 +129,7 @@ def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two functions are the same, including partials of a copied model."""
+    """Return whether two functions are the same, including partials of a copied model."""
     try:
         return same(one, other, {})
     except Uncomparable:
@@ -140,7 +140,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def probes_of(task: Task, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The inputs of a proof's probes, or the task's first inputs and samples if there are none."""
+    """Yield the inputs of a proof's probes, or the task's first inputs and samples if there are none."""
     found = False
     for batch in batches:
         found = True
@@ -201,7 +201,7 @@ def _compare(model: TaskModel, fresh: TaskModel, batch: Batch) -> int:
 
 
 def _gap(outputs: Tensor, spec: Any) -> Tensor:
-    """The margin between the answer and the next one."""
+    """Return the margin between the answer and the next one."""
     if spec.decision == "sigmoid":
         return outputs[..., 0].abs()
     if spec.decision == "indicator":

@@ -52,7 +52,7 @@ class Whole:
                 self.shortest, self.length = batch[row : row + 1], int(lengths[row])
 
     def note(self) -> str:
-        """One sentence on whole answers."""
+        """Return one sentence on whole answers."""
         if self.reason is not None:
             return f"answers are not generated: {self.reason}"
         right = self.rows - self.wrong
@@ -62,7 +62,7 @@ class Whole:
         )
 
     def counterexample(self, subject: Subject) -> str | None:
-        """The shortest question that is answered wrongly, with the generated answer.
+        """Return the shortest question that is answered wrongly, with the generated answer.
 
         None if there is none, or if the model, run on this row alone, generates the right answer; the error is then
         within rounding.
@@ -96,6 +96,6 @@ def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
 
 
 def _written(subject: Subject, answer: Tensor) -> str:
-    """The tokens of an answer as text, without an end that the model did not reach."""
+    """Return the tokens of an answer as text, without an end that the model did not reach."""
     words = [subject.task.word(int(output)) for output in answer.tolist() if output != IGNORED]
     return ("" if all(len(word) == 1 for word in words) else " ").join(words) or "nothing"

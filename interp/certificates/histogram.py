@@ -95,7 +95,7 @@ def certify_histogram(
 
 
 def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
-    """The thresholds for margins, per own token, count and class: in the model's format, and in float64."""
+    """Return the thresholds for margins, per own token, count and class: in the model's format, and in float64."""
     rows = [None if tables.T == 1 and k < tables.L else k for k in range(1, tables.L + 1)]
     highest = _highest(tables)
     highest[:, [i for i, k in enumerate(rows) if k is None]] = 0.0
@@ -104,7 +104,7 @@ def _thresholds(model: TaskModel, tables: Tables) -> tuple[np.ndarray, np.ndarra
 
 
 def _highest(tables: Tables) -> np.ndarray:
-    """The largest pre-activations, per own token and count."""
+    """Return the largest pre-activations, per own token and count."""
     own, value = torch.from_numpy(tables.own), torch.from_numpy(tables.value)
     bos = tables.bos and tables.scores is not None
     scores = None if tables.scores is None else torch.from_numpy(tables.scores)
@@ -129,7 +129,7 @@ def _root(tables: Tables, token: int, need: np.ndarray, slack: np.ndarray) -> Pa
 
 
 def class_sizes(tables: Tables) -> np.ndarray:
-    """Number of (sequence, position) pairs with a given own token, per count."""
+    """Return the number of (sequence, position) pairs with a given own token, per count."""
     T, L = tables.T, tables.L
     return np.array([L * comb(L - 1, k - 1) * (T - 1) ** (L - k) for k in range(1, L + 1)], dtype=float)
 
@@ -160,12 +160,12 @@ def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], Non
 
 
 def _is_right(parts: list[Part]) -> bool:
-    """Whether every sequence is right by more than rounding."""
+    """Return whether every sequence is right by more than rounding."""
     return not _has_faults(parts) and not any(part.is_open for part in parts)
 
 
 def _has_faults(parts: list[Part]) -> bool:
-    """Whether any sequence is known to be wrong, or has a margin within rounding."""
+    """Return whether any sequence is known to be wrong, or has a margin within rounding."""
     books = [part.ledger for part in parts]
     return any(book.wrong.any() or book.close.any() or book.tied.any() for book in books)
 
@@ -173,7 +173,7 @@ def _has_faults(parts: list[Part]) -> bool:
 def _refute(
     model: TaskModel, tables: Tables, parts: list[Part], slack: np.ndarray, tried: list[tuple[float, list[int], int]]
 ) -> Counterexample | None:
-    """The suspect with the smallest margin that the model gets wrong, or None.
+    """Return the suspect with the smallest margin that the model gets wrong, or None.
 
     Sequences that were evaluated come first, with known margins; then those from the search, with lower bounds.
     """
@@ -255,7 +255,7 @@ def _probes(model: TaskModel, tables: Tables, parts: list[Part], need: np.ndarra
 
 
 def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
-    """One row per own token and possible count."""
+    """Return one row per own token and possible count."""
     rows = []
     for part in parts:
         book, undecided = part.ledger, part.undecided
@@ -269,7 +269,7 @@ def _classes(tables: Tables, parts: list[Part]) -> pd.DataFrame:
 
 
 def _by_count(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table of classes summed over own tokens: one row per count."""
+    """Return the table of classes summed over own tokens: one row per count."""
     sums = frame.groupby("count")[["inputs", "right", "wrong", "close", "tied", "undecided"]].sum()
     return sums.join(frame.groupby("count")["margin"].min()).reset_index()
 

@@ -93,7 +93,7 @@ def _scores(numbers: Arithmetic, tables: Tables, a: dict[str, np.ndarray]) -> Tr
 
 
 def _over_slots(tables: Tables, weights: np.ndarray, reach: np.ndarray) -> Float[np.ndarray, "T L p"]:
-    """The largest sum of weights * reach: k own tokens, the worst other one L - k times, and [BOS]."""
+    """Return the largest sum of weights * reach: k own tokens, the worst other one L - k times, and [BOS]."""
     T, L = tables.T, tables.L
     each = weights[:, :T, None] * reach[None, :T]
     own = each[np.arange(T), np.arange(T)]

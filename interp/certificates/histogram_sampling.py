@@ -1,4 +1,4 @@
-"""Sequences to try on a histogram model: suspects for a refutation, and samples of what stays undecided."""
+"""Sequences to run on a histogram model: likely counterexamples, and random samples from the undecided classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_PAIRS = 20_000
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A sequence with a position where the model's own forward pass errs."""
+    """A sequence, and a position at which the model's own forward pass errs."""
 
     sequence: list[int]
     position: int
@@ -30,7 +30,7 @@ class Counterexample:
 def check(
     model: TaskModel, tables: Tables, sequence: list[int], position: int, slack: Float[np.ndarray, "T L n_out"]
 ) -> Counterexample | None:
-    """The sequence as a counterexample, if it is wrong in exact arithmetic and in the model's own forward pass."""
+    """Return a counterexample if the model errs here in exact arithmetic and in its own forward pass, or None."""
     task, row, shape = model.task, np.array([sequence]), occurrences_of(model.task)
     token, count = sequence[position], sequence.count(sequence[position])
     active = np.maximum(tables.hidden(row)[0, position], 0)
@@ -51,13 +51,13 @@ def check(
 def suspects(
     tables: Tables, open_classes: Bool[np.ndarray, "T L"], generator: np.random.Generator, best: int = 16
 ) -> list[tuple[float, list[int], int]]:
-    """The (margin, sequence, position) of smallest margins among sequences of two tokens and random ones."""
+    """Return (margin, sequence, position) for the smallest margins among sequences of two tokens and random ones."""
     T, L = tables.T, tables.L
     pairs = [(t, k, o) for t, k in zip(*np.nonzero(open_classes)) for o in range(T) if o != t or (k + 1 == L)]
     if len(pairs) > MOST_PAIRS:
         pairs = [pairs[i] for i in generator.choice(len(pairs), MOST_PAIRS, replace=False)]
     rows = [np.where(np.arange(L) <= k, t, o) for t, k, o in pairs]
-    # Few different tokens in a sequence make large counts: alphabets of every size up to L.
+    # Sequences of few different tokens have large counts, so alphabets of every size up to L are tried.
     few = [generator.choice(T, min(T, size), replace=False) for size in range(1, L + 1)]
     rows += [generator.choice(alphabet, L) for alphabet in few for _ in range(50)]
     rows += list(generator.integers(0, T, (500, L)))
@@ -73,9 +73,10 @@ def suspects(
 def sampled_share(
     tables: Tables, weights: Float[np.ndarray, "T L"], n: int, generator: np.random.Generator
 ) -> tuple[float, float]:
-    """Interval for the share of right positions, own token and count drawn with the given weights.
+    """Return a confidence interval for the share of right positions, with own token and count drawn by their weights.
 
-    Clopper and Pearson's, of confidence CONFIDENCE; the other slots hold independent uniform other tokens.
+    The interval is by Clopper and Pearson, with confidence CONFIDENCE. The other slots are filled independently and
+    uniformly with other tokens.
     """
     T, L = tables.T, tables.L
     drawn = generator.choice(T * L, n, p=(weights / weights.sum()).ravel())

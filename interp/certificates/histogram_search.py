@@ -173,7 +173,7 @@ class Search:
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray,
         ends: np.ndarray | None, target: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Lower bound on weight . relu(z) per (node, class), and values that guide the next split.
+        """Return a lower bound on weight . relu(z) per (node, class), and values that guide the next split.
 
         The space's tighter bound needs a product with all tokens' values, so it is computed only if the interval bound
         is not above the target.

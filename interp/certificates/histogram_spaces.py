@@ -74,7 +74,7 @@ class Space(Protocol):
 
 
 def space_of(tables: Tables, token: int) -> Space | None:
-    """The space of one own token; None if its softmax weight underflows next to another token's."""
+    """Return the space of one own token; None if its softmax weight underflows next to another token's."""
     if tables.pattern is not None:
         return Slots(tables, token)
     space = Multisets(tables, token)
@@ -103,7 +103,7 @@ class Multisets:
         self.n, self.dn, self.softmax = terms[self.others], self.d[self.others], tables.softmax
 
     def roots(self) -> Nodes:
-        """All sequences with the own token, as one node per possible count."""
+        """Return all sequences with the own token, as one node per possible count."""
         k = np.array([self.L]) if self.alone else np.arange(1, self.L + 1)
         zero = np.zeros(len(k), dtype=int)
         return Nodes(
@@ -130,7 +130,7 @@ class Multisets:
     def below(
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A lower bound on weight . relu(z) per (row, weight), and its value at every end.
+        """Return a lower bound on weight . relu(z) per (row, weight), and its value at every end.
 
         z lies between the ends. Terms with w < 0 are concave in z. For w > 0, w a z <= w relu(z) for any 0 <= a <= 1;
         a = 0 or 1, whichever leaves the smaller gap. So the sum of these bounds is smallest at an end.
@@ -186,13 +186,13 @@ class Multisets:
         ), parent  # fmt: skip
 
     def weight(self, nodes: Nodes) -> np.ndarray:
-        """Number of (sequence, position) pairs of each node."""
+        """Return the number of (sequence, position) pairs of each node."""
         rest = nodes.rest.sum(1).astype(float)
         placed = np.array([self.L * comb(self.L - 1, k - 1) for k in range(1, self.L + 1)], dtype=float)
         return np.asarray(placed[nodes.count - 1] * nodes.ways * np.where(nodes.left > 0, rest**nodes.left, 1.0))
 
     def sequence(self, node: Nodes, guide: np.ndarray) -> tuple[list[int], int]:
-        """The sequence of a one-row node at its lowest end, and a position of the own token."""
+        """Return the sequence of a one-row node at its lowest end, and a position of the own token."""
         best = int(self.others[guide.argmin()])
         k, left = int(node.count[0]), int(node.left[0])
         picked = node.picks[0][: self.L - k - left].tolist()
@@ -217,7 +217,7 @@ class Slots:
         self.lo, self.hi = -self._extremes(-1.0), self._extremes(1.0)
 
     def _extremes(self, sign: float) -> Float[np.ndarray, "position start copies p"]:
-        """The largest (sign = 1) or smallest (sign = -1) sum over the slots from `start` on, per neuron."""
+        """Return the largest (sign = 1) or smallest (sign = -1) sum over the slots from `start` on, per neuron."""
         L, p = self.L, len(self.own)
         out = np.zeros((L, L, L, p))
         v, own = sign * self.v, sign * self.value
@@ -230,7 +230,7 @@ class Slots:
         return out
 
     def roots(self) -> Nodes:
-        """One node per position and possible count."""
+        """Return one node per position and possible count."""
         counts = np.array([self.L]) if self.alone else np.arange(1, self.L + 1)
         position, k = (a.ravel() for a in np.meshgrid(np.arange(self.L), counts, indexing="ij"))
         n = len(k)
@@ -248,12 +248,12 @@ class Slots:
     def below(
         self, nodes: Nodes, row: np.ndarray, weight: np.ndarray, lo: np.ndarray, hi: np.ndarray, ends: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A lower bound on weight . relu(z) per (row, weight), and the slopes of the linear bound."""
+        """Return a lower bound on weight . relu(z) per (row, weight), and the slopes of the linear bound."""
         line = affine_below(weight, lo, hi)
         return self.lowest(nodes[row], line.slope) + line.offset, line.slope
 
     def lowest(self, nodes: Nodes, slope: np.ndarray) -> np.ndarray:
-        """The smallest slope . z of each row's node, exact."""
+        """Return the smallest slope . z of each row's node, exact."""
         fixed = (slope * nodes.top).sum(1)
         if self.L == 1:
             return np.asarray(fixed)
@@ -277,11 +277,11 @@ class Slots:
         return np.asarray(nodes.top + own[:, None] * self.value + rest[:, None] * self.v[0])
 
     def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray:
-        """The next slot: slots are filled in order."""
+        """Return the next slot: slots are filled in order."""
         return nodes.start
 
     def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]:
-        """One child per token in the free slot with the largest weight, and the index of each child's parent."""
+        """Return one child per token in the free slot with the largest weight, and the index of each child's parent."""
         own, free = np.flatnonzero(nodes.copies > 0), np.flatnonzero(nodes.left > nodes.copies)
         parts = [self._child(nodes[own], self.token, self.value, 1)]
         parts += [self._child(nodes[free], int(o), self.v[i], 0) for i, o in enumerate(self.others)]
@@ -299,12 +299,12 @@ class Slots:
         )  # fmt: skip
 
     def weight(self, nodes: Nodes) -> np.ndarray:
-        """Number of sequences of each node."""
+        """Return the number of sequences of each node."""
         choose = np.array([[comb(n, c) for c in range(self.L + 1)] for n in range(self.L + 1)], dtype=float)
         return np.asarray(choose[nodes.left, nodes.copies] * float(len(self.others)) ** (nodes.left - nodes.copies))
 
     def sequence(self, node: Nodes, guide: np.ndarray) -> tuple[list[int], int]:
-        """A sequence of a one-row node where guide . z is smallest, and the own token's position."""
+        """Return a sequence of a one-row node where guide . z is smallest, and the own token's position."""
         position, start = int(node.position[0]), int(node.start[0])
         a, slots = self.a[position, start:], self.slot[position, start:]
         each = self.v @ guide

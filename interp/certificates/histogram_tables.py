@@ -1,4 +1,4 @@
-"""A one-layer model that counts each token, as tables over tokens in float64: what its readout's neurons see."""
+"""Tables over tokens, in float64, for the inputs of the readout's neurons in a one-layer model that counts tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAKES = {
 
 
 def refusal(model: TaskModel) -> str | None:
-    """Why the method does not hold for this model, or None."""
+    """Return the reason why the method does not apply to this model, or None."""
     spec, task = model.spec, model.task
     try:
         shape = occurrences_of(task)
@@ -61,13 +61,13 @@ def refusal(model: TaskModel) -> str | None:
 
 @dataclass(frozen=True)
 class Tables:
-    """Neuron i of a position with token t sees own[t, i] + sum_m A_m value[x_m, i], summed over L slots and [BOS].
+    """Input of neuron i at a position with token t: own[t, i] + sum_m A_m value[x_m, i], over the L slots and [BOS].
 
-    Tokens are places in the task's alphabet of T, then its mark, called [BOS] here whatever it is (`bos`: is there
-    one?); `ids` are theirs in the vocabulary. A comes from `scores` (own token by other token, [BOS] last), with a
-    softmax or without, or is the finished `pattern` of linear mixing. `own` holds the residual stream and b_in.
-    `classes[k - 1]` is the right class of count k, lead[k - 1, j] = W_out[:, right] - W_out[:, j] and lead_bias the
-    same for b_out.
+    A token is given by its index in the task's alphabet of size T. The task's mark, if it has one (`bos`), is called
+    [BOS] here and comes last. `ids` are the token ids in the vocabulary. The attention weights A come from `scores`
+    (own token by other token), with a softmax or without, or are the fixed `pattern` of linear mixing. `own` contains
+    the contributions of the residual stream and of b_in. `classes[k - 1]` is the right class for count k,
+    lead[k - 1, j] = W_out[:, right] - W_out[:, j], and lead_bias is the same for b_out.
     """
 
     ids: Int[np.ndarray, " rows"]
@@ -84,7 +84,7 @@ class Tables:
     lead_bias: Float[np.ndarray, "L n_out"]
 
     def hidden(self, sequences: Int[np.ndarray, "rows L"]) -> Float[np.ndarray, "rows L p"]:
-        """Pre-activations at every position of sequences over the alphabet (without [BOS])."""
+        """Return the pre-activations at every position of sequences over the alphabet (without [BOS])."""
         if self.pattern is not None:
             return self.own[sequences] + np.einsum("lm,rmp->rlp", self.pattern, self.value[sequences])
         assert self.scores is not None
@@ -96,7 +96,7 @@ class Tables:
         return self.own[sequences] + weights @ self.value[keys]
 
     def margins(self, sequences: Int[np.ndarray, "rows L"]) -> Float[np.ndarray, "rows L"]:
-        """The right class's logit less the best other one's, at every position."""
+        """Return the right class's logit minus the largest other logit, at every position."""
         counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
         active = np.maximum(self.hidden(sequences), 0)
         out = np.empty(sequences.shape)
@@ -106,14 +106,14 @@ class Tables:
         return out
 
     def margins_of(self, active: Float[np.ndarray, "rows p"], count: int) -> Float[np.ndarray, " rows"]:
-        """The same from the neurons' activations, where the right count is known."""
+        """Return these margins from the neurons' activations at positions whose right count is `count`."""
         leads = active @ self.lead[count - 1].T + self.lead_bias[count - 1]
         leads[:, self.classes[count - 1]] = np.inf
         return np.asarray(leads.min(1))
 
 
 def tables_of(model: TaskModel) -> Tables:
-    """The tables of a model that the method holds for."""
+    """Return the tables of a model to which the method applies."""
     shape, layer = occurrences_of(model.task), model.spec.layers[0]
     ids, T, reduced = np.array([*shape.tokens, *shape.marks]), len(shape.tokens), model.token_tables().folded()
     assert reduced.neurons is not None
@@ -131,7 +131,7 @@ def tables_of(model: TaskModel) -> Tables:
 
 
 def arrays(model: TaskModel) -> dict[str, np.ndarray]:
-    """The parameters by their short names in float64, and `attn_scale`, by which scores are divided."""
+    """Return the parameters by their short names, in float64, and `attn_scale`, the divisor of the scores."""
     parts: Any = model
     attention, readout = parts.blocks[0].attn, parts.unembed
     linear = model.spec.layers[0].mixing == "linear"

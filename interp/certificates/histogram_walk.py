@@ -41,7 +41,7 @@ class Seen:
 
     @classmethod
     def by(cls, tables: Tables, token: int) -> Seen:
-        """The terms for one own token of a model without positions."""
+        """Return the terms for one own token of a model without positions."""
         assert tables.scores is not None
         scores, own = tables.scores[token], tables.own[token]
         if tables.softmax:
@@ -76,7 +76,7 @@ def groups_of(terms: Float[np.ndarray, "others columns"]) -> list[Int[np.ndarray
 
 
 def group_sizes(others: int) -> list[int]:
-    """Number of tokens in each of the three groups."""
+    """Return the number of tokens in each of the three groups."""
     first = round(FIRST * others) if others > 2 else 0
     return [first, (others - first + 1) // 2, (others - first) // 2]
 
@@ -116,7 +116,7 @@ class Listed:
         return cls(every, np.array(length), np.array(start), np.array(rows), counts)
 
     def ways(self, alike: Int[np.ndarray, " group"]) -> Float[np.ndarray, " padded"]:
-        """Number of orders of each multiset, counting merged tokens as different; 0 for padding. Integers."""
+        """Return the number of orders of each multiset, counting merged tokens as different (0: padding)."""
         slots = np.repeat(self.length, BLOCK)
         found = np.array([float(factorial(s)) for s in range(self.places.shape[1] + 1)])[slots]
         run = np.ones(len(found))
@@ -129,7 +129,7 @@ class Listed:
 
 
 def _group(listed: Listed, seen: Seen, group: Int[np.ndarray, " group"], number: int) -> Any:
-    """The kernel's table of one group."""
+    """Return the kernel's table of one group."""
     from interp.certificates.compiled.multisets import Group
 
     blocks, columns = len(listed.rows), seen.terms.shape[1]
@@ -172,7 +172,7 @@ class Found:
 
 
 def multisets_around(others: int, slots: int) -> int:
-    """Number of multisets of other tokens in `slots` slots."""
+    """Return the number of multisets of other tokens in `slots` slots."""
     return comb(others + slots - 1, slots) if others else int(slots == 0)
 
 
@@ -282,7 +282,7 @@ class Walk:
         return Found(right, wrong, close, tied, examples, int(w.out[4]), int(w.out[5]))
 
     def _sequence(self, count: int, row: Int[np.ndarray, " numbers"]) -> list[int]:
-        """A recorded wrong multiset as a sequence, own token first."""
+        """Return a recorded wrong multiset as a sequence, own token first."""
         depth, parts, times = int(row[0]), row[1:3], row[3:]
         prefix, *others = self.groups
         found = [int(token) for token, n in zip(prefix[:depth], times) for _ in range(int(n))]

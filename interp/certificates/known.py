@@ -29,7 +29,7 @@ NOT_KEPT = ("source", "probes", "on_record")
 
 
 def known(model: TaskModel) -> Certificate | None:
-    """The shipped certificate for this model, or None.
+    """Return the shipped certificate for this model, or None.
 
     The model is checked and compared with a fresh one on the task's probes, as in certify_model. Raises
     UnsupportedError if it differs from its spec.
@@ -51,14 +51,14 @@ def known(model: TaskModel) -> Certificate | None:
 
 
 def key_of(model: TaskModel) -> str:
-    """The key of a certificate: the spec's id, the number format and the hash of the weights."""
+    """Return the key of a certificate: the spec's id, the number format and the hash of the weights."""
     tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
     dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     return f"{model.spec.id}:{dtype}:{tensors_sha256(tensors)}"
 
 
 def to_plain(found: Certificate) -> dict[str, Any]:
-    """A certificate as plain data for JSON, without references to its model."""
+    """Return a certificate as plain data for JSON, without references to its model."""
     data = {one.name: getattr(found, one.name) for one in fields(found) if one.name not in NOT_KEPT}
     tables = {name: table.to_dict(orient="split", index=False) for name, table in found.tables.items()}
     assert found.source is not None  # certify_model made it
@@ -66,7 +66,7 @@ def to_plain(found: Certificate) -> dict[str, Any]:
 
 
 def from_plain(data: dict[str, Any]) -> Certificate:
-    """The inverse of to_plain."""
+    """Return the inverse of to_plain."""
     data = {name: value for name, value in data.items() if name != "made_by"}
     for name in ("accuracy", "notes", "on_trust"):
         data[name] = tuple(data[name]) if isinstance(data[name], list) else data[name]

@@ -65,7 +65,7 @@ PROBED = 10
 
 
 def other_task(task: Task) -> str | None:
-    """The reason why the task is not a language over 0 and 1, or None."""
+    """Return the reason why the task is not a language over 0 and 1, or None."""
     if (reason := lacks(task, LISTED_STRINGS)) is not None:
         return f"no language over 0 and 1: {reason}"
     alphabet = getattr(task, "alphabet", ())
@@ -77,7 +77,7 @@ def other_task(task: Task) -> str | None:
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why this method does not apply to a model, or None."""
+    """Return the reason why this method does not apply to a model, or None."""
     task, spec = model.task, model.spec
     if (reason := other_task(task)) is not None:
         return reason
@@ -99,7 +99,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def counts_matter(model: TaskModel) -> bool:
-    """Whether layer 1 writes different values for the two symbols."""
+    """Return whether layer 1 writes different values for the two symbols."""
     parts: Any = model
     difference = (parts.embed.W_E[1] - parts.embed.W_E[0]).detach().double()
     attn = parts.blocks[0].attn
@@ -137,7 +137,7 @@ def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
 
 
 def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None = None) -> Int[Tensor, "classes length"]:
-    """One string per class: the symbols at seen positions, and the number of ones if it matters."""
+    """Return one string per class: the symbols at seen positions, and the number of ones if it matters."""
     seen = seen_positions(model, length) if seen is None else seen
     at = seen.nonzero()[:, 0].tolist()
     if len(at) > MOST_SEEN:
@@ -237,7 +237,7 @@ def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], B
 
 
 def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ...]:
-    """The unchecked assumption about labels of strings that are longer than those compared."""
+    """Return the unchecked assumption about labels of strings that are longer than those compared."""
     if longest <= compared:
         return ()
     return (
@@ -281,7 +281,7 @@ def _labels_follow(model: TaskModel, task: Any, seen: Bool[Tensor, "length"], sa
 
 
 def one_label_each(keys: Int[Tensor, "strings columns"], labels: Bool[Tensor, "strings"]) -> bool:
-    """Whether strings with equal keys have equal labels."""
+    """Return whether strings with equal keys have equal labels."""
     _, group = keys.unique(dim=0, return_inverse=True)
     size, share = torch.zeros(2, int(group.max()) + 1, dtype=torch.double)
     size.index_add_(0, group, torch.ones(len(group), dtype=torch.double))

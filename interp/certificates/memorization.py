@@ -49,13 +49,13 @@ TAKES = {
 
 
 def other_task(task: Task) -> str | None:
-    """The reason why the task is not a conditional table, or None."""
+    """Return the reason why the task is not a conditional table, or None."""
     reason = lacks(task, CONDITIONAL_TABLE)
     return None if reason is None else f"no conditional table: {reason}"
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why this method does not apply to a model, or None."""
+    """Return the reason why this method does not apply to a model, or None."""
     spec = model.spec
     if (reason := other_task(model.task) or premise_refusal(model) or format_refusal(model)) is not None:
         return reason
@@ -143,14 +143,14 @@ def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | 
 
 
 def _probes(task: Any, run: dict[str, Any]) -> Probes:
-    """The contexts with the smallest margins; every most likely next token is right."""
+    """Return the contexts with the smallest margins; every most likely next token is right."""
     chosen = run["margin"].argsort()[:PROBED]
     margin, bound = (torch.from_numpy(run[name][chosen]) for name in ("margin", "rounding"))
     return Probes(task.batch(run["tokens"][chosen]), torch.from_numpy(run["modes"][chosen]), margin, margin, bound)
 
 
 def _longest(model: TaskModel, task: Any, asked: int | None) -> int:
-    """The length of the longest inputs that are enumerated."""
+    """Return the length of the longest inputs that are enumerated."""
     if asked is None:
         limit = model.spec.max_length or task.order
         while limit > task.order and task.d_vocab**limit > MOST_SEQUENCES:

@@ -55,14 +55,14 @@ COMPARED = 1 << 16
 
 
 def other_task(task: Task) -> str | None:
-    """The reason why the task does not list multisets, or None."""
+    """Return the reason why the task does not list multisets, or None."""
     if type(task).multisets is Task.multisets:
         return f"task {task.name} does not list its inputs up to order (multisets(chunk) in it)"
     return None
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why this method does not apply to a model, or None."""
+    """Return the reason why this method does not apply to a model, or None."""
     if (reason := other_task(model.task)) is not None:
         return reason
     if model.spec.readout_at == "all" or model.spec.decision != "argmax":
@@ -197,7 +197,7 @@ def _keys(task: Task, batch: Batch) -> list[tuple[int, ...]]:
 
 
 def batch_classes(task: Task, batch: Batch) -> Int[Tensor, "rows"]:
-    """The right output of each row, for tasks with one answer per row."""
+    """Return the right output of each row, for tasks with one answer per row."""
     classes = task.classes(batch)
     return classes[classes >= 0].view(len(batch)).long()
 
@@ -211,7 +211,7 @@ def _outputs(model: TaskModel, tables: TokenTables, batch: Batch) -> tuple[Float
 def _bounds(
     model: TaskModel, rows: CountedRows, known: dict[int, tuple[float, float]], length: int
 ) -> tuple[float, float]:
-    """Bounds on the rounding of margins: in the model's format plus float64, and in float64 only."""
+    """Return bounds on the rounding of margins: in the model's format plus float64, and in float64 only."""
     every = torch.arange(model.task.d_vocab)
     for query in rows.query.unique().tolist():
         if query not in known:
@@ -235,7 +235,7 @@ def _status(model: TaskModel, found: Found, need: float) -> Status:
 
 
 def _interval(found: Found, total: int) -> tuple[float, float]:
-    """The accuracy's bounds if some inputs are undecided: all of these wrong, or all right."""
+    """Return the accuracy's bounds if some inputs are undecided: all of these wrong, or all right."""
     return max(0.0, 1 - (found.wrong + found.tied) / total), min(1.0, 1 - max(0, found.wrong - found.tied) / total)
 
 
@@ -247,7 +247,7 @@ def _said(task: Task, found: Found) -> str:
 
 
 def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor) -> Iterator[tuple[object, ...]]:
-    """Rows (input, orders, answer, right, margin) for the errors."""
+    """Yield rows (input, orders, answer, right, margin) for the errors."""
     words, right = task.answer_words, batch_classes(task, batch)
     for row in (margin <= 0).nonzero()[:, 0].tolist():
         said = words[int(out[row].argmax())]
@@ -255,7 +255,7 @@ def _lines(task: Task, batch: Batch, orders: Tensor, out: Tensor, margin: Tensor
 
 
 def _probes(task: Task, seen: list[tuple[Batch, Tensor, float, int]]) -> Iterator[Probes]:
-    """The inputs with the smallest margins, and a few others, of some chunks."""
+    """Yield the inputs with the smallest margins, and a few others, of some chunks."""
     each = max(1, PROBED // (2 * len(seen)))
     for batch, margin, bound, least in seen:
         drawn = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0))[:each]

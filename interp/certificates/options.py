@@ -1,6 +1,6 @@
-"""The options of a method of certification as words: read off its signature, for the command line.
+"""Options of a certification method on the command line, read from the method's signature.
 
-A method says its options once, as parameters with types and defaults; nothing here knows any of them by name.
+A method declares its options only as parameters with types and defaults. This file does not know any of them by name.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ WORDS: dict[type, str] = {int: "an integer", float: "a number", str: "a name", b
 
 
 def options_of(method: Method) -> dict[str, inspect.Parameter]:
-    """The options that can be written on a command line: all parameters but the model and the caller's progress."""
+    """Return the options for the command line: all parameters except the model and the progress callback."""
     found = inspect.signature(method.run, eval_str=True).parameters
     return {name: one for name, one in found.items() if name not in ("model", "progress")}
 
 
 def options_table(method: Method) -> pd.DataFrame:
-    """One row an option: how it is written, what it takes, its default."""
+    """Return a table with one row per option: its spelling, its accepted values and its default."""
     rows = [
         {
             "option": f"--{name.replace('_', '-')}",
@@ -40,9 +40,9 @@ def options_table(method: Method) -> pd.DataFrame:
 
 
 def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
-    """Options as a command line has them, ["--longest", "20"] or ["--longest=20"], as keyword arguments.
+    """Convert words of a command line, ["--longest", "20"] or ["--longest=20"], to keyword arguments.
 
-    Raises InterpError for an option that the method does not have, one without a value, and a value of another type.
+    Raises InterpError for an unknown option, a missing value, or a value of the wrong type.
     """
     known = options_of(method)
     found: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def parse_options(method: Method, words: Sequence[str]) -> dict[str, Any]:
 
 
 def check_options(method: Method, given: Mapping[str, Any]) -> None:
-    """Raise InterpError for an option that the method does not have, and for a value of another type."""
+    """Raise InterpError for an unknown option, or for a value of the wrong type or out of range."""
     known = options_of(method)
     for name, value in given.items():
         if name == "progress":
@@ -84,13 +84,13 @@ def check_options(method: Method, given: Mapping[str, Any]) -> None:
 
 
 def _kinds(option: inspect.Parameter) -> list[Any]:
-    """The types of an annotation, a union taken apart."""
+    """Return the types in an annotation; a union contains several."""
     hint = option.annotation
     return list(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else [hint]
 
 
 def _takes(option: inspect.Parameter) -> list[str]:
-    """What may be written, in words."""
+    """Describe the accepted values in words."""
     kinds = _kinds(option)
     words = [repr(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
     words += [word for kind, word in WORDS.items() if kind in kinds and not (kind is int and float in kinds)]
@@ -98,7 +98,7 @@ def _takes(option: inspect.Parameter) -> list[str]:
 
 
 def _read(name: str, text: str, option: inspect.Parameter) -> Any:
-    """Text as the first of the option's types that it can be."""
+    """Convert text to the first of the option's types that accepts it."""
     kinds = _kinds(option)
     for kind in kinds:
         if get_origin(kind) is Literal and text in get_args(kind):

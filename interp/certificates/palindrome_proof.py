@@ -54,7 +54,7 @@ def other_task(task: Task) -> str | None:
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why the proof does not apply to a model, or None."""
+    """Return the reason why the proof does not apply to a model, or None."""
     origin = model.spec.origin
     if (reason := other_task(model.task)) is not None:
         return reason
@@ -79,7 +79,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def binary_margin(n: int) -> Fraction:
-    """The smallest |slack| over all strings of n tokens, exact."""
+    """Return the smallest |slack| over all strings of n tokens, exact."""
     total = 2**n - 1
     weights = [Fraction(2**i, total) for i in range((n + 1) // 2)]
     below, least = Fraction(0), None

@@ -99,12 +99,12 @@ class Tally:
 
 
 def why_not(model: HookedTransformer, task: Task) -> str | None:
-    """The reason why this model cannot be certified by places, or None."""
+    """Return the reason why this model cannot be certified by places, or None."""
     return undeclared(task) or refusal(model)
 
 
 def _few(task: Task) -> str | None:
-    """The reason why a task is too small for this method, or None."""
+    """Return the reason why a task is too small for this method, or None."""
     if (task.n_inputs or 0) < FEWEST:
         return f"{task.n_inputs or 0:,} inputs are run one by one"
     return None
@@ -184,7 +184,7 @@ def certify_places(subject: Subject, seconds: float | int = 600, progress: Progr
 
 
 def _as_read(subject: Subject, paths: Paths) -> Paths:
-    """The paths with the model's own read position, which a spec may set differently from the task.
+    """Return the paths with the model's own read position, which a spec may set differently from the task.
 
     Raises UnsupportedError if the model is not read at the same position in all rows.
     """
@@ -199,7 +199,7 @@ def _as_read(subject: Subject, paths: Paths) -> Paths:
 
 
 def _reads_left(automata: Sequence[Paths], proofs: Sequence[Proof], read: ReadProof) -> int:
-    """Number of read positions left, including this one; they share the remaining budget equally."""
+    """Return the number of read positions left, including this one; they share the remaining budget equally."""
     here = proofs[-1].reads
     later = sum(len(paths.reads) for paths in automata[len(proofs) :])
     return len(here) - here.index(read) + later
@@ -248,7 +248,7 @@ class Proof:
         return proof
 
     def right(self, at: int) -> Int[Array, "states"]:
-        """The right output of the model for each automaton state that determines the answer."""
+        """Return the right output of the model for each automaton state that determines the answer."""
         return self.outputs.numpy()[self.paths.reads[at][1]]
 
     def logits(self, rows: Int[Tensor, "rows length"]) -> Float[Tensor, "rows length n_out"]:
@@ -284,7 +284,7 @@ class Proof:
 
 
 def _renamed(net: OneLayer, ids: Int[Tensor, "d_vocab"]) -> OneLayer:
-    """The model's token embeddings, reordered to the task's token ids."""
+    """Return the model's token embeddings, reordered to the task's token ids."""
     return replace(net, tokens=net.tokens[ids])
 
 
@@ -305,7 +305,7 @@ class ReadProof:
         self.order = self._places_that_matter(seen)
 
     def sights(self) -> Iterator[Sight]:
-        """One Sight per token that can stand at the read position."""
+        """Yield one Sight per token that can stand at the read position."""
         place = self.paths.order.index(self.at)
         for token in np.flatnonzero((self.paths.following[place] >= 0).any(0)).tolist():
             yield self._sight(token)
@@ -319,7 +319,7 @@ class ReadProof:
     # ------------------------------------------------------------ single inputs
 
     def points(self, rows: Int[Tensor, "rows length"], right: Int[Array, "rows"]) -> Bounds:
-        """Bounds on the margins of single inputs."""
+        """Return bounds on the margins of single inputs."""
         parts = []
         states = self.paths.walk(rows)
         tokens = rows.numpy()
@@ -408,7 +408,7 @@ class ReadProof:
         return one.routes.split(parents[:first], place), parents[first:]
 
     def _next(self, cells: Cells) -> int | None:
-        """The place to fix next, or None if all are fixed."""
+        """Return the place to fix next, or None if all are fixed."""
         return next((place for place in self.order if place not in cells.tokens), None)
 
     def _take(self, one: Sight, cells: Cells, bounds: Bounds) -> tuple[Array, int]:
@@ -513,7 +513,7 @@ def _conclude(
 
 
 def _wrong_inputs(proofs: Sequence[Proof]) -> tuple[int, int]:
-    """Lower and upper bound on the number of inputs with a wrong answer."""
+    """Return lower and upper bounds on the number of inputs with a wrong answer."""
     least = most = 0
     for proof in proofs:
         tallies = [read.tally for read in proof.reads]
@@ -582,7 +582,7 @@ def _generated(proof: Proof, tokens: Int[Tensor, "length"], labels: Int[Tensor, 
 
 
 def _margin(out: Float[Array, "rows n_out"], right: Int[Array, "rows"]) -> Float[Array, "rows"]:
-    """The right output minus the best other output; for a single output s: s or -s."""
+    """Return the right output minus the best other output; for a single output s: s or -s."""
     if out.shape[1] == 1:
         return out[:, 0] * (2 * right - 1)
     rows = np.arange(len(out))
@@ -592,7 +592,7 @@ def _margin(out: Float[Array, "rows n_out"], right: Int[Array, "rows"]) -> Float
 
 
 def _titled(task: Task) -> str:
-    """A task's name, with its non-default parameters."""
+    """Return a task's name, with its non-default parameters."""
     given = ", ".join(f"{name}={value}" for name, value in task.ref.parameters)
     return f"{task.name} with {given}" if given else task.name
 

@@ -34,7 +34,7 @@ class Pattern:
 
 
 def union(paths: Paths, patterns: Sequence[Pattern], most: int = STEPS) -> int | None:
-    """Number of inputs that match at least one pattern; None if counting takes more than `most` steps."""
+    """Return the number of inputs that match at least one pattern; None if counting takes more than `most` steps."""
     states = _Conditions(patterns, "states")
     tokens = _Conditions(patterns, "tokens")
     finished = [sum(1 << index for index, one in enumerate(patterns) if one.last <= cut)

@@ -133,7 +133,7 @@ class FormArithmetic:
 
     @staticmethod
     def _least_mean(x: Forms, eps: float) -> Float[Array, "cells"]:
-        """A lower bound on mean x^2 + eps."""
+        """Return a lower bound on mean x^2 + eps."""
         nearest = np.maximum(np.abs(x.center) - x.radius, 0)
         return ((nearest**2).mean(0) + eps) * (1 - gamma(len(nearest) + 6, 2 * U64))
 
@@ -222,7 +222,7 @@ class Curve:
     bends: Array
 
     def bend(self, nearest: Array) -> Array:
-        """A bound on the second derivative for all |x| >= nearest."""
+        """Return a bound on the second derivative for all |x| >= nearest."""
         index = np.minimum(np.nan_to_num(nearest / STEP, nan=0.0), len(self.bends) - 1).astype(np.int64)
         return self.bends[index]
 
@@ -248,7 +248,7 @@ INNER = math.sqrt(2 / math.pi)
 
 
 def _new_parts(x: Array) -> tuple[Array, Array, Array]:
-    """The tanh in gelu_new, and the first two derivatives of its argument."""
+    """Return the tanh in gelu_new, and the first two derivatives of its argument."""
     with np.errstate(all="ignore"):
         inside = INNER * (x + 0.044715 * x**3)
     return np.tanh(inside), INNER * (1 + 0.134145 * x**2), INNER * 0.26829 * x

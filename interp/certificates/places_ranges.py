@@ -81,7 +81,7 @@ class Routes:
         return len(self.paths.completions[cut])
 
     def counts(self, start: int, stop: int) -> Array:
-        """Number of paths from each state at one cut to each state at another, exact (Python integers)."""
+        """Return the number of paths from each state at one cut to each state at another, exact (Python integers)."""
         if (start, stop) not in self._counts:
             if start == stop:
                 self._counts[start, stop] = np.diag([1] * self.n_states(start)).astype(object)
@@ -94,7 +94,7 @@ class Routes:
         return self._counts[start, stop]
 
     def endings(self, cut: int) -> Array:
-        """Number of paths from each state to the end, exact."""
+        """Return the number of paths from each state to the end, exact."""
         return self._endings[cut]
 
     @cached_property
@@ -108,7 +108,7 @@ class Routes:
         return found
 
     def whole(self, after: int) -> Cells:
-        """All inputs, as one cell per state at the cut `after`, where the answer is determined."""
+        """Return all inputs, as one cell per state at the cut `after`, where the answer is determined."""
         reached = (self.counts(0, after)[0] > 0) & (self.endings(after) > 0)
         last = np.flatnonzero(reached)
         states = {0: np.zeros(len(last), dtype=np.int64), after: last}
@@ -123,11 +123,11 @@ class Routes:
         return Cells(states, {**found.tokens, place: token[step]})
 
     def fanned(self, cells: Cells, place: int) -> Int[Array, "cells"]:
-        """Number of cells that `split` makes of each cell."""
+        """Return the number of cells that `split` makes of each cell."""
         return self._passable(cells, place).sum(1)
 
     def _passable(self, cells: Cells, place: int) -> Bool[Array, "cells steps"]:
-        """Whether each step at a place lies on a path between the cell's states at the cuts around it."""
+        """Return whether each step at a place lies on a path between the cell's states at the cuts around it."""
         before = max(cut for cut in cells.cuts if cut <= place)
         behind = min((cut for cut in cells.cuts if cut > place), default=self.length)
         bounded = behind in cells.states
@@ -138,14 +138,14 @@ class Routes:
         return comes[cells.states[before]] & goes.T[last]
 
     def sizes(self, cells: Cells) -> Array:
-        """Number of inputs in each cell, exact."""
+        """Return the number of inputs in each cell, exact."""
         found = np.ones(len(cells), dtype=object)
         for a, b in cells.gaps:
             found = found * self.counts(a, b)[cells.states[a], cells.states[b]]
         return found * self.endings(cells.cuts[-1])[cells.states[cells.cuts[-1]]]
 
     def example(self, cells: Cells, index: int) -> list[int]:
-        """One input of a cell: token ids by position."""
+        """Return one input of a cell: token ids by position."""
         row = [0] * self.length
         # Backwards from the end: the states from which the cell's later states and tokens can be reached.
         alive = [np.ones(self.n_states(self.length), dtype=bool)]
@@ -256,7 +256,7 @@ class Sums:
         return self._tables[cut, None]
 
     def box(self, cells: Cells) -> tuple[Float[Array, "r cells"], Float[Array, "r cells"]]:
-        """Bounds of each coordinate of the head's output over each cell."""
+        """Return bounds of each coordinate of the head's output over each cell."""
         mass = np.zeros(len(cells))
         pull = np.zeros((len(self.coordinates), len(cells)))
         for place, token in cells.tokens.items():
@@ -294,7 +294,7 @@ class Sums:
 
 
 def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) -> Float[Array, "cells"]:
-    """A lower bound on the zero of each column, a decreasing concave function given on the grid."""
+    """Return a lower bound on the zero of each column, a decreasing concave function given on the grid."""
     positive = values >= 0
     # Interpolate between the last value that is not negative and the first that is.
     many = np.where(positive.all(0), len(grid), (~positive).argmax(0))
@@ -308,5 +308,5 @@ def _crossing(grid: Float[Array, "grid"], values: Float[Array, "grid cells"]) ->
 
 
 def total_inputs(routes: Sequence[Routes]) -> int:
-    """Number of inputs of several routes together."""
+    """Return the number of inputs of several routes together."""
     return sum(int(one.endings(0)[0]) for one in routes)

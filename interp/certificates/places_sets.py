@@ -99,7 +99,7 @@ class Sight:
     error: Float[Array, "d_model"]
 
     def stream_of(self, cells: Cells) -> tuple[Forms, Float[Array, "k cells"]]:
-        """The residual stream after attention over each cell, with rounded attention weights.
+        """Return the residual stream after attention over each cell, with rounded attention weights.
 
         Also returns the share of each slope's range that exact arithmetic needs.
         """
@@ -206,7 +206,7 @@ def margins(net: OneLayer, x: Forms, filled: Float[Array, "k cells"], right: int
 
 
 def sight(net: OneLayer, routes: Routes, at: int, token: int, real: TokenTables, own: TokenTables) -> Sight:
-    """The Sight of this token at the read position.
+    """Return the Sight of this token at the read position.
 
     real: the tables with the errors of float64; own: with those of the model's number format.
     """

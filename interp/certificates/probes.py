@@ -92,7 +92,7 @@ def _compare_margins(model: TaskModel, probes: Probes, rows: slice) -> int:
 def margins(
     out: Float[Tensor, "*rows n_model_out"], right: Bool[Tensor, "*rows n_out"], among: Bool[Tensor, " n_out"] | None
 ) -> Float[Tensor, "*rows"]:
-    """The largest right output minus the largest wrong one."""
+    """Return the largest right output minus the largest wrong one."""
     if right.shape[-1] == 2 and out.shape[-1] == 1:
         out = torch.cat([torch.zeros_like(out), out], -1)
     wrong = ~right if among is None else ~right & among

@@ -90,14 +90,14 @@ class TokenTables:
 
 @torch.no_grad()
 def token_tables(model: TaskModel, at: int, query: int, length: int) -> TokenTables:
-    """The tables of a model that is read at position `at`, where token `query` is, in rows of this length."""
+    """Return the tables of a model that is read at position `at`, where token `query` is, in rows of this length."""
     parts, layer = dict(model.named_parameters()), model.spec.layers[0]
     seen = at + 1 if model.spec.direction == "causal" else length
     tokens = parts["embed.W_E"].double()
     numbers = Arithmetic(ROUNDOFF[torch.float64])
 
     def rows(numbers: Arithmetic) -> Tracked:
-        """Every token at every visible place, then the query."""
+        """Return every token at every visible place, then the query."""
         if "pos_embed.W_pos" not in parts:
             return exact(torch.cat([tokens.repeat(seen, 1), tokens[query : query + 1]]))
         places = parts["pos_embed.W_pos"].double()
@@ -154,7 +154,7 @@ class Shares:
         return found
 
     def less(self, margin: Float[np.ndarray, "rivals"]) -> list[Float[np.ndarray, "tokens rivals"]]:
-        """Lower bounds on each token's term in the sum of weight times (difference - margin)."""
+        """Return lower bounds on each token's term in the sum of weight times (difference - margin)."""
         return [low - margin * np.where(margin < 0, light, heavy)
                 for low, light, heavy in zip(self.low, self.light, self.heavy)]  # fmt: skip
 
@@ -179,13 +179,13 @@ class Shares:
         return np.where(holds, margin, -np.inf), [int(ids[nearest]) for ids in chosen]
 
     def margin(self, tokens: list[int]) -> tuple[float, float]:
-        """Lower and upper bound on the margin of one input."""
+        """Return lower and upper bounds on the margin of one input."""
         rivals = np.arange(self.low[0].shape[1])
         low, high = self._margins([np.full(len(rivals), token) for token in tokens])
         return float(low.min()), float(high.min())
 
     def _margins(self, tokens: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds on the margin over each rival. tokens: per place, one token for each rival."""
+        """Return bounds on the margin over each rival. tokens: per place, one token for each rival."""
         rivals = np.arange(self.low[0].shape[1])
         low, high = (np.sum([part[ids, rivals] for part, ids in zip(parts, tokens)], axis=0)
                      for parts in (self.low, self.high))  # fmt: skip
@@ -333,7 +333,7 @@ def _counterexample(model: TaskModel, nearest: list[Near]) -> str | None:
 
 
 def _probes(model: TaskModel, need: float, nearest: list[Near]) -> Iterator[Probes]:
-    """The nearest inputs found: those of the products with the smallest margins, and a sample of the others."""
+    """Yield the nearest inputs found: those of the products with the smallest margins, and a sample of the others."""
     some = nearest[: PROBED // 2] + nearest[PROBED // 2 :: max(1, 2 * len(nearest) // PROBED)]
     lows, highs, rows, products = zip(*some)
     right = torch.zeros(len(some), len(model.task.answer_words), dtype=torch.bool)

@@ -24,7 +24,7 @@ from interp.spec import Layer
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why rounding cannot be bounded for this model, or None."""
+    """Return the reason why rounding cannot be bounded for this model, or None."""
     if (reason := premise_refusal(model) or format_refusal(model)) is not None:
         return reason
     for layer in model.spec.layers:
@@ -38,7 +38,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queries: Tracked | None = None) -> Tracked:
-    """The attention pattern of a layer, (rows, heads, queries, keys).
+    """Return the attention pattern of a layer, (rows, heads, queries, keys).
 
     x: the input of attention, (rows, n, d_model). queries: x at the query positions (default: all positions).
     """
@@ -56,14 +56,14 @@ def _project(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tr
 
 
 def _factor(layer: Layer, d_model: int, n: int) -> float:
-    """The factor of the scores q k: the scale, times ln(n) if the layer has it."""
+    """Return the factor of the scores q k: the scale, times ln(n) if the layer has it."""
     length = {"none": None, "current": n}.get(str(layer.log_length), layer.log_length)
     scale = layer.factor(d_model)
     return scale if length is None else float(torch.tensor(float(length)).double().log()) * scale
 
 
 def attends_to_nothing(model: TaskModel, index: int) -> bool:
-    """Whether all scores of a layer are zero, because all queries or all keys are zero."""
+    """Return whether all scores of a layer are zero, because all queries or all keys are zero."""
     attn: Any = model.blocks[index].attn
     silent = [(w == 0).all((1, 2)) & (b == 0).all(1) for w, b in ((attn.W_Q, attn.b_Q), (attn.W_K, attn.b_K))]
     return bool((silent[0] | silent[1]).all())
@@ -82,7 +82,7 @@ def attention(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, que
 
 
 def neurons(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked) -> Tracked:
-    """The stream after the MLP of a layer."""
+    """Return the stream after the MLP of a layer."""
     layer = model.spec.layers[index]
     if layer.mlp is None:
         return x
@@ -101,7 +101,7 @@ def normed(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Trac
 
 
 def block(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queries: Tracked) -> Tracked:
-    """The stream after a layer, at the query positions."""
+    """Return the stream after a layer, at the query positions."""
     norm = model.spec.layers[index].norm
     inner, outer = ((normed(numbers, model, index, "ln1", part) if norm == "pre" else part) for part in (x, queries))
     stream = numbers.add(queries, attention(numbers, model, index, inner, outer))
@@ -145,7 +145,7 @@ def forward_with_bound(
 
 
 def _folded(model: TaskModel, tokens: Int[Tensor, "rows n"], dtype: torch.dtype) -> float:
-    """A bound for predict() in count space, which multiplies the heads' outputs by the readout first."""
+    """Return a bound for predict() in count space, which multiplies the heads' outputs by the readout first."""
     if count_space_refusal(model.spec) is not None:
         return 0.0
     queries = tokens[torch.arange(len(tokens)), model.answer_positions(tokens)].unique()

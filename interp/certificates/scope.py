@@ -58,7 +58,7 @@ def fields(part: BaseModel, path: str = "", where: str = "") -> Iterator[Field]:
 
 
 def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
-    """One sentence per field whose value a method does not support."""
+    """Return one sentence per field whose value a method does not support."""
     found = []
     for field in fields(spec):
         allowed = takes.get(field.path, ())
@@ -71,5 +71,5 @@ def unknown(spec: ModelSpec, takes: Takes) -> list[str]:
 
 
 def refusal_of(spec: ModelSpec, takes: Takes) -> str | None:
-    """A sentence for the first field that a method does not support, or None."""
+    """Return a sentence for the first field that a method does not support, or None."""
     return next(iter(unknown(spec, takes)), None)

@@ -62,13 +62,13 @@ PROBED = 40
 
 
 def other_task(task: Task) -> str | None:
-    """The reason why the task is not a language, or None."""
+    """Return the reason why the task is not a language, or None."""
     reason = lacks(task, LISTED_STRINGS)
     return None if reason is None else f"no language of strings: {reason}"
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why this method does not apply to a model, or None."""
+    """Return the reason why this method does not apply to a model, or None."""
     spec = model.spec
     if (reason := other_task(model.task)) is not None:
         return reason
@@ -78,7 +78,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def by_counts(model: TaskModel, length: int) -> bool:
-    """Whether both the model and the language treat all rearrangements of a string of this length alike."""
+    """Return whether both the model and the language treat all rearrangements of a string of this length alike."""
     task: Any = model.task
     if model.spec.symmetry != "distinct_tokens" or model.spec.readout_at != "[CLS]":
         return False
@@ -96,12 +96,12 @@ def by_counts(model: TaskModel, length: int) -> bool:
 
 
 def _compared(task: Any, length: int) -> bool:
-    """Whether the labels of all strings of a length are compared."""
+    """Return whether the labels of all strings of a length are compared."""
     return length <= CHECKED and len(task.alphabet) ** length <= 1 << CHECKED
 
 
 def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"], Float[np.ndarray, "strings"]]:
-    """The strings of a length that are run, and the number of strings that each represents."""
+    """Return the strings of a length that are run, and the number of strings that each represents."""
     task: Any = model.task
     letters = len(task.alphabet)
     if not by_counts(model, length):
@@ -148,7 +148,7 @@ def certify_every_string(
 
 
 def _counterexample(model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]) -> str | None:
-    """The first of these strings that the model's own forward pass gets wrong, or None."""
+    """Return the first of these strings that the model's own forward pass gets wrong, or None."""
     if not len(symbols):
         return None
     batch = task.of_symbols(symbols, torch.full((len(symbols),), symbols.shape[1]))
@@ -184,7 +184,7 @@ def margins_of(model: TaskModel, length: int) -> tuple[Float[np.ndarray, "string
 
 
 def _probes(task: Any, symbols: Int[Tensor, "strings length"], margin: np.ndarray, bound: np.ndarray) -> Probes:
-    """The strings with the smallest margins."""
+    """Return the strings with the smallest margins."""
     chosen = torch.from_numpy(np.abs(margin).argsort()[:PROBED])
     part = symbols[chosen]
     batch = task.of_symbols(part, torch.full((len(part),), part.shape[1]))

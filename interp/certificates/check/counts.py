@@ -164,7 +164,7 @@ def counts(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
 
 
 def sentence(task: str, domain: dict[str, Any], root: Zone) -> str:
-    """The claim about a box of counts, with the full rule; for unknown tasks the rule comes from the file."""
+    """Return the claim about a box of counts, with the full rule; for unknown tasks the rule comes from the file."""
     (a, b), (c, d), (e, g) = domain["box"]
     total, sizes = (b - a + 1) * (d - c + 1) * (g - e + 1), dict(root.inputs())
     read, marks, counted, (first, second) = (domain[name] for name in ("read", "marks", "counted", "answers"))
@@ -178,7 +178,7 @@ def sentence(task: str, domain: dict[str, Any], root: Zone) -> str:
 
 
 def head_of(bounds: Sequence[tuple[int, int]], logits: Sequence[Sequence[int]], i: int, j: int) -> Head:
-    """A head's contribution to the difference of two outputs; each mark occurs once."""
+    """Return a head's contribution to the difference of two outputs; each mark occurs once."""
     weights = [(low + high) >> 1 for low, high in bounds]
     terms = [w * (row[i] - row[j]) for w, row in zip(weights, logits)]
     return (sum(weights[3:]), *weights[:3]), (sum(terms[3:]), *terms[:3])

@@ -124,7 +124,7 @@ class Decoder:
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019
     def turned(self, which: str, head: int, token: int, place: int) -> Vec:
-        """A query ("q") or key ("k"), after norm and rotation."""
+        """Return a query ("q") or key ("k"), after norm and rotation."""
         found = (self.q if which == "q" else self.k)[head](self.inner(token, place), REALS)
         if self.qk_norms is not None:
             found = rms_norm(found, self.qk_norms["qk".index(which)], self.eps)
@@ -145,7 +145,7 @@ class Decoder:
         return self.v[head](self.inner(token, place), REALS)
 
     def score(self, head: int, query: tuple[int, int], key: tuple[int, int]) -> Pair:
-        """Bounds on the score between a query and a key, each given as (token, place)."""
+        """Return bounds on the score between a query and a key, each given as (token, place)."""
         q, k = self.turned("q", head, *query), self.turned("k", head, *key)
         mid = sum(map(mul, q.mid, k.mid))
         rad = sum((abs(a) + r) * s for a, r, s in zip(q.mid, q.rad, k.rad)) + sum(
@@ -191,7 +191,7 @@ def _minus(x: Pair, y: Pair) -> Pair:
 
 @lru_cache(maxsize=1 << 12)
 def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
-    """Bounds on the cosine and sine of place / base^share."""
+    """Return bounds on the cosine and sine of place / base^share."""
     ends_of_log = _log(base)
     low = exp_between(-ceil_div(ends_of_log[1] * share.numerator, share.denominator))[0]
     high = exp_between(-(ends_of_log[0] * share.numerator // share.denominator))[1]
@@ -216,7 +216,7 @@ def turn(base: int, share: Fraction, place: int) -> tuple[Pair, Pair]:
 
 @lru_cache(maxsize=16)
 def _log(x: int) -> Pair:
-    """Bounds on the logarithm of x > 1, found by Newton's method and verified with exponentials."""
+    """Return bounds on the logarithm of x > 1, found by Newton's method and verified with exponentials."""
     middle, off = fixed(log(x / ONE)), ONE >> 150
     for _ in range(3):
         middle += (x * exp_between(-middle)[0] >> P) - ONE

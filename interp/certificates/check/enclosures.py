@@ -22,7 +22,7 @@ PI = 0x3_243F6A88_85A308D3_13198A2E_03707344_A4093822_299F31D0
 
 
 def fixed(value: float, what: str = "a weight") -> int:
-    """A float as a multiple of 2^-P, exactly."""
+    """Return a float as a multiple of 2^-P, exactly."""
     top, bottom = value.as_integer_ratio()
     need((top << P) % bottom == 0, f"{what} = {value!r} is not a multiple of 2^-{P}, the unit of this checker")
     return (top << P) // bottom
@@ -37,13 +37,13 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def about(x: int) -> str:
-    """A number for a message, of any size."""
+    """Return a number for a message, of any size."""
     return f"{x / ONE:.6g}" if abs(x) < ONE << 1000 else f"2^{abs(x).bit_length() - P} in size"
 
 
 @lru_cache(maxsize=1 << 15)
 def exp_between(x: int) -> tuple[int, int]:
-    """Bounds on e^x for x <= 0: the Taylor series of x / 2^k with 64 extra bits, squared k times."""
+    """Return bounds on e^x for x <= 0: the Taylor series of x / 2^k with 64 extra bits, squared k times."""
     if x < -192 * ONE:
         return 0, 1  # e^-192 < 2^-276
     y, bits = -x << 64, P + 64
@@ -62,7 +62,7 @@ def exp_between(x: int) -> tuple[int, int]:
 
 
 def log_between(n: int) -> tuple[int, int]:
-    """Bounds on ln(n), found by Newton's method and verified with exponentials."""
+    """Return bounds on ln(n), found by Newton's method and verified with exponentials."""
     middle, off = fixed(math.log(n)), ONE >> 150
     for _ in range(2):  # Newton's method doubles the 50 bits of a float
         middle += n * exp_between(-middle)[0] - ONE
@@ -72,7 +72,7 @@ def log_between(n: int) -> tuple[int, int]:
 
 
 def sine_between(a: int, b: int) -> tuple[int, int]:
-    """Bounds on sin(pi a / b) for 0 <= a <= b / 2, by Taylor series at both ends of an enclosure of pi a / b."""
+    """Return bounds on sin(pi a / b) for 0 <= a <= b / 2, by Taylor series at both ends of an enclosure of pi a / b."""
     ends = []
     for x in (PI * a // b, ceil_div((PI + 1) * a, b)):
         total = term = x
@@ -120,7 +120,7 @@ class Vec(NamedTuple):
     err: tuple[int, ...]
 
     def sizes(self) -> list[int]:
-        """Bounds on the absolute values, real or in the format."""
+        """Return bounds on the absolute values, real or in the format."""
         return [abs(m) + r + e for m, r, e in zip(*self)]
 
     def ends(self) -> Iterator[tuple[int, int]]:

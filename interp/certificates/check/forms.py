@@ -49,7 +49,7 @@ class Columns:
         self._leads: dict[int, list[tuple[list[int], list[int], int]]] = {}
 
     def leads(self, right: int) -> list[tuple[list[int], list[int], int]]:
-        """One output minus each other one: column, absolute values, bias; all with errors below one unit."""
+        """Return one output minus each other one: column, absolute values, bias; all with errors below one unit."""
         if right not in self._leads:
             need(0 <= right < len(self.columns) > 1, "there is no such output")
             own, shift = self.columns[right], self.bias[right]
@@ -142,7 +142,7 @@ def _relu(name: str, c: int, q: int, r: int) -> tuple[int, int, int]:
 
 
 def _smooth(name: str, c: int, q: int, r: int) -> tuple[int, int, int]:
-    """The tangent at the nearest multiple of 2^-8 with its error, or the plain range if that is tighter."""
+    """Return the tangent at the nearest multiple of 2^-8 with its error, or the plain range if that is tighter."""
     if c - r >= 12 * UNIT:  # f(x) - x lies between -12 e^-12 (silu) and 0
         return c, UNIT, q + (UNIT >> 13)
     if c + r <= -12 * UNIT:
@@ -190,7 +190,7 @@ def _tangent(name: str, at: int) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=1 << 14)
 def _bend(name: str, nearest: int) -> int:
-    """A bound on |second derivative| for all |x| of at least a multiple of 2^-8."""
+    """Return a bound on |second derivative| for all |x| of at least a multiple of 2^-8."""
     x = nearest << P - 8
     if name == "silu":  # s (1 - s) |2 - |x| tanh(|x|/2)| <= 1/2, and e^-|x| max(2, |x|)
         most = min(ONE >> 1, exp_between(-x)[1] * max(2 * ONE, x) >> P)
@@ -202,13 +202,13 @@ def _bend(name: str, nearest: int) -> int:
 
 
 def _phi(x: int) -> int:
-    """The normal density, with an error below 8 units of 2^-P."""
+    """Return the normal density, with an error below 8 units of 2^-P."""
     root = isqrt((1 << 3 * P) // (2 * PI))  # 1 / sqrt(2 pi); units of 2^-P
     return exp_between(-(x * x >> P + 1))[0] * root >> P
 
 
 def _normal(x: int) -> tuple[int, int]:
-    """The normal distribution and its density, with errors below 2^-100 for |x| <= 64."""
+    """Return the normal distribution and its density, with errors below 2^-100 for |x| <= 64."""
     size = abs(x)
     bell = _phi(size)
     if size > 16 * ONE:  # beyond, the distribution is within 2^-180 of 0 or 1
@@ -250,7 +250,7 @@ def _logistic(x: int) -> tuple[int, int]:
 
 
 def lead(x: Form, columns: Columns, right: int) -> int:
-    """A lower bound on the right output minus any other one."""
+    """Return a lower bound on the right output minus any other one."""
     cut = (sum(x.radius()) + sum(map(abs, x.center)) >> F) + 2 * len(x.slopes) + 5
     return min(
         (sum(map(mul, x.center, w)) >> F) + bias - sum(abs(sum(map(mul, slope, w)) >> F) for slope in x.slopes)

@@ -67,7 +67,7 @@ def inputs(model: Model, domain: Any, parts: Any, margin: int, spread: Spread) -
 
 
 def sentence(model: Model, token: int | None, parts: list[Any], wrong: int, task: Known | None) -> str:
-    """The claim about a table of inputs; it says "right" only for a known task and a whole domain."""
+    """Return the claim about a table of inputs; it says "right" only for a known task and a whole domain."""
     answers, most = sum(len(part[1]) for part in parts), max(len(item[1]) for part in parts for item in part[1])
     rows = {tuple(part[0]) for part in parts}
     if task is not None and (every := task.every(rows)) is not None:
@@ -85,12 +85,12 @@ def sentence(model: Model, token: int | None, parts: list[Any], wrong: int, task
 
 
 def said_of(task: str, is_known: bool, said: str) -> str:
-    """A sentence about a known task, or about a rule that the file calls by this name."""
+    """Return a sentence about a known task, or about a rule that the file calls by this name."""
     return f"{task}: {said}" if is_known else f"{WEAKER} the rule that came with this file, named {task}: {said}"
 
 
 def one_input(model: Model, margin: int, tokens: list[int], reads: list[Any]) -> tuple[list[int], int]:
-    """The positions with a wrong answer, and the rounding bound."""
+    """Return the positions with a wrong answer, and the rounding bound."""
     outs = model.forward(tokens, [place for place, _ in reads])
     wrong = [place for (place, answers), out in zip(reads, outs) if not is_right(model, out, answers, margin)]
     return wrong, 2 * max(max(out.err) for out in outs)

@@ -74,7 +74,7 @@ class Layer:
             need([len(m.columns) for m in self.neurons] == [many, d], "d_mlp is another")
 
     def factor(self, n: int) -> tuple[int, int]:
-        """Bounds on the scale of scores for n tokens."""
+        """Return bounds on the scale of scores for n tokens."""
         scale, sizes = self.spec["scale"], {"inv_sqrt_d_head": self.spec["d_head"], "inv_sqrt_d_model": self.model.d}
         if type(scale) is float:
             low = high = fixed(scale, "scale")
@@ -119,7 +119,7 @@ class Layer:
         return Vec(*map(tuple, zip(*found)))
 
     def run(self, rows: Sequence[Vec], asking: Iterable[int]) -> list[Vec]:
-        """The residual stream after this layer, at the query positions."""
+        """Return the residual stream after this layer, at the query positions."""
         f, n, causal = self.model.f, len(rows), self.model.causal
         seen = list(rows) if self.places is None else [plus(row, at, f) for row, at in zip(rows, self.places)]
         need(not self.linear or n == self.model.longest, "a fixed pattern is for rows of max_length tokens")
@@ -142,7 +142,7 @@ class Layer:
         return self.ln1(row) if self.ln1 and self.spec["norm"] == "pre" else row
 
     def after(self, row: Vec, z: Vec) -> Vec:
-        """The residual stream after attention with head outputs z, and after the MLP."""
+        """Return the residual stream after attention with head outputs z, and after the MLP."""
         f, post = self.model.f, self.spec["norm"] == "post"
         row = plus(row, self.o(z, f), f)
         row = self.ln1(row) if post and self.ln1 else row

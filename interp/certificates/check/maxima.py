@@ -42,7 +42,7 @@ def sentence(K: int, v: int, wrong: list[list[int]]) -> str:
 
 
 def errors_of_maxima(model: Model, K: int, v: int, margin: int, spread: Spread) -> tuple[list[list[int]], int]:
-    """The maxima with wrong inputs, with the number of these, and the rounding bound."""
+    """Return the maxima with wrong inputs, with the number of these, and the rounding bound."""
     rows = [model.embed(t, i, K + 1) for i in range(K) for t in range(v)] + [model.embed(v, K, K + 1)]
     asked = asked_by(model, rows[-1], rows, n_heads=(1,), positions=("none", "learned"), max_length=(None, K + 1))
     found = spread(partial(one_maximum, asked, K, v, margin), [(m, at) for m in range(v) for at in range(K)])
@@ -51,14 +51,14 @@ def errors_of_maxima(model: Model, K: int, v: int, margin: int, spread: Spread) 
 
 
 def one_maximum(asked: Asked, K: int, v: int, margin: int, m: int, at: int) -> int:
-    """Number of wrong inputs whose maximum m occurs first at position `at`."""
+    """Return the number of wrong inputs whose maximum m occurs first at position `at`."""
 
     allowed = [p * v + t for p in range(K) for t in range(m + 1)] + [K * v]
     scores = Vec(*(tuple(part[row] for row in allowed) for part in asked.scores[0]))
     weights = dict(zip(allowed, weights_of(scores, softmax=True)))
 
     def share(row: int, i: int, j: int) -> int:
-        """A lower bound on a row's term in (output i - output j - margin) times the sum of weights."""
+        """Return a lower bound on a row's term in (output i - output j - margin) times the sum of weights."""
         logits = asked.logits[0][row]
         more = logits[i] - logits[j] + asked.base[i] - asked.base[j] - 4 * asked.rad - margin
         return min(bound * more for bound in weights[row])

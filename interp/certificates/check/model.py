@@ -64,7 +64,7 @@ class Model(Weights):
         need(not self.unused, f"weights that no step reads: {sorted(self.unused)[:5]}")
 
     def is_decoder(self, layers: list[dict[str, Any]]) -> bool:
-        """Whether the spec has parts that Layer does not support."""
+        """Return whether the spec has parts that Layer does not support."""
         spec, modern = self.spec, spec_differs(self.spec, SPEC)
         parts = [layer["mlp"] for layer in layers if type(layer["mlp"]) is dict]
         modern |= any(spec_differs(layer, LAYER) for layer in layers)
@@ -72,14 +72,14 @@ class Model(Weights):
         return bool(modern or spec["positions"] == "rotary" or spec["final_norm"] == "rms_norm")
 
     def as_decoder(self) -> Decoder:
-        """A one-layer model as a Decoder, even if Layer supports all of its parts."""
+        """Return a one-layer model as a Decoder, even if Layer supports all of its parts."""
         if self.decoder is None:
             need(len(self.layers) == 1, "this kind of claim is about one layer")
             self.decoder = Decoder(self, self.layers[0].spec)
         return self.decoder
 
     def require(self, **wanted: Any) -> Layer:
-        """The only layer of the model; its other fields must have a wanted value, the default, or no effect.
+        """Return the only layer of the model; its other fields must have a wanted value, the default, or no effect.
 
         wanted: the supported values per field; None supports any value.
         """
@@ -106,7 +106,7 @@ class Model(Weights):
         return plus(row, Vec.between(low, high, err), self.f)
 
     def forward(self, tokens: Sequence[int], places: Sequence[int]) -> list[Vec]:
-        """The outputs at some positions of a row of tokens."""
+        """Return the outputs at some positions of a row of tokens."""
         n = len(tokens)
         need(self.longest is None or n <= self.longest, "a row is longer than the model's positions")
         rows = [self.embed(token, i, n) for i, token in enumerate(tokens)]
@@ -121,7 +121,7 @@ class Model(Weights):
         return self.out(relu(self.hidden(row, self.f)) if self.spec["readout"] == "relu_mlp" else row, self.f)
 
     def drift(self, query: Vec, seen: Sequence[Vec], keys: int, scores: Vec | None = None) -> int:
-        """One layer: a bound on how far rounding moves the difference of two outputs.
+        """Return one layer: a bound on how far rounding moves the difference of two outputs.
 
         query: the row at the read position, which sees any `keys` of the rows `seen`. scores: computed here by default.
         """
@@ -139,5 +139,5 @@ class Model(Weights):
 
 
 def spec_differs(given: dict[str, Any], defaults: dict[str, Any]) -> bool:
-    """Whether a field that only modern decoders use differs from its default."""
+    """Return whether a field that only modern decoders use differs from its default."""
     return any(given[name] != defaults[name] for name in TODAY if name in defaults)

@@ -156,7 +156,7 @@ class After:
         self.read = Columns(decoder.read, decoder.b_read)
 
     def lead(self, x: Form, right: int) -> int | None:
-        """A lower bound on the right output's lead, or None if there is no finite one."""
+        """Return a lower bound on the right output's lead, or None if there is no finite one."""
         inner: Form | None = x
         if self.neurons is not None:
             inner = x if self.ln2 is None else rms(x, self.ln2, self.eps)
@@ -297,7 +297,7 @@ class Sight:
                            list(map(add, given, self.costs[place, token])), order, right, least)  # fmt: skip
 
     def stream(self, sums: list[int]) -> Form:
-        """The residual stream after attention, from the smallest sums of each channel."""
+        """Return the residual stream after attention, from the smallest sums of each channel."""
         center, rest, slopes, width = list(self.base), list(self.rest), [], GRID + 1
         for index, direction in enumerate(self.directions):
             low, high = (crossing(self.grids[i], sums[i * width : (i + 1) * width], self.off[i])
@@ -312,7 +312,7 @@ class Sight:
 
 
 def crossing(grid: list[int], values: list[int], off: int) -> int:
-    """A lower bound on the zero of a decreasing concave function that is at least values - off on the grid."""
+    """Return a lower bound on the zero of a decreasing concave function that is at least values - off on the grid."""
     left = -1
     for value in values:
         if value < off:
@@ -327,7 +327,7 @@ def crossing(grid: list[int], values: list[int], off: int) -> int:
 
 
 def coordinate(decoder: Decoder, head: int, key: tuple[int, int], along: list[int]) -> tuple[int, int]:
-    """One coordinate of a value in units of 2^-F, and its error."""
+    """Return one coordinate of a value in units of 2^-F, and its error."""
     value = decoder.value(head, *key)
     off = sum(r * abs(a) for r, a in zip(value.rad, along))
     return sum(map(mul, value.mid, along)) >> 2 * P - F, (off >> 2 * P - F) + 2
@@ -354,7 +354,7 @@ def _inverted(flat: tuple[float, ...], n: int) -> tuple[list[list[int]], list[li
 
 
 def coordinates(given: Any, n: int) -> tuple[list[list[int]], list[list[Fraction]]]:
-    """The matrix from values to coordinates, and the columns of its inverse."""
+    """Return the matrix from values to coordinates, and the columns of its inverse."""
     flat = tuple(hexadecimal(x, "a coordinate") for x in listed(given, "coordinates", n * n))
     need(max(map(abs, flat)) <= 2, "coordinates are of size 2 at most")
     return _inverted(flat, n)

@@ -25,7 +25,7 @@ def need(condition: object, sentence: str) -> None:
 
 
 def read(path: str) -> dict[str, Any]:
-    """The JSON object of a file, plain or gzipped, with every key once."""
+    """Return the JSON object of a file, plain or gzipped, with every key once."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -55,7 +55,7 @@ def _float(text: str) -> float:
 
 
 def fields(value: Any, names: str, what: str) -> list[Any]:
-    """The values of an object with exactly these fields."""
+    """Return the values of an object with exactly these fields."""
     wanted = names.split()
     need(type(value) is dict and sorted(value) == sorted(wanted), f"{what} must be an object with {', '.join(wanted)}")
     return [value[name] for name in wanted]
@@ -77,7 +77,7 @@ def wholes(value: Any, low: int, high: int, what: str, length: int | None = None
 
 
 def hexadecimal(value: Any, what: str) -> float:
-    """A number written as a hexadecimal float."""
+    """Return a number written as a hexadecimal float."""
     need(type(value) is str and HEX.fullmatch(value), f"{what} = {value!r:.40} is not a hexadecimal number")
     need(int(value.rpartition("p")[2]) >= -1022, f"{what} = {value} is cut when it is read")
     try:

@@ -37,7 +37,7 @@ class Around(NamedTuple):
     lead: list[list[tuple[list[int], int]]]
 
     def open(self, k: int, lo: list[int], hi: list[int]) -> Iterator[tuple[list[int], int]]:
-        """The leads that might not reach their required value if every neuron's input is in [lo, hi]."""
+        """Yield the leads that might not reach their required value if every neuron's input is in [lo, hi]."""
         for lead, wanted in self.lead[k - 1]:
             if sum(w * max(a, 0) if w > 0 else w * max(b, 0) for w, a, b in zip(lead, lo, hi)) < wanted << P:
                 yield lead, wanted
@@ -214,7 +214,7 @@ def sequences(model: Model, domain: Any, parts: Any, margin: int, spread: Spread
 
 
 def sentence(task: str, counted: Sequence[int], marks: Sequence[int], L: int, right: Sequence[int]) -> str:
-    """The claim about all sequences; for unknown tasks the classes come from the file."""
+    """Return the claim about all sequences; for unknown tasks the classes come from the file."""
     after = f", each after token {marks[0]}" if marks else ""
     said = (f"in all {len(counted)}^{L} sequences of {L} tokens among {runs(counted)}{after}, every token that occurs "
             f"1, 2, ... {L} times in its own has its largest output at {runs(right)}, in this order")  # fmt: skip

@@ -40,7 +40,7 @@ def known(model: Model) -> Known | None:
 
 
 def parameters_of(model: Model, **defaults: Any) -> list[Any]:
-    """The task's parameters in this order."""
+    """Return the task's parameters in this order."""
     given = {**defaults, **model.parameters}
     right = set(given) == set(defaults) and all(type(given[name]) is type(defaults[name]) for name in defaults)
     need(right, f"task {model.task} has the parameters {', '.join(defaults)}")
@@ -71,7 +71,7 @@ def _histogram(model: Model) -> Known:
 
 
 def _equals(model: Model) -> Known:
-    """Rows of numbers and '=', at which their maximum or their sum modulo p is read."""
+    """Return rows of numbers and '=', at which their maximum or their sum modulo p is read."""
     if model.task == "max-of-k":
         terms, base = parameters_of(model, K=4, v=64)
     else:

@@ -71,7 +71,7 @@ def check(evidence: dict[str, Any], processes: int = 1) -> tuple[Model, str, flo
 
 
 def premise(model: Model, kind: str, rounding: float) -> str:
-    """The assumptions behind a claim, as one line."""
+    """Return the assumptions behind a claim, as one line."""
     reals = f"kind: {kind}; over the reals: nothing is assumed"
     if not model.f.bits:
         return f"{reals}; in a number format: nothing is claimed, and rounding is not bounded"

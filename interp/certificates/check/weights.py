@@ -112,7 +112,7 @@ class Weights:
         self.unused = set(self.shapes)
 
     def tensor(self, name: str, *shape: int) -> list[int]:
-        """The numbers of a tensor of this shape; 0 means any size."""
+        """Return the numbers of a tensor of this shape; 0 means any size."""
         found = self.shapes.get(name, [])
         right = len(found) == len(shape) and all(n in (0, m) for n, m in zip(shape, found))
         need(right, f"{name} has shape {found}, not {list(shape)}")
@@ -120,7 +120,7 @@ class Weights:
         return [fixed(value, name) for value in self.values[name]]
 
     def table(self, name: str) -> list[Vec]:
-        """The rows of a matrix with d_model columns."""
+        """Return the rows of a matrix with d_model columns."""
         flat = self.tensor(name, 0, self.d)
         return [Vec.exact(flat[i : i + self.d]) for i in range(0, len(flat), self.d)]
 

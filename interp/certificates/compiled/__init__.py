@@ -1,1 +1,1 @@
-"""Compiled loops of certificates: one file per kernel. They need numba (the extra "fast")."""
+"""Compiled inner loops for certificates, one file per kernel. They need numba (the extra "fast")."""

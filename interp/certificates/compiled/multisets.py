@@ -83,7 +83,7 @@ def bits_above(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def smallest(typingctx: Any, a: Any, b: Any) -> Any:
-    """The smaller number in each lane."""
+    """Return the smaller number in each lane."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
@@ -93,7 +93,7 @@ def smallest(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def load_where(typingctx: Any, array: Any, index: Any, bits: Any) -> Any:
-    """The vector at flat position `index`, with 0 in lanes whose bit is not set."""
+    """Return the vector at flat position `index`, with 0 in lanes whose bit is not set."""
     vector = Vector(array.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -108,7 +108,7 @@ def load_where(typingctx: Any, array: Any, index: Any, bits: Any) -> Any:
 
 @intrinsic
 def lowest(typingctx: Any, a: Any) -> Any:
-    """The smallest lane."""
+    """Return the smallest lane."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         index, value, width = ir.IntType(32), args[0], a.lanes
@@ -176,7 +176,7 @@ def line(w: Any, weight: Any, c: int, upper: bool) -> tuple[Any, Any]:
 
 @inner
 def extreme(q: Any, w: Any, g: Any, first: int, last: int, n: int, columns: int, sign: Any) -> Any:
-    """The smallest sum of slopes times values over some blocks (sign = -1: minus the largest sum)."""
+    """Return the smallest sum of slopes times values over some blocks (sign = -1: minus the largest sum)."""
     best = fill(np.float32(np.inf))
     factor = fill(sign)
     for block in range(first, last):
@@ -198,7 +198,7 @@ def lead_bound(
     q: Any, w: Any, j: int, a: Any, a0: int, a1: int, b: Any, b0: int, b1: int, active: int, mixed: int, columns: int,
     upper: bool,
 ) -> Any:  # fmt: skip
-    """A lower bound on lead j on a tile, or an upper bound with `upper`, without rounding."""
+    """Return a lower bound on lead j on a tile, or an upper bound with `upper`, without rounding."""
     offset, n = np.float32(0), 0
     for m in range(active):
         c = get(w.active, m)
