@@ -2,8 +2,8 @@
 
 A base input runs with the variable's places set to their values on a source input. The expected answer is the one that
 the hypothesis computes with this variable from the source and all others from the base. The score is the share of pairs
-with the expected answer; and the same for pairs whose answer must *change*, for which an intervention without effect
-scores 0.
+with the expected answer. A second score covers only pairs whose answer must *change*: there, an intervention without
+effect scores 0.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from interp.measures.subject import Subject
 from interp.populations import wilson
 
 CANDIDATES = 1 << 16
-"""Number of pairs searched for ones whose answer must change, if not all pairs are run."""
+"""Number of random pairs to choose from, if not all pairs are run."""
 
 
 @dataclass(frozen=True)
 class Interchange:
-    """The scores of one variable: numbers of pairs and shares of expected answers, over all and over changing pairs."""
+    """Number of pairs, share of expected answers and its interval, for all pairs and for pairs that must change."""
 
     pairs: int
     agree: float
@@ -45,7 +45,7 @@ NO_PAIRS = Interchange(0, _NAN, _NAN, _NAN, 0, _NAN, _NAN, _NAN, False)
 
 
 class Program:
-    """The answers of a hypothesis, in the units of Batch.labels, together with the model's own."""
+    """The answers of a hypothesis and of the model, in the units of Batch.labels."""
 
     def __init__(self, subject: Subject, values: Values, outputs: Tensor):
         self.subject, self.values, self.units = subject, values, values.units
@@ -55,12 +55,12 @@ class Program:
         self.answers = self.of(values.known)
 
     def _roots(self, known: dict[str, Tensor]) -> list[Tensor]:
-        """The values that the answer is computed from; variables at all positions as one number per row."""
+        """The values that the answer is computed from; for a table, each row of values becomes one number."""
         found = [known[name] for name in self.values.hypothesis.of]
         return found if self.values.hypothesis.answer else [self._as_number(one) for one in found]
 
     def _as_number(self, value: Tensor) -> Tensor:
-        """Hash rows of values to numbers, equal for equal rows."""
+        """Hash each row of values to one number."""
         if value.ndim == 1:
             return value
         found = torch.zeros(len(value), dtype=torch.long)
@@ -69,7 +69,7 @@ class Program:
         return found
 
     def of(self, known: dict[str, Tensor]) -> Int[Tensor, "units"]:
-        """Answers from values of the variables."""
+        """Compute the answers from the values of the variables."""
         roots = self._roots(known)
         if self.table is not None:
             return self.table(*roots)
@@ -100,10 +100,11 @@ def labels_of(
 def interchange(
     scrubber: Scrubber, program: Program, one: Variable, most: int, pairs: int, seed: int
 ) -> Interchange | str:
-    """Interchange one variable on all pairs of units if there are at most `most`, otherwise on `pairs` random ones.
+    """Interchange one variable on all pairs of units if there are at most `most`, otherwise on random ones.
 
-    In addition, on as many pairs whose answer must change: the expected answer differs from the hypothesis's and the
-    model's answers to the base. Returns a sentence if there is no such pair.
+    A pair must change if its expected answer differs from both the hypothesis's and the model's answer to the base.
+    Random sampling takes at most `pairs` pairs, plus pairs that must change until there are at most `pairs` of these.
+    Returns a sentence instead if no two inputs can be paired, or if no pair must change.
     """
     units = scrubber.units
     n, exact = len(units), len(units) ** 2 <= most
@@ -135,7 +136,7 @@ def interchange(
 
 
 def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """All or random pairs of units; of equal length and read position if places cover all positions."""
+    """Return all or random pairs of units, with equal lengths and read positions if places cover all positions."""
     alike = scrubber.rest(()).of
     if exact:
         base, source = torch.cartesian_prod(torch.arange(n), torch.arange(n)).unbind(1)
@@ -147,6 +148,6 @@ def _pairs(scrubber: Scrubber, n: int, exact: bool, seed: int) -> tuple[Tensor, 
 
 
 def _share(good: Tensor, exact: bool, inputs: int) -> tuple[float, float, float]:
-    """A share with its interval, counting at most as many independent answers as inputs."""
+    """Return a share with its interval, assuming at most as many independent answers as inputs."""
     value = float(good.double().mean())
     return (value, value, value) if exact else (value, *wilson(value, min(len(good), inputs)))

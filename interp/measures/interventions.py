@@ -1,7 +1,7 @@
-"""Interventions on a trained model by hooks, without changing its weights: set attention ratios.
+"""Set attention ratios of a trained model by hooks, without changing its weights.
 
 If the spec's symmetry allows it, the intervention is computed in count space. The result equals the hooked forward pass
-up to rounding (as a test checks) and is fast enough for sweeps over the whole data set.
+up to rounding and is fast enough for sweeps over the whole data set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interp.tasks import Batch
 
 
 def token_weights(subject: Subject, w01: float, w02: float, tokens: Sequence[str]) -> Float[Tensor, "d_vocab"]:
-    """Unnormalized attention per token, with w01 = a0/a1 and w02 = a0/a2 (inf: a2 = 0); zero for all other tokens."""
+    """Return unnormalized attention per token, with w01 = a0/a1 and w02 = a0/a2 (inf: a2 = 0); 0 for other tokens."""
     for name, ratio in (("w01", w01), ("w02", w02)):
         if not ratio > 0:
             raise InterpError(f"{name} = {ratio!r} must be a ratio above 0 (inf: no attention to the other token)")
@@ -43,9 +43,9 @@ def token_weights(subject: Subject, w01: float, w02: float, tokens: Sequence[str
 def attention_hook(
     model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] | None = None
 ) -> Callable[[Tensor, Any], Tensor]:
-    """A hook for hook_pattern: at read positions, every head attends only to the given tokens, in the given ratios.
+    """Return a hook for hook_pattern that makes every head attend only to the given tokens, in the given ratios.
 
-    Each row of the pattern is normalized to sum to one; it is zero if none of the tokens is visible.
+    It changes the rows of the read positions. Each sums to one, or is zero if none of the tokens is visible.
     """
     subject = Subject.of(model)
     weights = token_weights(subject, w01, w02, attended(subject, tokens))[batch.tokens.cpu()]
@@ -62,7 +62,7 @@ def attention_hook(
 
 
 def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:
-    """The three tokens whose ratios are set: the given ones, or those that the task counts."""
+    """Return the three tokens whose ratios are set: the given ones, or those that the task counts."""
     tokens = subject.task.counted if tokens is None else tokens
     if len(tokens) != 3:
         raise InterpError(f"attention ratios need three tokens, but the task counts {len(tokens)}: pass tokens=(...)")
@@ -73,7 +73,7 @@ def attended(subject: Subject, tokens: Sequence[str] | None) -> Sequence[str]:
 def reweighted_outputs(
     model: Model, batch: Batch, w01: float, w02: float, tokens: Sequence[str] | None = None, layer: int = -1
 ) -> Float[Tensor, "reads heads d_head"]:
-    """Outputs of a layer's heads at the reads with attention_hook, in float64."""
+    """Return the outputs of a layer's heads at the reads with attention_hook, in float64."""
     subject = Subject.of(model)
     if subject.count_space and subject.read_at != "all":
         weights = token_weights(subject, w01, w02, attended(subject, tokens))
@@ -84,7 +84,10 @@ def reweighted_outputs(
 def _hooked(
     subject: Subject, batch: Batch, ratios: tuple[float, float] | None, tokens: Sequence[str] | None, layer: int
 ) -> tuple[Float[Tensor, "reads heads d_head"], float]:
-    """Head outputs at the reads, and the model's accuracy, with hooks on whole sequences; None: no change."""
+    """Return head outputs at the reads and the model's accuracy, by a forward pass with hooks.
+
+    ratios: None leaves the attention unchanged.
+    """
     layer = check_layer(subject, layer)
     name, found, tally = f"blocks.{layer}.attn.", [], Tally()
     for _, piece in pieces(subject, batch, 3 * batch.tokens.shape[1]):
@@ -97,7 +100,7 @@ def _hooked(
 
 
 def _rows(subject: Subject, batch: Batch) -> CountedRows:
-    """The counts that the read positions of a batch see."""
+    """Return the token counts visible from the read positions of a batch."""
     positions = subject.answer_positions(batch.tokens)
     spec, d_vocab = subject.task_model.spec, subject.task.d_vocab
     return counted_at(spec, d_vocab, batch.tokens, positions, batch.attention_mask).stacked(torch.float64)
@@ -106,7 +109,7 @@ def _rows(subject: Subject, batch: Batch) -> CountedRows:
 def _from_rows(
     tables: TokenTables, rows: CountedRows, weights: Float[Tensor, "d_vocab"] | None
 ) -> Float[Tensor, "rows heads d_head"]:
-    """Head outputs for attention weights per token (None: the model's own); zero if no attended token occurs."""
+    """Return head outputs for attention weights per token (None: the model's own); 0 if no attended token occurs."""
     if weights is None:
         return heads_from_counts(tables, rows)[0]
     # All heads and query tokens attend alike, so there is one mixture per row and one product for all heads.
@@ -126,13 +129,14 @@ def reweight_attention(
     layer: int = -1,
     C: float = 1000.0,
 ) -> pd.DataFrame:
-    """s-acc of every head with attention at the read positions set to given ratios (section 5.4, Figures 8 and 9).
+    """Measure s-acc of every head with attention at the read positions set to given ratios (section 5.4).
 
-    w01, w02: the ratios; one of them may be a sweep; None for both keeps the model's attention. tokens: the three
-    tokens (default: those that the task counts). layer: the layer whose attention is set and whose heads are measured.
-    C: of the separators, as in head_metrics; Figures 8 and 9 depend on it. Columns head, layer, w01, w02, s_acc,
-    accuracy (of the whole model with the intervention). Figure 8 sweeps w01 at w02 = inf, Figure 9 sweeps w02 at w01 =
-    1.
+    Figure 8 sweeps w01 at w02 = inf, and Figure 9 sweeps w02 at w01 = 1. Both depend on C.
+
+    w01, w02: ratios, one or several each; None for both keeps the model's attention. tokens: the three tokens (default:
+    those that the task counts). layer: the layer whose attention is set and whose heads are measured. C: weight of
+    errors in the separators' objective, as in head_metrics. Columns: head, layer, w01, w02, s_acc, accuracy (of the
+    whole model with the intervention).
 
     Example:
 

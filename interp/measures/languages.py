@@ -1,7 +1,7 @@
-"""Formal-language models against length: accuracy, errors of both kinds, the value s, sensitivity to one symbol.
+"""Formal-language models by length: accuracy, errors of both kinds, the value s, sensitivity to one symbol.
 
-Every measure supports all models with one scalar output and runs them beyond their length limits, to show where a proof
-ends in floating point. Lengths are numbers of symbols, without CLS and EOS.
+The measures run models beyond their length limits, to show at which length a proof fails in floating point. Lengths are
+numbers of symbols, without CLS and EOS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOKENS_AT_ONCE = 1 << 17
 
 
 def language_of(model: TaskModel) -> Language:
-    """The language of a model. Raises UnsupportedError for other tasks, and for outputs that are not scalar."""
+    """Return the language of a model. Raises UnsupportedError for other tasks and for outputs that are not scalar."""
     reason = lacks(model.task, STRINGS)
     if reason is not None or model.spec.readout != "scalar":
         raise UnsupportedError(
@@ -42,7 +42,7 @@ def language_of(model: TaskModel) -> Language:
 
 @contextmanager
 def beyond_limits(model: TaskModel) -> Iterator[TaskModel]:
-    """Within this context, the model has no length limit."""
+    """Remove the model's length limit within this context."""
     limit, model.length_limit = model.length_limit, None
     try:
         yield model
@@ -52,7 +52,7 @@ def beyond_limits(model: TaskModel) -> Iterator[TaskModel]:
 
 @torch.no_grad()
 def answer_logits(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> Float[Tensor, "rows"]:
-    """The scalar output for each string at the read position, in the model's own arithmetic."""
+    """Return the scalar output for each string at the read position, in the model's own number format."""
     language_of(model)
     found = []
     for part in tokens.split(max(1, TOKENS_AT_ONCE // max(1, tokens.shape[1]))):
@@ -72,12 +72,11 @@ def length_curve(
     n: int = 200,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Accuracy, loss and errors on n strings of the language's distribution, per length and number format.
+    """Measure accuracy, loss and errors on n sampled strings, per length and number format.
 
     dtypes: number formats to which the weights are rounded; None keeps the model's own. Columns: length, dtype, n,
-    accuracy with its 95% interval (low, high), cross_entropy_bits (NaN for an indicator), false_accepts and
-    false_rejects (numbers) with their rates among the strings of that kind (NaN without any), smallest_logit (the
-    smallest absolute output).
+    accuracy with its 95% interval (low, high), cross_entropy_bits (see `cross_entropy`), false_accepts, false_rejects,
+    their rates (NaN without such strings), smallest_logit (the smallest absolute output).
     """
     task, rows = language_of(model), []
     batches = {length: task.strings(n, length, seed=seed) for length in lengths}
@@ -91,7 +90,7 @@ def length_curve(
 
 
 def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None = None) -> dict[str, int | float]:
-    """The columns of length_curve for one batch. logits: the model's outputs, if already computed."""
+    """Compute the columns of length_curve for one batch. logits: the model's outputs, if already computed."""
     logits = (answer_logits(model, batch.tokens) if logits is None else logits).double()
     accepts = decide(logits[:, None], model.spec) == 1
     wrong = (accepts != batch.labels) | ~answered(logits[:, None])
@@ -113,14 +112,17 @@ def errors(model: TaskModel, batch: Batch, logits: Float[Tensor, "rows"] | None 
 
 
 def cross_entropy(model: TaskModel, logits: Float[Tensor, "rows"], labels: Tensor) -> Tensor:
-    """Mean loss in bits (the published figures say bits but are in nats, language_data item 10)."""
+    """Return the mean loss in bits, or NaN for models whose decision is not sigmoid.
+
+    The published figures say bits but are in nats (language_data item 10).
+    """
     if model.spec.decision != "sigmoid":
         return torch.tensor(float("nan"))
     return torch.nn.functional.softplus(torch.where(labels, -logits, logits)).mean() / log(2)
 
 
 def in_dtype(model: TaskModel, dtype: str | torch.dtype) -> TaskModel:
-    """A copy of a model in another number format, without a length limit."""
+    """Copy a model in another number format, without a length limit."""
     tensors = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
     return TaskModel(
         model.spec, model.task, tensors, seed=model.seed, device=model.cfg.device or "cpu", dtype=as_dtype(dtype)
@@ -133,8 +135,8 @@ def in_dtype(model: TaskModel, dtype: str | torch.dtype) -> TaskModel:
 def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
     """Compare the component s at CLS with its value in the proof, string by string.
 
-    Columns: string (cut to 40 symbols), length, label, s, proof, error. Raises UnsupportedError for models that are
-    not exact, that have layer norm (which scales s), or whose proof only bounds s (the mirror).
+    Columns: string (cut to 40 symbols), length, label, s, proof, error. Raises UnsupportedError for trained models and
+    for proofs that do not give the value of s.
     """
     task, weights = language_of(model), proof_of(model)
     if (proved := weights.value) is None:
@@ -160,7 +162,7 @@ def value_against_proof(model: TaskModel, batch: Batch) -> pd.DataFrame:
 
 
 def proof_of(model: TaskModel) -> ConstructedWeights:
-    """The proof that the model's spec names. Raises UnsupportedError for a trained model."""
+    """Return the proof that the model's spec names. Raises UnsupportedError for a trained model."""
     origin = model.spec.origin
     if not isinstance(origin, Construction):
         raise UnsupportedError(f"{model.spec.id} is not exact: there is no proof to compare it with")
@@ -172,7 +174,7 @@ def proof_of(model: TaskModel) -> ConstructedWeights:
 
 @torch.no_grad()
 def attention_from_answer(model: TaskModel, tokens: Int[Tensor, "rows width"]) -> pd.DataFrame:
-    """Every head's attention from the read position, computed without storing full patterns.
+    """Compute every head's attention from the read position, without storing full patterns.
 
     Columns: row, layer, head, position, token, weight; masked positions are left out.
     """
@@ -206,11 +208,11 @@ def attention_from_answer(model: TaskModel, tokens: Int[Tensor, "rows width"]) -
 def sensitivity(
     model: TaskModel, lengths: Iterable[int], strings: int = 10, places: int = 16, seed: int = 0
 ) -> pd.DataFrame:
-    """The change of the output if one symbol changes; Hahn (2020) bounds it by O(1/n) for a fixed softmax transformer.
+    """Measure how much the output changes if one symbol changes.
 
-    For each length, `strings` samples with one symbol replaced by the next in the alphabet, at up to `places` places.
-    Columns: length, n, mean_change, max_change, max_at (the symbol, from 1), and max_change_times_n, which stays
-    bounded if the bound is valid.
+    Hahn (2020) bounds the change by O(1/n) for a fixed softmax transformer. For each length, `strings` strings are
+    sampled. One symbol at a time is replaced by the next in the alphabet, at up to `places` positions. Columns: length,
+    n, mean_change, max_change, max_at (the position, from 1), and max_change_times_n, bounded if the bound is valid.
     """
     task, rows = language_of(model), []
     for length in lengths:
@@ -242,11 +244,11 @@ def sensitivity(
 
 
 def components_read(model: TaskModel, directions: dict[str, Tensor] | None = None, least: float = 1e-9) -> pd.DataFrame:
-    """The QK and OV circuits of every head between named components of the residual stream.
+    """Compute the QK and OV circuits of every head between named directions of the residual stream.
 
     directions: named vectors of the residual stream (default: the proof's, for exact models). Columns: layer, head,
-    circuit ("QK": source is the query's component, target the key's; "OV": source is read, target written), source,
-    target, coefficient; entries below `least` in absolute value are left out.
+    circuit ("QK": from the query's direction to the key's; "OV": from the direction read to the one written), source,
+    target, coefficient. Coefficients of absolute value up to `least` are left out.
     """
     named = proof_of(model).directions if directions is None else directions
     if not named:

@@ -4,11 +4,11 @@ Columns, for a query position q, summed over the keys of a kind and averaged ove
 
 - self: q itself; previous: q - 1; first: position 0; same: other positions with the same token;
 - after_same: positions after an earlier occurrence of the same token (as in induction heads, Olsson et al. 2022);
-- entropy: of the attention, in nats; uniform: the entropy of uniform attention. With an attention sink, both are for
-  the part that goes to tokens.
+- entropy: the entropy of the attention, in nats; uniform: the entropy of uniform attention. With an attention sink,
+  both cover only the attention to tokens.
 
-Padding counts neither as query nor as key. If the weights are raw scores, the shares are sums of scores, not between 0
-and 1, and the entropy is NaN.
+Padding counts neither as query nor as key. If the weights are raw scores, the shares are sums of scores, which need not
+lie between 0 and 1, and the entropy is NaN.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ KINDS = ("self", "previous", "first", "same", "after_same")
 
 @torch.no_grad()
 def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.DataFrame:
-    """One row per head: layer, head, entropy, uniform, self, previous, first, same, after_same.
+    """Measure where every head attends, one row per head. The module's docstring defines the columns.
 
-    at: means over "all" query positions, or over the "read" positions. Queries without a key of a kind (no earlier
-    occurrence of the token) count as 0.
+    at: average over "all" query positions, or over the "read" positions. A query without keys of a kind (such as an
+    earlier occurrence of its token) counts as 0.
     """
     import pandas as pd
 
@@ -73,7 +73,7 @@ def looks(model: Model, batch: Batch, at: Literal["all", "read"] = "all") -> pd.
 
 
 def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bool[Tensor, "rows length length"]]:
-    """Masks of the kinds of keys, per query."""
+    """Return masks of the kinds of keys, per query."""
     rows, length = tokens.shape
     order = torch.arange(length)
     real = mask[:, None, :] & mask[:, :, None]
@@ -91,7 +91,7 @@ def key_kinds(tokens: Tensor, mask: Bool[Tensor, "rows length"]) -> dict[str, Bo
 
 
 def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) -> Bool[Tensor, "rows length length"]:
-    """Mask of the keys that a query of a layer can see."""
+    """Return the mask of the keys visible to each query of a layer."""
     cfg: Any = subject.model.cfg
     order = torch.arange(mask.shape[1])
     back = order[:, None] - order[None]  # distance from query back to key
@@ -102,7 +102,10 @@ def _visible(subject: Subject, layer: int, mask: Bool[Tensor, "rows length"]) ->
 
 
 def _entropy(pattern: Float[Tensor, "queries heads keys"], rounding: float) -> Float[Tensor, "queries heads"]:
-    """Entropy in nats; NaN if the weights do not sum to 1 up to `rounding`."""
+    """Return the entropy in nats.
+
+    It is 0 for nonnegative rows that sum to 0, and NaN for other rows that are not probabilities up to `rounding`.
+    """
     total = pattern.sum(-1)
     entropy = -torch.xlogy(pattern, pattern.clamp_min(0)).sum(-1)
     is_share = (pattern >= 0).all(-1) & (((total - 1).abs() < rounding) | (total == 0))

@@ -1,4 +1,4 @@
-"""What a model of a conditional table has memorized, exact over the whole table (Dana 2024).
+"""Memorization of a conditional table, measured exactly over the whole table (Dana 2024).
 
 Divergence and accuracy by context, distance to the best rank-d map, contributions of heads, the rank of the attention
 matrix, and the directions of the table that the unembedding has learned.
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 class Memorization:
     """How well a model has memorized its table; divergences and entropies in nats, weighted by the prior.
 
-    accuracy: prior probability of the memorized contexts, where the largest logit is at a most likely next token.
-    memorized: their number. formula: H d_h + d, the number of associations that weights of this size can store (None
-    for models with an MLP or several layers, and for contexts of one token). rows: one row per context: context, prior,
-    entropy, kl, most_likely and its probability p, answer, q (the model's probability of the most likely next token),
-    right.
+    A context is memorized if the largest logit is at a most likely next token. accuracy: prior probability of the
+    memorized contexts. memorized: their number. formula: H d_h + d, the number of associations that weights of this
+    size can store (None for models with an MLP or several layers, and for contexts of one token). rows: one row per
+    context: context, prior, entropy, kl, most_likely (next token), p (its probability), answer, q (the model's
+    probability of most_likely), right.
     """
 
     kl: float
@@ -66,8 +66,10 @@ class Memorization:
 
 @dataclass(frozen=True)
 class OptimumGap:
-    """A model compared with the best rank-d map found (d is its width), in nats. angles: between the row spaces of
-    their W_U."""
+    """A model compared with the best rank-d map found, where d is the model's width; divergences in nats.
+
+    angles: between the row spaces of both W_U.
+    """
 
     d: int
     kl: float
@@ -90,11 +92,10 @@ class OptimumGap:
 
 @dataclass(frozen=True)
 class AttentionMatrix:
-    """The matrix of all heads' outputs at the last token, contexts x (heads d_head).
+    """The matrix of all heads' outputs at the last token, of shape (contexts, heads * d_head).
 
     rank, rank_with_residual: numerical ranks, without and with the last token's embedding. generic: the rank for random
-    weights of the same sizes (erratum 5), None for heads narrower than the residual stream. singular_values: in
-    decreasing order.
+    weights of the same sizes (erratum 5), None unless d_head = d_model. singular_values: in decreasing order.
     """
 
     rank: int
@@ -105,14 +106,14 @@ class AttentionMatrix:
 
 
 def table_of(subject: Subject) -> TableTask:
-    """The subject's task. Raises UnsupportedError unless it is a conditional table."""
+    """Return the subject's task. Raises UnsupportedError unless it is a conditional table."""
     if (reason := lacks(subject.task, CONDITIONAL_TABLE)) is not None:
         raise UnsupportedError(reason)
     return cast(TableTask, subject.task)
 
 
 def context_logits(model: Model) -> Float[np.ndarray, "contexts outputs"]:
-    """The model's logits after every context, in the order of the table."""
+    """Return the model's logits after every context, in the order of the table."""
     subject = Subject.of(model)
     logits = subject.answer_logits(table_of(subject).all_contexts(), chunk=1024)
     return logits.double().numpy()
@@ -167,7 +168,7 @@ def optimum_gap(
     """Compare a model with the best rank-d map, where d is its width. optimum: the map, if already computed.
 
     A model of width d with a linear readout cannot be better, because its logits have rank d (Dana 2024, Proposition 1;
-    its condition, erratum 2, is met by models of one context). Raises UnsupportedError for readouts that are not linear
+    models of one context meet its condition, erratum 2). Raises UnsupportedError for readouts that are not linear
     or have a bias, and InterpError for an optimum of another rank.
     """
     subject = Subject.of(model)
@@ -189,7 +190,10 @@ def optimum_gap(
 
 
 def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
-    """W_U in the order of the task's outputs. Raises UnsupportedError unless logits are the last stream times W_U."""
+    """Return W_U in the order of the task's outputs.
+
+    Raises UnsupportedError unless the logits are the last residual stream times W_U.
+    """
     subject = Subject.of(model)
     if getattr(subject.model, "ln_final", None) is not None:
         raise UnsupportedError("after a final layer norm, the logits are not a linear map of the last stream")
@@ -201,9 +205,9 @@ def unembedding(model: Model) -> Float[np.ndarray, "d outputs"]:
 
 
 def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame:
-    """One row per head: the model's loss without it, its performance alone, and the size of its logits.
+    """Measure the model's loss without each head, the head's performance alone, and the size of its logits.
 
-    Columns as `interp.theory.head_contributions`. Raises UnsupportedError if logits are not a sum over heads.
+    Columns as in `interp.theory.head_contributions`. Raises UnsupportedError if the logits are not a sum over heads.
     """
     subject = Subject.of(model)
     outputs = context_outputs(subject) if outputs is None else outputs
@@ -212,7 +216,10 @@ def head_table(model: Model, outputs: HeadOutputs | None = None) -> pd.DataFrame
 
 
 def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> AttentionMatrix:
-    """The numerical rank of the heads' outputs over all contexts. Raises UnsupportedError as `head_table` does."""
+    """Compute the numerical rank of the heads' outputs over all contexts.
+
+    Raises UnsupportedError if the logits are not a sum over the heads.
+    """
     subject = Subject.of(model)
     task, cfg = table_of(subject), subject.model.cfg
     outputs = context_outputs(subject) if outputs is None else outputs
@@ -232,13 +239,13 @@ def attention_matrix(model: Model, outputs: HeadOutputs | None = None) -> Attent
 
 
 def spectrum(model: Model) -> pd.DataFrame:
-    """The directions of the log table that the unembedding has learned; see `interp.theory.learned_directions`."""
+    """Find the directions of the log table that the unembedding has learned (`interp.theory.learned_directions`)."""
     subject = Subject.of(model)
     return learned_directions(table_of(subject), unembedding(subject))
 
 
 def context_outputs(model: Model) -> HeadOutputs:
-    """The output of every head after every context."""
+    """Return the output of every head after every context."""
     subject = Subject.of(model)
     if (reason := subject.no_decomposition()) is not None:
         raise UnsupportedError(reason)

@@ -1,8 +1,8 @@
 """Neurons that matter: the effect of ablating each, and its response to features.
 
-Neurons are those of every MLP (mlp.hook_post) and of a ReLU readout (unembed.hook_post). A neuron is ablated by its
-mean over the reads, at every position. Only the most promising ones are run: those with the largest product of the
-activation's standard deviation and the norm of the output weights.
+The neurons are those of every MLP (mlp.hook_post) and of a ReLU readout (unembed.hook_post). Ablation sets a neuron to
+its mean over the reads, at every position. Only the most promising neurons are ablated: those with the largest product
+of the activation's standard deviation and the norm of the output weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Neuron:
-    """A neuron of the MLP of a layer, or of the readout (layer None)."""
+    """A neuron of a layer's MLP, or of the readout (layer None)."""
 
     layer: int | None
     index: int
@@ -39,7 +39,7 @@ class Neuron:
 
 
 def places(subject: Subject) -> dict[int | None, Any]:
-    """Modules with neurons by layer; the readout, where it has some, under None."""
+    """Return the modules with neurons by layer; the key None is for a readout with neurons."""
     hooks = subject.model.hook_dict
     found: dict[int | None, Any] = {
         i: block.mlp
@@ -52,7 +52,7 @@ def places(subject: Subject) -> dict[int | None, Any]:
 
 
 def no_neurons(subject: Subject) -> str | None:
-    """The reason why the model has no neurons to measure, or None."""
+    """Return the reason why the model has no neurons to measure, or None."""
     if places(subject):
         return None
     if any(map(has_mlp, subject.model.blocks)):
@@ -64,7 +64,7 @@ def no_neurons(subject: Subject) -> str | None:
 def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame:
     """Ablate the n most promising neurons one by one; the most important one comes first.
 
-    Columns neuron (its name), layer, index, accuracy, loss (of the whole model without it), change (of the loss),
+    Columns: neuron (its name), layer, index, accuracy and loss (of the whole model without it), change (of the loss),
     active (share of the reads where its activation is above 0), mean and spread of its activation at the reads.
     Raises UnsupportedError for a model without neurons.
     """
@@ -107,7 +107,7 @@ def neurons_that_matter(model: Model, batch: Batch, n: int = 24) -> pd.DataFrame
 
 
 def silence_neuron(neuron: Neuron, value: float) -> Hook:
-    """A hook that sets a neuron to one value at all positions."""
+    """Return a hook that sets a neuron to one value at all positions."""
 
     def put(activation: Tensor, hook: object) -> Tensor:
         changed = activation.clone()
@@ -118,13 +118,13 @@ def silence_neuron(neuron: Neuron, value: float) -> Hook:
 
 
 def _statistics(subject: Subject, batch: Batch, layer: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, standard deviation and share above 0 of each neuron of a place, over the reads."""
+    """Return the mean, standard deviation and share above 0 of each neuron of a layer, over the reads."""
     found = at_neurons(subject, batch, layer)
     return found.mean(0), found.std(0, correction=0), (found > 0).double().mean(0)
 
 
 def at_neurons(subject: Subject, batch: Batch, layer: int | None) -> Float[Tensor, "reads neurons"]:
-    """Activations of all neurons of a place at the reads, in float64."""
+    """Return the activations of all neurons of a layer (None: the readout) at the reads, in float64."""
     name, found = Neuron(layer, 0).hook, []
     for _, piece in pieces(subject, batch, 2 * (subject.model.cfg.d_mlp or 0)):
         _, seen = activations(subject, piece, [name])
@@ -133,7 +133,7 @@ def at_neurons(subject: Subject, batch: Batch, layer: int | None) -> Float[Tenso
 
 
 def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
-    """A named feature of the task at every read: the row's value, or the position's."""
+    """Return a named feature of the task at every read: the value for its row, or for its position."""
     known = subject.task.features(batch)
     if name not in known:
         raise InterpError(one_of(f"feature of task {subject.task.name}", name, known))
@@ -148,7 +148,7 @@ def feature_at_reads(subject: Subject, batch: Batch, name: str) -> Tensor:
 
 @torch.no_grad()
 def response(model: Model, batch: Batch, neuron: Neuron, features: tuple[str, ...]) -> pd.DataFrame:
-    """Mean activation of a neuron at the reads, by one or two features.
+    """Average a neuron's activation over the reads with each value of one or more features.
 
     Columns: the features, activation, spread (standard deviation), reads.
     """

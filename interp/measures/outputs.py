@@ -26,9 +26,9 @@ from interp.tasks import IGNORED, Batch, Task
 class HeadOutputs:
     """Outputs of heads at the read positions.
 
-    z: outputs, (rows, heads, d_head). contributions: to each logit, (rows, heads, n_out). bias: the readout's bias.
-    skip: the sum of all other contributions to the logits, (rows, n_out): skip connection, projection bias, heads of
-    other layers, MLPs. labels: right output indices.
+    z: hook_z of each head. contributions: of each head to each logit. bias: the readout's bias. skip: the sum of all
+    other contributions to the logits (skip connection, projection bias, heads of other layers, MLPs). labels: right
+    output indices.
     """
 
     z: Float[Tensor, "rows heads d_head"]
@@ -42,9 +42,9 @@ class HeadOutputs:
         return self.z.shape[1]
 
     def logits(self, group: Sequence[int], with_skip: bool = False) -> Float[Tensor, "rows n_out"]:
-        """z_{t,H}: the logits with all heads outside the group zeroed (section 5.1); the group may be empty.
+        """Compute z_{t,H}, the logits with all heads outside the group zeroed (section 5.1). The group may be empty.
 
-        Raises InterpError for a head that is named twice or does not exist, and for logits that are not finite.
+        Raises InterpError for repeated or unknown heads, and for logits that are not finite.
         """
         if len(group):
             check_groups([group], self.n_heads)
@@ -57,11 +57,10 @@ class HeadOutputs:
 
 @torch.no_grad()
 def head_outputs(model: Model, batch: Batch, *, read: int | None = None, layer: int | None = None) -> HeadOutputs:
-    """Head outputs on a batch of the model's task, in float64, at every read position.
+    """Compute head outputs on a batch of the model's task, in float64, with one row per read position.
 
-    There is one row per read: per row of the batch, or per position if all are read. read: instead, one given read of
-    each row (in Count01, 0 is '=' and 1 the answer token before [EOS]). layer: the layer of the heads (default: all
-    layers; head h of layer l has number l * n_heads + h).
+    read: take only the read with this number in each row (in Count01, 0 is '=' and 1 the answer token before [EOS]).
+    layer: the layer of the heads (default: all layers; head h of layer l has number l * n_heads + h).
 
     With a final norm, contributions are computed at the scale of the full run; those of earlier layers are direct
     effects (Elhage et al. 2021). A model with one output s (sigmoid) gets the logits 0 and s. If the spec's symmetry
@@ -96,7 +95,7 @@ def _head_outputs(subject: Subject, batch: Batch, where: Reads, layer: int | Non
 
 
 def check_layer(subject: Subject, layer: int) -> int:
-    """The layer counted from 0. Raises InterpError for one that does not exist."""
+    """Convert a layer that may be negative to its index. Raises InterpError if it does not exist."""
     n_layers = subject.model.cfg.n_layers
     if not -n_layers <= layer < n_layers:
         raise InterpError(f"layer {layer} does not exist: the model has layers 0 to {n_layers - 1}")
@@ -111,11 +110,11 @@ def two_logits(found: HeadOutputs) -> HeadOutputs:
     )
 
 
-_LARGEST = 2**30  # bytes of one table of contributions
+_LARGEST = 2**30  # most bytes of one table of contributions
 
 
 def _from_hooks(subject: Subject, batch: Batch, where: Reads, layer: int | None) -> HeadOutputs:
-    """For any model: hook_z at the reads, through W_O and the readout, at the run's own final scale."""
+    """Compute head outputs of any model by hooks, mapped through W_O and the readout at the run's own final scale."""
     model = subject.model
     layers = range(model.cfg.n_layers) if layer is None else [layer]
     weights = torch.cat([model.blocks[i].attn.W_O.detach().double().cpu() for i in layers])
@@ -148,7 +147,7 @@ def check_finite(z: Float[Tensor, "rows heads d_head"]) -> None:
 
 
 def read_positions(task: Task, batch: Batch, read: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-    """Position and right output of read number `read` in each row. Raises InterpError if a row has fewer reads."""
+    """Return the position and right output of read number `read` in each row, or raise InterpError if it is missing."""
     classes = task.classes(batch)
     order = (classes != IGNORED).cumsum(1)
     here = (order == read + 1) & (classes != IGNORED)

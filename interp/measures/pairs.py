@@ -1,7 +1,7 @@
 """Activation patching on minimal pairs: at which layer, position and part is the answer decided?
 
 A pair is a clean input and a corrupted one with another answer. One site of the corrupted run gets its value from the
-clean run, and the rest runs normally (denoising; Meng et al. 2022, Wang et al. 2022). The effect is the logit
+clean run, and everything else runs normally (denoising; Meng et al. 2022, Wang et al. 2022). The effect is the logit
 difference of the clean and the corrupted answer, scaled from 0 (as corrupted) to 1 (as clean).
 """
 
@@ -33,7 +33,7 @@ MAX_POSITIONS = 40  # largest length for which positions are patched one by one
 
 @dataclass(frozen=True)
 class Compared:
-    """The reads at which the two inputs of pairs have different answers."""
+    """The reads at which the two inputs of a pair have different answers."""
 
     rows: Int[Tensor, "reads"]
     clean_at: Int[Tensor, "reads"]
@@ -43,7 +43,7 @@ class Compared:
 
 
 def compared(subject: Subject, pairs: Pairs) -> Compared:
-    """One read per row, or all positions that are read in both inputs, if the right outputs differ."""
+    """Select one read per row, or all positions read in both inputs, and keep those whose right outputs differ."""
     mine, theirs = reads_of(subject, pairs.clean), reads_of(subject, pairs.corrupted)
     if subject.read_at != "all":
         here = torch.arange(len(mine))
@@ -62,7 +62,7 @@ def compared(subject: Subject, pairs: Pairs) -> Compared:
 
 
 def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compared) -> Float[Tensor, "reads"]:
-    """The logit difference of the clean and the corrupted answer."""
+    """Return the logit difference of the clean and the corrupted answer."""
     rule, rows = subject.decision, torch.arange(len(logits))
     if rule.kind == "argmax":
         return logits[rows, where.clean] - logits[rows, where.corrupted]
@@ -75,14 +75,16 @@ def leaning(subject: Subject, logits: Float[Tensor, "reads n_out"], where: Compa
 
 @dataclass(frozen=True)
 class Patched:
-    """clean, corrupted: mean logit difference of the two runs (see `leaning`). reads: number of reads averaged over.
+    """Effects of activation patching at every site.
 
+    clean, corrupted: mean logit difference of the two runs (see `leaning`). reads: number of reads averaged over.
     stream: one row per layer and position: layer, position, recovered, error, flipped, for the residual stream before
     the layer (layer = n_layers: after the last one). parts: one row per head or MLP, patched at all positions: part,
     kind, layer, head, recovered, error, flipped. at_positions: the same for heads patched at one position, with a
-    column position. recovered: 0 as corrupted, 1 as clean. error: its standard error, with pairs as independent (ratio
-    of two means, by the delta method). flipped: share of the answers that the patch changes to the clean input's right
-    answer. by_index: whether positions are indices (otherwise groups: changed tokens, the read position, all others).
+    column position. by_index: whether positions are indices, not groups (changed tokens, read position, all others).
+
+    Columns: recovered (0: as corrupted, 1: as clean); error, the standard error of recovered (of a ratio of two means,
+    by the delta method, with independent reads); flipped, the share of answers changed to the clean input's right one.
     """
 
     clean: float
@@ -122,7 +124,7 @@ def patch(model: Model, pairs: Pairs, by_place: bool = False) -> Patched:
         patches += [(part, None) for part in parts]
         patches += [(part, masks[name]) for part, name in placed]
         sums.add(0, leaning(subject, out[where.rows, where.clean_at].double().cpu(), where))
-        known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and where the run is right
+        known: dict[object, tuple[Tensor, Tensor]] = {}  # by effect: logit differences, and which answers are right
         for site, patched in enumerate([None, *patches], start=1):
             key = _effect(*patched, where, n_layers - 1) if patched else ()
             if key not in known:  # one run at a time, because all logits may not fit in memory
@@ -168,9 +170,9 @@ class Leanings:
 
     def __init__(self, sites: int) -> None:
         self.number = 0
-        self.first = torch.zeros(sites, dtype=torch.float64)  # sums of the difference to the corrupted run
+        self.first = torch.zeros(sites, dtype=torch.float64)  # sums of the difference from the corrupted run
         self.square = torch.zeros(sites, dtype=torch.float64)
-        self.cross = torch.zeros(sites, dtype=torch.float64)  # with the clean run's
+        self.cross = torch.zeros(sites, dtype=torch.float64)  # products with the clean run's difference
         self.base = 0.0
 
     def add(self, site: int, found: Float[Tensor, "reads"]) -> None:
@@ -191,14 +193,14 @@ class Leanings:
         self.cross[site] += (found * (self._clean - self._corrupted)).sum()
 
     def mean(self, site: int) -> float:
-        """The mean logit difference of a run."""
+        """Return the mean logit difference of a run."""
         return (self.base + float(self.first[site])) / max(1, self.number)
 
     def recovered(self, site: int) -> float:
         return float(self.first[site] / self.first[0])
 
     def error(self, site: int) -> float:
-        """The standard error of `recovered`, a ratio r of means over the same reads: sd(x - r y) / (sqrt(n) |y|)."""
+        """Return the standard error of `recovered`, a ratio r of the means of x and y: sd(x - r y) / (sqrt(n) |y|)."""
         if self.number < 2:
             return float("nan")
         ratio = float(self.first[site] / self.first[0])
@@ -207,9 +209,10 @@ class Leanings:
 
 
 def position_groups(subject: Subject, pairs: Pairs) -> dict[str, Bool[Tensor, "rows length"]]:
-    """The groups of positions that are patched together, as masks of the corrupted inputs.
+    """Return the groups of positions that are patched together, as masks of the corrupted inputs.
 
-    Single positions if all rows have the same, short length; otherwise changed tokens, the read position, and others.
+    These are single positions if all rows have the same, short length. Otherwise they are the changed tokens, the read
+    position (unless all are read), and all others.
     """
     batch = pairs.corrupted
     length = batch.tokens.shape[1]
@@ -239,7 +242,7 @@ def align(subject: Subject, clean: dict[str, Tensor], pairs: Pairs) -> dict[str,
 
 
 def put_part(part: Part, value: Tensor, mask: Bool[Tensor, "rows length"] | None = None) -> Hook:
-    """A hook that sets one part to its value in given activations of the hook point; with a mask, only there."""
+    """Return a hook that sets a part to its value in the given activations, everywhere or where the mask is true."""
 
     def put(activation: Tensor, hook: object) -> Tensor:
         changed, given = activation.clone(), part.get(value)
@@ -252,7 +255,7 @@ def put_part(part: Part, value: Tensor, mask: Bool[Tensor, "rows length"] | None
 
 
 def _hook(site: str | Part, mask: Bool[Tensor, "rows length"] | None, values: dict[str, Tensor]) -> Hook:
-    """A hook that patches a part, or the stream at a hook point; with a mask, only there."""
+    """Return a hook that patches a part, or the stream at a hook point, everywhere or where the mask is true."""
     if isinstance(site, Part):
         return put_part(site, values[site.hook], mask)
     value = values[site]
@@ -264,9 +267,9 @@ def _hook(site: str | Part, mask: Bool[Tensor, "rows length"] | None, values: di
 
 
 def _effect(site: str | Part, mask: Bool[Tensor, "rows length"] | None, where: Compared, last: int) -> object:
-    """The same key for patches with the same effect; () for a patch without effect.
+    """Return a key that is equal for patches with the same effect, and () for a patch without effect.
 
-    After the attention of the last layer, positions no longer read each other, so only patches at read positions count.
+    After the attention of the last layer, positions no longer affect each other, so only patches at reads have effects.
     """
     hook = site.hook if isinstance(site, Part) else site
     if not hook.startswith(f"blocks.{last}.") or hook.endswith("hook_resid_pre"):
@@ -278,7 +281,7 @@ def _effect(site: str | Part, mask: Bool[Tensor, "rows length"] | None, where: C
 def _pieces(
     subject: Subject, pairs: Pairs, groups: dict[str, Tensor], kept: int
 ) -> Iterator[tuple[Pairs, dict[str, Tensor], Compared]]:
-    """Yield batches of pairs with their position groups and reads, without pairs that have no differing read."""
+    """Yield batches of pairs with their position groups and reads, skipping batches whose answers do not differ."""
     for here, _ in pieces(subject, pairs.corrupted, kept):
         piece = Pairs(subject.trimmed(pairs.clean[here]), subject.trimmed(pairs.corrupted[here]))
         where, length = compared(subject, piece), piece.corrupted.tokens.shape[1]
@@ -289,7 +292,7 @@ def _pieces(
 def make_pairs(
     model: Model, batch_size: int = 200, seed: int = 0, split: str | None = None, batch: Batch | None = None
 ) -> Pairs:
-    """Minimal pairs of the model's task, from fresh inputs, or from those of `batch`.
+    """Make minimal pairs of the model's task, from fresh inputs or from those of `batch`.
 
     Raises UnsupportedError if the task defines neither `corrupt` nor `batch`, and InterpError for invalid pairs.
     """
@@ -304,7 +307,7 @@ def make_pairs(
 
 
 def _check_pairs(task: Task, pairs: Pairs) -> None:
-    """Raise InterpError for invalid pairs: different numbers of rows, equal answers, or labels unlike batch's."""
+    """Raise InterpError for different numbers of rows, equal answers, or labels that differ from task.batch's."""
     clean, corrupted = pairs.clean, pairs.corrupted
     if len(clean) != len(corrupted):
         raise InterpError(f"task {task.name} corrupts {len(clean)} rows into {len(corrupted)}; return one per row")

@@ -1,7 +1,7 @@
 """Activation patching of heads: which head's output at the answer position distinguishes two inputs?
 
 A clean and a corrupted input have different answers. One head's output at one position of the corrupted run is replaced
-by the clean run's, and the rest runs normally. Uses TransformerLens's patching loop.
+by its output in the clean run, and the rest runs normally. Uses TransformerLens's patching loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadPatches:
-    """clean, corrupted: mean logit difference (right minus wrong answer of the clean input) of the two runs.
+    """Mean logit differences (right minus wrong answer of the clean input) of the clean, corrupted and patched runs.
 
     heads: one row per head: layer, head, difference (of the patched run), recovered (0: as corrupted, 1: as clean).
     """
@@ -51,7 +51,7 @@ def patch_heads(
     clean, corrupted: pairs of inputs, row by row. answers: output tokens (right, wrong) of the clean input, one pair
     for all rows or one per row. position: where the answer is read, one for all rows or one per row; negative values
     count from the end. corrupted_position: the same for the corrupted inputs (default: position). Differences are means
-    over the rows, in nats. Raises InterpError for inputs that do not fit, and if the two runs do not differ.
+    over the rows, in nats. Raises InterpError for invalid or unpaired inputs, and if the two runs do not differ.
     """
     for tokens in (clean, corrupted):
         check_tokens(model, tokens)

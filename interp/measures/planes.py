@@ -1,4 +1,4 @@
-"""Head outputs in their plane, with value vectors and separators: what Figures 6, 7 and 15 show (section 5.3)."""
+"""Head outputs in a plane, with value vectors and separators, as in Figures 6, 7 and 15 (section 5.3)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from interp.measures.subject import Model, Subject
 
 @dataclass(frozen=True)
 class HeadPlanes:
-    """points: head, x, y, label, one row per head and input. values: head, token, x, y, the tokens' value vectors.
+    """Head outputs and value vectors in a plane per head.
 
-    lines: (w1, w2, b) of each head's separator, fitted on the training outputs; only where d_head is 1 or 2. Heads of
-    more dimensions are shown in their two principal components, whose shares of the variance are in `variance`. With
-    one dimension y is the number of the answer among those that occur, and value vectors stand between them.
+    points: head, x, y, label, one row per head and input. values: head, token, x, y of the tokens' value vectors.
+    lines: (w1, w2, b) of each head's separator, fitted on the training outputs, if d_head is 1 or 2. Wider heads are
+    shown in their two principal components, whose shares of the variance are in `variance`. If d_head is 1, y is the
+    index of the answer among those that occur, and value vectors are drawn at middle height.
     """
 
     points: pd.DataFrame
@@ -32,7 +33,7 @@ class HeadPlanes:
 def head_planes(
     model: Model, fitted: HeadOutputs, tested: HeadOutputs, tokens: Sequence[str] = ("0", "1", "2"), C: float = 1000.0
 ) -> HeadPlanes:
-    """Planes of all heads: separators (with this C) from `fitted`, points from `tested` (outputs of the task)."""
+    """Compute the planes of all heads, with separators (with this C) from `fitted` and points from `tested`."""
     from sklearn.decomposition import PCA
 
     subject = Subject.of(model)

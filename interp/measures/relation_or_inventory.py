@@ -1,6 +1,7 @@
 """How does a histogram model count: by relation, by inventory, or both? A verdict from interventions.
 
-The mixed token of position l, with own token t, attention A_lm and the mean v of the alphabet's values, is exactly
+Let t be the token at position l ("own token"), A_lm the attention, v_m the value at position m, and v the mean value of
+the alphabet. The mixed token of position l is exactly
 
     x' = e_t  +  [ a_BOS v_BOS + (sum_m A_lm) v ]  +  [ sum_m A_lm (v_m - v) ]
          own     weights: total attention               contents: the attended tokens
@@ -8,20 +9,20 @@ The mixed token of position l, with own token t, attention A_lm and the mean v o
 **Relation-based** counting (Behrens et al. 2024, section 5.1): attention compares tokens, and the count is encoded in
 the total attention, along a direction shared by all tokens. **Inventory-based** counting: the readout knows every token
 and extracts the amount of the own token from the mixture. So the weights carry the count in a relation, and the
-contents in an inventory. Two interventions separate them:
+contents carry it in an inventory. Two interventions separate them:
 
-- conflict: the contents are taken from another position with the same own token and another count. The answer is
-  regressed on both counts: the slopes are 1 and 0 for a relation, 0 and 1 for an inventory.
-- without contents (set to zero, their mean) and without weights (set to the mean for the own token): how much
-  information on the count is left?
+- conflict: the contents are taken from a random position with the same own token. The answer is regressed on both
+  counts: the slopes are 1 and 0 for a relation, 0 and 1 for an inventory.
+- removal: without contents (set to zero) or without weights (set to the mean for the own token), how much information
+  about the count is left?
 
 The exchanged parts are activations of the model itself, at positions with the same token; only their combination is
 new to the readout. If total attention is constant (linear mixing, softmax without BOS), the weights cannot carry the
-count. This is the paper's argument why these models need an inventory, and the measure confirms it.
+count. For this reason, the paper argues that these models need an inventory.
 
-A third test is about memory: for each token, the few neurons that respond most to its count are ablated. With an
-inventory of one neuron per token, the model fails on that token only. This is evidence, not part of the verdict,
-because an inventory may also be distributed over many neurons.
+A third test ablates, for each token, the few neurons that respond most to its count. With an inventory of one neuron
+per token, the model fails on that token only. This is evidence, not part of the verdict, because an inventory may also
+be distributed over many neurons.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ Verdict = Literal["relation-based", "inventory-based", "mixed", "does not count"
 CLEAR = 0.7
 """Least share of one part in the answer's dependence on the two counts for a clear verdict.
 
-All relation-based constructions have a share of weights of 1. Inventories have 0, except for small low-coherence frames
-with raw scores, whose mean is not small: 0.05 at T = 32, L = 10, d = 8, and 0.26 at T = 6, L = 4, d = 3.
+The weights have a share of 1 in all relation-based constructions and 0 in inventories, except for small low-coherence
+frames with raw scores, whose mean is not small: 0.05 at T = 32, L = 10, d = 8, and 0.26 at T = 6, L = 4, d = 3.
 """
 COUNTS = 0.5
 """Least balanced accuracy of a model for a verdict on its mechanism."""
@@ -53,11 +54,11 @@ COUNTS = 0.5
 class Mechanism:
     """The verdict and its evidence.
 
-    accuracy: of the intact model, mean over the counts. by_weights, by_contents: slopes of the regression, the increase
-    of the answer if the count in the weights, or in the contents, increases by one. explained: share of the answers'
-    variance explained by both counts. without_contents, without_weights: squared correlation of answer and count with
-    this part set to its mean. neurons: number of ablated neurons per token. own_loss, other_loss: accuracy lost on that
-    token, and on the other tokens, averaged over tokens.
+    accuracy: of the intact model, averaged over the counts. by_weights, by_contents: slopes of the regression, the
+    increase of the answer if the count in this part increases by one. explained: share of the answers' variance
+    explained by both counts. without_contents, without_weights: squared correlation of answer and count without this
+    part. neurons: number of ablated neurons per token. own_loss, other_loss: accuracy lost on that token and on the
+    other tokens, averaged over tokens.
     """
 
     verdict: Verdict
@@ -74,18 +75,18 @@ class Mechanism:
 
     @property
     def relation(self) -> float:
-        """0 if the answer follows only the contents, 1 if it follows only the weights."""
+        """The share of the weights: 0 if the answer follows only the contents, 1 if it follows only the weights."""
         weights, contents = max(self.by_weights, 0.0), max(self.by_contents, 0.0)
         return weights / (weights + contents) if weights + contents > 0 else float("nan")
 
     @property
     def specificity(self) -> float:
-        """1 if ablating a token's neurons affects only that token, 0 if it affects all tokens equally."""
+        """How specific a token's neurons are: 1 if ablation affects only that token, 0 if it affects all equally."""
         total = abs(self.own_loss) + abs(self.other_loss)
         return (self.own_loss - self.other_loss) / total if total > 0 else 0.0
 
     def to_frame(self) -> pd.DataFrame:
-        """One row."""
+        """Return one row with all numbers."""
         return pd.DataFrame([{**asdict(self), "relation": self.relation, "specificity": self.specificity}])
 
     def __str__(self) -> str:
@@ -103,7 +104,7 @@ class Mechanism:
 
 
 def mechanism(model: Counting, n: int = 2000, seed: int = 0) -> Mechanism:
-    """Measure which part carries the count, on n sequences of the task's sampler. See the module's docstring.
+    """Measure which part carries the count, on n sampled sequences; see the module's docstring.
 
     Raises UnsupportedError for models that are not histogram models, and InterpError for a length or alphabet of 1.
     """
@@ -111,7 +112,7 @@ def mechanism(model: Counting, n: int = 2000, seed: int = 0) -> Mechanism:
     task = counter.task
     if task.L < 2 or task.T < 2:
         raise InterpError("with sequences of one token or an alphabet of one there is nothing to count")
-    # With the published sampler, all sequences of length two have the same counts; for T < L there is no sampler.
+    # The published sampler gives all sequences of length two the same counts, and does not exist for T < L.
     run = counter.run(task.sample(n, seed=seed) if 3 <= task.L <= task.T else flat_sample(task, n, seed))
     labels, own = run.labels[run.read], run.tokens[run.read]
     parts = decompose(counter, run)
@@ -180,7 +181,7 @@ def others_of_the_token(own: Int[Tensor, "positions"], seed: int) -> Int[Tensor,
 def slopes(
     answers: Int[Tensor, "positions"], first: Int[Tensor, "positions"], second: Int[Tensor, "positions"]
 ) -> tuple[float, float, float]:
-    """Least squares of the answers on two counts and a constant: both slopes, and the share of variance explained."""
+    """Regress the answers on two counts and a constant; return both slopes and the share of variance explained."""
     counts = torch.stack([first, second], 1).double()
     counts = counts - counts.mean(0)
     target = answers.double() - answers.double().mean()
@@ -193,7 +194,10 @@ def slopes(
 def silence_by_token(
     counter: CountingModel, parts: Parts, own: Int[Tensor, "positions"], labels: Int[Tensor, "positions"], neurons: int
 ) -> tuple[float, float]:
-    """Accuracy lost on a token and on the others when the neurons that respond most to its count are zeroed."""
+    """Measure the accuracy lost on a token and on the others when the neurons most responsive to its count are zeroed.
+
+    Both are averaged over the tokens.
+    """
     hidden = counter.hidden(parts.mixed)
     logits = hidden @ counter.W_out + counter.b_out
     right = (counter.count_of_class(logits.argmax(-1)) == labels).double()
@@ -215,7 +219,7 @@ def count_response(
     counter: CountingModel, hidden: Float[Tensor, "positions p"], own: Int[Tensor, "positions"],
     labels: Int[Tensor, "positions"],
 ) -> Float[Tensor, "T p"]:  # fmt: skip
-    """The response of each neuron to the count of each token, as seen by the readout.
+    """Measure the response of each neuron to the count of each token.
 
     This is the standard deviation of the neuron's mean activation over the counts of a token, times the norm of its
     output weights (minus their mean over the classes, which has no effect on the answer).
@@ -234,12 +238,12 @@ def count_response(
 
 
 def balanced_accuracy(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:
-    """Share of right answers, averaged over the counts that occur."""
+    """Return the share of right answers, averaged over the counts that occur."""
     return float(torch.stack([(answers[labels == k] == k).double().mean() for k in labels.unique()]).mean())
 
 
 def squared_correlation(answers: Int[Tensor, "positions"], labels: Int[Tensor, "positions"]) -> float:
-    """Squared correlation of answers and counts; 0 if all answers are the same."""
+    """Return the squared correlation of answers and counts; 0 if all answers are the same."""
     pair = torch.stack([answers.double(), labels.double()])
     centered = pair - pair.mean(1, keepdim=True)
     spread = float((centered[0] ** 2).sum() * (centered[1] ** 2).sum())

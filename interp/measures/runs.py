@@ -1,8 +1,8 @@
-"""A model under study, run in pieces of bounded memory: where it is read, which parts it has, what comes out.
+"""Running a model under study in pieces of bounded memory: its reads, its parts, and scores of its outputs.
 
-A *read* is one output that the task asks for: one per row if the model is read at one position, or one per row and
-position if it is read at all. Measures work on reads, which covers both cases. A *part* is a head or an MLP; its value
-is hook_z of the head, or hook_mlp_out, and hooks can replace it.
+A *read* is one output that the task asks for: one per row if answers are read at one position, or one per row and
+labeled position if they are read at all positions. A *part* is a head or an MLP. Its value is hook_z of the head, or
+hook_mlp_out, and hooks can replace it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Reads:
         return activation[self.rows.to(activation.device), self.positions.to(activation.device)]
 
     def mask(self, batch: Batch) -> Bool[Tensor, "rows length"]:
-        """Mask of the read positions."""
+        """Return the mask of the read positions."""
         found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
         found[self.rows, self.positions] = True
         return found
 
 
 def reads_of(subject: Subject, batch: Batch) -> Reads:
-    """The reads of a batch, in order of rows and positions."""
+    """Return the reads of a batch, in order of rows and positions."""
     rows, positions = subject.read_mask(batch).cpu().nonzero(as_tuple=True)
     return Reads(rows, positions, subject.classes(batch).cpu())
 
@@ -62,8 +62,8 @@ def reads_of(subject: Subject, batch: Batch) -> Reads:
 def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slice, Batch]]:
     """Split a batch into slices whose forward pass fits the subject's memory budget, with at least one row each.
 
-    Yields each slice and its rows, without the columns that are padding in all of them. kept: how many numbers per
-    position the caller keeps in addition.
+    Yields each slice and its rows, without the columns that are padding in all of them. kept: additional numbers per
+    position that the caller stores.
     """
     subject.check(batch)
     cfg, length = subject.model.cfg, batch.tokens.shape[1]
@@ -76,7 +76,7 @@ def pieces(subject: Subject, batch: Batch, kept: int = 0) -> Iterator[tuple[slic
 
 @torch.no_grad()
 def forward(subject: Subject, batch: Batch, hooks: Sequence[Hook] = ()) -> Float[Tensor, "rows length n_out"]:
-    """Outputs at all positions, in the task's order. Hooks see the whole batch."""
+    """Return the outputs at all positions, in the task's order. Runs the whole batch at once."""
     tokens = subject.inputs(batch.tokens).to(subject.model.cfg.device)
     with subject.masked(batch):
         return subject.columns(subject.model.run_with_hooks(tokens, fwd_hooks=[*hooks]))
@@ -85,7 +85,7 @@ def forward(subject: Subject, batch: Batch, hooks: Sequence[Hook] = ()) -> Float
 def activations(
     subject: Subject, batch: Batch, names: Sequence[str], hooks: Sequence[Hook] = ()
 ) -> tuple[Float[Tensor, "rows length n_out"], dict[str, Tensor]]:
-    """Outputs, and activations at the named hook points after applying `hooks`, for one piece."""
+    """Return the outputs for one piece, and the activations at the named hook points after applying `hooks`."""
     found: dict[str, Tensor] = {}
 
     def keep(activation: Tensor, hook: Any) -> None:
@@ -95,7 +95,7 @@ def activations(
 
 
 def at_reads(subject: Subject, batch: Batch, names: Sequence[str], where: Reads | None = None) -> dict[str, Tensor]:
-    """Activations at the named hook points at the reads of a batch (or at `where`), (reads, ...) each, in float64."""
+    """Return activations of the named hook points at the reads of a batch (or at `where`), (reads, ...), in float64."""
     where = reads_of(subject, batch) if where is None else where
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     for here, piece in pieces(subject, batch):
@@ -158,7 +158,7 @@ class Part:
         return f"blocks.{self.layer}." + ("hook_mlp_out" if self.head is None else "attn.hook_z")
 
     def get(self, activation: Tensor) -> Tensor:
-        """The part's value in an activation of its hook: (rows, length, d)."""
+        """Return the part's value in an activation of its hook: (rows, length, d)."""
         return activation if self.head is None else activation[:, :, self.head]
 
     def put(self, activation: Tensor, value: Tensor | float) -> None:
@@ -170,14 +170,14 @@ class Part:
 
 
 def heads_of(subject: Subject) -> list[Part]:
-    """All heads; head h of layer l has index l * n_heads + h."""
+    """Return all heads; head h of layer l has index l * n_heads + h."""
     return [
         Part(layer, head) for layer, block in enumerate(subject.model.blocks) for head in range(len(block.attn.W_O))
     ]
 
 
 def head_named(subject: Subject, head: Any) -> Part:
-    """The head for a number (l * n_heads + h), a name ("1.0" or "head 1.0") or a Part, the same in every measure.
+    """Return the head with a given number (l * n_heads + h) or name ("1.0" or "head 1.0"), or the given Part.
 
     Raises InterpError for anything else. A tuple of numbers is a group of heads, so (1, 0) is not head 1.0.
     """
@@ -197,15 +197,15 @@ def head_named(subject: Subject, head: Any) -> Part:
 
 
 def mlps_of(subject: Subject) -> list[Part]:
-    """All MLPs."""
+    """Return all MLPs."""
     return [Part(layer) for layer, block in enumerate(subject.model.blocks) if has_mlp(block)]
 
 
 def has_mlp(block: Any) -> bool:
-    """Whether a block has an MLP with parameters; a task model's block may have an empty placeholder."""
+    """Test whether a block has an MLP with parameters; a task model's block may have an empty placeholder."""
     return hasattr(block, "mlp") and any(True for _ in block.mlp.parameters())
 
 
 def data(subject: Subject, split: str, n: int = 1000) -> Batch:
-    """The default inputs of a measure; see populations.usual."""
+    """Return the default inputs of a measure; see populations.usual."""
     return usual(subject.task, split, n).batch
