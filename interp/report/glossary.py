@@ -13,37 +13,38 @@ NOTES: dict[str, str] = {
     "classifies correctly. The best line is fitted on the training set; the accuracy is measured on the test set.",
     "l-acc": "Learned accuracy: the share of inputs that the model's own readout answers correctly when all other "
     "heads are silenced.",
-    "ROC AUC": "The chance that a score is larger for a random input of one answer than for a random input of the "
-    "other: 1 tells them apart, 0.5 is a coin.",
+    "ROC AUC": "The chance that a score is larger for a random input with one answer than for a random input with "
+    "the other: 1 means that the score separates the two answers perfectly, 0.5 that it is no better than a coin "
+    "toss.",
     "pseudo-ensemble": "Heads that could each answer alone, but are read out together, as if they voted.",
     "w01": "A head's attention to one '0' divided by its attention to one '1', at the position where the answer is "
     "read. (In general: attention to the first counted token, divided by attention to the second.)",
     "w02": "A head's attention to one '0' divided by its attention to one '2', at the position where the answer is "
     "read. (In general: attention to the first counted token, divided by attention to the third.)",
-    "value vectors": "The head's output if it attended to one token alone.",
+    "value vectors": "For each token, the output that a head would have if it attended to this token alone.",
     "separator": "The straight line (or plane) that best divides the outputs of one answer from those of the others.",
     "mean-ablated": "Replaced by its mean over training inputs, so that it carries no information about the input. If "
     "all inputs have the same length, each position has its own mean. Otherwise there is one mean for positions where "
     "answers are read and one for all others, so that information about the position is lost, too.",
     "residual stream": "The vector at each position that all parts of a transformer read from and add to.",
-    "direct logit attribution": "A logit is the sum of what each part of the model writes to it. This is each part's "
-    "share.",
+    "direct logit attribution": "A logit is the sum of one contribution from each part of the model; this method "
+    "reports these contributions.",
     "induction": "Attention to the token that followed an earlier occurrence of the current token.",
     "nats": "A unit of information: 1 nat is 1.44 bits.",
     "Patching": "Run the model on one input, but give one site the value that it has on another input. If the output "
     "changes, the site carries what differs between the two inputs.",
     "linear probe": "A linear map fitted to read a variable off a vector, and tested on other inputs.",
-    "relation-based": "Equal tokens attract attention, whatever the token; the count shows in how much they attract "
-    "together.",
-    "inventory-based": "Attention mixes all tokens, and the share of each token in the mixture gives its count; each "
-    "neuron reads the share of one token.",
-    "divergence": "Kullback-Leibler divergence of the model's distribution from the table's, averaged over contexts; "
-    "0 if they are equal.",
-    "false accepts": "Strings outside the language that the model accepts.",
-    "false rejects": "Strings in the language that the model rejects.",
+    "relation-based": "A way to count: each position attends more to tokens equal to its own, whichever token that "
+    "is, and the count is read from the total attention that they receive.",
+    "inventory-based": "A way to count: attention mixes all tokens, and each neuron reads the share of one token "
+    "in the mixture, which gives its count.",
+    "divergence": "Kullback-Leibler divergence of the model's distribution from the true one (the task's table), "
+    "averaged over contexts; 0 if they are equal.",
+    "false accepts": "Strings that the model accepts although they are not in the language.",
+    "false rejects": "Strings that the model rejects although they are in the language.",
     "cross-entropy": "The mean of -log p, where p is the probability that the model gives to the right answer.",
     "QK": "Decides where a head attends: the score of a query token for a key token.",
-    "OV": "What a head writes when it attends to a token.",
+    "OV": "Decides what a head writes when it attends to a token.",
     "interchange": "Give one site its value on another input. If the site holds a variable, the answer changes as if "
     "that variable had changed.",
 }  # fmt: skip
