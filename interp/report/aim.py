@@ -27,12 +27,12 @@ _LABEL = re.compile(r"(?:head )?(?:(\d+)\.)?(\d+)\b")
 
 
 def tokens(ids: Sequence[int]) -> str:
-    """An input in the form of "tokens:...": [0, 1, 1, 4] is "0.1.1.4"."""
+    """Return an input in the form of "tokens:...": [0, 1, 1, 4] is "0.1.1.4"."""
     return ".".join(str(int(token)) for token in ids)
 
 
 def counts(numbers: Sequence[int]) -> str:
-    """An input in the form of "counts:...", in the order of the task's counted tokens."""
+    """Return an input in the form of "counts:...", in the order of the task's counted tokens."""
     return ",".join(str(int(number)) for number in numbers)
 
 
@@ -89,7 +89,7 @@ def _axis(trace: Content, layout: Content, letter: str) -> Content:
 
 
 def _title(axis: Content, layout: Content, letter: str) -> str:
-    """The title of an axis or, in a grid of small plots, the shared title."""
+    """Return the title of an axis or, in a grid of small plots, the shared title."""
     own = (axis.get("title") or {}).get("text")
     if own is not None:
         return str(own)
@@ -98,7 +98,7 @@ def _title(axis: Content, layout: Content, letter: str) -> str:
 
 
 def _subplot(x: Content, y: Content, layout: Content) -> str:
-    """The title of the small plot with these axes."""
+    """Return the title of the small plot with these axes."""
     left, right = x.get("domain") or (0, 1)
     top = (y.get("domain") or (0, 1))[1]
     for note in layout.get("annotations") or ():

@@ -19,7 +19,7 @@ MISSING = "–"
 
 
 def cells(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> list[list[str]]:
-    """The rows of a frame as text. A column without a format of its own gets one that suits its numbers.
+    """Return the rows of a frame as text. A column without a format of its own gets one that suits its numbers.
 
     Raises:
         InterpError: a format names a column that the frame lacks, or does not fit the column's values.
@@ -40,14 +40,14 @@ def cells(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> l
 
 
 def is_numeric(frame: pd.DataFrame) -> list[bool]:
-    """For each column, whether it contains numbers (and is aligned to the right)."""
+    """Return for each column whether it contains numbers (and is aligned to the right)."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return [is_numeric_dtype(dtype) and not is_bool_dtype(dtype) for dtype in frame.dtypes]
 
 
 def _suitable(values: Iterable[object]) -> Format:
-    """A fixed number of decimals if the column's numbers have similar sizes, otherwise three digits per number."""
+    """Return a fixed number of decimals if all numbers have similar sizes, otherwise three digits per number."""
     sizes = [abs(float(v)) for v in values if isinstance(v, Real) and not isinstance(v, Integral)]
     largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
     if largest == 0.0:
@@ -55,7 +55,7 @@ def _suitable(values: Iterable[object]) -> Format:
     if not 1e-3 <= largest < 1e7:
         return ".3e"
     smallest = min(size for size in sizes if size > 0)
-    decimals = 4 if largest <= 1 else max(0, 3 - math.floor(math.log10(largest)))  # shares have four
+    decimals = 4 if largest <= 1 else max(0, 3 - math.floor(math.log10(largest)))  # four for shares
     is_even = smallest >= 10.0 ** (1 - decimals)
 
     def write(value: object) -> str:

@@ -30,7 +30,7 @@ def compact(values: ArrayLike) -> np.ndarray:
 
 
 def color_range(values: ArrayLike, center: int | float | None = None) -> tuple[float, float]:
-    """Least and largest finite value; with a center, a range that is symmetric around it."""
+    """Return the least and largest finite value; with a center, a range that is symmetric around it."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
     if not finite.size:
@@ -49,7 +49,7 @@ MOSTLY = 0.5
 def color_limits(
     values: ArrayLike, center: int | float | None = None, ends: Sequence[int | float] = ()
 ) -> tuple[float, float, bool]:
-    """Least and largest value of a color scale that fits the data, and whether it diverges from its center.
+    """Return the least and largest value of a color scale that fits the data, and whether it diverges from its center.
 
     It diverges if values lie on both sides of the center. Otherwise it spans the data, and is extended to each end (and
     to the center) that leaves at most half of it unused.
@@ -69,7 +69,7 @@ def color_limits(
 
 
 def log_axis(values: ArrayLike) -> dict[str, Any]:
-    """A logarithmic axis with ticks at powers of ten, about seven at most; plotly chooses those of a short range."""
+    """Return a logarithmic axis with at most about seven ticks, at powers of ten unless the range is short."""
     numbers = np.asarray(values, dtype=np.float64)
     numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
     decades = float(np.log10(numbers.max() / numbers.min())) if numbers.size else 0.0
@@ -78,7 +78,7 @@ def log_axis(values: ArrayLike) -> dict[str, Any]:
 
 
 def color_axis(low: int | float, high: int | float, title: str, diverging: bool) -> dict[str, Any]:
-    """The color axis that all traces of a figure with `coloraxis="coloraxis"` share."""
+    """Return the color axis that all traces of a figure with `coloraxis="coloraxis"` share."""
     colors = theme.DIVERGING if diverging else theme.SEQUENTIAL
     return {"cmin": low, "cmax": high, "colorscale": theme.scale(colors), "colorbar": {"title": {"text": plain(title)}}}
 
@@ -90,7 +90,7 @@ TITLE_HEIGHT = 26
 def panels(
     titles: Sequence[str], n_across: int, panel_height: int, gap: int = 54, widths: Sequence[float] | None = None
 ) -> tuple[go.Figure, list[tuple[int, int]]]:
-    """An empty grid of small plots with their titles, and the (row, column) of each plot, counted from 1.
+    """Return an empty grid of small plots with their titles, and the (row, column) of each plot, counted from 1.
 
     Args:
         panel_height, gap: height of a plot and of the space between two rows of them, in pixels.
@@ -119,12 +119,12 @@ def panels(
 
 
 def is_lowest(place: tuple[int, int], places: Sequence[tuple[int, int]]) -> bool:
-    """Whether this is the lowest plot in its column, which gets the title of the axis."""
+    """Return whether this is the lowest plot in its column, which gets the title of the axis."""
     return (place[0] + 1, place[1]) not in places
 
 
 def is_number(column: pd.Series) -> bool:
-    """Whether a column contains numbers; booleans do not count."""
+    """Return whether a column contains numbers; booleans do not count."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     return is_numeric_dtype(column) and not is_bool_dtype(column)

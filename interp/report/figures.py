@@ -1,4 +1,4 @@
-"""All figures: each takes a tidy table and returns a plotly figure with named axes; captions belong to the report."""
+"""All figures: functions from a tidy table to a plotly figure with named axes. Captions belong to the report."""
 
 from interp.report.figures_answers import error_by_difference, error_frontier, logit_distributions
 from interp.report.figures_curves import bars, history, lines, scatter

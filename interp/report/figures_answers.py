@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Figure:
-    """Logits of each head and of the model, by current token and true next token (Figure 1).
+    """Draw the logits of each head and of the model, by current token and true next token (Figure 1).
 
     A box spans the middle half of the inputs; its whiskers reach from the 5th to the 95th percentile.
 
@@ -34,7 +34,7 @@ def logit_distributions(frame: pd.DataFrame, order: Sequence[int] = ()) -> go.Fi
     titles = [f"after '{current}', when '{following}' follows" for current, following in contexts]
     heads = sorted(frame["head"].unique(), key=lambda head: (isinstance(head, str), head))
     heads.sort(key=lambda head: list(order).index(head) if head in order else len(order))
-    # The model's logits are the sum over its heads, so they get their own axis; otherwise the heads would be invisible.
+    # The model's logits are sums over heads, so they get their own axis; otherwise the heads' boxes would be tiny.
     groups = [group for group in ([h for h in heads if h != "model"], [h for h in heads if h == "model"]) if group]
     drawn, places = panels(
         [title if first else "" for title in titles for first in (True, False)[: len(groups)]],
@@ -71,7 +71,7 @@ def error_by_difference(
     tokens: Sequence[str] = ("0", "1", "2"),
     answers: tuple[str, str] = ("4", "5"),
 ) -> go.Figure:
-    """Share of wrong answers by n1 - n0, near the boundary between the classes.
+    """Draw the share of wrong answers by n1 - n0, near the boundary between the classes.
 
     Args:
         frame: one row per difference: `difference` (n1 - n0), `errors`, `inputs` (numbers of inputs).
@@ -104,7 +104,7 @@ def error_by_difference(
 
 
 def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
-    """The range of differences n1 - n0 in which a model errs, by the number of '2' tokens.
+    """Draw the range of differences n1 - n0 in which a model errs, by the number of '2' tokens.
 
     Args:
         tokens: the counted tokens, of which n0, n1 and n2 are the numbers.
@@ -120,7 +120,7 @@ def error_frontier(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"))
     if frame[["min_difference", "max_difference"]].isna().all(axis=None):
         drawn.add_annotation(text="no errors", x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=15)
         return drawn.update_xaxes(range=[frame["n2"].min(), frame["n2"].max()]).update_yaxes(range=[-5, 5])
-    # One bar per n2, from the smallest to the largest difference; an area would also cover an n2 without errors.
+    # One bar per n2, because an area would also cover values of n2 without errors.
     low, high = frame["min_difference"], frame["max_difference"]
     span = go.Bar(x=compact(frame["n2"]), base=compact(low - 0.5), y=compact(high - low + 1), width=1, name="errors")
     texts = [f"from {a:.0f} to {b:.0f}" if a == a else "no errors" for a, b in zip(low, high)]

@@ -1,4 +1,4 @@
-"""A drawing of a finite automaton: states on a circle, and arrows with their letters."""
+"""Drawings of finite automata: states on a circle, and arrows with their letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Point = tuple[float, float]
 
 
 def automaton(following: Sequence[Sequence[int]], answers: Sequence[str], alphabet: Sequence[str]) -> go.Figure:
-    """An automaton that starts in state 0.
+    """Draw an automaton that starts in state 0.
 
     Args:
         following: following[state][letter], the next state.
@@ -65,7 +65,7 @@ def _words(following: Sequence[Sequence[int]], answers: Sequence[str], alphabet:
 
 
 def _places(n: int) -> list[Point]:
-    """The states' positions on a circle, the first at the left."""
+    """Return the states' positions on a circle, the first at the left."""
     if n == 1:
         return [(0.0, 0.0)]
     r = _half(n)
@@ -101,7 +101,7 @@ def _arrow(
     labels: dict[tuple[int, int], list[str]],
     size: float,
 ) -> list[go.Scatter]:
-    """A curve from one state to another (bent more if there is also one back), its tip, and its letters."""
+    """Return a curve from one state to another (bent more if there is also one back), its tip, and its letters."""
     source, target = np.array(places[pair[0]]), np.array(places[pair[1]])
     if pair[0] == pair[1]:
         curve = _loop(source)
@@ -136,7 +136,7 @@ def _bezier(a: np.ndarray, control: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _loop(at: np.ndarray) -> np.ndarray:
-    """A loop on the outer side of a state."""
+    """Return a loop on the outer side of a state."""
     out = at / np.linalg.norm(at) if np.linalg.norm(at) > 0 else np.array([0.0, 1.0])
     center = at + 0.17 * out
     start = math.atan2(-out[1], -out[0])
@@ -145,7 +145,7 @@ def _loop(at: np.ndarray) -> np.ndarray:
 
 
 def _start(at: Point, size: float) -> list[go.Scatter]:
-    """The arrow that leads into the first state from outside, below it."""
+    """Return the arrow that leads into the first state from outside, below it."""
     x, y = at
     end = np.array([x - RADIUS * 0.75, y - RADIUS * 0.75])
     begin = end - np.array([0.2, 0.2])

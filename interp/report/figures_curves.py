@@ -31,7 +31,7 @@ def lines(
     spread: str | None = None,
     tokens: str | None = None,
 ) -> go.Figure:
-    """y against x, one line per value of `color`, each in the order of x.
+    """Draw y against x, one line per value of `color`, each in the order of x.
 
     `spread` is a column with the half-width of a band around each line. `tokens` is a column with the input that a
     click on a point loads; see interp.report.aim.
@@ -65,7 +65,7 @@ def bars(
     stacked: bool = False,
     tokens: str | None = None,
 ) -> go.Figure:
-    """One bar per row; bars with the same x are side by side or stacked.
+    """Draw one bar per row; bars with the same x are side by side or stacked.
 
     `error` is a column with the half-length of each bar's whiskers. `tokens`: as in `lines`.
     """
@@ -101,7 +101,7 @@ def scatter(
     tokens: str | None = None,
     named: bool = False,
 ) -> go.Figure:
-    """One dot per row; a numeric `color` gives a color scale, any other a legend.
+    """Draw one dot per row; a numeric `color` gives a color scale, any other a legend.
 
     `label` is a column of text for the tooltip and, if `named`, also next to each dot. `diagonal` adds the line y = x.
     `tokens`: as in `lines`.
@@ -139,7 +139,7 @@ def scatter(
 
 
 def history(frame: pd.DataFrame) -> go.Figure:
-    """Loss (logarithmic) and accuracy by epoch, one line per seed.
+    """Draw the loss (logarithmic) and accuracy by epoch, one line per seed.
 
     Args:
         frame: one row per seed and epoch: `seed`, `epoch`, `loss` (in nats), `accuracy` (a share).
@@ -171,7 +171,7 @@ def _inputs(part: pd.DataFrame, column: str | None) -> dict[str, Any]:
 
 
 def _band(part: pd.DataFrame, x: str, y: str, spread: str, color: str, group: str) -> list[go.Scatter]:
-    """Two invisible lines with color between them."""
+    """Return two invisible lines with color between them."""
     edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     low, high = part[y] - part[spread], part[y] + part[spread]
     lower = go.Scatter(x=_positions(part[x]), y=compact(low), legendgroup=group, **edge)

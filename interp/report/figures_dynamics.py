@@ -1,4 +1,4 @@
-"""Count01: heads over the course of training (figure 14, right)."""
+"""Count01: heads during training (Figure 14, right)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THINNEST, THICKEST = 0.8, 5.0
 
 
 def head_evolution(frame: pd.DataFrame) -> go.Figure:
-    """Separation accuracy of every head by epoch; the width of a line is the head's mean weight (Figure 14, right).
+    """Draw the separation accuracy of every head by epoch, with lines as wide as its mean weight (Figure 14, right).
 
     Args:
         frame: one row per head and epoch: `head`, `epoch`, `s_acc`, `weight` (share in the readout).

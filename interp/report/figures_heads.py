@@ -1,4 +1,4 @@
-"""Figures on heads of Count01 models: metrics alone and together, and attention ratios (figures 3, 4, 5, 8 and 9)."""
+"""Figures on heads of Count01 models: metrics of heads and groups, attention ratios (Figures 3, 4, 5, 8 and 9)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RATIOS = {"w01": 1, "w02": 2}
 """Attention to the first counted token divided by attention to the second (w01) and to the third (w02)."""
 CATEGORY_SYMBOLS = {"successful": "circle", "mixed": "square", "failed": "diamond"}
 
-# Color t of the scale is at 1 - (1 - t)^2, so that colors change fast near the upper end.
+# Color t of the scale is at 1 - (1 - t)^2, so that colors change quickly near the upper end.
 _FINE_NEAR_ONE = [[1 - (1 - place) ** 2, color] for place, color in theme.scale(theme.SEQUENTIAL)]
 
 # A logarithmic axis cannot show 0 and infinity; such heads are at the edge, and the tooltip shows their ratio.
@@ -31,7 +31,7 @@ SMALLEST_RATIO, LARGEST_RATIO = 1e-12, 1e12
 
 
 def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[int] | None = None) -> go.Figure:
-    """One metric of single heads (diagonal) and of pairs of heads (Figure 3).
+    """Draw one metric of single heads (diagonal) and of pairs of heads (Figure 3).
 
     The color scale is finer near 1: .967, .981 and 1 have three different colors.
 
@@ -61,7 +61,7 @@ def heads_heatmap(frame: pd.DataFrame, metric: str, order: Sequence[int] | None 
 
 
 def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
-    """Distribution of each metric over the groups of a size (Figure 4): median, quartiles, least and largest.
+    """Draw the distribution of each metric over the groups of a size (Figure 4): median, quartiles, least and largest.
 
     Args:
         frame: one row per group: `size`, and one or more of `s_acc`, `roc_auc`, `l_acc`.
@@ -79,13 +79,13 @@ def metrics_by_size(frame: pd.DataFrame) -> go.Figure:
 
 
 def ratio_title(ratio: str, tokens: Sequence[str]) -> str:
-    """The title of an axis of w01 or w02."""
+    """Return the title of an axis of w01 or w02."""
     place = RATIOS[ratio]
     return f"w<sub>0{place}</sub>: attention to '{plain(tokens[0])}' over attention to '{plain(tokens[place])}'"
 
 
 def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2")) -> go.Figure:
-    """Attention ratios of the heads at the read position, with the lines w01 = 1 and w02 = 10 (Figure 5).
+    """Draw the attention ratios of the heads at the read position, with the lines w01 = 1 and w02 = 10 (Figure 5).
 
     Args:
         tokens: the three counted tokens.
@@ -146,7 +146,7 @@ def attention_ratios(frame: pd.DataFrame, tokens: Sequence[str] = ("0", "1", "2"
 def intervention_curve(
     frame: pd.DataFrame, x: str = "w01", per_head: bool = False, tokens: Sequence[str] = ("0", "1", "2")
 ) -> go.Figure:
-    """Separation accuracy of the heads when the attention at '=' is set by hand (Figures 8 and 9).
+    """Draw the separation accuracy of the heads when the attention at '=' is set by hand (Figures 8 and 9).
 
     Args:
         frame: one row per head and ratio: `head`, `ratio`, `s_acc`.
@@ -191,7 +191,7 @@ NEAR = 0.06
 
 
 def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
-    """The positions of labels (in powers of ten), with the heads that each label names."""
+    """Return the positions of labels (in powers of ten), with the heads that each label names."""
     places = np.log10(np.stack([_drawable(frame["w01"]), _drawable(frame["w02"])], axis=1).astype(float))
     size = np.ptp(places, axis=0) + 1e-9
     piles: list[list[int]] = []
@@ -213,7 +213,7 @@ def _piles(frame: pd.DataFrame) -> list[tuple[float, float, str]]:
 
 
 def _decades(ratios: pd.Series, reference: float) -> list[float]:
-    """Range of a logarithmic axis, in powers of ten, that shows all ratios and the reference line."""
+    """Return the range of a logarithmic axis, in powers of ten, that shows all ratios and the reference line."""
     powers = np.log10(np.append(_drawable(ratios), reference))
     powers = powers[np.isfinite(powers)]
     return [float(powers.min()) - 0.4, float(powers.max()) + 0.4]

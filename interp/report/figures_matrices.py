@@ -30,7 +30,7 @@ def heatmap(
     square: bool = True,
     show_values: bool = False,
 ) -> go.Figure:
-    """A matrix as colored cells, its first row on top.
+    """Draw a matrix as colored cells, its first row on top.
 
     Args:
         matrix: numbers, with one row per label in y and one column per label in x; NaN leaves a cell empty.
@@ -75,7 +75,7 @@ def circuit(
     color_title: str | None = None,
     n_across: int = 4,
 ) -> go.Figure:
-    """A token-by-token matrix per head, all with one color scale, which is neutral at 0 if there are both signs.
+    """Draw a token-by-token matrix per head, all with one color scale, which is neutral at 0 if there are both signs.
 
     Args:
         frame: one row per head and cell: `head`, `query` and `key` (QK) or `source` and `logit` (OV), and `value`.
@@ -136,7 +136,7 @@ def _cells(
 
 
 def _unless_said(title: str, labels: Sequence[object]) -> str:
-    """The title of an axis, to be put before a label; "" if the labels already begin with it ("head 0.3")."""
+    """Return an axis title to put before each label, or "" if the labels already begin with it ("head 0.3")."""
     return "" if any(str(label).startswith(f"{title} ") for label in labels) else f"{title} "
 
 

@@ -1,4 +1,4 @@
-"""Count01: outputs of heads at '=', with value vectors and separators (figures 6, 7 and 15)."""
+"""Count01: outputs of heads at '=', with value vectors and separators (Figures 6, 7 and 15)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def head_plane(
     variance: tuple[float, float] | None = None,
     max_points: int = 3000,
 ) -> go.Figure:
-    """Outputs of one head at '=', one dot per input (Figures 6 and 7).
+    """Draw the outputs of one head at '=', one dot per input (Figures 6 and 7).
 
     Args:
         points: one row per input: `x`, `y`, `label` ('4' or '5'), and optionally `split` and `input` (the numbers of
@@ -66,7 +66,7 @@ def head_planes_grid(
     max_points: int = 400,
     order: Sequence[int] | None = None,
 ) -> go.Figure:
-    """A small `head_plane` of every head, each with its own axes (Figure 15).
+    """Draw a small `head_plane` of every head, each with its own axes (Figure 15).
 
     Args:
         points: as in `head_plane`, with a column `head`.
@@ -149,7 +149,7 @@ def _cycle(symbols: Sequence[str], n: int) -> list[str]:
 
 
 def _thin(points: pd.DataFrame, max_points: int) -> pd.DataFrame:
-    """At most `max_points` rows, evenly spaced in the given order, so that the same frame gives the same dots."""
+    """Return at most `max_points` rows, evenly spaced, so that the same frame always gives the same dots."""
     if max_points < 1:
         raise InterpError(f"max_points is {max_points}; it must be at least 1")
     if len(points) <= max_points:
@@ -158,7 +158,7 @@ def _thin(points: pd.DataFrame, max_points: int) -> pd.DataFrame:
 
 
 def _ranges(points: pd.DataFrame, values: pd.DataFrame, headroom: float) -> tuple[list[float], list[float]]:
-    """The box that holds all dots and value vectors, with a margin, and headroom for the labels of the vectors."""
+    """Return the box around all dots and value vectors, with a margin, and headroom for the labels of the vectors."""
     ranges = []
     for axis in ("x", "y"):
         everything = np.concatenate([points[axis].to_numpy(float), values[axis].to_numpy(float)])
@@ -169,7 +169,7 @@ def _ranges(points: pd.DataFrame, values: pd.DataFrame, headroom: float) -> tupl
 
 
 def _clipped_line(separator: Separator, x_range: list[float], y_range: list[float]) -> dict[str, list[float]]:
-    """The two points where the line meets the border of the box; no points if it misses the box."""
+    """Return the two points where the line meets the border of the box; no points if it misses the box."""
     w1, w2, b = map(float, separator)
     meetings = [(x, -(w1 * x + b) / w2) for x in x_range if w2] + [(-(w2 * y + b) / w1, y) for y in y_range if w1]
     slack = [1e-9 * (r[1] - r[0]) for r in (x_range, y_range)]

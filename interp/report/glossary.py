@@ -48,7 +48,7 @@ NOTES: dict[str, str] = {
     "interchange": "Give one site its value on another input. If the site holds a variable, the answer changes as if "
     "that variable had changed.",
 }  # fmt: skip
-"""Word and note. Words are found as they are written here, or with a capital at the start of a sentence."""
+"""Words and notes. A word is found as written here, or with a capital letter at the start of a sentence."""
 
 _IDS = {word: f"note-{re.sub('[^a-z0-9]+', '-', word.lower())}" for word in NOTES}
 _WORDS = re.compile(
@@ -73,5 +73,5 @@ def annotated(text: str, told: set[str]) -> Markup:
 
 
 def notes(told: set[str]) -> list[tuple[str, str, str]]:
-    """(id, word, note) of the words in `told`, in alphabetical order."""
+    """Return (id, word, note) for each word in `told`, in alphabetical order."""
     return [(_IDS[word], word, NOTES[word]) for word in sorted(told, key=str.lower)]

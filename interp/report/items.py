@@ -71,7 +71,7 @@ class FigureItem:
 
 @dataclass(frozen=True)
 class TableItem:
-    """A table. rows: as text, up to MOST_ROWS; the first `shown` are visible at first."""
+    """A table. rows: up to MOST_ROWS, as text; the first `shown` of them are visible at first."""
 
     key: str
     caption: str

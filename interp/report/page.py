@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """A report page, filled from top to bottom.
+    """A report page that is filled from top to bottom.
 
     Attributes:
         verdict: the answer in words, shown at the top.
@@ -87,7 +87,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The paragraphs of the first screen, in order: the task, what the model computes, how, what is proved."""
+        """The paragraphs of the first screen, in order: the task, what the model computes, how, and what is proved."""
         return "\n\n".join(one.text for one in self.said)
 
     @verdict.setter
@@ -111,8 +111,8 @@ class Report:
         """Add a paragraph to the verdict. "" adds nothing.
 
         pictures: keys of figures that illustrate it; the first one in the report is shown next to it. answers: whether
-        the paragraph answers the question of the report. aside: if an earlier paragraph answers it, show this one only
-        in its section.
+        the paragraph answers the report's question. aside: show the paragraph only in its section if an earlier one
+        answers the question.
         """
         if about not in ABOUT:
             raise InterpError(one_of("subject of a sentence", about, ABOUT))
@@ -125,7 +125,7 @@ class Report:
             self._answered.add(about)
 
     def add_fact(self, name: str, value: Any) -> None:
-        """Add a number or a word by name. Comparisons have one row of facts per model.
+        """Add a number or a word under a name. Comparisons have one row of facts per model.
 
         Raises:
             InterpError: the name is empty or taken.
@@ -241,7 +241,7 @@ class Report:
         self.in_words.update({f"{prefix}/{key}": sentence for key, sentence in other.in_words.items()})
 
     def html(self) -> str:
-        """The page as HTML. Equal reports give equal text, so diff can compare two reports."""
+        """Return the page as HTML. Equal reports give equal text, so diff can compare two reports."""
         return render(Page(self.title, self.subtitle, self.metadata, self.said, self.mark, tuple(self.items)))
 
     def save(self, path: str | Path) -> Path:
@@ -271,7 +271,7 @@ class Report:
         return save_figures(self.figures, Path(folder), format)
 
     def _repr_html_(self) -> str:
-        """For Jupyter: the page in an iframe, so that its styles and scripts do not affect the notebook."""
+        """Return the page in an iframe for Jupyter, so that its styles and scripts do not affect the notebook."""
         return (
             f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
             'style="display:block;box-sizing:border-box;width:100%;height:800px;border:1px solid #98a1ab;'

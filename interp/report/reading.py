@@ -1,4 +1,4 @@
-"""Describe figures in words: for readers who cannot see them, and to replace figures that would show nothing."""
+"""Describe figures in words, for readers who cannot see them and to replace figures that would show nothing."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 FEWEST = 3
 """Least number of bars, cells or points for a figure."""
 ALIKE = 1e-6
-"""Values that differ by less, relative to their size, look alike in any picture."""
+"""Values with a smaller relative difference look equal in any picture."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One bar, cell, box or dot: its value and its place."""
+    """The value and the place of one bar, cell, box or dot."""
 
     value: float
     where: str
 
 
 def finding(figure: go.Figure) -> str:
-    """One sentence on a figure: the number of marks, and the smallest and largest values with their places."""
+    """Return one sentence on a figure: the number of marks, and the smallest and largest values with their places."""
     if (told := _told(figure)) is not None:
         return told
     traces = _traces(figure)
@@ -53,7 +53,7 @@ def finding(figure: go.Figure) -> str:
 
 
 def instead(figure: go.Figure) -> str | None:
-    """A sentence that replaces a figure with one or two marks, or with equal values; otherwise None."""
+    """Return a sentence that replaces a figure with one or two marks, or with equal values; otherwise None."""
     if _told(figure) is not None:
         return None
     traces = _traces(figure)
@@ -70,13 +70,13 @@ def instead(figure: go.Figure) -> str | None:
 
 
 def _told(figure: go.Figure) -> str | None:
-    """The description of a drawing without values: layout.meta["words"]."""
+    """Return the description of a drawing without values: layout.meta["words"]."""
     meta = figure.layout.meta
     return str(meta["words"]) if isinstance(meta, dict) and "words" in meta else None
 
 
 def values_of(values: Any) -> Any:
-    """A trace's values as a sequence, unpacked if plotly stores them as {"dtype", "bdata", "shape"}."""
+    """Return a trace's values as a sequence, unpacked if plotly stores them as {"dtype", "bdata", "shape"}."""
     if not (isinstance(values, dict) and "bdata" in values):
         return values
     array = np.frombuffer(base64.b64decode(values["bdata"]), dtype=np.dtype(values["dtype"]))
@@ -93,12 +93,12 @@ def _is_line(trace: Any) -> bool:
 
 
 def _traces(figure: go.Figure) -> list[Any]:
-    """The traces with data; reference lines have no tooltip."""
+    """Return the traces with data; reference lines have no tooltip."""
     return [trace for trace in figure.data if trace.hoverinfo != "skip"]
 
 
 def _marks(trace: Any) -> Iterator[Drawn]:
-    """The finite values of a trace."""
+    """Return the finite values of a trace."""
     name = f"{trace.name}, " if trace.name else ""
     if trace.type == "heatmap":
         values, rows, columns = np.asarray(values_of(trace.z), dtype=float), tuple(trace.y), tuple(trace.x)
@@ -121,10 +121,10 @@ def _place(value: Any) -> str:
 
 
 def _title(figure: go.Figure, traces: list[Any]) -> str:
-    """ " of NAME", with the title of the vertical axis or the color scale."""
+    """Return " of NAME", with the title of the vertical axis or the color scale."""
     layout = figure.layout
     if len({trace.coloraxis for trace in traces if trace.type == "heatmap"}) > 1:
-        return ""  # maps of different things
+        return ""  # color scales of different quantities
     text = layout.coloraxis.colorbar.title.text if traces[0].type == "heatmap" else layout.yaxis.title.text
     return f" of {html.unescape(text)}" if text and text.strip() and "<" not in text else ""
 

@@ -78,7 +78,7 @@ Pictures = Mapping[str, FigureItem]
 
 
 def _verdict(said: Iterable[Said], mark: str, pictures: Pictures, told: set[str]) -> list[dict[str, Any]]:
-    """The parts of a verdict: topic, paragraphs, and a picture, which is shown only once.
+    """Return the parts of a verdict: topic, paragraphs, and a picture, which is shown only once.
 
     The mark goes with the part about the proof, or alone if there is none.
     """
@@ -104,7 +104,7 @@ THUMBNAIL = 280
 
 
 def _thumbnail(item: FigureItem) -> dict[str, Any]:
-    """A figure's data block, its size, and its scale."""
+    """Return a figure's data block, its size, and its scale."""
     hints, height = size_hints(item.figure), height_of(item.figure)
     width = hints.get("max_width", max(600, hints.get("min_width", 0)))
     scale = THUMBNAIL / width
@@ -113,7 +113,7 @@ def _thumbnail(item: FigureItem) -> dict[str, Any]:
 
 
 def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pictures) -> Iterator[dict[str, Any]]:
-    """The template's view of each item. Terms are explained at their first use in a section.
+    """Yield the template's view of each item. Terms are explained at their first use in a section.
 
     Heading levels have no gaps: sections are below the page's title, or below their model's title if there are several.
     """
@@ -132,7 +132,7 @@ def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pic
 
 
 def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> dict[str, Any]:
-    """The template's view of an item."""
+    """Return the template's view of an item."""
     from markupsafe import Markup
 
     match item:
@@ -177,7 +177,7 @@ def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> di
 
 
 def _live_identifier(taken: set[str]) -> str:
-    """An HTML id: "live", then "live-2" and so on."""
+    """Return an HTML id: "live", then "live-2" and so on."""
     count = sum(name == "live" or name.startswith("live-") for name in taken) + 1
     name = "live" if count == 1 else f"live-{count}"
     taken.add(name)
@@ -185,7 +185,7 @@ def _live_identifier(taken: set[str]) -> str:
 
 
 def _identifier(kind: str, name: str, taken: set[str]) -> str:
-    """An HTML id from a name, with a number if it is taken."""
+    """Return an HTML id from a name, with a number if it is taken."""
     stem = f"{kind}-{slug(name)}"
     identifier, count = stem, 1
     while identifier in taken:
@@ -196,7 +196,7 @@ def _identifier(kind: str, name: str, taken: set[str]) -> str:
 
 
 def slug(name: str) -> str:
-    """A name in small letters, digits, dots, underscores and hyphens."""
+    """Return a name in lowercase letters, digits, dots, underscores and hyphens."""
     return re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-.")[:80] or "untitled"
 
 
@@ -205,7 +205,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _size(figure: go.Figure) -> str:
-    """The size of a figure's box in CSS."""
+    """Return the size of a figure's box in CSS."""
     height, hints = height_of(figure), size_hints(figure)
     least = f"min-width:{hints['min_width']}px;" if "min_width" in hints else ""
     if "max_width" in hints:
@@ -214,13 +214,15 @@ def _size(figure: go.Figure) -> str:
 
 
 def height_of(figure: go.Figure) -> int:
-    """The height of a figure, in pixels."""
+    """Return the height of a figure, in pixels."""
     return int(figure.layout.height or DEFAULT_HEIGHT)
 
 
 def size_hints(figure: go.Figure) -> dict[str, int]:
-    """A figure's widths in pixels from `layout.meta`: "min_width" (scroll if the page is narrower) and "max_width" (for
-    square figures, which shrink with the page)."""
+    """Return a figure's widths in pixels from `layout.meta`.
+
+    A page narrower than "min_width" scrolls; square figures, which shrink with the page, have a "max_width".
+    """
     meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
     return {name: int(meta[name]) for name in ("min_width", "max_width") if isinstance(meta.get(name), int | float)}
 
@@ -249,7 +251,7 @@ def _settings() -> dict[str, Any]:
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """plotly.js as base64 of gzip, and the hash of its source."""
+    """Return plotly.js, compressed by gzip and encoded in base64, and the hash of its source."""
     from plotly.offline import get_plotlyjs
 
     source = get_plotlyjs()
@@ -266,7 +268,7 @@ def _policy(*script_hashes: str) -> str:
 
 
 def variables() -> str:
-    """The theme's colors as CSS variables, so that page and figures agree."""
+    """Return the theme's colors as CSS variables, so that page and figures agree."""
     names = {
         "ink": theme.INK,
         "paper": theme.PAPER,

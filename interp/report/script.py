@@ -1,4 +1,4 @@
-"""Command line of the studies in analyses/: parse the arguments, run the study, and write its results.
+"""The command line of the studies in analyses/: parse the arguments, run the study, and write its results.
 
     from interp.report.script import Arguments, run
 
@@ -49,10 +49,10 @@ class Arguments:
 def run(
     study: Callable[[Arguments], Report], doc: str | None, default: str | None = None, what: str = "names or files"
 ) -> None:
-    """Parse the command line, run the study, print its verdict, write its tables and its page.
+    """Parse the command line, run the study, print its verdict, and write its tables and its page.
 
-    default: the checkpoint if the user names none; if None, the study takes no checkpoints. what: the positional
-    arguments, as named in the help.
+    default: the checkpoint if the user names none; None if the study takes no checkpoints. what: the name of the
+    positional arguments in the help.
     """
     lines = (doc or "").strip().splitlines()
     parser = argparse.ArgumentParser(description=lines[0] if lines else None)
@@ -80,7 +80,7 @@ def run(
 
 
 def as_svg(report: Report, folder: Path) -> list[Path]:
-    """Save each figure as DIR/<key>.svg. If the extra `static` or a browser is missing, print so and save none."""
+    """Save each figure as DIR/<key>.svg. If the extra `static` or a browser is missing, print that and save none."""
     try:
         return report.save_figures(folder) if report.figures else []
     except InterpError as error:

@@ -1,4 +1,4 @@
-"""A table for the terminal, as text, JSON or CSV."""
+"""Write tables to the terminal as text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TABLE_FORMATS = ("table", "json", "csv")
 def format_table(
     frame: pd.DataFrame, fmt: str = "table", formats: Mapping[str, Format] | None = None, width: int | None = None
 ) -> str:
-    """A frame as text without a final newline.
+    """Return a frame as text without a final newline.
 
     Args:
-        fmt: "table" for people; "json" (a list of records, with tuples as lists, missing values as null and the
-            infinities, which JSON lacks, as strings) and "csv" for programs, both with every digit.
-        formats: how the columns of a "table" are written, e.g. {"s_acc": ".3f"}.
-        width: of a "table", in characters; by default that of the terminal, unlimited if there is none.
+        fmt: "table" for people; "json" (a list of records, with tuples as lists, missing values as null, and infinities
+            as strings, because JSON has none) and "csv" for programs, both with every digit.
+        formats: formats of the columns of a "table", e.g. {"s_acc": ".3f"}.
+        width: width of a "table" in characters (default: that of the terminal, or unlimited without a terminal).
 
     Raises:
         InterpError: `fmt` is unknown, or `formats` does not fit the frame.

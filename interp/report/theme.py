@@ -1,7 +1,7 @@
-"""One look for every figure: colors that color-blind readers can tell apart, scales, fonts and margins.
+"""The theme of all figures: colors that color-blind readers can tell apart, scales, fonts and margins.
 
-The hues are those of Okabe and Ito (2008). Figures are made in the light colors; a report turns each of them into its
-partner in `DARK` when the reader prefers a dark page, so a figure is stored once and never names a theme.
+The hues are those of Okabe and Ito (2008). Figures are made in the light colors. If the reader prefers a dark page, the
+report replaces each color by its partner in `DARK`, so a figure is stored once and never names a theme.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, GREY, INK, PAPER, GRID = "#E69F00", "#56B4E9", "#767C85", "#1B1F24", "#FFFFFF", "#E3E6EA"
 COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
 
-# The classes of the Count01 task have the same colors in every figure.
+# The same colors for the classes of the Count01 task in every figure.
 TOKEN_COLORS = {"4": VERMILLION, "5": BLUE, "[EOS]": GREEN}
 
 SEQUENTIAL = ("#440154", "#482878", "#3E4A89", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6DCD59", "#B4DE2C")
@@ -44,7 +44,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def template() -> go.layout.Template:
-    """The plotly template of every figure, in the light colors."""
+    """Return the plotly template of every figure, in the light colors."""
     import plotly.graph_objects as go
 
     axis = {
@@ -87,7 +87,7 @@ def template() -> go.layout.Template:
 
 
 def figure(*traces: Any, x: str = "", y: str = "", height: int | None = None, **layout: Any) -> go.Figure:
-    """A figure in this theme with named axes.
+    """Return a figure in this theme with named axes.
 
     Args:
         x, y: titles of the axes, with units.
@@ -105,13 +105,13 @@ def figure(*traces: Any, x: str = "", y: str = "", height: int | None = None, **
 
 
 def scale(colors: Iterable[str]) -> list[list[Any]]:
-    """A plotly color scale with the colors evenly spaced from 0 to 1."""
+    """Return a plotly color scale with the colors evenly spaced from 0 to 1."""
     steps = list(colors)
     return [[i / (len(steps) - 1), color] for i, color in enumerate(steps)]
 
 
 def fade(color: str, opacity: int | float) -> str:
-    """The color "#RRGGBB" with an opacity from 0 to 1, as "rgba(R, G, B, A)".
+    """Return the color "#RRGGBB" with an opacity from 0 to 1, as "rgba(R, G, B, A)".
 
     All versions of plotly read this form; only plotly 7 reads "#RRGGBBAA". A dark page replaces the color by its
     partner and keeps the opacity.

@@ -29,12 +29,12 @@ from interp.tasks import IGNORED, Batch
 from interp.tasks.roles import CONDITIONAL_TABLE, lacks
 
 COUNTED_SECONDS = 60.0
-"""Time limit for models in count space, long enough for a paper's whole data set: timing a few inputs mostly measures
-one-time work."""
+"""Time limit for models in count space. It is long enough for a paper's whole data set, because the time that is
+measured on a few inputs is mostly one-time work."""
 LEAST_REFERENCE, MOST_REFERENCE = 1_000, 10_000
 """Limits on the number of training inputs for separators and means."""
 LARGEST_TABLE = 40_000
-"""Largest table, in entries, for which the best rank-d map is searched; this takes seconds."""
+"""Largest table, in entries, for which the best rank-d map is searched for; this takes seconds."""
 MOST_NUMBER_HEADS = 4
 """Largest number of heads that each get a sentence on how they read numbers."""
 SAMPLED_GROUPS = 320
@@ -42,7 +42,7 @@ SAMPLED_GROUPS = 320
 
 
 def numbers_in_words(study: Study) -> str:
-    """Sentences on how heads read numbers at the answer position; "" if the task has no numbers."""
+    """Return sentences on how heads read numbers at the answer position; "" if the task has no numbers."""
     try:
         found = number_circuits(study.subject)
     except UnsupportedError:
@@ -64,7 +64,7 @@ def numbers_in_words(study: Study) -> str:
 
 
 def needs_two_answers(study: Study) -> str | None:
-    """The reason why the logit difference of two answers is not a sum over heads at one position, or None."""
+    """Return the reason why the logit difference of two answers is not a sum over heads at one position, or None."""
     return first_reason(
         [
             None if study.task.contrast else f"task {study.task.name} declares no contrast of two answers",
@@ -75,7 +75,7 @@ def needs_two_answers(study: Study) -> str | None:
 
 
 def population(study: Study, split: str = "test") -> Population:
-    """The inputs for measures of head outputs: tested on "test", separators fitted on "train"."""
+    """Return the inputs for measures of head outputs: tested on "test", separators fitted on "train"."""
     whole = study.population("separation", _separated)
     if split != "train":
         return whole
@@ -89,7 +89,7 @@ def _separated(subject: Subject, batch: Batch) -> None:
 
 
 def reference(study: Study, tested: Population) -> Population:
-    """Training inputs for separators and means, within the limits: as many as tested, five times a whole test set."""
+    """Return training inputs for separators and means: as many as tested, or five times a whole test set."""
     if tested.kind == "dataset" and tested.n == tested.total:
         n = max(LEAST_REFERENCE, 5 * tested.n)  # training sets are larger than test sets
     else:
@@ -102,38 +102,38 @@ def _reference(study: Study, n: int) -> Population:
 
 
 def rows(study: Study, split: str) -> Batch:
-    """The inputs of `population`, as a batch."""
+    """Return the inputs of `population`, as a batch."""
     return study.once(population, split).batch
 
 
 def outputs(study: Study, split: str, read: int = 0) -> HeadOutputs:
-    """Head outputs on a split, at one of the trained positions."""
+    """Return the head outputs on a split, at one of the trained positions."""
     return head_outputs(study.subject, study.once(rows, split), read=read)
 
 
 def n_reads(study: Study) -> int:
-    """Number of trained positions per row (the smallest)."""
+    """Return the number of trained positions per row (the smallest)."""
     return int((study.task.classes(study.once(rows, "test")) != IGNORED).sum(1).min())
 
 
 def first(found: HeadOutputs, n: int) -> HeadOutputs:
-    """The first n rows."""
+    """Return the first n rows."""
     cut = {name: getattr(found, name)[:n] for name in ("z", "contributions", "skip", "labels")}
     return replace(found, **cut)
 
 
 def weighed(C: float) -> str:
-    """A phrase on the weight C in the separators' objective; "" for the paper's weight."""
+    """Return a phrase on the weight C in the separators' objective; "" for the paper's weight."""
     return "" if C == 1000.0 else f" with errors weighted by C = {C:g} in its objective"
 
 
 def parts_population(study: Study) -> Population:
-    """The inputs for measures of single heads and MLPs."""
+    """Return the inputs for measures of single heads and MLPs."""
     return study.population("heads", _surveyed, seconds=COUNTED_SECONDS if _counted(study.subject) else SECONDS)
 
 
 def looked_at(study: Study) -> Population:
-    """The inputs for effects and attention: fewer than `parts_population` if all else is computed in count space."""
+    """Return the inputs for effects and attention: fewer than `parts_population` if the rest is in count space."""
     tested = study.once(parts_population)
     return study.population("heads", _looked) if _counted(study.subject) else tested
 
@@ -153,14 +153,14 @@ def _looked(subject: Subject, batch: Batch) -> None:
 
 
 def surveyed(study: Study, C: float = 1000.0) -> pd.DataFrame:
-    """The table of measures.survey, shared by all sections on single parts. C: as in `metrics`."""
+    """Return the table of measures.survey, shared by all sections on single parts. C: as in `metrics`."""
     tested = study.once(parts_population)
     looked = study.once(looked_at).batch
     return survey(study.subject, tested.batch, reference(study, tested).batch, C=C, looked=looked)
 
 
 def metrics(study: Study, groups: int = SAMPLED_GROUPS, C: float = 1000.0) -> pd.DataFrame:
-    """s-acc, l-acc and ROC AUC of single heads, of pairs, and of sampled groups of all sizes, fitted once.
+    """Return s-acc, l-acc and ROC AUC of single heads, of pairs, and of sampled groups of all sizes.
 
     groups: number of sampled groups; the column `sampled` marks them. C: weight of errors in the separators' objective.
     """
@@ -174,7 +174,7 @@ def metrics(study: Study, groups: int = SAMPLED_GROUPS, C: float = 1000.0) -> pd
 
 
 def singles(study: Study, C: float = 1000.0) -> pd.DataFrame:
-    """One row per head: head, category, s_acc, l_acc, roc_auc."""
+    """Return one row per head: head, category, s_acc, l_acc, roc_auc."""
     table = study.once(metrics, SAMPLED_GROUPS, C)
     alone = table[table["size"] == 1].reset_index(drop=True)
     heads = pd.DataFrame({"head": [group[0] for group in alone["heads"]]})
@@ -183,13 +183,13 @@ def singles(study: Study, C: float = 1000.0) -> pd.DataFrame:
 
 
 def by_category(study: Study, C: float = 1000.0) -> list[int]:
-    """The heads by decreasing s-acc, as in the figures: successful, mixed, failed."""
+    """Return the heads by decreasing s-acc, as in the figures: successful, mixed, failed."""
     heads = study.once(singles, C)
     return [int(head) for head in heads.sort_values("s_acc", ascending=False, kind="stable")["head"]]
 
 
 def right_without(found: HeadOutputs, head: int) -> float:
-    """Accuracy of the whole model when one head is silenced."""
+    """Return the accuracy of the whole model when one head is silenced."""
     kept = [other for other in range(found.n_heads) if other != head]
     return float((found.logits(kept, with_skip=True).argmax(-1) == found.labels).to(torch.float64).mean())
 
@@ -198,17 +198,17 @@ def right_without(found: HeadOutputs, head: int) -> float:
 
 
 def counter(study: Study) -> CountingModel:
-    """The model as a CountingModel, for all sections on counting."""
+    """Return the model as a CountingModel, for all sections on counting."""
     return CountingModel.of(study.subject)
 
 
 def needs_counter(study: Study) -> str | None:
-    """The reason why the model is not a CountingModel, or None."""
+    """Return the reason why the model is not a CountingModel, or None."""
     return unsupported(study.once, counter)
 
 
 def by_relation(study: Study) -> pd.DataFrame:
-    """Attention by relation and count."""
+    """Return the attention by relation and count."""
     return attention_by_relation(study.once(counter))
 
 
@@ -216,17 +216,17 @@ def by_relation(study: Study) -> pd.DataFrame:
 
 
 def context_logits(study: Study) -> Float[np.ndarray, "contexts outputs"]:
-    """The logits after every context."""
+    """Return the logits after every context."""
     return memorization.context_logits(study.subject)
 
 
 def context_outputs(study: Study) -> HeadOutputs:
-    """The output of every head after every context."""
+    """Return the output of every head after every context."""
     return memorization.context_outputs(study.subject)
 
 
 def optimum_gap(study: Study) -> memorization.OptimumGap:
-    """The model compared with the best map of its rank. Raises UnsupportedError if that is unknown or too slow."""
+    """Compare the model with the best map of its rank. Raises UnsupportedError if that is unknown or too slow."""
     size = memorization.table_of(study.subject).conditional.size
     if size > LARGEST_TABLE:
         raise UnsupportedError(f"the table has {size:,} entries, more than {LARGEST_TABLE:,}; see optimum_gap")
@@ -234,7 +234,7 @@ def optimum_gap(study: Study) -> memorization.OptimumGap:
 
 
 def known_optimum(study: Study) -> memorization.OptimumGap | None:
-    """optimum_gap, or None if it is unknown or too slow."""
+    """Return optimum_gap, or None if it is unknown or too slow."""
     try:
         return study.once(optimum_gap)
     except UnsupportedError:
@@ -242,7 +242,7 @@ def known_optimum(study: Study) -> memorization.OptimumGap | None:
 
 
 def needs_table(study: Study) -> str | None:
-    """The reason why the task is not a conditional table, or None."""
+    """Return the reason why the task is not a conditional table, or None."""
     return lacks(study.task, CONDITIONAL_TABLE)
 
 
@@ -250,10 +250,10 @@ def needs_table(study: Study) -> str | None:
 
 
 def needs_recognizer(study: Study) -> str | None:
-    """The reason why the model is not a recognizer of strings, or None."""
+    """Return the reason why the model is not a recognizer of strings, or None."""
     return unsupported(lambda: language_of(study.subject.task_model))
 
 
 def is_exact(study: Study) -> bool:
-    """Whether the weights are an exact construction."""
+    """Return whether the weights are an exact construction."""
     return study.spec is not None and isinstance(study.spec.origin, Construction)

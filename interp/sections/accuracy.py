@@ -24,7 +24,7 @@ from interp.words import Mark
 
 @section("accuracy", title="Accuracy", order=100)
 def make(study: Study, report: Report) -> None:
-    """A certificate with its tables, or the accuracy on all inputs or on a sample, with its interval."""
+    """Show a certificate with its tables, or the accuracy on all inputs or on a sample, with its interval."""
     found = study.certificate
     if isinstance(found, Certificate):
         _certified(report, study, found)
@@ -104,17 +104,17 @@ def _run(subject: Subject, batch: Batch) -> None:
 
 
 def population(study: Study) -> Population:
-    """All inputs, or a sample."""
+    """Return all inputs, or a sample."""
     return study.population("accuracy", _run, fixed=False)
 
 
 def measured(study: Study) -> Accuracy:
-    """Accuracy on all inputs or on a sample; use it with study.once."""
+    """Return the accuracy on all inputs or on a sample; use it with study.once."""
     return accuracy_on(study.subject, study.once(population))
 
 
 def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
-    """A sentence on the accuracy with inputs from the task's sampler; "" if it equals `exact`.
+    """Return a sentence on the accuracy with inputs from the task's sampler; "" if it equals `exact`.
 
     exact: accuracy with each input once. weighted: accuracy with the task's declared weights. Without weights, a sample
     is measured, and reported only if its interval does not contain the exact number.
@@ -132,7 +132,7 @@ def as_drawn(study: Study, exact: float, weighted: float | None = None) -> str:
 
 
 def drawn_sentence(found: Accuracy, exact: float, drawn: Population) -> str:
-    """A sentence on a sample's accuracy; "" if its interval contains the accuracy with every input once."""
+    """Return a sentence on a sample's accuracy; "" if its interval contains the accuracy with every input once."""
     if found.low <= exact <= found.high:
         return ""
     return (
@@ -160,12 +160,12 @@ ON_RECORD = "Read from the certificates that came with interp for these weights;
 
 
 def mark_of(found: Certificate) -> Mark:
-    """The mark for a certificate's status."""
+    """Return the mark for a certificate's status."""
     return {"certified": "proved", "refuted": "refuted", "undecided": "undecided"}[found.status]  # type: ignore[return-value]
 
 
 def certificate_sentence(found: Certificate) -> str:
-    """A certificate as a sentence; an accuracy is never printed as 1 if an input is wrong."""
+    """Return a certificate as a sentence; an accuracy is never printed as 1 if an input is wrong."""
     record = [ON_RECORD] if found.on_record else []
     whole = [note for note in found.notes if note.startswith(EXACT_MATCH)]
     return " ".join(
@@ -209,7 +209,7 @@ def quoted_input(counterexample: str) -> str:
 
 
 def accuracy_sentence(found: Accuracy, inputs: Population) -> str:
-    """A measured accuracy as a sentence."""
+    """Return a measured accuracy as a sentence."""
     if found.exact:
         return f"Accuracy {words.share(found.accuracy, 6)}, exact: {_all_run(found.rows)}."
     return (
@@ -219,7 +219,7 @@ def accuracy_sentence(found: Accuracy, inputs: Population) -> str:
 
 
 def not_as_asked(found: Certificate) -> str:
-    """A sentence on a refuted model, with the number of its errors if known."""
+    """Return a sentence on a refuted model, with the number of its errors if known."""
     if not found.n_errors:
         return "Not always right: it is wrong on some inputs of the domain."
     several, what = (found.n_inputs, "input") if found.n_answers is None else (found.n_answers, "answer")
@@ -228,7 +228,7 @@ def not_as_asked(found: Certificate) -> str:
 
 
 def as_asked(found: Accuracy) -> str:
-    """A sentence on whether a model is right on the inputs that were run."""
+    """Return a sentence on whether a model is right on the inputs that were run."""
     wrong = round((1 - found.accuracy) * found.answers)
     run = f"the {words.counted(found.answers, 'answer')} {'of all inputs' if found.exact else 'that were sampled'}"
     if not wrong:
@@ -237,10 +237,10 @@ def as_asked(found: Accuracy) -> str:
 
 
 def rule_sentence(errors: pd.DataFrame, counted: Sequence[str], contrast: tuple[str, str]) -> str:
-    """A sentence on the rule that the answers follow, from the errors by difference; contrast[0] is right above 0.
+    """Return a sentence on the threshold rule that the answers follow, if any; contrast[0] is right above 0.
 
-    errors: columns difference (n1 - n0), errors, inputs. "" if the answers follow no threshold rule, or some are
-    neither of the two answers (attrs["neither"]).
+    errors: columns difference (n1 - n0), errors, inputs. Return "" if there is no such rule, or some answers are
+    neither of the two (attrs["neither"]).
     """
     if errors.attrs.get("neither", 0):
         return ""
@@ -282,7 +282,7 @@ def accuracy_caption(found: Accuracy) -> str:
 
 
 def share(found: Certificate) -> float | str:
-    """Exact accuracy as a number, or an interval in words, rounded outward and below 1 if the model errs."""
+    """Return the exact accuracy as a number, or an interval in words, rounded outward and below 1 if the model errs."""
     if isinstance(found.accuracy, float):
         return found.accuracy
     low, high = found.accuracy
@@ -291,7 +291,7 @@ def share(found: Certificate) -> float | str:
 
 
 def _as_rows(found: Certificate) -> pd.DataFrame:
-    """A certificate as a table of two columns, for narrow screens."""
+    """Return a certificate as a table of two columns, for narrow screens."""
     row = found.to_frame().iloc[0].drop("model")
     row["accuracy"] = share(found)
     named = [(name.replace("_", " "), _said(value)) for name, value in row.items() if value is not None]

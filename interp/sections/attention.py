@@ -21,7 +21,7 @@ SCORES = "Raw scores from the position that is read (without a softmax, these ar
 
 
 def needs(study: Study) -> str | None:
-    """Few enough heads to draw, and something to choose from."""
+    """Require few enough heads to draw, and something to choose from."""
     if study.task.sample(2, study.task.splits[-1], seed=0).tokens.shape[1] == 1:
         return "each input is a single token, so heads have nothing else to attend to"
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
@@ -29,7 +29,7 @@ def needs(study: Study) -> str | None:
 
 
 def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.DataFrame | None, pd.DataFrame | None]:
-    """Mean weights by position and by token, and where heads look from the reads; None if that is not shown."""
+    """Return mean weights by position, by token, and from the read positions, each None if it is not shown."""
     reads = subject.read_at != "all"
     short, few = batch.tokens.shape[1] <= LONGEST, subject.task.d_vocab <= MOST_TOKENS
     return (
@@ -41,7 +41,7 @@ def _tables(subject: Subject, batch: Batch) -> tuple[pd.DataFrame | None, pd.Dat
 
 @section("attention", title="Mean attention", order=400, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """Mean patterns by position (short inputs) and by token (few tokens), and where heads look at the reads."""
+    """Show mean patterns by position (short inputs), by token (few tokens), and from the read positions."""
     subject, inputs = study.subject, study.population("attention", _tables, most=5_000)
     report.section("Mean attention", f"Averages {inputs.on}, without padding.")
     shape = {"layer": study.model.cfg.n_layers > 1}

@@ -18,12 +18,12 @@ PROBED = 256
 
 
 def strings(study: Study) -> Strings:
-    """The strings of the study's task."""
+    """Return the strings of the study's task."""
     return Strings.of(study.subject)
 
 
 def needs(study: Study) -> str | None:
-    """A task of strings, each with an answer."""
+    """Require a task of strings, each with an answer."""
     subject = study.subject
     if subject.read_at == "all" and study.model.cfg.attention_dir != "causal":
         return "every position has an answer, which may depend on later tokens"
@@ -31,7 +31,7 @@ def needs(study: Study) -> str | None:
 
 
 def rate(study: Study) -> float:
-    """Approximate number of strings that the model runs per second."""
+    """Return the approximate number of strings that the model runs per second."""
     known = study.once(strings)
     length = known.longest(study.subject, PROBED)
     batch = known.rows(torch.randint(len(known.letters), (PROBED, length), generator=torch.Generator().manual_seed(0)))
@@ -42,7 +42,7 @@ def rate(study: Study) -> float:
 
 
 def affordable(study: Study) -> int:
-    """The largest length such that all strings up to it run in SECONDS."""
+    """Return the largest length such that all strings up to it run in SECONDS."""
     known, fast = study.once(strings), study.once(rate)
     most = known.longest(study.subject, STRINGS)
     base, length = len(known.letters), 1
@@ -52,20 +52,20 @@ def affordable(study: Study) -> int:
 
 
 def cost(study: Study) -> float:
-    """Estimated seconds; above CHEAP if not even strings of 4 symbols are affordable."""
+    """Return the estimated seconds: above CHEAP if even strings of 4 symbols take too long."""
     known, fast = study.once(strings), study.once(rate)
     length = study.once(affordable)
     return CHEAP + 1 if length < min(4, known.longest(study.subject, STRINGS)) else len(known.letters) ** length / fast
 
 
 def found(study: Study, longest: int) -> Learned:
-    """The learned automaton; use it with study.once."""
+    """Return the learned automaton; use it with study.once."""
     return learn_automaton(study.subject, longest)
 
 
 @section("automaton", title="As an automaton", order=130, needs=needs, cost=cost)
 def make(study: Study, report: Report, longest: int | None = None) -> None:
-    """The smallest automaton with the model's answers on every string up to a length, and the task's own.
+    """Show the smallest automaton with the model's answers on every string up to a length, and the task's own.
 
     longest: the length in symbols (default: as many as run in SECONDS).
     """

@@ -1,4 +1,4 @@
-"""The sections of a report: how to define one, how they are found, and the study that they share.
+"""The sections of a report: their definition, their discovery, and the study that they share.
 
 A section is a function that writes one part of a report. It declares what it needs of the model and its task:
 
@@ -8,8 +8,8 @@ A section is a function that writes one part of a report. It declares what it ne
         report.section("Accuracy by length", "Longer inputs first.")
         report.add_table("lengths", ..., "One row per length.")
 
-The files in this folder are imported automatically; functions elsewhere join with the same decorator. Sections do not
-depend on each other: shared results are computed once, by `Study.once`.
+The files in this folder are imported automatically; functions elsewhere are added by the same decorator. Sections do
+not depend on each other: shared results are computed once, by `Study.once`.
 
 Orders: 0-99 first screen; 100 accuracy and certificate; 200 components; 300 heads; 400 attention; 500 patching and
 circuits; 600 embeddings; 700 neurons and variables; 800 faithfulness; 900 sections for few tasks, and training.
@@ -50,9 +50,9 @@ SAMPLED_ROWS = 1000
 class Study:
     """One model under study and the results that its sections share, each computed once.
 
-    load: Python code that loads the model, if known: model = interp.load("count01/paper"). asked: number of inputs or
-    time limit that the user wants for every section; asked_of: the same per section. wanted: the sections that the user
-    names. times: how often each shared result was computed, by name (tested to be 1).
+    load: Python code that loads the model, if known: model = interp.load("count01/paper"). asked: the user's number of
+    inputs or time limit for every section; asked_of: the same per section. wanted: the sections that the user names.
+    times: how often each shared result was computed, by name (1 in all tests).
     """
 
     def __init__(self, subject: Subject, load: str | None = None, asked: Asked | None = None) -> None:
@@ -107,7 +107,7 @@ class Study:
         return self.once(_measure, function, *arguments)
 
     def data(self, split: str = "test") -> Batch:
-        """Examples from a split: the task's fixed data set, or all inputs if they are few, or SAMPLED_ROWS inputs.
+        """Return examples from a split: the task's fixed data set, all inputs if they are few, or SAMPLED_ROWS inputs.
 
         Measures use a population instead.
         """
@@ -116,7 +116,7 @@ class Study:
     def population(
         self, section: str, work: Callable[[Subject, Batch], Any], split: str | None = None, **choice: Any
     ) -> Population:
-        """The inputs that a section measures on: as many as fit in its time limit, or as the user asked for.
+        """Return the inputs of a section: as many as fit in its time limit, or as the user asks for.
 
         section: the name of the section; sections that show the same numbers use the same name. work(subject, batch):
         the measurement, which is timed on a few inputs. choice: fixed, exact, seconds, most and seed, as in
@@ -141,7 +141,7 @@ class Study:
     # ------------------------------------------------------------ reasons why a section does not apply
 
     def lacks_features(self, *names: str) -> str | None:
-        """A sentence if the task does not declare all of these features, otherwise None."""
+        """Return a sentence if the task does not declare all of these features, otherwise None."""
         declared = self.once(_features)
         missing = [name for name in names if name not in declared]
         return f"task {self.task.name} declares no feature {', '.join(map(repr, missing))}" if missing else None
@@ -187,7 +187,7 @@ def _features(study: Study) -> Mapping[str, Tensor]:
 
 
 def _report_options(model: TaskModel) -> dict[str, Any]:
-    """Options for certificates in a report: a shorter search than with interp.certify."""
+    """Return options for certificates in a report: a shorter search than with interp.certify."""
     from interp.certificates import method_for
 
     known = inspect.signature(method_for(model).run).parameters
@@ -219,14 +219,14 @@ class Section:
     cost: Callable[[Study], float] | None = None
 
     def why_not(self, study: Study) -> str | None:
-        """The reason why it does not apply, or None."""
+        """Return the reason why the section does not apply, or None."""
         try:
             return self.needs(study)
         except InterpError as error:
             return str(error)
 
     def on_request(self, study: Study) -> bool:
-        """Whether it is made on request only."""
+        """Return whether the section is made on request only."""
         return self.cost is not None and self.cost(study) > CHEAP
 
     @property
@@ -276,7 +276,7 @@ def _origin(make: Callable[..., Any]) -> tuple[str, str]:
 
 
 def all_sections() -> list[Section]:
-    """All sections in the order of a report, including a user's own."""
+    """Return all sections in the order of a report, including a user's own."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if not module.name.startswith("_"):  # shared helpers
             importlib.import_module(f"{__package__}.{module.name}")
@@ -284,7 +284,7 @@ def all_sections() -> list[Section]:
 
 
 def availability(study: Study) -> pd.DataFrame:
-    """Every section: name, title, status ("applies", "on request", "does not apply") and note (seconds, or why not)."""
+    """Return a table: section, title, status ("applies", "on request", "does not apply"), note (seconds or reason)."""
     rows = []
     for one in all_sections():
         if (reason := one.why_not(study)) is not None:
@@ -345,12 +345,12 @@ def fill(
 
 
 def first_reason(reasons: Iterable[str | None]) -> str | None:
-    """The first reason in the list, or None: needs=lambda study: first_reason([...])."""
+    """Return the first reason in the list, or None: needs=lambda study: first_reason([...])."""
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def unsupported(function: Callable[..., Any], *arguments: Any) -> str | None:
-    """The reason why function(*arguments) raises UnsupportedError, or None if it does not."""
+    """Return the reason why function(*arguments) raises UnsupportedError, or None if it does not."""
     try:
         function(*arguments)
     except UnsupportedError as error:

@@ -11,12 +11,12 @@ from interp.sections._shared import numbers_in_words
 from interp.sections.base import Study, section
 
 MOST_HEADS, MOST_CELLS = 24, 14_000
-"""Limits of a figure of token tables: heads, and cells over all heads (24 heads of 24 tokens, or fewer of more)."""
+"""Limits of a figure of token tables: heads, and cells of all heads together (24 heads with 24 tokens fit)."""
 
 
 @section("circuits", title="Circuits", order=525, needs=lambda study: no_circuits(study.subject))
 def circuits(study: Study, report: Report) -> None:
-    """Circuits as in Elhage et al. 2021. If token tables are exact, the section token_circuits shows them instead."""
+    """Show circuits as in Elhage et al. 2021; exact token tables are in the section token_circuits instead."""
     subject, cfg = study.subject, study.model.cfg
     n_heads = cfg.n_layers * cfg.n_heads
     values = singular_values(subject)
@@ -99,7 +99,7 @@ def _composition(study: Study, report: Report) -> None:
 
 
 def needs(study: Study) -> str | None:
-    """One attention layer without positions, and few enough tokens to draw."""
+    """Require one attention layer without positions, and few enough tokens to draw."""
     if not study.subject.count_space:
         return "token-by-token circuits are exact only with one attention layer, no positions and a linear readout"
     cells = study.task.d_vocab * max(study.task.d_vocab, study.task.n_out) * study.model.cfg.n_heads
@@ -108,7 +108,7 @@ def needs(study: Study) -> str | None:
 
 @section("token_circuits", title="QK and OV circuits", order=520, needs=needs)
 def circuits_of_tokens(study: Study, report: Report) -> None:
-    """Scores of all pairs of tokens, and what each token adds to every output when it is attended to alone."""
+    """Show scores of all pairs of tokens, and what each token adds to every output when it is attended to alone."""
     attention, logits = qk_circuit(study.subject), ov_circuit(study.subject)
     report.section("QK and OV circuits", numbers_in_words(study))
     report.add_figure(

@@ -21,12 +21,12 @@ def population(study: Study) -> Population:
 
 
 def half_width(spread: float, inputs: Population) -> float:
-    """Half the 95% interval of a mean effect, with rows as independent; 0 if these are all inputs."""
+    """Return half the width of a mean effect's 95% interval, for independent rows; 0 if these are all inputs."""
     return 0.0 if inputs.exact else NORMAL_95 * spread / math.sqrt(inputs.n)
 
 
 def largest(table: pd.DataFrame, inputs: Population) -> list[str]:
-    """The part with the largest effect, and all parts whose intervals overlap its interval."""
+    """Return the part with the largest effect, and all parts whose intervals overlap its interval."""
     size = table["effect"].abs()
     half = pd.Series([half_width(spread, inputs) for spread in table["spread"]], index=table.index)
     best = size.idxmax()
@@ -35,7 +35,7 @@ def largest(table: pd.DataFrame, inputs: Population) -> list[str]:
 
 @section("components", title="What each part adds", order=200, needs=lambda study: not_additive(study.subject))
 def make(study: Study, report: Report) -> None:
-    """The right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
+    """Show the right output minus the best wrong one, divided among embedding, positions, heads, MLPs and biases."""
     inputs = study.once(population)
     found: Components = study.on_population("components", inputs)
     table = found.to_frame()

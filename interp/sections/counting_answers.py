@@ -22,7 +22,7 @@ from interp.tasks import Batch
 
 @section("counting_answers", title="Answers by count", order=130, needs=shared.needs_counter)
 def counting_answers(study: Study, report: Report) -> None:
-    """Confusion matrix of counts, and accuracy by count and by the number of distinct tokens."""
+    """Show the confusion matrix of counts, and accuracy by count and by the number of distinct tokens."""
     counter = study.once(shared.counter)
     predicted = counting.predicted_counts(counter)
     task = counter.task
@@ -70,7 +70,7 @@ def drawn(T: int, L: int, sampler: str) -> str:
 
 
 def answers_sentence(accuracy: pd.Series) -> str:
-    """A sentence on the counts that are answered correctly, from the accuracy by count; "" if all are."""
+    """Return a sentence on the counts that are answered correctly, from the accuracy by count; "" if all are."""
     perfect = accuracy[accuracy == 1]
     if len(perfect) == len(accuracy):
         return ""
@@ -85,13 +85,13 @@ def answers_sentence(accuracy: pd.Series) -> str:
 
 
 def which(accuracy: pd.Series, value: float) -> str:
-    """The counts with this accuracy: "count 3", "counts 1 and 2"."""
+    """Return the counts with this accuracy: "count 3", "counts 1 and 2"."""
     counts = accuracy.index[accuracy == value]
     return f"count{'s' * (len(counts) > 1)} {words.joined(map(str, counts))}"
 
 
 def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tuple[int, int], str], dict[int, str]]:
-    """One sequence per pair of count and answer, and one wrongly answered sequence per count, if any."""
+    """Return one sequence per pair of count and answer, and one wrongly answered sequence per count, if any."""
     by_cell: dict[tuple[int, int], str] = {}
     worst: dict[int, str] = {}
     read, right = batch.labels > 0, answers == batch.labels
@@ -107,7 +107,7 @@ def examples(batch: Batch, answers: Int[Tensor, "rows length"]) -> tuple[dict[tu
 
 @section("counting_logits", title="Logits by count", order=712, needs=shared.needs_counter)
 def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
-    """Each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
+    """Show each answer's logit by the true count, on sequences of two tokens. tokens: the number of tokens shown."""
     counter = study.once(shared.counter)
     report.section("Logits by count")
     words = [str(token) for token in range(1, 2 if counter.task.T < 4 else min(tokens + 1, counter.task.T))]
@@ -131,7 +131,7 @@ def counting_logits(study: Study, report: Report, tokens: int = 3) -> None:
 
 
 def _sequence(counter: CountingModel, word: str, count: int) -> str:
-    """The sequence of a point: `count` copies of one token, then the token before it in the alphabet."""
+    """Return the sequence of a point: `count` copies of one token, then the token before it in the alphabet."""
     token = counter.task.token_id(word)
     row = [token] * count + [token - 1] * (counter.task.L - count)
     return piece([*([counter.task.T] if counter.task.bos else []), *row])
@@ -139,7 +139,7 @@ def _sequence(counter: CountingModel, word: str, count: int) -> str:
 
 @section("counting_mechanism", title="Mechanism", order=702, needs=shared.needs_counter)
 def counting_mechanism(study: Study, report: Report) -> None:
-    """Whether the model counts by relation or by inventory (section 5 of the paper)."""
+    """Show whether the model counts by relation or by inventory (section 5 of the paper)."""
     counter = study.once(shared.counter)
     found = mechanism(counter)
     report.section(
@@ -189,7 +189,7 @@ ROUNDING = 9
 
 
 def mechanism_sentence(found: Mechanism) -> str:
-    """The verdict in words."""
+    """Return the verdict in words."""
     if found.verdict == "does not count":
         right = words.share(found.accuracy, 3)
         return f"It does not count well enough to study how: accuracy {right}, averaged over the counts."
@@ -209,14 +209,14 @@ def mechanism_sentence(found: Mechanism) -> str:
 
 
 def needs(study: Study) -> str | None:
-    """The reason why artificial mixtures do not apply (total attention is not fixed), or None."""
+    """Return the reason why artificial mixtures do not apply (total attention is not fixed), or None."""
     reason = shared.needs_counter(study)
     return reason or unsupported(counting_readout.total_attention, study.once(shared.counter))
 
 
 @section("counting_probes", title="The readout on artificial mixtures", order=710, needs=needs)
 def counting_probes(study: Study, report: Report) -> None:
-    """Answers of the readout by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
+    """Show the readout's answers by the shares of two and of three tokens in a mixture (Figures 3 to 5 and 15)."""
     counter = study.once(shared.counter)
     report.section(
         "The readout on artificial mixtures",

@@ -1,4 +1,4 @@
-"""The parts of a counting model: attention, embeddings, hidden neurons (Behrens et al. 2024)."""
+"""Sections on the parts of a counting model: attention, embeddings, hidden neurons (Behrens et al. 2024)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interp.sections.base import Study, section
 
 @section("counting_attention", title="Attention by relation", order=420, needs=shared.needs_counter)
 def counting_attention(study: Study, report: Report) -> None:
-    """One attention pattern, and the weight on each kind of key by the position's own count (Figure 3)."""
+    """Show one attention pattern, and the weight on each kind of key by the position's own count (Figure 3)."""
     counter = study.once(shared.counter)
     softmax = counter.model.spec.layers[0].normalizer == "softmax"
     task = counter.task
@@ -51,7 +51,7 @@ def counting_attention(study: Study, report: Report) -> None:
 
 
 def _course(table: pd.DataFrame) -> str:
-    """A sentence on how the weight on [BOS] changes with the count; "" without [BOS]."""
+    """Return a sentence on how the weight on [BOS] changes with the count; "" without [BOS]."""
     given = table[table["relation"] == "BOS"].sort_values("count")
     if len(given) < 2:
         return ""
@@ -67,7 +67,7 @@ def _course(table: pd.DataFrame) -> str:
 
 @section("counting_embeddings", title="Overlaps of embeddings", order=620, needs=shared.needs_counter)
 def counting_embeddings(study: Study, report: Report) -> None:
-    """Cosines of all pairs, and the distributions of cosines and scores by relation (Figures 3 and 7)."""
+    """Show the cosines of all pairs, and the distributions of cosines and scores by relation (Figures 3 and 7)."""
     counter = study.once(shared.counter)
     overlaps = counting.embedding_overlaps(counter)
     task = counter.task
@@ -95,7 +95,7 @@ def counting_embeddings(study: Study, report: Report) -> None:
 
 
 def _distribution(overlaps: pd.DataFrame, quantity: str, bins: int = 40) -> pd.DataFrame:
-    """The share of pairs of each relation in each bin."""
+    """Return the share of pairs of each relation in each bin."""
     low, high = overlaps[quantity].min(), overlaps[quantity].max()
     edges = np.linspace(low, high if high > low else low + 1, bins + 1)
     frames = []
@@ -111,7 +111,7 @@ SHOWN_NEURONS = 12
 
 @section("counting_neurons", title="Hidden neurons", order=704, needs=shared.needs_counter)
 def counting_neurons(study: Study, report: Report) -> None:
-    """How many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
+    """Show how many tokens a neuron reads, its activation by count, and the readout's singular values (Figure 6)."""
     counter = study.once(shared.counter)
     selectivity = counting_readout.neuron_selectivity(counter)
     tokens = counting_readout.tokens_per_neuron(selectivity)

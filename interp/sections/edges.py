@@ -17,7 +17,7 @@ from interp.tasks import Batch
 
 
 def needs(study: Study) -> str | None:
-    """At most 64 nodes with additive outputs, and minimal pairs."""
+    """Require at most 64 nodes with additive outputs, and minimal pairs."""
     nodes(study.subject)
     study.measure(make_pairs, 24)
     return None
@@ -28,7 +28,7 @@ TIMED = 64
 
 
 def cost(study: Study) -> float:
-    """Estimated seconds: the time of one forward pass, times one run per edge and one per sender and layer."""
+    """Return the estimated seconds: the time of a forward pass times one run per edge and one per sender and layer."""
     subject = study.subject
     batch = study.task.sample(TIMED, study.task.splits[-1], seed=0)
     forward(subject, batch)
@@ -44,7 +44,7 @@ def _some(subject: Subject, batch: Batch) -> None:
 
 @section("edges", title="Edges between parts", order=505, needs=needs, cost=cost)
 def make(study: Study, report: Report) -> None:
-    """Path patching of every edge."""
+    """Show path patching of every edge."""
     inputs = study.population("edges", _some, fixed=False, seconds=CHEAP)  # the clean inputs of the pairs
     given = make_pairs(study.subject, batch=inputs.batch)
     found = edge_effects(study.subject, given)

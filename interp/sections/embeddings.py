@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 
 def needs(study: Study) -> str | None:
-    """Few enough tokens to draw, and more than two."""
+    """Require few enough tokens to draw, and more than two."""
     n = study.task.d_vocab
     if n > MOST_TOKENS and not study.task.cyclic:
         return f"the embeddings of {n} tokens are too many to draw"
@@ -29,7 +29,7 @@ def needs(study: Study) -> str | None:
 
 @section("embeddings", title="Embeddings", order=600, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """The embeddings in their principal plane, their cosines, and their Fourier power."""
+    """Show the embeddings in their principal plane, their cosines, and their Fourier power."""
     vectors, words = token_vectors(study.subject), list(study.task.vocabulary)
     places, shares = principal_components(vectors, 2)
     report.section(

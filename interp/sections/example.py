@@ -16,7 +16,7 @@ LONGEST, MOST_HEADS = 40, 32
 
 
 def needs(study: Study) -> str | None:
-    """Few enough heads and tokens to draw."""
+    """Require few enough heads and tokens to draw."""
     heads = study.model.cfg.n_heads
     if heads > MOST_HEADS:
         return f"the patterns of {heads} heads are too many to draw"
@@ -33,7 +33,7 @@ def needs(study: Study) -> str | None:
 
 @section("example", title="Attention on one input", order=450, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """The attention patterns of every layer and head."""
+    """Show the attention patterns of every layer and head."""
     batch = study.task.example
     assert batch is not None
     width = min(LONGEST, int(batch.lengths[0]))

@@ -20,13 +20,13 @@ DRAWN = (
 
 
 def shipped_one(study: Study) -> Explanation | None:
-    """The explanation shipped with interp for these weights, or None."""
+    """Return the explanation shipped with interp for these weights, or None."""
     return shipped(study.subject)
 
 
 @section("explanation", title="The algorithm", order=250)
 def make(study: Study, report: Report) -> None:
-    """The explanation shipped with interp, or one that is searched for if the user names this section or a time."""
+    """Show the explanation shipped with interp, or search for one if the user names this section or a time."""
     found = study.once(shipped_one)
     seconds = study.asked_of.get("explanation", Asked()).over(study.asked).seconds
     if seconds is None and "explanation" in study.wanted:
@@ -57,7 +57,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def evidence(found: Explanation) -> str:
-    """Sentences on the parts that were replaced in the running model, and on how many answers stayed the same."""
+    """Return sentences on the parts that were replaced in the running model, and on how many answers stayed equal."""
     if found.cut is None or found.joint is None or found.empty is None:
         return ""
     parts = words.joined(

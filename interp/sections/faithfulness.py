@@ -17,7 +17,7 @@ from interp.tasks import Batch
 
 
 def needs(study: Study) -> str | None:
-    """More than one head, to leave some out."""
+    """Require more than one head, so that some can be left out."""
     n = study.model.cfg.n_layers * study.model.cfg.n_heads
     if n < 2:
         return "there is one head, so there is nothing to leave out"
@@ -27,7 +27,7 @@ def needs(study: Study) -> str | None:
 TOLERANCE = 0.01
 """A circuit suffices if its accuracy is at most this much below the model's."""
 TIMED = 6
-"""Number of ablations that are timed, of about 40 that the section makes."""
+"""Number of ablations that are timed; the section makes about 40."""
 
 
 def _some(subject: Subject, batch: Batch) -> None:
@@ -36,15 +36,14 @@ def _some(subject: Subject, batch: Batch) -> None:
 
 
 def population(study: Study) -> Population:
-    """The inputs on which circuits are tested."""
+    """Return the inputs on which circuits are tested."""
     return study.population("faithfulness", _some, seconds=SECONDS * TIMED / 40)
 
 
 def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -> CircuitTest:
-    """Find by bisection how many heads suffice, if those whose mean ablation costs most loss (or accuracy) come first.
+    """Find by bisection how many heads suffice, starting with those whose mean ablation costs most loss (or accuracy).
 
-    The result has no heads if the model without any of them suffices, and all heads if no smaller set that was tried
-    suffices.
+    The result has no heads if the model suffices without any, and all heads if no smaller set that was tried suffices.
     """
     heads = table[table["kind"] == "head"].reset_index(drop=True)
     by = "loss_mean" if heads["loss_mean"].notna().all() else "accuracy_mean"
@@ -61,7 +60,7 @@ def smallest(subject: Subject, table: pd.DataFrame, test: Batch, train: Batch) -
 
 
 def sentence(found: CircuitTest, n: int, population: Population) -> str:
-    """A sentence on how many of n heads suffice, with the accuracy of these, of all and of none.
+    """Return a sentence on how many of n heads suffice, with the accuracy of these, of all and of none.
 
     They suffice if the exact accuracy, or the lower end of its interval, is within TOLERANCE of the model's.
     """

@@ -13,13 +13,13 @@ from interp.sections.base import Study, section
 
 
 def needs(study: Study) -> str | None:
-    """Answers that are sequences of tokens."""
+    """Require answers that are sequences of tokens."""
     return not_generated(study.subject, study.data()[slice(0, 20)])
 
 
 @section("generation", title="Generated answers", order=25, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """Exact match when the model reads its own tokens, and right tokens by place."""
+    """Show how often generated answers match exactly, and the share of right tokens by place."""
     drawn = study.population("generation", generate)
     found: Generated = study.on_population("generation", drawn)
     forced = float(found.teacher_forced[found.asked].double().mean())
@@ -44,7 +44,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def sentence(exact: str, forced: float, on: str) -> str:
-    """A sentence on exact match and on single tokens."""
+    """Return a sentence on exact match and on single tokens."""
     return (
         f"The share of answers that the model generates without any error is {exact} {on}. If the tokens before it "
         f"are right, the share of single tokens that are right is {words.share(forced)} on the same inputs."

@@ -21,7 +21,7 @@ MOST = 0.9
 
 
 def needs(study: Study) -> str | None:
-    """Several heads that separate or fail."""
+    """Require several heads that separate or fail."""
     return first_reason(
         [
             shared.needs_two_answers(study),
@@ -35,7 +35,7 @@ def needs(study: Study) -> str | None:
 
 @section("head_failures", title="Why heads fail", order=315, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """The shares of attention by token, with one bar per head, and how much the outputs vary."""
+    """Show the shares of attention by token, with one bar per head, and how much the outputs vary."""
     table = study.once(shares)
     heads = study.once(shared.singles).set_index("head")["category"]
     groups = [one for one in ("successful", "mixed", "failed") if (heads == one).any()]
@@ -75,7 +75,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def divided(study: Study) -> bool:
-    """Whether a softmax normalizes the attention."""
+    """Return whether a softmax normalizes the attention."""
     if study.subject.count_space:
         return True
     found = looks(study.subject, study.once(shared.rows, "test")[slice(0, 8)], "read")
@@ -83,19 +83,19 @@ def divided(study: Study) -> bool:
 
 
 def shares(study: Study) -> pd.DataFrame:
-    """Shares of attention on the test rows, with each head's category."""
+    """Return the shares of attention on the test rows, with each head's category."""
     table = attention_shares(study.subject, study.once(shared.rows, "test"))
     return table.merge(study.once(shared.singles)[["head", "category"]], on="head")
 
 
 def spreads(found: HeadOutputs) -> np.ndarray:
-    """Root mean square distance of each head's output from its mean."""
+    """Return the root mean square distance of each head's output from its mean."""
     z = found.z.double()
     return (z - z.mean(0)).square().sum(-1).mean(0).sqrt().numpy()
 
 
 def sentence(table: pd.DataFrame, category: str, counted: Sequence[str], at: str) -> str:
-    """A sentence on what the heads of a category attend to most. table: head, category, token, share."""
+    """Return a sentence on what the heads of a category attend to most. table: head, category, token, share."""
     mine = table[table["category"] == category]
     n = mine["head"].nunique()
     who = f"The {category} head gives" if n == 1 else f"The {n} {category} heads each give"

@@ -16,7 +16,7 @@ MOST_HEADS, MOST_FEATURES, INPUTS = 48, 12, 1000
 
 
 def needs(study: Study) -> str | None:
-    """Few enough heads."""
+    """Require few enough heads."""
     heads = study.model.cfg.n_layers * study.model.cfg.n_heads
     return f"{heads} heads are too many to probe" if heads > MOST_HEADS else None
 
@@ -27,7 +27,7 @@ def _first_features(subject: Subject, batch: Batch) -> pd.DataFrame:
 
 @section("head_features", title="Heads by feature", order=345, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """Variance, probe and interchange of each feature, by head."""
+    """Show variance, probe and interchange of each feature, by head."""
     inputs = study.population("head_features", _first_features, most=INPUTS)
     table: pd.DataFrame = study.on_population("head_features", inputs)
     reasons = "".join(f" {reason[0].upper()}{reason[1:]}." for reason in table.attrs["reasons"].values())
@@ -62,7 +62,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """A sentence with the head that each feature explains best, for features that explain at least half of it."""
+    """Return a sentence with the head that each feature explains best, if it explains at least half of the head."""
     found = []
     for name, mine in table.groupby("feature", sort=False):
         known = mine.dropna(subset=["variance"])

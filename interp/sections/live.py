@@ -25,7 +25,7 @@ INTRODUCTION = (
 
 @section("live", title="The model, live", order=50)
 def make(study: Study, report: Report) -> None:
-    """The panel, or one sentence on why there is none."""
+    """Show the panel, or one sentence on why there is none."""
     try:
         data = payload(study.subject, study.load)
     except UnsupportedError as error:
@@ -38,7 +38,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The domain of a certificate, so that the panel can tell whether an input is in it.
+    """Return the domain of a certificate, so that the panel can tell whether an input is in it.
 
     ranges: (token, smallest, largest) per count of a box. lengths: for other domains, the smallest and largest number
     of tokens if all rows of these lengths are in the domain, otherwise None.
@@ -59,7 +59,7 @@ def _proved(study: Study, data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def all_rows(n_inputs: int, alphabet: int, marks: int, shortest: set[int]) -> list[int] | None:
-    """The range of lengths for which every row (marks around any tokens of the alphabet) is an input.
+    """Return the range of lengths for which every row (marks around any tokens of the alphabet) is an input.
 
     None if no range that starts with one of the shortest lengths has as many rows as there are inputs.
     """
@@ -81,7 +81,7 @@ def live(
     outputs: Mapping[str, int] | None = None,
     padding: Literal["mask", "attend"] = "mask",
 ) -> Report:
-    """The live panel alone. Jupyter displays it, and it can be saved as a page.
+    """Return the live panel alone. Jupyter displays it, and it can be saved as a page.
 
     source: a name, a path or a model; a HookedTransformer of your own needs its task, and tokens, outputs and padding
     are as in analyze. Raises UnsupportedError with the reason if there is no panel.

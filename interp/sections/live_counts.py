@@ -18,7 +18,7 @@ FITTED_ROWS = 2_000
 
 
 def counts(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
-    """The sliders, one per token whose count varies, and each head's plane; None if sliders do not suit the inputs.
+    """Return a slider per token with a varying count, and each head's plane; None if sliders do not suit the inputs.
 
     sliders: token and largest count in any split. fixed: counts that are the same in every input.
     """
@@ -56,7 +56,7 @@ def _rounded_up(value: int) -> int:
 
 
 def _planes(subject: Subject) -> tuple[list[dict[str, Any]], str]:
-    """For each head: the mean and two axes of its plane, and the separator (w1, w2, b) where heads are planar."""
+    """Return each head's plane (mean and two axes), with a separator (w1, w2, b) if d_head is 2, and a label."""
     batch = subject.task.sample(FITTED_ROWS, subject.task.splits[0], seed=0)
     outputs = head_outputs(subject, batch)
     d_head = outputs.z.shape[-1]

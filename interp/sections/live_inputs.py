@@ -41,7 +41,7 @@ class Inputs:
         self.rows = [batch.tokens[0] for batch in self.batches]
 
     def cut(self, batch: Batch, row: int) -> Batch:
-        """One row of a batch without padding and, for a causal model, without the tokens after its read position."""
+        """Return one row without padding and, for a causal model, without the tokens after its read position."""
         one = batch[row : row + 1]
         length = int(one.lengths[0])
         if self.causal and self.readout != "all":
@@ -64,7 +64,7 @@ class Inputs:
         return {"prefix": prefix, "suffix": suffix, "alphabet": alphabet, "only": self._only_length()}
 
     def _only_length(self) -> int | None:
-        """The number of tokens of every input, if the task refuses rows with one token repeated."""
+        """Return the number of tokens of every input, if the task refuses rows with one token repeated."""
         if len({len(row) for row in self.rows}) > 1:
             return None
         row = self.rows[0]
@@ -76,7 +76,7 @@ class Inputs:
         return None
 
     def references(self) -> list[Batch]:
-        """Twenty different inputs from the shorter half of the samples, of all lengths."""
+        """Return twenty different inputs from the shorter half of the samples, of all lengths."""
         by_tokens = {
             tuple(batch.tokens[0].tolist()): batch for batch in sorted(self.batches, key=lambda b: int(b.lengths[0]))
         }
@@ -85,7 +85,7 @@ class Inputs:
         return [shorter[i * len(shorter) // REFERENCES] for i in range(min(REFERENCES, len(shorter)))]
 
     def examples(self) -> list[list[int]]:
-        """A few inputs to start with: first the task's own example, if any."""
+        """Return a few inputs to start with: first the task's own example, if any."""
         own, rows = self.task.example, [batch.tokens[0] for batch in self.references()]
         first = [] if own is None else [self.cut(own, 0).tokens[0]]
         found = [row.tolist() for row in [*first, *rows]]
@@ -93,7 +93,7 @@ class Inputs:
         return short or [row for row in map(self._shortened, found) if row] or found[:1]
 
     def _shortened(self, row: list[int]) -> list[int]:
-        """A long input with fewer tokens between its fixed ends; [] if the task or the model does not accept it."""
+        """Remove tokens between the fixed ends of a long input; [] if the task or the model does not accept that."""
         frame, spec = self.frame, getattr(self.subject.model, "spec", None)
         if frame["only"] is not None or self.task.rule is None or (spec is not None and spec.max_length is not None):
             return []
@@ -123,7 +123,7 @@ class Inputs:
                 )
 
     def known(self) -> list[list[list[int]]]:
-        """Inputs with the right output at each read position: the whole domain if it is small, otherwise samples."""
+        """Return inputs with the right outputs at their read positions: the whole domain if it is small, or samples."""
         total = self.task.n_inputs
         batches = self.task.inputs() if total is not None and total <= KNOWN_INPUTS else iter(self.splits)
         found = []
@@ -136,7 +136,7 @@ class Inputs:
         return found
 
     def _rights(self, batch: Batch) -> list[list[int]]:
-        """The right output index at the read position, or at every position, with -1 where it is not read."""
+        """Return the right output index at the read position, or at every position, with -1 where it is not read."""
         if self.readout != "all":
             return right_classes(self.task, batch, self.subject.read_at)[:, None].tolist()
         return self.task.classes(batch).masked_fill(~self.subject.read_mask(batch), -1).tolist()

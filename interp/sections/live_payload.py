@@ -32,7 +32,7 @@ MAX_WEIGHT_BYTES = 2_000_000
 
 
 def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
-    """The panel's data. load: Python code that loads the model, for "copy as Python".
+    """Return the panel's data. load: Python code that loads the model, for "copy as Python".
 
     Raises UnsupportedError, with the reason, if there is no panel: too many weights, modules that the page's forward
     pass does not support, or a task without samples.
@@ -76,7 +76,7 @@ def payload(subject: Subject, load: str | None = None) -> dict[str, Any]:
 
 
 def _in_task_order(subject: Subject, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters with the rows of the embedding, and the outputs, in the order of the task's tokens and answers."""
+    """Return the parameters, with embeddings and outputs in the order of the task's tokens and answers."""
     found, ids, outs = dict(tensors), subject.token_ids, subject.output_ids
     if ids is not None:
         found["embed.W_E"] = found["embed.W_E"][ids]
@@ -107,7 +107,7 @@ def _task(subject: Subject, inputs: Inputs, n_out: int) -> dict[str, Any]:
 
 
 def _generates(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
-    """Where generated answers start and stop, and the token of each output; None if answers are not generated."""
+    """Return the start and end of generated answers, and each output's token; None if answers are not generated."""
     batch, declared = inputs.splits[-1], subject.task.generates
     found = layout(subject, batch)
     if isinstance(found, str):
@@ -123,7 +123,7 @@ def _generates(subject: Subject, inputs: Inputs) -> dict[str, Any] | None:
 
 
 def _table(task: Task) -> dict[str, Any] | None:
-    """The distribution that the model should memorize, if the task has a conditional table."""
+    """Return the distribution that the model should memorize, if the task has a conditional table."""
     conditional, contexts = getattr(task, "conditional", None), getattr(task, "contexts", None)
     if conditional is None or contexts is None or len(contexts) > KNOWN_INPUTS:
         return None
@@ -132,7 +132,7 @@ def _table(task: Task) -> dict[str, Any] | None:
 
 
 def _loading(subject: Subject) -> list[str]:
-    """Python that builds this model if its spec determines it; otherwise a line for the reader to complete."""
+    """Return Python that builds this model if its spec determines it; otherwise a line for the reader to complete."""
     model = subject.model
     if isinstance(model, TaskModel) and isinstance(model.spec.origin, Construction) and not subject.task.tables():
         return [f"model = interp.build(interp.ModelSpec.from_dict({model.spec.to_dict()!r}))"]
@@ -140,7 +140,7 @@ def _loading(subject: Subject) -> list[str]:
 
 
 def _logits(subject: Subject, rows: list[Batch]) -> Float[Tensor, "reads n_out"]:
-    """torch's logits at the positions that are read, row by row, so that nothing is padded."""
+    """Return torch's logits at the positions that are read, row by row, so that nothing is padded."""
     if subject.model.cfg.dtype not in (torch.float32, torch.float64):
         # The page computes in double precision, so half-precision models must do so here.
         subject = replace(subject, model=copy.deepcopy(subject.model).double())

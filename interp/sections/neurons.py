@@ -22,7 +22,7 @@ def _silenced(subject: Subject, batch: Batch) -> pd.DataFrame:
 
 
 def most_needed(table: pd.DataFrame, population: Population) -> str:
-    """A sentence on the neurons whose ablation lowers accuracy most or, if none does, raises the loss most."""
+    """Return a sentence on the neurons whose ablation lowers accuracy most or, if none does, raises the loss most."""
     worst, whole = float(table["accuracy"].min()), table.attrs["accuracy"]
     if population.share(whole).above(population.share(worst)):
         without = dict(zip(table["neuron"], table["accuracy"]))
@@ -35,7 +35,7 @@ def most_needed(table: pd.DataFrame, population: Population) -> str:
 
 @section("neurons", title="Neurons", order=700, needs=lambda study: no_neurons(study.subject))
 def make(study: Study, report: Report) -> None:
-    """A table of the most harmful ablations, and the responses of the first few neurons."""
+    """Show a table of the most harmful ablations, and the responses of the first few neurons."""
     inputs = study.population("neurons", _silenced)
     table: pd.DataFrame = study.on_population("neurons", inputs)
     fewer = (
@@ -100,7 +100,7 @@ def _waves(study: Study, report: Report, batch: Batch) -> None:
 
 
 def _features(study: Study, batch: Batch) -> tuple[str, ...]:
-    """One or two features with few values, for the axes of the figures."""
+    """Return one or two features with few values, for the axes of the figures."""
     values = {name: feature_at_reads(study.subject, batch, name) for name in study.task.features(batch[slice(0, 2)])}
     numbers = {name: len(value.unique()) for name, value in values.items()}
     few = [name for name, n in numbers.items() if 2 <= n <= MOST_VALUES]

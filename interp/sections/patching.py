@@ -19,14 +19,14 @@ MOST_SITES = 400
 
 
 def sites(subject: Subject) -> int:
-    """Approximate number of forward passes."""
+    """Return the approximate number of forward passes."""
     length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
     length = length if length <= MAX_POSITIONS else 3
     return (subject.model.cfg.n_layers + 1) * length + len(heads_of(subject)) + len(mlps_of(subject))
 
 
 def needs(study: Study) -> str | None:
-    """Minimal pairs, and few enough sites."""
+    """Require minimal pairs, and few enough sites."""
     if (n := sites(study.subject)) > MOST_SITES:
         return f"{n} sites are too many to patch one by one"
     study.measure(make_pairs, 24)  # raises with the reason if there are none
@@ -34,7 +34,7 @@ def needs(study: Study) -> str | None:
 
 
 def places(study: Study) -> bool:
-    """Whether there are few enough heads and positions to patch each head at each position."""
+    """Return whether there are few enough heads and positions to patch each head at each position."""
     subject = study.subject
     length = subject.task.sample(2, subject.task.splits[-1], seed=0).tokens.shape[1]
     return sites(subject) + len(heads_of(subject)) * (length if length <= MAX_POSITIONS else 3) <= MOST_SITES
@@ -49,19 +49,19 @@ def _by_part(subject: Subject, batch: Batch) -> Patched:
 
 
 def population(study: Study) -> Population:
-    """The clean inputs of the pairs."""
+    """Return the clean inputs of the pairs."""
     return study.population("patching", _by_place if places(study) else _by_part, fixed=False)
 
 
 def leading(table: pd.DataFrame) -> pd.DataFrame:
-    """The row that recovers most, then all rows whose 95% intervals overlap its interval."""
+    """Return the row that recovers most, then all rows whose 95% intervals overlap its interval."""
     table = table.sort_values("recovered", ascending=False, kind="stable")
     low = table["recovered"].iloc[0] - NORMAL_95 * table["error"].fillna(0).iloc[0]
     return table[table["recovered"] + NORMAL_95 * table["error"].fillna(0) >= low]
 
 
 def told_apart(clean: float, corrupted: float) -> str:
-    """A warning if the model, on average, prefers the same answer in both runs; otherwise ""."""
+    """Return a warning if the model, on average, prefers the same answer in both runs; otherwise ""."""
     if clean * corrupted < 0:
         return ""
     return "On average, the model prefers the same answer in both runs, so these numbers say little. "

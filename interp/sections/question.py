@@ -25,7 +25,7 @@ def make(study: Study, report: Report) -> None:
 
 
 def hooks_sentence(names: Sequence[str]) -> str:
-    """A sentence that all numbers are for the model with its hooks; "" without hooks."""
+    """Return a sentence that all numbers are for the model with its hooks; "" without hooks."""
     if not names:
         return ""
     where = words.joined([*names[:3], f"{len(names) - 3} more places"] if len(names) > 3 else names)
@@ -34,7 +34,7 @@ def hooks_sentence(names: Sequence[str]) -> str:
 
 
 def sentence(task: Task) -> str:
-    """The task's own description, with an example if it has one."""
+    """Return the task's own description, with an example if it has one."""
     asked = task.describe.rstrip(".")
     ended = asked.endswith(("?", "!"))
     text = f"Task {task.name}: {asked}{'' if ended else '.'}" if asked else f"Task {task.name}."
@@ -48,10 +48,10 @@ def sentence(task: Task) -> str:
 
 
 def example_of(task: Task, example: Batch) -> str:
-    """'For example, INPUT has the answer ANSWER.'
+    """Return 'For example, INPUT has the answer ANSWER.'
 
     For a long input: its first tokens, with their answers if each position has one ("-" if it is not read); "" if none
-    of them has an answer.
+    of these tokens has an answer.
     """
     length = int(example.lengths[0])
     tokens = [task.vocabulary[int(token)] for token in example.tokens[0, :length]]

@@ -23,12 +23,12 @@ GAIN = 0.01
 ALONE = 0.8
 """Least l-acc of a group that answers alone."""
 SOLVES = 0.5
-"""A model solves the task if it closes this share of the gap between the more frequent answer and perfect accuracy."""
+"""A model solves the task if it closes this share of the gap between the best constant answer and perfect accuracy."""
 
 
 @section("separation", title="Heads that separate the answers", order=310, needs=shared.needs_two_answers)
 def make(study: Study, report: Report, groups: int = shared.SAMPLED_GROUPS, C: float = 1000.0) -> None:
-    """Single heads and pairs as tables and maps, and sampled groups of every size as distributions.
+    """Show single heads and pairs as tables and maps, and sampled groups of every size as distributions.
 
     C: weight of errors in the separators' objective, as in head_metrics.
     """
@@ -83,7 +83,7 @@ METRICS = {"s_acc": "separation accuracy", "l_acc": "learned accuracy", "roc_auc
 
 
 def pair_gains(small: pd.DataFrame, order: Sequence[int]) -> np.ndarray:
-    """s-acc of each pair minus that of its better member; symmetric, NaN on the diagonal, heads in the given order."""
+    """Return s-acc of each pair minus that of its better head: symmetric, NaN on the diagonal, in the given order."""
     alone = {group[0]: value for group, value in zip(small["heads"], small["s_acc"]) if len(group) == 1}
     place = {head: at for at, head in enumerate(order)}
     gains = np.full((len(order), len(order)), np.nan)
@@ -95,7 +95,7 @@ def pair_gains(small: pd.DataFrame, order: Sequence[int]) -> np.ndarray:
 
 
 def heads_table(study: Study, C: float = 1000.0) -> pd.DataFrame:
-    """One row per head with all measures of single heads."""
+    """Return one row per head with all measures of single heads."""
     subject, tested = study.subject, study.once(shared.outputs, "test")
     heads = study.once(shared.singles, C)
     if len(study.task.counted) == 3:
@@ -111,19 +111,19 @@ def heads_table(study: Study, C: float = 1000.0) -> pd.DataFrame:
 
 
 def whole_model(study: Study) -> float:
-    """Accuracy of the whole model on the same inputs as the heads."""
+    """Return the accuracy of the whole model on the same inputs as the heads."""
     tested = study.once(shared.outputs, "test")
     return learned_accuracy(tested, range(tested.n_heads), with_skip=True)
 
 
 def best_guess(study: Study) -> float:
-    """The share of the most frequent answer on these inputs, which a constant answer reaches."""
+    """Return the share of the most frequent answer on these inputs, which a constant answer reaches."""
     labels = study.once(shared.outputs, "test").labels
     return float(labels.unique(return_counts=True)[1].max() / len(labels))
 
 
 def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, int | float]:
-    """The numbers behind the verdict."""
+    """Return the numbers behind the verdict."""
     numbers, best = heads["category"].value_counts(), heads.set_index("head")["s_acc"]
     gains = [value - max(best[a], best[b]) for (a, b), value in zip(pairs["heads"], pairs["s_acc"])]
     return {
@@ -139,7 +139,7 @@ def facts_of(heads: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, int | float]
 
 
 def sentence(facts: Mapping[str, int | float]) -> str:
-    """The verdict in words, from `facts_of` plus "model" and "guess"."""
+    """Return the verdict in words, from `facts_of` plus "model" and "guess"."""
     heads, good, pairs = int(facts["heads"]), int(facts["successful"]), int(facts["pairs"])
     if facts["model"] < facts["guess"] + SOLVES * (1 - facts["guess"]):
         found = [

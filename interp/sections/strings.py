@@ -20,7 +20,7 @@ from interp.spec import PLAIN_POSITIONS
 
 @section("string_attention", title="Attention from where the answer is read", order=430, needs=shared.needs_recognizer)
 def string_attention(study: Study, report: Report) -> None:
-    """Each head's attention on one string of 16 symbols, by position and summed by token."""
+    """Show each head's attention on one string of 16 symbols, by position and summed by token."""
     model = study.subject.task_model
     task = measures.language_of(model)
     batch = task.strings(40, 16, seed=5)
@@ -53,7 +53,7 @@ def string_attention(study: Study, report: Report) -> None:
 
 @section("string_components", title="What the heads read and write", order=530, needs=shared.needs_recognizer)
 def string_components(study: Study, report: Report) -> None:
-    """QK and OV between components of the proof (exact models) or token embeddings and position codes (others)."""
+    """Show QK and OV between components of the proof (exact models) or token embeddings and position codes (others)."""
     model = study.subject.task_model
     exact = shared.is_exact(study)
     table = measures.components_read(model, None if exact else _named_inputs(model))
@@ -87,7 +87,7 @@ def string_components(study: Study, report: Report) -> None:
 
 
 def _named_inputs(model: TaskModel) -> dict[str, torch.Tensor]:
-    """Embeddings of the symbols and marks, and the position codes if they are few."""
+    """Return the embeddings of the symbols and marks, and the position codes if they are few."""
     task, spec = model.task, model.spec
     named = {
         token: model.embed.W_E[at].detach().double().cpu()
@@ -107,12 +107,12 @@ FORMATS = ("float64", "float32", "float16", "bfloat16")
 LONGEST = 1000
 STRINGS, SAMPLED = 60, 2000
 SHARES = (-0.03, 1.05)
-"""The range of axes of accuracies and rates."""
+"""Range of the axes of accuracies and rates."""
 
 
 @section("string_lengths", title="Length and number format", order=140, needs=shared.needs_recognizer)
 def string_lengths(study: Study, report: Report) -> None:
-    """Accuracy, loss and both kinds of errors on sampled strings of many lengths, in four number formats."""
+    """Show accuracy, loss and both kinds of errors on sampled strings of many lengths, in four number formats."""
     model = study.subject.task_model
     task = measures.language_of(model)
     made_for = {int(task.parameters[key]) for key in ("length", "test_length")}
@@ -179,7 +179,7 @@ def string_lengths(study: Study, report: Report) -> None:
 
 
 def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
-    """A sentence on the curve in the model's own number format. trained_on: length of the training strings."""
+    """Return a sentence on the curve in the model's own number format. trained_on: length of the training strings."""
     low, longest = curve[curve["accuracy"] < 0.999], int(curve["length"].iloc[-1])
     if low.empty:
         where = f"Sampled strings of up to {longest} symbols are all classified correctly"
@@ -212,7 +212,7 @@ def sentence(curve: pd.DataFrame, trained_on: int | None = None) -> str:
 
 @section("string_sensitivity", title="Sensitivity to one symbol", order=150, needs=shared.needs_recognizer)
 def string_sensitivity(study: Study, report: Report) -> None:
-    """How much one changed symbol changes the logit, by the number of tokens (Hahn 2020)."""
+    """Show how much one changed symbol changes the logit, by the number of tokens (Hahn 2020)."""
     model = study.subject.task_model
     lengths = [4, 10, 20, 40, 100, 200, 400]
     frame = measures.sensitivity(model, lengths, strings=4, places=8)
@@ -239,7 +239,7 @@ def string_sensitivity(study: Study, report: Report) -> None:
 
 
 def needs(study: Study) -> str | None:
-    """An exact recognizer whose proof gives the value of s."""
+    """Require an exact recognizer whose proof gives the value of s."""
     if (reason := shared.needs_recognizer(study)) is not None:
         return reason
     if not shared.is_exact(study):
@@ -250,7 +250,7 @@ def needs(study: Study) -> str | None:
 
 @section("string_value", title="The value s against its proof", order=720, needs=needs)
 def string_value(study: Study, report: Report) -> None:
-    """The component s in the model and in its proof, on 200 strings of 1 to 30 symbols."""
+    """Show the component s in the model and in its proof, on 200 strings of 1 to 30 symbols."""
     model = study.subject.task_model
     task = measures.language_of(model)
     frame = measures.value_against_proof(model, task.strings(200, 30, 1, seed=3))

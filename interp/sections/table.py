@@ -29,7 +29,7 @@ from interp.theory.closed_forms import least_squares, weighted_least_squares
 
 @section("table", title="The whole table", order=110, needs=shared.needs_table)
 def table(study: Study, report: Report) -> None:
-    """Divergence, accuracy by prior, and associations memorized, over every context (Dana 2024)."""
+    """Show divergence, accuracy by prior, and memorized associations, over all contexts (Dana 2024)."""
     task, found = table_of(study.subject), study.once(known)
     report.section(
         "The whole table",
@@ -60,18 +60,18 @@ def table(study: Study, report: Report) -> None:
 
 
 def known(study: Study) -> Memorization:
-    """The measures of memorization; use them with study.once."""
+    """Return the measures of memorization; use them with study.once."""
     return memorization(study.subject, study.once(shared.context_logits))
 
 
 def least_width(study: Study) -> int:
-    """The width that is sufficient for any table of this size."""
+    """Return the width that is sufficient for any table of this size."""
     task = table_of(study.subject)
     return min(len(task.contexts), task.n_out - 1)
 
 
 def sentence(found: Memorization, gap: OptimumGap | None, weighted: bool, least: int) -> str:
-    """The verdict in words. weighted: whether contexts have different probabilities."""
+    """Return the verdict in words. weighted: whether contexts have different probabilities."""
     share = f", which have probability {words.share(found.accuracy)}" if weighted else ""
     sentences = [
         f"Divergence {found.kl:.4g} nats from the table, whose entropy is {found.entropy:.4g} nats.",
@@ -102,13 +102,13 @@ def above(gap: OptimumGap) -> str:
 
 
 def additive_needs(study: Study) -> str | None:
-    """A table, and logits that are a sum over heads."""
+    """Require a table, and logits that are a sum over heads."""
     return shared.needs_table(study) or study.subject.no_decomposition()
 
 
 @section("table_attention", title="The attention matrix", order=440, needs=additive_needs)
 def table_attention(study: Study, report: Report) -> None:
-    """Ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
+    """Show the ranks and singular values of the attention matrix (Dana 2024, Theorem 1)."""
     subject, task = study.subject, table_of(study.subject)
     found = attention_matrix(subject, study.once(shared.context_outputs))
     report.section(
@@ -146,7 +146,7 @@ def table_attention(study: Study, report: Report) -> None:
 
 @section("table_contexts", title="Context by context", order=120, needs=shared.needs_table)
 def table_contexts(study: Study, report: Report) -> None:
-    """Divergence of each context, compared with that of the best map if known."""
+    """Show the divergence of each context, compared with that of the best map if known."""
     found = memorization(study.subject, study.once(shared.context_logits))
     gap = study.once(shared.known_optimum)
     report.section("Context by context")
@@ -187,13 +187,13 @@ def table_contexts(study: Study, report: Report) -> None:
 
 
 def directions_needs(study: Study) -> str | None:
-    """A table, and logits that are a linear map of the last stream."""
+    """Require a table, and logits that are a linear map of the last stream."""
     return shared.needs_table(study) or unsupported(unembedding, study.subject)
 
 
 @section("table_directions", title="Directions of the table", order=610, needs=directions_needs)
 def table_directions(study: Study, report: Report) -> None:
-    """Singular vectors of the log table, and how much of each the unembedding expresses."""
+    """Show the singular vectors of the log table, and how much of each the unembedding expresses."""
     table, gap = spectrum(study.subject), study.once(shared.known_optimum)
     report.section(
         "Directions of the table",
@@ -223,7 +223,7 @@ def table_directions(study: Study, report: Report) -> None:
 
 @section("table_heads", title="What heads add to the table", order=340, needs=additive_needs)
 def table_heads(study: Study, report: Report) -> None:
-    """The rise of the divergence without each head, and the size of what it adds."""
+    """Show the rise of the divergence without each head, and the size of what it adds."""
     table = head_table(study.subject, study.once(shared.context_outputs))
     report.section("What heads add to the table", "What each head adds to the logits at the last token.")
     named = table.assign(head=table["head"].astype(str))
@@ -237,7 +237,7 @@ def table_heads(study: Study, report: Report) -> None:
 
 @section("table_optimum", title="Distance to the best map of this width", order=115, needs=shared.needs_table)
 def table_optimum(study: Study, report: Report) -> None:
-    """Divergences of the model, of the best map found, and of the closed forms (Dana 2024, section 4)."""
+    """Show the divergences of the model, of the best map found, and of the closed forms (Dana 2024, section 4)."""
     task, gap = table_of(study.subject), study.once(shared.optimum_gap)
     report.section("Distance to the best map of this width")
     report.add_text(

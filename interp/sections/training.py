@@ -11,7 +11,7 @@ from interp.words import counted, share
 
 @section("training", title="Training", order=940, needs=lambda study: no_curve(study.subject))
 def make(study: Study, report: Report) -> None:
-    """The curve of the training run or from the checkpoint."""
+    """Show the curve of the training run or from the checkpoint."""
     curve = training_curve(study.subject)
     last = curve.iloc[-1]
     report.section(

@@ -23,14 +23,14 @@ SHOWN_ROWS = 300
 
 
 def logits_needs(study: Study) -> str | None:
-    """The reason why outputs are not tokens, or not a sum over heads, or None."""
+    """Return the reason why outputs are not tokens, or not a sum over heads, or None."""
     words = None if study.task.n_out == study.task.d_vocab else "outputs are not tokens"
     return first_reason([words, shared.needs_two_answers(study)])
 
 
 @section("head_logits", title="Logits of single heads", order=330, needs=logits_needs)
 def head_logits(study: Study, report: Report) -> None:
-    """Box plots of the logits of every head and of the model, by current and true next token (Figure 1)."""
+    """Show box plots of the logits of every head and of the model, by current and true next token (Figure 1)."""
     batch = study.once(shared.rows, "test")[slice(0, SHOWN_ROWS)]
     reads = range(study.once(shared.n_reads))
     found = [shared.first(study.once(shared.outputs, "test", *([read] if read else [])), SHOWN_ROWS) for read in reads]
@@ -46,7 +46,7 @@ def head_logits(study: Study, report: Report) -> None:
 
 @section("head_planes", title="Head outputs", order=320, needs=shared.needs_two_answers)
 def planes(study: Study, report: Report, C: float = 1000.0) -> None:
-    """Head outputs with value vectors and separators, of the best and worst head by s-acc, then all (Figures 6, 7, 15).
+    """Show head outputs with value vectors and separators: best and worst head by s-acc, then all (Figures 6, 7, 15).
 
     C: weight of errors in the separators' objective.
     """
@@ -91,7 +91,7 @@ def planes(study: Study, report: Report, C: float = 1000.0) -> None:
 
 
 def inputs(study: Study) -> list[str]:
-    """The test inputs, as the numbers of their counted tokens."""
+    """Return the test inputs, as the numbers of their counted tokens."""
     batch = study.once(shared.rows, "test")
     before = torch.arange(batch.tokens.shape[1]) <= study.subject.answer_positions(batch.tokens)[:, None]
     ids = [study.task.token_id(token) for token in study.task.counted]
@@ -99,7 +99,7 @@ def inputs(study: Study) -> list[str]:
 
 
 def tokens_seen(study: Study) -> tuple[str, ...]:
-    """The tokens that a head can attend to from the read position, the counted ones first."""
+    """Return the tokens that a head can attend to from the read position, the counted ones first."""
     batch = study.once(shared.rows, "test")
     places = study.subject.answer_positions(batch.tokens)
     causal = study.model.cfg.attention_dir == "causal"
@@ -111,19 +111,19 @@ def tokens_seen(study: Study) -> tuple[str, ...]:
 
 
 def _named(figure: go.Figure, d_head: int) -> go.Figure:
-    """Title the vertical axis if a head has one dimension; it then shows the answer."""
+    """Add a title to the vertical axis if heads have one dimension; the axis then shows the answer."""
     return figure if d_head > 1 else figure.update_yaxes(title_text="answer, by its number")
 
 
 def ratios_needs(study: Study) -> str | None:
-    """The reason why there are no attention ratios (not three counted tokens, or no separators), or None."""
+    """Return the reason why there are no attention ratios (not three counted tokens, or no separators), or None."""
     three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
     return first_reason([three, shared.needs_two_answers(study)])
 
 
 @section("attention_ratios", title="Attention to the counted tokens", order=410, needs=ratios_needs)
 def ratios(study: Study, report: Report) -> None:
-    """One dot per head: attention to the first counted token relative to the second and the third (Figure 5)."""
+    """Show one dot per head: attention to the first counted token relative to the second and the third (Figure 5)."""
     subject, counted = study.subject, study.task.counted
     batch = None if subject.count_space else study.once(shared.rows, "test")
     table = study.once(shared.singles).merge(
@@ -146,7 +146,7 @@ SWEEP_W02 = tuple(float(r) for r in np.logspace(-1, 3, 9))
 
 
 def reweighting_needs(study: Study) -> str | None:
-    """The reason why attention is not reweighted (not three counted tokens, or not in count space), or None."""
+    """Return the reason why attention is not reweighted (not three counted tokens, or not in count space), or None."""
     three = None if len(study.task.counted) == 3 else f"task {study.task.name} does not declare three counted tokens"
     counts = None if study.subject.count_space else (
         "this would take minutes on whole sequences; call interp.reweight_attention instead"
@@ -162,7 +162,7 @@ def reweighting(
     w02: tuple[float, ...] = SWEEP_W02,
     C: float = 1000.0,
 ) -> None:
-    """s-acc of the heads with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1.
+    """Show s-acc with attention set by hand (section 5.4): w01 without the third token, and w02 at w01 = 1.
 
     C: weight of errors in the separators' objective, as in head_metrics.
     """

@@ -14,7 +14,7 @@ MOST_LAYERS, MOST_WIDTH = 12, 1024
 
 
 def needs(study: Study) -> str | None:
-    """A model small enough to probe at every layer."""
+    """Require a model small enough to probe at every layer."""
     cfg = study.model.cfg
     if cfg.n_layers > MOST_LAYERS or cfg.d_model > MOST_WIDTH:
         return f"{cfg.n_layers} layers of width {cfg.d_model} are too many sites to probe"
@@ -27,7 +27,7 @@ def population(study: Study) -> Population:
 
 @section("variables", title="Variables", order=750, needs=needs)
 def make(study: Study, report: Report) -> None:
-    """Probe and interchange accuracy of each feature, by layer and position."""
+    """Show probe and interchange accuracy of each feature, by layer and position."""
     inputs = study.once(population)
     table: pd.DataFrame = study.on_population("variables", inputs)
     if table.empty:
