@@ -124,5 +124,4 @@ def _checked(p: int, frequencies: str) -> tuple[int, ...]:
 def _named(
     ks: tuple[int, ...], in_cos: Tensor, in_sin: Tensor, out_cos: Tensor, out_sin: Tensor
 ) -> dict[str, Float[Tensor, "frequencies d_model"]]:
-    """Return the directions by name, one per frequency."""
     return {"cos of a token": in_cos, "sin of a token": in_sin, "cos of the sum": out_cos, "sin of the sum": out_sin}

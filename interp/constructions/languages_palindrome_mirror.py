@@ -25,8 +25,8 @@ With layer norm, row i is scaled by some r_i > 0 after the scores of layer 1 are
 they are 0, because the neurons have no bias (1/4 comes from the one word of each row). Before scaling, a row with a
 mismatch has a squared length of at most B + 1 + 1 + (3/4)^2, and CLS of at least B + 1. As B >= ln 48 > 3.87 for
 n >= 3, r_i / r_0 >= sqrt(4.87 / 6.44) > 0.86, so two mismatches outweigh (11/16) r_0, and slack keeps its sign. The
-last norm scales slack to +-sqrt(d/2) at eps = 0. So the cross-entropy goes to zero as output_scale grows, for
-PALINDROME as for the other languages; the paper leaves this open.
+last norm scales slack to +-sqrt(d/2) at eps = 0. So the cross-entropy of PALINDROME, too, goes to zero as output_scale
+grows, which the paper leaves open.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ With layer norm, rows are scaled by positive numbers. So the neurons still mark 
 and the scores keep their signs, so each head still favors its positions. But whether the heads' sums of weights stay
 close enough for the sign of s is not proved here; it is checked, for every k at many lengths. The last norm scales s to
 +-sqrt(d/2) at eps = 0. The heads then attend from every row, not only from CLS: other rows would have s = 0, which a
-norm with eps = 0 cannot scale. The tenth component is unused, as in the published code, so that s is +-sqrt(10) there,
-too.
+norm with eps = 0 cannot scale. The tenth component is unused, as in the published code; without it, s would be +-3.
 """
 
 from __future__ import annotations

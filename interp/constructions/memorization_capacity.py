@@ -159,8 +159,7 @@ def _draw(
     for draw in range(max_draws):
         spread = SCORE_SPREADS[draw % len(SCORE_SPREADS)]
         W_E, W_pos = rng.standard_normal((n_tokens, d)), rng.standard_normal((contexts.shape[1], d))
-        # With weights of standard deviation a, queries and keys of x = e + pos have variance 2 d a^2, and scores have
-        # standard deviation 2 d a^2.
+        # x = e + pos has variance 2. If weights have a^2, queries and keys have 2 d a^2: scores deviate by 2 d a^2.
         W_Q, W_K = rng.standard_normal((2, heads, d, d_head)) * np.sqrt(spread / (2 * d))
         W_V = rng.standard_normal((heads, d, d_head)) / np.sqrt(d)
         z = _mixed_values(contexts, W_E, W_pos, W_Q, W_K, W_V)

@@ -132,7 +132,6 @@ def _views(items: Iterable[Item], taken: set[str], told: set[str], pictures: Pic
 
 
 def _view(item: Item, taken: set[str], told: set[str], pictures: Pictures) -> dict[str, Any]:
-    """Return the template's view of an item."""
     from markupsafe import Markup
 
     match item:
@@ -219,10 +218,7 @@ def height_of(figure: go.Figure) -> int:
 
 
 def size_hints(figure: go.Figure) -> dict[str, int]:
-    """Return a figure's widths in pixels from `layout.meta`.
-
-    A page narrower than "min_width" scrolls; square figures, which shrink with the page, have a "max_width".
-    """
+    """Return a figure's "min_width" (narrower pages scroll) and "max_width" (of square figures), in pixels, if any."""
     meta = figure.layout.meta if isinstance(figure.layout.meta, dict) else {}
     return {name: int(meta[name]) for name in ("min_width", "max_width") if isinstance(meta.get(name), int | float)}
 
