@@ -1,7 +1,7 @@
 """Evidence for a box of counts: the box is split by n1 - n0, then by n0, n1 or n2.
 
-On each part, the right output is proved to be the largest, or another output to exceed it. A part is split if the bound
-is too weak; single inputs are decided by their logits.
+On each part, a bound proves that the right output is the largest, or that another output exceeds it. A part is split if
+the bound is too weak; single inputs are decided by their logits.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _cut_at_tie(zone: Zone) -> list[int] | None:
 
 
 def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int | None, float]:
-    """None and a bound on the right answer's lead, or another output and a bound on its lead on the whole zone."""
+    """Return (None, bound on the right answer's lead), or another output and a bound on its lead on the whole zone."""
     right = shape.answers[0 if zone.low[3] >= 1 else 1]
     above, below, _ = quotients.least(zone, right)
     above[right], below[right] = np.inf, -np.inf
@@ -163,7 +163,7 @@ def _decide(quotients: Quotients, shape: CountedShape, zone: Zone) -> tuple[int 
 
 
 def _halve(quotients: Quotients, shape: CountedShape, zone: Zone) -> list[int]:
-    """Return the cut for which the halves' bounds are best."""
+    """Return the cut whose halves have the best bounds."""
     found = []
     for axis in range(4):
         if zone.low[axis] < zone.high[axis]:

@@ -30,7 +30,7 @@ Row = tuple[list[int], list[list[Any]]]
 
 
 def inputs_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Return every input that the task lists, or, if these are too many, inputs on which a refuted model errs."""
+    """Tabulate every input that the task lists, or, if these are too many, inputs on which a refuted model errs."""
     task = model.task
     if work(model, task.n_inputs or 0, next(iter(task.inputs(1))).tokens.shape[1]) <= MOST_WORK:
         return table(model, (row for batch in task.inputs(4096) for row in rows_of(model, batch)))
@@ -44,7 +44,7 @@ def work(model: TaskModel, rows: int, length: int) -> float:
 
 
 def counterexamples(model: TaskModel, certificate: Certificate) -> Finding:
-    """Return the inputs that a refuted certificate lists as errors, or its counterexample."""
+    """Tabulate the inputs that a refuted certificate lists as errors, or its counterexample."""
     if certificate.counterexample is None:
         raise UnsupportedError(
             f"{certificate.n_inputs:,} inputs are too many for the checker to run them again, and none is known to be "
@@ -76,7 +76,7 @@ def rows_of(model: TaskModel, batch: Batch) -> Iterator[Row]:
 
 @register_evidence("every context of the table")
 def contexts_evidence(model: TaskModel, certificate: Certificate, options: dict[str, Any]) -> Finding:
-    """Every context of positive probability, with all its most likely answers."""
+    """Tabulate every context of positive probability, with all its most likely answers."""
     task: Any = model.task
     if model.spec.max_length not in (None, task.order):
         raise InterpError(f"evidence is for inputs of one context, {task.order} tokens, not {model.spec.max_length}")
@@ -89,7 +89,7 @@ def contexts_evidence(model: TaskModel, certificate: Certificate, options: dict[
 
 
 def table(model: TaskModel, rows: Iterable[Row]) -> Finding:
-    """Return the finding for some inputs: the wrong answers, and the smallest margin of any right or wrong answer."""
+    """Return the finding for some inputs: the wrong answers, and the smallest absolute margin of any answer."""
     task, spec = model.task, model.spec
     parts: list[Row] = list({tuple(tokens): (tokens, reads) for tokens, reads in rows}.values())
     double = TaskModel(spec, task, dict(model.named_parameters()), seed=model.seed, dtype="float64")

@@ -1,9 +1,9 @@
 """Evidence of certificates by inputs, multisets or products: a compact proof for max-of-k, otherwise a table.
 
-For max-of-k with one head, the checker makes the proof itself: outputs times the sum of weights are sums over positions
-and so extreme if each number is the worst one (a compact proof, Gross et al. 2024). The evidence states only the
-errors. The checker knows this task by name and reads K and v from its parameters, so the evidence depends on the task's
-class. Other tasks that list their inputs have a table.
+For max-of-k with one head, the checker makes the proof itself: outputs times the sum of weights are sums over
+positions, so they are extreme if each position has its worst number (a compact proof, Gross et al. 2024). The evidence
+states only the errors. The checker knows this task by name and reads K and v from its parameters, so the evidence
+depends on the task's class. For other tasks that list their inputs, the evidence is a table.
 """
 
 from __future__ import annotations

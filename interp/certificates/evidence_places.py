@@ -1,6 +1,6 @@
 """Evidence that a model is right on every path of an automaton: the order of places, and coordinates of values.
 
-Both are found by measuring, as in the certificate. The checker derives sets and bounds itself.
+Both are found by numerical measurement, as in the certificate. The checker derives sets and bounds itself.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _coordinates(read: ReadProof) -> list[list[str]]:
         used = np.concatenate([values[position, np.flatnonzero((table >= 0).any(0))] for position, table in tables])
         write = read.proof.net.write[head].numpy()
         _, _, turned = np.linalg.svd((used - used.mean(0)) @ write, full_matrices=False)
-        along = write @ turned[: write.shape[0]].T  # of a value, its coordinates in the stream's main directions
+        along = write @ turned[: write.shape[0]].T  # coordinates of a value in the stream's main directions
         along = along / max(np.abs(along).max(), 1e-30)
         if not np.linalg.cond(along) < 1e6:
             along = np.eye(write.shape[0])

@@ -61,7 +61,7 @@ def sequences_evidence(model: TaskModel, certificate: Certificate, options: dict
 
 
 def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], float]:
-    """Return the parts in order, each as the token by which it is split or None, and the smallest bound."""
+    """Return the parts in order, each as the token by which it is split (None: not split), and the smallest bound."""
     roots, smallest = space.roots(), float("inf")
     said: list[int | None] = [None] * len(roots)
     inside: dict[int, list[int]] = {}
@@ -96,7 +96,7 @@ def _cut(tables: Tables, space: Space, least: float) -> tuple[list[int | None], 
 
 
 def _below(tables: Tables, space: Space, nodes: Nodes, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """Per node, a lower bound on the right output minus any other one, and the token by which to split it."""
+    """Return, per node, a lower bound on the right output minus any other one, and the token by which to split it."""
     lo, hi, ends = space.interval(nodes)
     row, j = np.nonzero(np.arange(tables.lead.shape[1]) != tables.classes[nodes.count - 1][:, None])
     count = nodes.count[row] - 1

@@ -33,7 +33,7 @@ FORMATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def frozen(model: TaskModel) -> TaskModel:
-    """A fresh model with the same spec, parameters and task. Raises UnsupportedError if the model was changed."""
+    """Make a fresh model with the same spec, parameters and task. Raises UnsupportedError if the model was changed."""
 
     def refuse(reason: str | None) -> None:
         if reason is not None:
@@ -105,7 +105,7 @@ def other_parts(model: nn.Module, fresh: nn.Module) -> str | None:
 
 
 def _other_part(module: nn.Module, twin: nn.Module) -> str | None:
-    """A sentence on a difference between two modules, except for parameters: class, functions, numbers, constants."""
+    """Return a sentence about a difference between two modules in class, functions, numbers or constants, or None."""
     if type(module) is not type(twin):
         return f"its class is {type(module).__name__}, not {type(twin).__name__}"
     for name, value in vars(module).items():

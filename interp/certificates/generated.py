@@ -81,8 +81,10 @@ class Whole:
 
 
 def sees_its_answers(subject: Subject, batch: Batch) -> str | None:
-    """The reason why teacher forcing does not imply right generation, or None: in rows of a bidirectional model, the
-    answers are visible."""
+    """Return the reason why teacher forcing does not imply right generation, or None.
+
+    In a bidirectional model, the read positions see the answers in the row.
+    """
     task = subject.task
     if subject.model.cfg.attention_dir == "causal":
         return None

@@ -1,12 +1,12 @@
-"""Certify histogram models: is a one-layer model right at every position of all T^L sequences?
+"""Certify that a one-layer histogram model is right at every position of all T^L sequences.
 
 For a given own token and count, logit differences are affine in the mixed token as long as no neuron changes its sign.
-Their smallest value over all sequences then occurs when all other slots have the same token (with fixed patterns: each
-slot its best token). So models with one hidden neuron, and all cases in which the neurons' signs are fixed, are decided
-exactly without search. If neurons change sign, ReLUs are bounded by lines, and sequences are split until every part is
-decided or a share of the time is used up. If order does not matter, the undecided rest is counted multiset by multiset
-(histogram_counted.py). A model is refuted only by a sequence that its own forward pass gets wrong. Source: errata on
-Behrens et al. (2024), section C.
+Their smallest value over all sequences then occurs when all other slots have the same token (with fixed patterns, when
+each slot has its best token). So models with one hidden neuron, and all cases in which the neurons' signs are fixed,
+are decided exactly without search. If neurons change sign, ReLUs are bounded by lines, and sequences are split until
+every part is decided or a share of the time is used up. If order does not matter, the undecided rest is counted by
+multisets (histogram_counted.py). A model is refuted only by a sequence that its own forward pass gets wrong. Source:
+errata on Behrens et al. (2024), section C.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def certify_histogram(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Certificate:
-    """Is every position's count right on all T^L sequences, in exact arithmetic and in the model's own format?
+    """Certify every position's count on all T^L sequences, in exact arithmetic and in the model's own format.
 
     seconds: time limit. Splitting takes at most the share SPLITTING of it if multisets can be counted afterwards,
     otherwise all of it (default 10); see budgets.py. Counting continues until the limit (default COUNTING); the rest
@@ -135,9 +135,9 @@ def class_sizes(tables: Tables) -> np.ndarray:
 
 
 def _split(parts: list[Part], budget: Budget, progress: Callable[[int, int], None] | None) -> None:
-    """Branch and bound for each own token and count, largest counts first, because they have the fewest sequences.
+    """Run branch and bound for each own token and count, largest counts first: these have the fewest sequences.
 
-    Each gets an equal share of the remaining steps, in rounds, so that unused steps go to the others.
+    In each round, they get equal shares of the remaining steps, so that unused steps go to the others.
     """
     for _ in range(ROUNDS):
         jobs = []

@@ -1,9 +1,9 @@
 """Bound the effect of rounding on the logit differences of a one-layer histogram model, over all T^L sequences.
 
 Every sum of n products, in whatever order, with or without fused operations, has an error of at most
-gamma_n = n u / (1 - n u) times the sum of the products' sizes (Higham 2002, section 3.1), u the unit roundoff. The
-bound follows the forward pass: queries and keys, scores, pattern, mixing, residual, hidden neurons, logits; at each
-step the sizes are the largest that any sequence with the given own token and count reaches.
+gamma_n = n u / (1 - n u) times the sum of the products' absolute values (Higham 2002, section 3.1), where u is the unit
+roundoff. The bound follows the forward pass: queries and keys, scores, pattern, mixing, residual, hidden neurons,
+logits. At each step, the sizes are the largest that any sequence with the given own token and count reaches.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def rounding_bound(
     """Bound on the error of each logit difference (right class against class j), by own token and count.
 
     highest: the largest pre-activations, by own token and count. extra: further terms that a sum may have in another
-    order of evaluation, such as all neurons' terms where directions are taken first. Infinite for a format without a
-    bound, and where the format could overflow.
+    order of evaluation, such as all neurons' terms if directions are evaluated first. The bound is infinite for an
+    unsupported format, and where the format could overflow.
     """
     if dtype not in ROUNDOFF:
         return np.full((tables.T, tables.L, tables.lead.shape[1]), np.inf)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite ends as an infinite bound
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite give infinite bounds
         return _bound(model, tables, highest, ROUNDOFF[dtype], limits(dtype), extra)
 
 
@@ -37,7 +37,7 @@ def _bound(
 ) -> Float[np.ndarray, "T L n_out"]:
     plain = arrays(model)
     a, (smallest, largest) = {name: np.abs(array) for name, array in plain.items()}, limits
-    embedding, w_in, w_out = a["W_E"], a["W_in"], a["W_out"]  # of every token: those outside the alphabet, too
+    embedding, w_in, w_out = a["W_E"], a["W_in"], a["W_out"]  # of every token, including those outside the alphabet
     d, p = w_in.shape
     keys = tables.L + tables.bos
     reach = embedding[tables.ids] @ w_in  # size that one token's value can have in a neuron's sum
@@ -62,13 +62,13 @@ def _bound(
 def _mixing(
     tables: Tables, a: dict[str, np.ndarray], reach: np.ndarray, u: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Size of the mixed value in every neuron's sum, the part of its error that the pattern brings, both (T, L, p), and
-    the largest sum of a row of the pattern."""
+    """Return the mixed value's size in every neuron's sum and its error from the pattern, both (T, L, p), and the
+    largest sum of a row of the pattern."""
     T, L, keys = tables.T, tables.L, tables.L + tables.bos
     numbers = Arithmetic(u)
     if tables.pattern is not None:
         relative = 0.0
-        if tables.softmax:  # of numbers that are known exactly
+        if tables.softmax:  # for numbers that are known exactly
             spread = torch.tensor(2 * float(np.abs(a["W_mix"]).max()))
             relative = float(numbers.weight_error(torch.zeros(()), spread, keys))
         weight = float(np.abs(tables.pattern).sum(1).max())

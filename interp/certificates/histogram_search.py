@@ -193,7 +193,7 @@ class Search:
 
 @dataclass
 class Part:
-    """One own token: its search (None if its softmax weight underflows), its ledger, and the undecided nodes.
+    """State of one own token: its search (None if its softmax weight underflows), its ledger, and undecided nodes.
 
     rivals: per count, the answers that the root's bound does not exclude.
     """
@@ -215,7 +215,7 @@ class Part:
 
     @property
     def undecided(self) -> np.ndarray:
-        """Number of undecided (sequence, position) pairs per count."""
+        """Return the number of undecided (sequence, position) pairs per count."""
         book = self.ledger
         if self.search is None:
             return np.array(book.total)
@@ -232,7 +232,7 @@ class Part:
         """Replace the search's results for one count by an exact count of all sequences."""
         book, k, rivals = self.ledger, count - 1, self.rivals[count]
         book.right[k], book.wrong[k], book.close[k], book.tied[k] = found.right, found.wrong, found.close, found.tied
-        # Right margins exceed need + 2 slack as evaluated here; close ones exceed nothing.
+        # Right margins exceed need + 2 slack as evaluated here; close ones exceed no threshold.
         least = 0.0 if found.close or found.tied else float((need + slack)[rivals].min())
         if found.right or found.close:
             book.margin[k], book.need[k] = min(book.margin[k], least), float(need[rivals].min())

@@ -2,13 +2,14 @@
 
 A node is a set of sequences with the same own token and count, and with some of the other slots fixed. Two kinds:
 
-Multisets  dot and bos mixing. Order does not matter, so a node fixes how often some tokens occur; the free slots may
-           contain any of the remaining tokens. A node is split by the count of one token, the one that lowers an
+Multisets  Scores from queries and keys. Order does not matter, so a node fixes how often some tokens occur; the free
+           slots may contain any of the remaining tokens. A node is split by the count of the token that lowers an
            undecided bound most. The neurons' input is own + (top + sum n_o) / (bottom + sum d_o); without softmax,
            bottom = 1 and d = 0. It lies between the "ends", where all free slots have the same token
            (`interp.theory.ranges`). So every concave function of it is smallest at an end.
-Slots      linear mixing. A node fixes the tokens in the slots with the largest weights in one row of the pattern. Each
-           free slot takes its best other token, and the own token's copies go to the slots where they gain most.
+Slots      Fixed patterns (linear mixing). A node fixes the tokens in the slots with the largest weights in one row of
+           the pattern. Each free slot takes its best other token, and the own token's copies go to the slots where they
+           gain most.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Multisets:
         )  # fmt: skip
 
     def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Smallest and largest pre-activation of every neuron, exact, and the ends.
+        """Return the exact smallest and largest pre-activation of every neuron, and the ends.
 
         ends (nodes, others, p): pre-activations with one token in all free slots; for tokens that are not allowed,
         those of an allowed one.
@@ -149,14 +150,14 @@ class Multisets:
         return found.min(1), found
 
     def witness(self, nodes: Nodes) -> np.ndarray:
-        """Pre-activations of one sequence per node, with the first allowed token in all free slots."""
+        """Return the pre-activations of one sequence per node, with the first allowed token in all free slots."""
         left, at = nodes.left[:, None], nodes.rest.argmax(1)
         return np.asarray(
             self.own + (nodes.top + left * self.n[at]) / (nodes.bottom[:, None] + left * self.dn[at, None])
         )
 
     def where(self, nodes: Nodes, row: np.ndarray, guide: np.ndarray) -> np.ndarray:
-        """The token by which to split each node row[i]: the one whose end is furthest below the mean of the ends."""
+        """Return the token by which to split each node row[i]: its end is furthest below the mean of the ends."""
         there = nodes.rest[row]
         average = np.where(there, guide, 0.0).sum(1) / there.sum(1)
         # Choose an allowed token even if the ends overflow: the children of another one would not cover their parent.
@@ -169,7 +170,7 @@ class Multisets:
         return (nodes.left == 0) | (nodes.rest.sum(1) <= 1)
 
     def children(self, nodes: Nodes, at: np.ndarray) -> tuple[Nodes, np.ndarray]:
-        """One child per count of the token `at`, from 0 to all free slots, and the index of each child's parent."""
+        """Return one child per count of the token `at`, from 0 to all free slots, and each child's parent's index."""
         sizes = nodes.left + 1
         parent = np.repeat(np.arange(len(nodes)), sizes)
         more = np.arange(len(parent)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -241,7 +242,7 @@ class Slots:
         )  # fmt: skip
 
     def interval(self, nodes: Nodes) -> tuple[np.ndarray, np.ndarray, None]:
-        """Smallest and largest pre-activation of every neuron, exact."""
+        """Return the exact smallest and largest pre-activation of every neuron."""
         at = (nodes.position, nodes.start, nodes.copies)
         return nodes.top + self.lo[at], nodes.top + self.hi[at], None
 
@@ -269,7 +270,7 @@ class Slots:
         return (nodes.left == 0) | (nodes.copies == nodes.left) | ((nodes.copies == 0) & (len(self.others) == 1))
 
     def witness(self, nodes: Nodes) -> np.ndarray:
-        """Pre-activations of one sequence per node: own tokens in the first free slots, then one other token."""
+        """Return the pre-activations of one sequence per node: first own tokens in free slots, then one other token."""
         sums = np.concatenate([np.zeros((self.L, 1)), self.a.cumsum(1)], 1)[nodes.position]
         at = np.arange(len(nodes))
         first, middle = sums[at, nodes.start], sums[at, nodes.start + nodes.copies]

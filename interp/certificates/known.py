@@ -1,7 +1,7 @@
-"""Certificates that are shipped with interp, for models whose proofs take a minute.
+"""Certificates shipped with interp, for models whose proofs take a minute.
 
-known.json contains them, made by analyses/known_certificates.py, by spec, number format and hash of the weights. Models
-with other weights, with hooks or with a changed task do not get one.
+known.json contains them, keyed by spec, number format and hash of the weights (see analyses/known_certificates.py).
+Models with other weights, with hooks or with a changed task do not get one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interp.tasks.hashes import tensors_sha256
 
 FILE = "known.json"
 COMPARED = 16
-"""Number of inputs per split on which the model is compared with a fresh one; some have 1000 symbols."""
+"""Number of inputs per split on which the model is compared with a fresh one; some inputs have 1000 symbols."""
 NOT_KEPT = ("source", "probes", "on_record")
 """Fields that are not stored: they refer to a model in memory, or are the same for all stored certificates."""
 

@@ -109,7 +109,7 @@ def counts_matter(model: TaskModel) -> bool:
 
 @torch.no_grad()
 def seen_positions(model: TaskModel, length: int) -> Bool[Tensor, "length"]:
-    """Mask of the seen positions of strings of a length (see the module's docstring), for any number of ones."""
+    """Return a mask of the seen positions (see the module's docstring) of strings of a length, however many ones."""
     if len(model.spec.layers) == 1:
         return torch.zeros(length, dtype=torch.bool)
     task: Any = model.task
@@ -158,7 +158,7 @@ def classes(model: TaskModel, length: int, seen: Bool[Tensor, "length"] | None =
 @register_method("strings by counts and seen positions", other_task, refusal, TAKES)
 @one_thread()
 def certify_strings(model: TaskModel, longest: int | None = None, progress: Any = None) -> Certificate:
-    """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
+    """Certify every string of 1 to `longest` symbols, in the model's number format and for any order of evaluation.
 
     "undecided" if a class is right by a margin within rounding. The certificate's table "lengths": length, classes,
     smallest_margin, rounding, status. All strings of a class must have the same label. This is compared on every string
@@ -224,7 +224,7 @@ def labelled(task: Any, symbols: Int[Tensor, "strings length"]) -> Batch:
 
 
 def all_labels(task: Any, length: int) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
-    """Every string of a length and its label. Raises InterpError if `enumerate` does not list each string once."""
+    """List every string of a length with its label. Raises InterpError if `enumerate` does not list each once."""
     base = len(task.alphabet)
     words, lengths = task.symbols(task.enumerate(length).tokens)
     if (
@@ -249,7 +249,7 @@ def unchecked(task: Any, longest: int, compared: int = CHECKED) -> tuple[str, ..
 def _probes(
     model: TaskModel, task: Any, symbols: Tensor, seen: Tensor, margin: Tensor, bound: Tensor, most: int = 24
 ) -> Probes:
-    """Random strings from the classes with the smallest margins."""
+    """Draw random strings from the classes with the smallest margins."""
     length, generator = symbols.shape[1], torch.Generator().manual_seed(symbols.shape[1])
     chosen = margin.argsort()[:most].repeat(most)[:most]
     free = torch.nonzero(~seen)[:, 0]
@@ -292,7 +292,7 @@ def one_label_each(keys: Int[Tensor, "strings columns"], labels: Bool[Tensor, "s
 def _pairs(
     task: Any, seen: Bool[Tensor, "length"], counted: bool
 ) -> tuple[Int[Tensor, "strings length"], Bool[Tensor, "strings"]]:
-    """Random strings with many and few ones, each paired with another string of its class."""
+    """Draw random strings with many and few ones, each paired with another string of its class."""
     length, generator = len(seen), torch.Generator().manual_seed(len(seen))
     share = torch.rand(DRAWN, 1, generator=generator)
     words = (torch.rand(DRAWN, length, generator=generator) < share).long()

@@ -1,9 +1,9 @@
 """Certify memorization models: exact divergence and accuracy over the whole table, with a rounding bound per context.
 
 A model is certified if, for every context of positive probability, its largest logit is at a most likely next token, by
-more than rounding in its own number format. For a look-up table this is the complete answer. For a noisy table it means
-that every association is memorized; the divergence measures how well the distribution is known, and `max_kl` adds it as
-a condition. A model of longer inputs is run on every sequence of k tokens and more.
+more than rounding in its own number format. For a look-up table, such a model is right on every input. For a noisy
+table, it has memorized every association; the divergence measures how well it fits the distribution, and `max_kl`
+limits the divergence, too. A model that takes longer inputs is run on every sequence of k or more tokens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def refusal(model: TaskModel) -> str | None:
 def last_logits_with_bound(
     model: TaskModel, tokens: Int[Tensor, "rows length"], dtype: torch.dtype | None = None
 ) -> tuple[Float[Tensor, "rows n_out"], Float[Tensor, "rows n_out"]]:
-    """Logits at the last token (float64), and a bound on the error in `dtype` (default: the model's)."""
+    """Return the logits at the last token (float64), and a bound on the error in `dtype` (default: the model's)."""
     parts: Any = model
     numbers, attn = Arithmetic(ROUNDOFF[dtype or model.embed.W_E.dtype]), parts.blocks[0].attn
     size = model.cfg.n_heads * tokens.shape[1] * (tokens.shape[1] + 4 * model.cfg.d_head) + model.task.n_out
@@ -92,7 +92,7 @@ def last_logits_with_bound(
 
 @register_method("every context of the table", other_task, refusal, TAKES)
 def certify_table(model: TaskModel, max_kl: float | None = None, longest: int | None = None) -> Certificate:
-    """Is the largest logit at a most likely next token, for every context? Also computes the divergence.
+    """Certify that for every context the largest logit is at a most likely next token; also compute the divergence.
 
     max_kl: in nats; if given, a certified model's divergence must be at most this. longest: the longest enumerated
     inputs, for models of inputs longer than a context (default: the longest that the model supports, up to about a

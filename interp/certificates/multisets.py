@@ -72,9 +72,9 @@ def refusal(model: TaskModel) -> str | None:
 
 @dataclass
 class Found:
-    """Results so far. multisets, inputs: their numbers. wrong: inputs with a margin <= 0. tied: with a margin within
-    the rounding of this evaluation. close: right, within the model's rounding. worst: the smallest margin; nearest: its
-    input."""
+    """Results so far. multisets, inputs: their numbers. wrong: inputs with a margin <= 0. tied: inputs with a margin
+    within the rounding of this evaluation. close: right inputs with a margin within the model's rounding. worst: the
+    smallest margin; nearest: its input."""
 
     multisets: int = 0
     inputs: int = 0
@@ -88,7 +88,7 @@ class Found:
 @register_method("every multiset", other_task, refusal, TAKES, lists=True)
 @torch.no_grad()
 def certify_multisets(model: TaskModel, progress: Progress | None = None) -> Certificate:
-    """Is the model right on every input? Each multiset of tokens is evaluated once for all of its orders.
+    """Certify every input by evaluating each multiset of tokens once for all of its orders.
 
     Margins are computed in float64. The model is certified in its own number format if every margin exceeds the
     rounding bound. n_inputs and n_errors count inputs, not multisets. The certificate's table "errors" has the first
@@ -185,7 +185,7 @@ def labels_follow(task: Task) -> bool:
 
 
 def _listed(task: Task, multisets: Batch, batch: Batch) -> Bool[Tensor, "rows"]:
-    """Mask of the rows of a batch whose multiset is among these."""
+    """Return a mask of the rows of a batch whose multiset is among these."""
     known = set(_keys(task, multisets))
     return torch.tensor([key in known for key in _keys(task, batch)], dtype=torch.bool)
 
@@ -224,7 +224,7 @@ def _bounds(
 
 
 def _status(model: TaskModel, found: Found, need: float) -> Status:
-    """ "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
+    """Return "refuted" if the model itself gets the worst input wrong, "certified" if all margins exceed rounding."""
     if found.worst > need:
         return "certified"
     if found.worst > 0 or found.nearest is None:
@@ -235,7 +235,7 @@ def _status(model: TaskModel, found: Found, need: float) -> Status:
 
 
 def _interval(found: Found, total: int) -> tuple[float, float]:
-    """Return the accuracy's bounds if some inputs are undecided: all of these wrong, or all right."""
+    """Return bounds on the accuracy if some inputs are undecided, by counting all of these as wrong, or as right."""
     return max(0.0, 1 - (found.wrong + found.tied) / total), min(1.0, 1 - max(0, found.wrong - found.tied) / total)
 
 

@@ -49,7 +49,7 @@ PROBED = 24
 
 
 def other_task(task: Task) -> str | None:
-    """The reason why the task is not PALINDROME, or None. The proof is about one construction for this language."""
+    """Return the reason why the task is not PALINDROME, or None; the proof is about one construction for it."""
     return None if type(task) is Palindrome else f"task {task.name} is not PALINDROME"
 
 
@@ -128,7 +128,7 @@ def _mirror(model: TaskModel, length: int) -> tuple[float, float]:
 @register_method("proof of PALINDROME", other_task, refusal, TAKES)
 @one_thread()
 def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None) -> Certificate:
-    """Is an exact PALINDROME model right on every string of 1 to `longest` symbols, in its number format?
+    """Certify an exact PALINDROME model on every string of 1 to `longest` symbols, in its number format.
 
     longest: 0 means the largest length that can be proved in this format, at most MOST. A length is "undecided" if
     rounding could exceed the margin. The rounding bound covers any order of evaluation, so longer strings may be right
@@ -155,7 +155,7 @@ def certify_palindrome(model: TaskModel, longest: int = 0, progress: Any = None)
 
 
 def _probes(model: TaskModel, table: pd.DataFrame) -> Iterator[Probes]:
-    """Palindromes, strings one symbol away from one, and random strings, at a few lengths from first to last."""
+    """Make palindromes, strings one symbol away from one, and random strings, at a few lengths from first to last."""
     task, last = model.task, len(table) - 1
     assert isinstance(task, Palindrome)
     for place in sorted({0, 1, 2, 7, last // 2, last} & set(range(last + 1))):

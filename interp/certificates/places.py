@@ -1,10 +1,11 @@
-"""Proofs by places and states: is a one-layer model right on every input of a task that an automaton computes?
+"""Proofs by places and states: certify a one-layer model on every input of a task that an automaton computes.
 
-One layer of attention adds up one term per position. The proof fixes the tokens at a few places, those with the largest
-measured effect. For all other places together it bounds each sum by dynamic programming over (place, state), over all
-inputs that pass through the given automaton states and so have the same label. The resulting set of residual streams is
-propagated through the rest of the model. If the set contains right and wrong answers, one more place is fixed. The
-search ends when every set is decided, or when the model itself gets an input wrong.
+A *place* is a position, numbered in the order in which the automaton reads. Attention adds up one term per place. The
+proof fixes the tokens at a few places, those with the largest measured effect. For all other places together it bounds
+each sum by dynamic programming over (place, state), over all inputs that pass through the given automaton states and so
+have the same label. The resulting set of residual streams is propagated through the rest of the model. If a set may
+contain both right and wrong answers, one more place is fixed. The search ends when every set is decided, or when the
+model itself gets an input wrong.
 
 Each answer is checked after the right earlier answers. By induction, a model that is right at every position generates
 all answers right. A counterexample is reported only after the model itself has generated it, token by token.
@@ -147,7 +148,7 @@ def _subject_refusal(subject: Subject) -> str | None:
 @torch.no_grad()
 @one_thread()
 def certify_places(subject: Subject, seconds: float | int = 600, progress: Progress | None = None) -> Certificate:
-    """Is a one-layer model right on every input of a task that declares an automaton?
+    """Certify a one-layer model on every input of a task that declares an automaton.
 
     seconds: time limit of the search, in seconds of an idle core of 2024 (CELLS_A_SECOND sets per second). If the limit
     is reached, the accuracy is an interval. The certificate's tables: "answers" (one row per position: inputs, right,
@@ -452,7 +453,7 @@ class ReadProof:
     stranger=(_subject_refusal, certify_places),
 )  # fmt: skip
 def certify_paths(model: TaskModel, seconds: float | int = 600, progress: Progress | None = None) -> Certificate:
-    """Is the model right on every path of the automaton that its task declares? See certify_places."""
+    """Certify the model on every path of the automaton that its task declares; see certify_places."""
     return certify_places(Subject.of(model), seconds, progress)
 
 

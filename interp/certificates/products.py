@@ -55,7 +55,7 @@ PROBED = 200
 
 
 def refusal(model: TaskModel) -> str | None:
-    """The reason why this method does not apply to a model, or None. TAKES lists the supported fields of its spec."""
+    """Return the reason why this method does not apply to a model, or None; TAKES lists the supported spec fields."""
     if (reason := undeclared(model.task)) is not None:
         return reason
     if model.spec.readout_at == "all" or model.spec.decision != "argmax":
@@ -159,7 +159,7 @@ class Shares:
                 for low, light, heavy in zip(self.low, self.light, self.heavy)]  # fmt: skip
 
     def least(self) -> tuple[Float[np.ndarray, "rivals"], list[int]]:
-        """A lower bound on the margin over each rival, and an input (indices into the sets) with nearly that margin."""
+        """Return a lower bound on the margin over each rival, and an input (indices) with nearly that margin."""
         margin = np.full(self.low[0].shape[1], np.inf)
         chosen = worst = [low.argmin(0) for low in self.low]
         for _ in range(ROUNDS):
@@ -198,7 +198,7 @@ class Shares:
 
 @dataclass
 class Count:
-    """Numbers of inputs of a product that are proved right and proved wrong; the others are undecided."""
+    """Numbers of a product's inputs that are proved right and proved wrong; the others are undecided."""
 
     right: int = 0
     wrong: int = 0
@@ -243,7 +243,7 @@ Near = tuple[float, float, Tensor, Product]
 def certify_products(
     model: TaskModel, seconds: float | int = 60, progress: Callable[[int, int], None] | None = None
 ) -> Certificate:
-    """Is the model right on every input of a task whose inputs are products of token sets, with one answer each?
+    """Certify every input of a task whose inputs are products of token sets, with one answer each.
 
     Bounds are computed in float64, including rounding. The model is certified in its own number format if the smallest
     margin exceeds the possible effect of rounding there. seconds: time limit for counting errors (see budgets.py); if

@@ -38,7 +38,7 @@ def refusal(model: TaskModel) -> str | None:
 
 
 def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queries: Tracked | None = None) -> Tracked:
-    """Return the attention pattern of a layer, (rows, heads, queries, keys).
+    """Return the attention pattern of a layer, of shape (rows, heads, queries, keys).
 
     x: the input of attention, (rows, n, d_model). queries: x at the query positions (default: all positions).
     """
@@ -49,7 +49,7 @@ def pattern(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queri
 
 
 def _project(numbers: Arithmetic, model: TaskModel, index: int, name: str, x: Tracked) -> Tracked:
-    """Queries, keys or values of every head, (rows, heads, n, d_head)."""
+    """Return queries, keys or values of every head, of shape (rows, heads, n, d_head)."""
     attn: Any = model.blocks[index].attn
     bias = getattr(attn, f"b_{name}").detach()[:, None]
     return numbers.linear(x[:, None], getattr(attn, f"W_{name}").detach(), bias if bool((bias != 0).any()) else None)
@@ -70,7 +70,7 @@ def attends_to_nothing(model: TaskModel, index: int) -> bool:
 
 
 def attention(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queries: Tracked | None = None) -> Tracked:
-    """What the heads of a layer add to the stream at the query positions (at one position if all scores are zero)."""
+    """Return the heads' output in the stream at the query positions (at one position if all scores are zero)."""
     attn: Any = model.blocks[index].attn
     if attends_to_nothing(model, index):
         queries = x[:, :1]  # all positions attend uniformly and so get the same output
@@ -111,7 +111,7 @@ def block(numbers: Arithmetic, model: TaskModel, index: int, x: Tracked, queries
 
 
 def embed(numbers: Arithmetic, model: TaskModel, tokens: Int[Tensor, "rows n"]) -> Tracked:
-    """Token plus position embeddings, with the rounding of their sum."""
+    """Return token plus position embeddings, with the rounding of their sum."""
     parts: Any = model  # torch declares submodules as Tensor | Module
     with torch.no_grad():
         return numbers.add(exact(parts.embed.W_E.detach()[tokens]), exact(parts.pos_embed(tokens)))

@@ -43,7 +43,7 @@ def anything(*paths: str) -> dict[str, object]:
 
 
 def fields(part: BaseModel, path: str = "", where: str = "") -> Iterator[Field]:
-    """Yield every field of a spec, nested ones too; the value of `layers` is the number of layers."""
+    """Yield every field of a spec, including nested fields; the value of `layers` is the number of layers."""
     for name, info in type(part).model_fields.items():
         value = getattr(part, name)
         default = NO_DEFAULT if info.is_required() else info.get_default(call_default_factory=True)

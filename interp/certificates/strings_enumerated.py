@@ -2,8 +2,8 @@
 
 Without positions, the output at the read position depends only on how often each symbol occurs. Then one string is run
 for all of its rearrangements, provided that their labels agree. Labels are compared on every string up to CHECKED
-symbols. For longer strings the language must declare that counts decide, which the certificate lists as unchecked. With
-positions, every string is run.
+symbols. For longer strings, the language must declare that counts determine the labels; the certificate lists this
+declaration as unchecked. With positions, every string is run.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def strings(model: TaskModel, length: int) -> tuple[Int[Tensor, "strings length"
 def certify_every_string(
     model: TaskModel, longest: int | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Certificate:
-    """Is the model right on every string of 1 to `longest` symbols, in its number format and any order of evaluation?
+    """Certify every string of 1 to `longest` symbols, in the model's number format and for any order of evaluation.
 
     longest: default BY_COUNTS if counts decide, otherwise the largest length with at most STRINGS strings. The
     certificate's table "lengths" has one row per length: strings; right, wrong and tied (within rounding of 0) in exact
@@ -166,7 +166,7 @@ def _longest(model: TaskModel, task: Any) -> int:
 def _run(
     model: TaskModel, task: Any, symbols: Int[Tensor, "strings length"]
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Margins, with bounds on rounding in the model's number format and in float64; overflow counts as wrong."""
+    """Return margins, with bounds on rounding in the model's number format and in float64; overflow counts as wrong."""
     length, own = symbols.shape[1], model.embed.W_E.dtype
     for part in symbols.split(max(1, ROWS_AT_ONCE // (length + 2) ** 2)):
         batch = labelled(task, part)
@@ -178,7 +178,7 @@ def _run(
 
 
 def margins_of(model: TaskModel, length: int) -> tuple[Float[np.ndarray, "strings"], Float[np.ndarray, "strings"]]:
-    """Margins of the strings of a length that are run, and the number of strings that each represents."""
+    """Return margins of the strings that are run at a length, and the number of strings that each represents."""
     symbols, sizes = strings(model, length)
     return torch.cat([margin for margin, _, _ in _run(model, model.task, symbols)]).numpy(), sizes
 
